@@ -1,0 +1,171 @@
+# All that is needed: Go, gcc, make, git and a POSIX shell. Every tool is built from the Go modules
+# in hack/tools, pinned and checked by their go.sum; nothing prebuilt is downloaded.
+
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The toolchain that is installed, not another one downloaded behind the back.
+export GOTOOLCHAIN := local
+
+BIN   := $(CURDIR)/bin
+K8S   := $(BIN)/k8s
+TOOLS := $(BIN)/tools
+
+# The source of each tool's version is the go.mod that pins it: $(call pinned,module dir,module path)
+pinned = $(shell sed -n 's|^.*[[:space:]]$(2) \(v[0-9][^ ]*\).*|\1|p' hack/tools/$(1)/go.mod | head -n 1)
+
+K8S_VERSION  := $(call pinned,kubernetes,k8s.io/kubernetes)
+ETCD_VERSION := $(call pinned,etcd,go.etcd.io/etcd/server/v3)
+
+# Clients refuse an API server that does not say its version.
+k8s_stamp   := k8s.io/component-base/version
+k8s_parts   := $(subst ., ,$(patsubst v%,%,$(K8S_VERSION)))
+K8S_LDFLAGS := -s -w \
+	-X $(k8s_stamp).gitVersion=$(K8S_VERSION) \
+	-X $(k8s_stamp).gitMajor=$(word 1,$(k8s_parts)) \
+	-X $(k8s_stamp).gitMinor=$(word 2,$(k8s_parts)) \
+	-X $(k8s_stamp).gitTreeState=clean
+
+CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kubectl
+
+ifneq ($(KUBEBUILDER_ASSETS),)
+override KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
+export KUBEBUILDER_ASSETS
+endif
+
+# Where our own Go code with generator markers lives.
+GEN_PATHS := paths=./api/... paths=./controllers/... paths=./internal/... paths=.
+
+# Modules that `make verify` keeps tidy.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard hack/tools/*/go.mod))
+
+# More flags for go test and for the programs behind quickstart and bench.
+TESTFLAGS ?=
+ARGS      ?=
+
+##@ Use
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN { FS = ":.*##" } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*##/ { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  Where KUBEBUILDER_ASSETS is set, the control plane in that directory is used instead of a built one."
+
+.PHONY: quickstart
+quickstart: control-plane manager ## Pools and claims on a real API server, here and now (ARGS=--exit: do not stay).
+	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
+	@$(BIN)/quickstart --manager=$(BIN)/manager $(ARGS)
+
+##@ Build
+
+.PHONY: manager
+manager: ## Build the manager: bin/manager.
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w" -o $(BIN)/manager .
+
+.PHONY: control-plane
+ifneq ($(filter-out $(K8S),$(KUBEBUILDER_ASSETS)),)
+control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl: bin/k8s.
+	@for b in etcd kube-apiserver; do \
+		test -x "$(KUBEBUILDER_ASSETS)/$$b" || { \
+			echo "KUBEBUILDER_ASSETS=$(KUBEBUILDER_ASSETS) holds no $$b: unset it to build one" >&2; exit 1; }; \
+	done
+	@mkdir -p $(K8S)
+	@for b in $(CONTROL_PLANE); do \
+		if test -x "$(KUBEBUILDER_ASSETS)/$$b" && ! test -e "$(K8S)/$$b"; then \
+			ln -sf "$(KUBEBUILDER_ASSETS)/$$b" "$(K8S)/$$b"; \
+		fi; \
+	done
+	@echo "using the control plane of KUBEBUILDER_ASSETS=$(KUBEBUILDER_ASSETS)"
+else
+control-plane: $(addprefix $(K8S)/,$(CONTROL_PLANE))
+endif
+
+# $(call build,module dir,package,what,how long,flags)
+define build
+	@echo "building $(3) from source: about $(4) on two cores, once"
+	@mkdir -p $(@D) && rm -f $@
+	@cd hack/tools/$(1) && CGO_ENABLED=0 go build -buildvcs=false -trimpath $(5) -o $@ $(2)
+	@touch $@
+endef
+
+$(K8S)/etcd: hack/tools/etcd/go.mod hack/tools/etcd/go.sum
+	$(call build,etcd,go.etcd.io/etcd/server/v3,etcd $(ETCD_VERSION),30 seconds,-ldflags "-s -w")
+
+# The first of the three compiles what the others share.
+$(K8S)/kube-apiserver: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum
+	$(call build,kubernetes,k8s.io/kubernetes/cmd/kube-apiserver,kube-apiserver $(K8S_VERSION),5 minutes,-ldflags "$(K8S_LDFLAGS)")
+
+$(K8S)/kube-controller-manager: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8S)/kube-apiserver
+	$(call build,kubernetes,k8s.io/kubernetes/cmd/kube-controller-manager,kube-controller-manager $(K8S_VERSION),2 minutes,-ldflags "$(K8S_LDFLAGS)")
+
+$(K8S)/kubectl: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8S)/kube-controller-manager
+	$(call build,kubernetes,k8s.io/kubernetes/cmd/kubectl,kubectl $(K8S_VERSION),1 minute,-ldflags "$(K8S_LDFLAGS)")
+
+$(TOOLS)/controller-gen: hack/tools/controller-gen/go.mod hack/tools/controller-gen/go.sum
+	$(call build,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,controller-gen,30 seconds,-ldflags "-s -w")
+
+$(TOOLS)/kustomize: hack/tools/kustomize/go.mod hack/tools/kustomize/go.sum
+	$(call build,kustomize,sigs.k8s.io/kustomize/kustomize/v5,kustomize,20 seconds,-ldflags "-s -w")
+
+$(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
+	$(call build,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,golangci-lint,2 minutes,-ldflags "-s -w")
+
+##@ Generate
+
+.PHONY: generate
+generate: crds $(TOOLS)/controller-gen ## Regenerate everything: deep copies, CRDs, RBAC role, webhook manifests.
+	$(TOOLS)/controller-gen object paths=./api/...
+	$(TOOLS)/controller-gen rbac:roleName=manager-role webhook $(GEN_PATHS) \
+		output:rbac:artifacts:config=config/rbac output:webhook:artifacts:config=config/webhook
+
+.PHONY: crds
+crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.
+	$(TOOLS)/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+
+##@ Check
+
+.PHONY: test
+test: control-plane ## Run every test.
+	go test -count=1 -timeout=30m $(TESTFLAGS) ./...
+
+.PHONY: test-race
+test-race: ## Run the tests that need no control plane under the race detector.
+	CGO_ENABLED=1 go test -race -count=1 -timeout=30m $(TESTFLAGS) ./api/... ./internal/...
+
+.PHONY: bench
+bench: control-plane manager ## Measure the library, then the manager against a real API server.
+	go test -run='^$$' -bench=. -benchmem ./internal/poolutil
+	go run -buildvcs=false ./test/bench $(ARGS)
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Lint.
+	$(TOOLS)/golangci-lint run
+
+.PHONY: verify
+verify: generate lint manifests ## Regenerate everything, lint, and fail on any diff or untracked file.
+	@for m in $(MODULES); do \
+		echo "go mod tidy -diff: $$m"; \
+		(cd $$m && go mod tidy -diff) || { echo "$$m/go.mod is not tidy" >&2; exit 1; }; \
+	done
+	@changed="$$(git status --porcelain)" || exit 1; \
+	if [ -n "$$changed" ]; then \
+		git --no-pager diff; \
+		printf 'the tree is not what was committed:\n%s\n' "$$changed" >&2; exit 1; \
+	fi
+
+# clusterctl takes $${...} for a variable of its own, wherever it stands.
+.PHONY: manifests
+manifests: $(TOOLS)/kustomize
+	@out="$$($(TOOLS)/kustomize build config/default)" || exit 1; \
+	if printf '%s\n' "$$out" | grep -n '[$$]{'; then \
+		echo "config/default: a literal \$${ in the manifests" >&2; exit 1; \
+	fi
+	@echo "kustomize build config/default: ok"
+	@$(TOOLS)/kustomize build config/samples >/dev/null && echo "kustomize build config/samples: ok"
+
+.PHONY: clean
+clean: ## Remove what was built, but for the tools and the control plane.
+	rm -rf $(BIN)/manager $(BIN)/quickstart

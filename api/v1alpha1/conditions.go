@@ -1,0 +1,40 @@
+package v1alpha1
+
+// Conditions of a pool. All of them are always present.
+const (
+	// ReadyCondition is True where the pool grants addresses.
+	ReadyCondition = "Ready"
+	// CapacityWarningCondition is True at 70 % utilization and above.
+	CapacityWarningCondition = "CapacityWarning"
+	// CapacityCriticalCondition is True at 85 % utilization and above.
+	CapacityCriticalCondition = "CapacityCritical"
+	// CapacityExhaustedCondition is True at 95 % utilization and above.
+	CapacityExhaustedCondition = "CapacityExhausted"
+	// OverlapCondition is True where another pool of the same network has some of the addresses too.
+	OverlapCondition = "Overlap"
+)
+
+// Reasons of pool conditions.
+const (
+	// ReadyReason: the pool grants addresses.
+	ReadyReason = "Ready"
+	// DeletingReason: the pool is being deleted and grants nothing.
+	DeletingReason = "Deleting"
+	// ValidationFailedReason: the spec cannot be served; what is allocated stays.
+	ValidationFailedReason = "ValidationFailed"
+	// OutOfRangeReason: addresses in use are no longer covered by the spec.
+	OutOfRangeReason = "AddressesOutOfRange"
+	// MovedReason: addresses were moved to another management cluster.
+	MovedReason = "Moved"
+	// OverlapReason: an older pool of the same network has some of the addresses.
+	OverlapReason = "Overlap"
+	// NoOverlapReason: no other pool of the network has any of the addresses.
+	NoOverlapReason = "NoOverlap"
+	// AdoptingReason: existing addresses were found without a record of an allocator; nothing new
+	// is granted until what may still be on its way has landed.
+	AdoptingReason = "Adopting"
+	// BelowThresholdReason and AboveThresholdReason explain the capacity conditions.
+	BelowThresholdReason = "UtilizationBelowThreshold"
+	// AboveThresholdReason: utilization is at or above the threshold.
+	AboveThresholdReason = "UtilizationAboveThreshold"
+)

@@ -1,0 +1,53 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// GlobalNetworkPoolSpec is a NetworkPoolSpec and the namespaces it serves.
+type GlobalNetworkPoolSpec struct {
+	NetworkPoolSpec `json:",inline"`
+
+	// namespaceSelector selects the namespaces whose claims the pool serves. Absent, all of them.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// GlobalNetworkPool is a pool of addresses for the claims of several namespaces.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Cluster,shortName=gnp,categories=cluster-api
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableIPs`
+// +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocatedIPs`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalIPs`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type GlobalNetworkPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   GlobalNetworkPoolSpec `json:"spec"`
+	Status NetworkPoolStatus     `json:"status,omitempty"`
+}
+
+// PoolSpec implements Pool.
+func (p *GlobalNetworkPool) PoolSpec() *NetworkPoolSpec { return &p.Spec.NetworkPoolSpec }
+
+// PoolStatus implements Pool.
+func (p *GlobalNetworkPool) PoolStatus() *NetworkPoolStatus { return &p.Status }
+
+// GetConditions implements Pool.
+func (p *GlobalNetworkPool) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// SetConditions implements Pool.
+func (p *GlobalNetworkPool) SetConditions(c []metav1.Condition) { p.Status.Conditions = c }
+
+// GlobalNetworkPoolList is a list of GlobalNetworkPools.
+// +kubebuilder:object:root=true
+type GlobalNetworkPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []GlobalNetworkPool `json:"items"`
+}

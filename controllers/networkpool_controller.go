@@ -1,0 +1,179 @@
+// Package controllers wires the watches to the allocator. What is decided lives in internal/.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status;globalnetworkpools/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers;globalnetworkpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status;ipaddressclaims/finalizers,verbs=update;patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// backstop has every pool looked at now and then, whatever the watches say (B18).
+const backstop = time.Minute
+
+// NetworkPoolReconciler reconciles NetworkPools and GlobalNetworkPools. It is the sole allocator.
+type NetworkPoolReconciler struct {
+	Client    client.Client
+	Live      client.Reader
+	Allocator *allocator.Allocator
+}
+
+// Reconcile brings one pool forward.
+func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.PoolKey) (reconcile.Result, error) {
+	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
+	if key.Kind == v1alpha1.GlobalNetworkPoolKind {
+		pool = &v1alpha1.GlobalNetworkPool{}
+	}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, pool)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.Allocator.Reconcile(ctx, key, nil)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading %s: %w", key, err)
+	}
+	result, err := r.Allocator.Reconcile(ctx, key, pool)
+	if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter > backstop) {
+		result.RequeueAfter = backstop
+	}
+	return result, err
+}
+
+// Ready returns nil when the caches are filled and every pool's ledger is.
+func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
+	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
+	for _, list := range []client.ObjectList{local, global} {
+		if err := r.Client.List(ctx, list); err != nil {
+			return fmt.Errorf("the pools are not read yet: %w", err)
+		}
+	}
+	pools := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
+	for i := range local.Items {
+		pools = append(pools, &local.Items[i])
+	}
+	for i := range global.Items {
+		pools = append(pools, &global.Items[i])
+	}
+	for _, p := range pools {
+		if key := allocator.KeyOf(p); !r.Allocator.Ready(key) {
+			return fmt.Errorf("%s is not read yet", key)
+		}
+	}
+	return nil
+}
+
+type queue = workqueue.TypedRateLimitingInterface[allocator.PoolKey]
+
+// SetupWithManager registers the watches: each feeds the allocator's memory, and wakes the pool
+// where that gave it something to do.
+func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[allocator.PoolKey]) error {
+	c := mgr.GetCache()
+	a := r.Allocator
+	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).
+		Named("networkpool").
+		WithOptions(options).
+		WatchesRawSource(source.TypedFunc[allocator.PoolKey](func(ctx context.Context, q queue) error {
+			a.Start(ctx, q.Add)
+			return nil
+		})).
+		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
+		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
+		WatchesRawSource(source.TypedKind(c, &ipamv1.IPAddress{}, memoryHandler(r.Live, a.ObserveAddress, a.ForgetAddress))).
+		WatchesRawSource(source.TypedKind(c, &ipamv1.IPAddressClaim{}, memoryHandler(r.Live, a.ObserveClaim, a.ForgetClaim))).
+		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
+		WatchesRawSource(source.TypedKind(c, namespaceMetadata(), namespaceHandler(a))).
+		Complete(r)
+}
+
+// poolHandler wakes a pool when it was changed by another hand than ours.
+func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHandler[P, allocator.PoolKey] {
+	observe := func(p v1alpha1.Pool, q queue) {
+		if key, news := a.ObservePool(p); news {
+			q.Add(key)
+		}
+	}
+	return handler.TypedFuncs[P, allocator.PoolKey]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[P], q queue) { observe(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[P], q queue) { observe(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[P], q queue) { q.Add(allocator.KeyOf(e.Object)) },
+	}
+}
+
+// memoryHandler feeds objects to the allocator.
+func memoryHandler[O client.Object](
+	live client.Reader, observe, forget func(O) (allocator.PoolKey, bool),
+) handler.TypedEventHandler[O, allocator.PoolKey] {
+	seen := func(o O, q queue) {
+		if key, wake := observe(o); wake {
+			q.Add(key)
+		}
+	}
+	gone := func(o O, q queue) {
+		if key, wake := forget(o); wake {
+			q.Add(key)
+		}
+	}
+	return handler.TypedFuncs[O, allocator.PoolKey]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[O], q queue) { seen(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[O], q queue) {
+			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
+				gone(e.ObjectOld, q)
+			}
+			seen(e.ObjectNew, q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[O], q queue) {
+			if !e.DeleteStateUnknown {
+				gone(e.Object, q)
+				return
+			}
+			// A list left the object out. Only a live read is proof that it is gone (R7).
+			go confirmGone(ctx, live, e.Object, func() { gone(e.Object, q) })
+		},
+	}
+}
+
+// confirmGone calls gone when a live read shows that an object of that UID does not exist.
+func confirmGone(ctx context.Context, live client.Reader, obj client.Object, gone func()) {
+	uid := obj.GetUID()
+	key := client.ObjectKeyFromObject(obj)
+	read, ok := obj.DeepCopyObject().(client.Object)
+	for ok && ctx.Err() == nil {
+		err := live.Get(ctx, key, read)
+		if apierrors.IsNotFound(err) || (err == nil && read.GetUID() != uid) {
+			gone()
+			return
+		}
+		if err == nil {
+			return // it exists; the watch will speak of it again
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// Quickstart shows the provider at work on a real API server, on this machine alone: it starts etcd
+// and kube-apiserver on loopback, runs the manager as a process of its own, with its webhooks and
+// with the rights of config/rbac, applies config/samples, and shows what every claim was given and
+// how fast. It stays for a look around until Ctrl-C, and leaves nothing behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// logLines of the manager are shown when something went wrong.
+const logLines = 20
+
+type options struct {
+	manager string
+	exit    bool
+	timeout time.Duration
+}
+
+func main() {
+	var opts options
+	flag.StringVar(&opts.manager, "manager", "", "the manager to run (default: built from the current source)")
+	flag.BoolVar(&opts.exit, "exit", os.Getenv("CI") != "", "exit when everything has been shown (default where CI is set)")
+	flag.DurationVar(&opts.timeout, "timeout", time.Minute, "how long the claims may take to become ready")
+	flag.Parse()
+
+	// The libraries log for developers; what is said here is for users.
+	ctrl.SetLogger(logr.Discard())
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, opts, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "\nquickstart: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run returns nil when everything was shown, whatever ended it then.
+func run(ctx context.Context, opts options, out io.Writer) (err error) {
+	fmt.Fprint(out, "Butler, an IPAM provider for Cluster API\n\n")
+	steps := &steps{out: out}
+
+	steps.begin("API server")
+	cp, err := framework.Start(framework.Options{Webhooks: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cp.Stop()) }()
+	steps.endf("etcd and kube-apiserver at %s, CRDs installed", strings.TrimSuffix(cp.Config.Host, "/"))
+
+	steps.begin("manager")
+	kubeconfig, err := cp.ManagerKubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	mgr, err := framework.StartManager(ctx, framework.ManagerOptions{
+		Binary:         opts.manager,
+		Kubeconfig:     kubeconfig,
+		LogFile:        filepath.Join(cp.Dir, "manager.log"),
+		WebhookPort:    cp.WebhookPort,
+		WebhookCertDir: cp.WebhookCertDir,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		log := mgr.LogTail(logLines)
+		if err = errors.Join(err, mgr.Stop()); err != nil {
+			err = fmt.Errorf("%w\n\nthe manager's last words:\n%s", err, log)
+		}
+	}()
+	steps.endf("process %d, webhooks on, rights of config/rbac", mgr.Pid())
+
+	show, cancel := context.WithTimeout(ctx, opts.timeout)
+	defer cancel()
+	if err := demo(show, cp, steps); err != nil {
+		return err
+	}
+	if opts.exit {
+		return nil
+	}
+	hints(out, cp)
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return nil
+	case <-mgr.Done():
+		return errors.New("the manager ended by itself")
+	}
+}
+
+// hints say how to go on from here.
+func hints(out io.Writer, cp *framework.ControlPlane) {
+	kubectl := "kubectl"
+	if assets, err := framework.Assets(); err == nil {
+		if _, err := os.Stat(filepath.Join(assets, kubectl)); err == nil {
+			kubectl = filepath.Join(assets, kubectl)
+		}
+	}
+	fmt.Fprintf(out, `
+All of it stays until Ctrl-C. In another terminal:
+
+  export KUBECONFIG=%s
+  alias kubectl=%s
+  kubectl get networkpools,globalnetworkpools
+  kubectl get ipaddresses.ipam.cluster.x-k8s.io
+  kubectl delete ipaddressclaim lab-worker-0
+  tail -f %s
+`, cp.Kubeconfig, kubectl, filepath.Join(cp.Dir, "manager.log"))
+}

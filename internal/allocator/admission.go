@@ -1,0 +1,128 @@
+package allocator
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// admission returns the rules that decide on a claim before any address is looked at. What it reads
+// comes from caches, once per cluster and namespace. It is called with the pool locked.
+func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
+	clusters := map[types.NamespacedName]gate{}
+	namespaces := map[string]*refusal{}
+	return func(c *claim) (bool, *refusal) {
+		if c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter) {
+			return true, nil
+		}
+		if c.cluster != "" {
+			key := types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
+			g, known := clusters[key]
+			if !known {
+				g = a.gateOf(ctx, key)
+				clusters[key] = g
+			}
+			if g != open {
+				p.gates[key] = struct{}{}
+			}
+			switch g {
+			case open:
+			case paused, unknown:
+				return true, nil
+			case absent:
+				return false, failed("waiting for Cluster %s, which does not exist", key)
+			}
+		}
+		if p.base == nil {
+			return false, nil
+		}
+		if annotations.HasPaused(p.base) {
+			return true, nil
+		}
+		if reason, message := p.closed(now); reason != "" && (!c.record.IsValid() || p.layout == nil) {
+			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
+		}
+		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {
+			no, known := namespaces[c.owner.Namespace]
+			if !known {
+				no = a.selects(ctx, global, c.owner.Namespace)
+				namespaces[c.owner.Namespace] = no
+			}
+			return false, no
+		}
+		return false, nil
+	}
+}
+
+// gate says whether the Cluster of a claim lets it be served.
+type gate int
+
+const (
+	open gate = iota
+	paused
+	absent
+	unknown
+)
+
+// gateOf looks at a Cluster: spec.paused and the annotation both pause it (contract, B.10).
+func (a *Allocator) gateOf(ctx context.Context, key types.NamespacedName) gate {
+	cluster := &clusterv1.Cluster{}
+	err := a.Client.Get(ctx, key, cluster)
+	switch {
+	case apierrors.IsNotFound(err):
+		return absent
+	case err != nil:
+		return unknown
+	case annotations.IsPaused(cluster, cluster):
+		return paused
+	}
+	return open
+}
+
+// selects tells why a global pool does not serve a namespace; nil: it does.
+func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPool, namespace string) *refusal {
+	if pool.Spec.NamespaceSelector == nil {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.NamespaceSelector)
+	if err != nil {
+		return notReady("spec.namespaceSelector of GlobalNetworkPool %s is invalid: %v", pool.Name, err)
+	}
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := a.Client.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
+		return failed("the labels of namespace %s cannot be read: %v", namespace, err)
+	}
+	if !selector.Matches(labels.Set(ns.Labels)) {
+		return failed("GlobalNetworkPool %s does not serve namespace %s; label the namespace to match %s",
+			pool.Name, namespace, selector)
+	}
+	return nil
+}
+
+// mayRelease tells whether a deleted claim may be released now: its Cluster is not paused. A Cluster
+// that is gone does not hold it (contract, C.17).
+func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
+	if c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter) {
+		return false
+	}
+	if c.cluster == "" {
+		return true
+	}
+	key := types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
+	g := a.gateOf(ctx, key)
+	if g == paused || g == unknown {
+		p.gates[key] = struct{}{}
+		return false
+	}
+	return true
+}

@@ -1,0 +1,221 @@
+// Package allocator grants the addresses of pools to claims.
+//
+// The pool is the unit of work. Watch events feed a memory per pool; one reconcile of a pool plans
+// grants for the claims that wait, commits them in one write of the pool's status, and hands them to
+// jobs that write the claims and their IPAddresses. The rules that keep an address from being given
+// twice (R1 to R12) are in docs/design.md; the code names the rule it obeys.
+package allocator
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Options are what an Allocator needs and its timing. Safety depends on none of the times.
+type Options struct {
+	// Client writes. Its reads may come from a cache.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Recorder records events on pools.
+	Recorder events.EventRecorder
+	// Clock is the source of time.
+	Clock clock.Clock
+	// ID names this process among all managers that ever were.
+	ID string
+	// WatchFilter, where set, is the value that the label cluster.x-k8s.io/watch-filter of a claim
+	// must have.
+	WatchFilter string
+	// Namespace, where set, is the only namespace that is watched.
+	Namespace string
+	// Elected: only one manager is active, so a pool is taken over without waiting.
+	Elected bool
+	// Writers bounds the objects that are written at once.
+	Writers int
+	// Quarantine is how long nothing new is granted from a pool that has addresses but no record
+	// of an allocator (R10).
+	Quarantine time.Duration
+	// OrphanGrace is how long an IPAddress whose claim does not exist is kept.
+	OrphanGrace time.Duration
+}
+
+const (
+	// maxBatch bounds the grants of one commit.
+	maxBatch = 128
+	// lowWater is the number of unfinished grants below which more are planned, so that the writers
+	// never run dry and a commit carries many grants when there is much to do.
+	lowWater = 96
+	// requestTimeout bounds each write (R6).
+	requestTimeout = 15 * time.Second
+	// settleDelay is how long an idle pool may show grants that are done.
+	settleDelay = time.Second
+	// patience is how long work waits before a manager that was not elected takes a pool over (R5).
+	patience = 3 * time.Second
+)
+
+// Allocator serves all pools of a manager.
+type Allocator struct {
+	Options
+
+	mu    sync.Mutex
+	pools map[PoolKey]*pool
+	wake  func(PoolKey)
+	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
+	jobs  context.Context //nolint:containedctx // the controller's own context, set once at its start
+	slots chan struct{}
+	lists lister
+}
+
+// New returns an allocator. Start must be called before events are fed.
+func New(o Options) *Allocator {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Writers == 0 {
+		o.Writers = 16
+	}
+	if o.Quarantine == 0 {
+		o.Quarantine = 75 * time.Second
+	}
+	if o.OrphanGrace == 0 {
+		o.OrphanGrace = 75 * time.Second
+	}
+	return &Allocator{
+		Options: o,
+		pools:   map[PoolKey]*pool{},
+		wake:    func(PoolKey) {},
+		jobs:    context.Background(),
+		slots:   make(chan struct{}, o.Writers),
+		lists:   lister{live: o.Live},
+	}
+}
+
+// Start sets the function that has a pool reconciled, and the life of the writes that are handed out.
+func (a *Allocator) Start(ctx context.Context, wake func(PoolKey)) { a.jobs, a.wake = ctx, wake }
+
+func (a *Allocator) pool(key PoolKey) *pool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pools[key]
+	if p == nil {
+		p = newPool(key)
+		a.pools[key] = p
+	}
+	return p
+}
+
+func (a *Allocator) all() []*pool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]*pool, 0, len(a.pools))
+	for _, p := range a.pools {
+		out = append(out, p)
+	}
+	return out
+}
+
+// ObserveClaim feeds a claim that was seen, and returns the pool to reconcile for it.
+func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
+	key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
+	if !ours {
+		return key, false
+	}
+	p := a.pool(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return key, p.observeClaim(claimOf(c))
+}
+
+// ForgetClaim feeds the proof that a claim is gone.
+func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
+	key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
+	if !ours {
+		return key, false
+	}
+	p := a.pool(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetClaim(c.UID)
+	return key, true
+}
+
+// ObserveAddress feeds an IPAddress that was seen.
+func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
+	key, ours := keyOfRef(addr.Namespace, addr.Spec.PoolRef)
+	if !ours {
+		return key, false
+	}
+	p := a.pool(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return key, p.observeAddress(addressOf(addr))
+}
+
+// ForgetAddress feeds the proof that an IPAddress is gone.
+func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
+	key, ours := keyOfRef(addr.Namespace, addr.Spec.PoolRef)
+	if !ours {
+		return key, false
+	}
+	p := a.pool(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetAddress(addr.UID, client.ObjectKeyFromObject(addr))
+	return key, true
+}
+
+// ObservePool tells whether a pool that was seen is news: not what our own last write returned.
+func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
+	key := KeyOf(obj)
+	p := a.pool(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return key, p.base == nil || newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
+}
+
+// PoolsWaitingFor returns the pools in which a claim waits for a Cluster.
+func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []PoolKey {
+	var keys []PoolKey
+	for _, p := range a.all() {
+		p.mu.Lock()
+		if _, waits := p.gates[cluster]; waits {
+			keys = append(keys, p.key)
+		}
+		p.mu.Unlock()
+	}
+	return keys
+}
+
+// GlobalPools returns the global pools: a namespace's labels decide whether they serve it.
+func (a *Allocator) GlobalPools() []PoolKey {
+	var keys []PoolKey
+	for _, p := range a.all() {
+		if p.key.Kind == v1alpha1.GlobalNetworkPoolKind {
+			keys = append(keys, p.key)
+		}
+	}
+	return keys
+}
+
+// Ready tells whether a pool was taken over, or is another manager's.
+func (a *Allocator) Ready(key PoolKey) bool {
+	p := a.pool(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.firstTurnTaken
+}
+
+func (a *Allocator) now() time.Time { return a.Clock.Now() }
+
+func timed(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, requestTimeout)
+}

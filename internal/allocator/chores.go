@@ -1,0 +1,190 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+const (
+	coolingSource = ledger.Cooling
+	// maxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
+	maxJobs = 256
+	// eventPause is the least time between two events of one tier of one pool (B77).
+	eventPause = 10 * time.Minute
+	minRetry   = 50 * time.Millisecond
+	maxRetry   = 30 * time.Second
+)
+
+// errAgain says that what was read differs from what was believed: look again, quietly.
+var errAgain = errors.New("changed meanwhile")
+
+// doChores hands out everything that is to be written for single claims and addresses. It returns
+// when something that has to wait is due.
+func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
+	type job struct {
+		uid types.UID
+		run func(context.Context, *pool, claim) error
+	}
+	var jobs, releases []job
+	var strays []address
+	var wait time.Duration
+	p.mu.Lock()
+	free := maxJobs - p.jobs
+	for uid, c := range p.chores {
+		if len(jobs)+len(releases) >= free {
+			break
+		}
+		if c.busy {
+			continue
+		}
+		if d := c.retryAt.Sub(now); d > 0 {
+			wait = sooner(wait, d)
+			continue
+		}
+		if c.deleting {
+			if a.mayRelease(ctx, p, c) {
+				releases = append(releases, job{uid, a.release})
+			}
+			continue
+		}
+		if g := p.grants[uid]; g != nil && !g.settled && (!g.committed || elapsed(g.at, now) > requestTimeout) {
+			continue // not ours to write on before the next commit
+		}
+		jobs = append(jobs, job{uid, a.serve})
+	}
+	for _, addr := range p.strays {
+		if addr.busy || addr.claimUID == "" || len(strays) >= free {
+			continue
+		}
+		if d := addr.retryAt.Sub(now); d > 0 {
+			wait = sooner(wait, d)
+			continue
+		}
+		addr.busy = true
+		strays = append(strays, *addr)
+	}
+	base, holder := p.base, p.holder
+	p.mu.Unlock()
+
+	if len(releases) > 0 && holder {
+		// Only the holder drops finalizers (R6): a live read right before, once for all of them.
+		live := base.DeepCopyObject().(v1alpha1.Pool)
+		if err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+			return 0, client.IgnoreNotFound(err)
+		}
+		is, was := live.PoolStatus().Allocator, base.PoolStatus().Allocator
+		if is == nil || is.Holder != was.Holder || is.Term != was.Term || !equality.Semantic.DeepEqual(is.InFlight, was.InFlight) {
+			a.lose(p)
+			return 0, errLost
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, j := range append(jobs, releases...) {
+		if c := p.claims[j.uid]; c != nil && !c.busy {
+			c.busy = true
+			p.jobs++
+			go a.runClaim(a.jobs, p, j.uid, j.run)
+		}
+	}
+	for _, addr := range strays {
+		p.jobs++
+		go a.runStray(a.jobs, p, addr)
+	}
+	return wait, nil
+}
+
+// runClaim runs one job for a claim in its turn, and notes how it went.
+func (a *Allocator) runClaim(ctx context.Context, p *pool, uid types.UID, run func(context.Context, *pool, claim) error) {
+	a.slots <- struct{}{}
+	var err error
+	if c, known := a.claimSnapshot(p, uid); known && ctx.Err() == nil {
+		err = run(ctx, p, c)
+	}
+	<-a.slots
+	p.mu.Lock()
+	p.jobs--
+	wake := p.jobs == 0 || p.jobs == maxJobs/4 || err != nil
+	if c := p.claims[uid]; c != nil {
+		c.busy = false
+		if err != nil {
+			c.retryAt = a.now().Add(retryDelay(c.failures))
+			c.failures++
+		} else {
+			c.failures, c.retryAt = 0, time.Time{}
+		}
+		wake = p.sort(c) || wake
+	} else {
+		wake = true
+	}
+	wake = wake || (p.pending.Len() > 0 && p.unfinished() <= a.Writers)
+	p.mu.Unlock()
+	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "Writing a claim failed; it is tried again", "uid", uid, "pool", p.key.String())
+	}
+	if wake {
+		a.wake(p.key)
+	}
+}
+
+func (p *pool) unfinished() int {
+	n := 0
+	for _, g := range p.grants {
+		if !g.settled {
+			n++
+		}
+	}
+	return n
+}
+
+func retryDelay(failures int) time.Duration {
+	return min(minRetry<<min(failures, 10), maxRetry)
+}
+
+// refreshClaim reads a claim live: the answer to a write that was refused.
+func (a *Allocator) refreshClaim(ctx context.Context, p *pool, c claim) error {
+	live := &ipamv1.IPAddressClaim{}
+	err := a.Live.Get(ctx, nameOf(c.owner), live)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case apierrors.IsNotFound(err):
+		p.forgetClaim(c.owner.UID)
+		return nil
+	case err != nil:
+		return err
+	case live.UID != c.owner.UID:
+		p.forgetClaim(c.owner.UID)
+	}
+	if key, ours := keyOfRef(live.Namespace, live.Spec.PoolRef); ours && key == p.key {
+		p.observeClaim(claimOf(live))
+	}
+	return nil
+}
+
+// writeFailed sorts out a refused write of a claim: what changed is read, anything else is an error.
+func (a *Allocator) writeFailed(ctx context.Context, p *pool, c claim, step string, err error) error {
+	metrics.WriteErrs.WithLabelValues(step).Inc()
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		if getErr := a.refreshClaim(ctx, p, c); getErr != nil {
+			return getErr
+		}
+		if apierrors.IsInvalid(err) {
+			return err
+		}
+		return errAgain
+	}
+	return err
+}

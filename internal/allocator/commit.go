@@ -1,0 +1,184 @@
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+var (
+	// errLost: another manager wrote the pool; the term is over.
+	errLost = errors.New("another manager has taken the pool over")
+	// errMoved: the pool changed under the commit (a new spec); plan again on what is there now.
+	errMoved = errors.New("the pool changed; planning again")
+)
+
+// attempt is a commit that was sent. It stays until its outcome is known (R4).
+type attempt struct {
+	pool    v1alpha1.Pool
+	grants  []types.UID
+	settled []types.UID
+}
+
+// commit writes the pool's status: counts, conditions, and the grants that are in flight, the new
+// ones among them. A grant exists once this has succeeded.
+func (a *Allocator) commit(ctx context.Context, p *pool) error {
+	p.mu.Lock()
+	next := p.base.DeepCopyObject().(v1alpha1.Pool)
+	try := &attempt{pool: next}
+	for uid, g := range p.grants {
+		switch {
+		case g.settled:
+			try.settled = append(try.settled, uid)
+		case !g.committed:
+			try.grants = append(try.grants, uid)
+		}
+	}
+	p.describe(next, a.now())
+	p.attempt = try
+	p.mu.Unlock()
+	return a.push(ctx, p)
+}
+
+// push sends the attempt, again if need be, and finds out what became of it (R4).
+func (a *Allocator) push(ctx context.Context, p *pool) error {
+	try := p.attempt
+	sent := try.pool.DeepCopyObject().(v1alpha1.Pool)
+	start := a.now()
+	err := a.updateStatus(ctx, sent)
+	if err == nil {
+		metrics.Commits.WithLabelValues("written").Inc()
+		p.landed(sent, start)
+		return nil
+	}
+	if apierrors.IsConflict(err) {
+		metrics.Commits.WithLabelValues("conflict").Inc()
+	} else {
+		metrics.Commits.WithLabelValues("error").Inc()
+	}
+	live := p.base.DeepCopyObject().(v1alpha1.Pool)
+	getCtx, cancel := timed(ctx)
+	defer cancel()
+	if getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live); getErr != nil {
+		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.key, err, getErr)
+	}
+	state := live.PoolStatus().Allocator
+	switch {
+	case live.GetUID() != p.base.GetUID():
+		a.lose(p)
+		return errLost
+	case live.GetResourceVersion() == p.base.GetResourceVersion():
+		// Not landed, but it may be on its way still: the attempt stays and is sent again as it is.
+		return fmt.Errorf("committing grants of %s: %w", p.key, err)
+	case equality.Semantic.DeepEqual(state, try.pool.PoolStatus().Allocator):
+		p.landed(live, start)
+		return nil
+	case equality.Semantic.DeepEqual(state, p.base.PoolStatus().Allocator):
+		// The resource version has moved on, so the attempt cannot land any more.
+		p.rollback(live)
+		return errMoved
+	}
+	a.lose(p)
+	return errLost
+}
+
+func (a *Allocator) lose(p *pool) { p.lostTurn(a.now()) }
+
+// landed notes that the attempt is what the API server has.
+func (p *pool) landed(answer v1alpha1.Pool, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, uid := range p.attempt.grants {
+		if g := p.grants[uid]; g != nil {
+			g.committed = true
+			if p.claims[uid] == nil {
+				g.settled = true // the claim went while the commit was under way
+			}
+		}
+	}
+	for _, g := range p.grants {
+		g.at = at
+	}
+	for _, uid := range p.attempt.settled {
+		p.dropGrant(uid)
+	}
+	p.attempt = nil
+	p.backoff = 0
+	p.lastCommit = at
+	p.setBaseLocked(answer)
+}
+
+// rollback forgets the grants of an attempt that cannot land any more.
+func (p *pool) rollback(live v1alpha1.Pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, uid := range p.attempt.grants {
+		p.dropGrant(uid)
+	}
+	p.attempt = nil
+	p.setBaseLocked(live)
+	p.restFrom(live.PoolStatus())
+}
+
+func (p *pool) dropGrant(uid types.UID) {
+	delete(p.grants, uid)
+	p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
+	if c := p.claims[uid]; c != nil {
+		p.sort(c)
+	}
+}
+
+func (p *pool) setBase(obj v1alpha1.Pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setBaseLocked(obj)
+}
+
+// setBaseLocked makes a pool the base of the next commit, and its spec what is planned on.
+func (p *pool) setBaseLocked(obj v1alpha1.Pool) {
+	p.base = obj
+	if p.generation != obj.GetGeneration() {
+		p.generation = obj.GetGeneration()
+		p.compile()
+	}
+}
+
+// inFlight lists the grants that are not settled, in the order of their addresses.
+func (p *pool) inFlight() []v1alpha1.Grant {
+	var out []v1alpha1.Grant
+	var ordered []*grant
+	for _, g := range p.grants {
+		if !g.settled {
+			ordered = append(ordered, g)
+		}
+	}
+	slices.SortFunc(ordered, func(a, b *grant) int {
+		return cmp.Or(a.rng.From().Compare(b.rng.From()), cmp.Compare(a.owner.UID, b.owner.UID))
+	})
+	for _, g := range ordered {
+		out = append(out, v1alpha1.Grant{
+			Kind: claimKind, Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
+			First: g.rng.From().String(), Last: g.rng.To().String(),
+		})
+	}
+	return out
+}
+
+// updateStatus is the one way a pool's status is written: whole, by resource version (R3).
+func (a *Allocator) updateStatus(ctx context.Context, obj v1alpha1.Pool) error {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	return a.Client.Status().Update(ctx, obj)
+}

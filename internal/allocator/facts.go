@@ -1,0 +1,223 @@
+package allocator
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+const (
+	// ClaimFinalizer keeps a claim until its address is released. The name is the in-cluster
+	// provider's, which consumers and tools know.
+	ClaimFinalizer = "ipam.cluster.x-k8s.io/ReleaseAddress"
+	// AddressFinalizer protects an IPAddress while its claim lives. The in-cluster provider's name.
+	AddressFinalizer = "ipam.cluster.x-k8s.io/ProtectAddress"
+
+	// deleteForMove is what clusterctl puts on an object before it force-deletes it on the source
+	// of a move (cluster-api cmd/clusterctl/api/v1alpha3).
+	deleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+
+	claimKind = "IPAddressClaim"
+)
+
+// PoolKey names a pool. Namespace is empty for a GlobalNetworkPool.
+type PoolKey struct{ Kind, Namespace, Name string }
+
+// String returns kind, namespace and name as a person reads them.
+func (k PoolKey) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
+
+// KeyOf names the pool that an object is.
+func KeyOf(p v1alpha1.Pool) PoolKey {
+	if _, ok := p.(*v1alpha1.GlobalNetworkPool); ok {
+		return PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: p.GetName()}
+	}
+	return PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: p.GetNamespace(), Name: p.GetName()}
+}
+
+// keyOfRef names the pool a reference in a namespace means; false if it is not a pool of ours: group
+// and kind both decide (contract, B.8).
+func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
+	if ref.APIGroup != v1alpha1.GroupVersion.Group {
+		return PoolKey{}, false
+	}
+	switch ref.Kind {
+	case v1alpha1.NetworkPoolKind:
+		return PoolKey{Kind: ref.Kind, Namespace: namespace, Name: ref.Name}, true
+	case v1alpha1.GlobalNetworkPoolKind:
+		return PoolKey{Kind: ref.Kind, Name: ref.Name}, true
+	}
+	return PoolKey{}, false
+}
+
+// claim is what the allocator remembers of an IPAddressClaim: enough to decide and to write without
+// reading it again.
+type claim struct {
+	owner      ledger.Owner
+	created    time.Time
+	rv         string
+	finalizers []string
+	conditions []metav1.Condition
+	legacy     clusterv1.Conditions
+	recordText string
+	record     netipx.IPRange
+	requested  string
+	cluster    string
+	watchLabel string
+	paused     bool
+	deleting   bool
+	moved      bool
+	// bound: the status names the address and is Ready, in both generations of conditions.
+	bound bool
+	// everBound: the status names an address, Ready or not.
+	everBound bool
+	// told is the reason and message of the claim's Ready=False, so that nothing is said twice.
+	told string
+
+	// busy: a job works on the claim.
+	busy bool
+	// failures counts errors in a row; nothing is tried before retryAt.
+	failures int
+	retryAt  time.Time
+	// nameHeld: an IPAddress of another claim has the claim's name (seen live).
+	nameHeld bool
+	// cooled: the rest of its address is noted in the pool (R9).
+	cooled bool
+}
+
+func claimOf(c *ipamv1.IPAddressClaim) *claim {
+	out := &claim{
+		owner:      ledger.Owner{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+		created:    c.CreationTimestamp.Time,
+		rv:         c.ResourceVersion,
+		finalizers: c.Finalizers,
+		conditions: c.Status.Conditions,
+		legacy:     c.GetV1Beta1Conditions(),
+		recordText: c.Annotations[v1alpha1.AddressAnnotation],
+		requested:  c.Annotations[v1alpha1.RequestedAddressAnnotation],
+		cluster:    c.Spec.ClusterName,
+		watchLabel: c.Labels[clusterv1.WatchLabel],
+		deleting:   c.DeletionTimestamp != nil,
+	}
+	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
+	_, out.moved = c.Annotations[deleteForMove]
+	if out.cluster == "" {
+		out.cluster = c.Labels[clusterv1.ClusterNameLabel]
+	}
+	out.record, _ = parseRecord(out.recordText)
+	out.everBound = c.Status.AddressRef.Name != ""
+	ready := metav1.Condition{}
+	for _, cond := range c.Status.Conditions {
+		if cond.Type == ipamv1.IPAddressClaimReadyCondition {
+			ready = cond
+		}
+	}
+	out.bound = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
+	if ready.Status == metav1.ConditionFalse {
+		out.told = ready.Reason + ": " + ready.Message
+	}
+	return out
+}
+
+func legacyReady(c *ipamv1.IPAddressClaim) bool {
+	for _, cond := range c.GetV1Beta1Conditions() {
+		if cond.Type == clusterv1.ReadyV1Beta1Condition {
+			return cond.Status == "True"
+		}
+	}
+	return false
+}
+
+func (c *claim) finalized() bool { return slices.Contains(c.finalizers, ClaimFinalizer) }
+
+// parseRecord reads an address or a prefix.
+func parseRecord(s string) (netipx.IPRange, bool) {
+	if s == "" || strings.Contains(s, "-") {
+		return netipx.IPRange{}, false
+	}
+	r, err := poolutil.ParseRange(s)
+	return r, err == nil
+}
+
+// address is what the allocator remembers of an IPAddress.
+type address struct {
+	namespace, name string
+	uid             types.UID
+	rv              string
+	claimUID        types.UID
+	// ip is invalid where the object's address cannot be parsed: one bad object concerns only
+	// itself (W12).
+	ip         netip.Addr
+	finalizers []string
+	owners     []metav1.OwnerReference
+	deleting   bool
+	moved      bool
+	// poolUID is the UID of the pool among its owners.
+	poolUID types.UID
+	// seenOrphan is when it was first seen without a living claim.
+	seenOrphan time.Time
+	busy       bool
+	retryAt    time.Time
+}
+
+func addressOf(a *ipamv1.IPAddress) *address {
+	out := &address{
+		namespace:  a.Namespace,
+		name:       a.Name,
+		uid:        a.UID,
+		rv:         a.ResourceVersion,
+		finalizers: a.Finalizers,
+		owners:     a.OwnerReferences,
+		deleting:   a.DeletionTimestamp != nil,
+	}
+	_, out.moved = a.Annotations[deleteForMove]
+	for _, ref := range a.OwnerReferences {
+		switch ref.Kind {
+		case claimKind:
+			if ref.Name == a.Spec.ClaimRef.Name {
+				out.claimUID = ref.UID
+			}
+		case v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind:
+			out.poolUID = ref.UID
+		}
+	}
+	if ip, err := netip.ParseAddr(a.Spec.Address); err == nil && ip.Zone() == "" {
+		out.ip = ip.Unmap()
+	}
+	return out
+}
+
+func (a *address) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: a.namespace, Name: a.name}
+}
+
+func (a *address) owner() ledger.Owner {
+	return ledger.Owner{Namespace: a.namespace, Name: a.name, UID: a.claimUID}
+}
+
+func (a *address) protected() bool { return slices.Contains(a.finalizers, AddressFinalizer) }
+
+// newer tells whether resource version a is newer than b; an unreadable one counts as newer.
+func newer(a, b string) bool {
+	if b == "" {
+		return true
+	}
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || c > 0
+}

@@ -1,0 +1,158 @@
+package allocator
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"go4.org/netipx"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// refusal is why a claim gets nothing now: a reason of the CAPI contract and what to do about it.
+type refusal struct{ reason, message string }
+
+func (r refusal) String() string { return r.reason + ": " + r.message }
+
+func failed(format string, args ...any) *refusal {
+	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, fmt.Sprintf(format, args...)}
+}
+
+func notReady(format string, args ...any) *refusal {
+	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, fmt.Sprintf(format, args...)}
+}
+
+// admit decides on a claim before any address is looked at: nil, a refusal, or wait (silently).
+type admit func(c *claim) (wait bool, refused *refusal)
+
+// plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the
+// claims that are refused with the reason. One claim's failure never holds up another's.
+func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refused map[*claim]*refusal) {
+	refused = map[*claim]*refusal{}
+	var grants []*grant
+	p.pending.Scan(func(c *claim) bool {
+		if len(grants) >= room {
+			return false
+		}
+		if c.busy || c.retryAt.After(now) || c.nameHeld {
+			return true
+		}
+		wait, no := admission(c)
+		if wait {
+			return true
+		}
+		var r netipx.IPRange
+		if no == nil {
+			r, no = p.choose(c)
+		}
+		if no != nil {
+			if c.told != no.String() {
+				refused[c] = no
+			}
+			return true
+		}
+		g := &grant{owner: c.owner, rng: r}
+		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: c.owner.UID}, Owner: c.owner, Range: r})
+		grants = append(grants, g)
+		return true
+	})
+	for _, g := range grants {
+		p.grants[g.owner.UID] = g
+		p.sort(p.claims[g.owner.UID])
+	}
+	return len(grants), refused
+}
+
+// choose finds the address of a claim: what it remembers, the one pinned to its name, the one it
+// asks for, the one that rests for its name, or the best fit.
+func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
+	if other := p.addrs[nameOf(c.owner)]; other != nil && other.claimUID != c.owner.UID {
+		return netipx.IPRange{}, failed("IPAddress %s/%s still belongs to an earlier claim of this name; waiting until it is gone",
+			other.namespace, other.name)
+	}
+	if c.record.IsValid() {
+		if h := p.blocker(c.record, c.owner); h != nil {
+			return netipx.IPRange{}, failed("the address %s that this claim was given is now held by %s; delete one of the two",
+				poolutil.FormatRange(c.record), describeHold(h))
+		}
+		return c.record, nil
+	}
+	if pin, ok := p.layout.Pin(c.owner.Name); ok {
+		return p.exactly(c, pin, "preAllocated")
+	}
+	if c.requested != "" {
+		ip, err := netip.ParseAddr(c.requested)
+		if err != nil {
+			return netipx.IPRange{}, failed("the requested address %q is not an IP address", c.requested)
+		}
+		if !p.ledger.InSpace(p.ledger.Unit(ip.Unmap())) {
+			return netipx.IPRange{}, failed("the requested address %s is not among those %s hands out", ip, p.key)
+		}
+		return p.exactly(c, ip.Unmap(), "requested")
+	}
+	for r, rest := range p.cooling {
+		if rest.Namespace == c.owner.Namespace && rest.Name == c.owner.Name && p.ledger.InSpace(r) && p.blocker(r, c.owner) == nil {
+			return r, nil
+		}
+	}
+	if r, ok := p.ledger.TakeOne(); ok {
+		return r, nil
+	}
+	n := p.ledger.Counts()
+	return netipx.IPRange{}, &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason,
+		fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
+			p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))}
+}
+
+func (p *pool) exactly(c *claim, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
+	r := p.ledger.Unit(ip)
+	if h := p.blocker(r, c.owner); h != nil {
+		return netipx.IPRange{}, failed("the %s address %s is held by %s", what, ip, describeHold(h))
+	}
+	return r, nil
+}
+
+// blocker returns a fact that keeps a range from an owner, if there is one.
+func (p *pool) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
+	for _, h := range p.ledger.Overlapping(r) {
+		switch h.Source {
+		case ledger.Pin:
+			if h.Owner.Name == o.Name {
+				continue
+			}
+		case ledger.Cooling:
+			if h.Owner.Namespace == o.Namespace && h.Owner.Name == o.Name {
+				continue
+			}
+		default:
+			if h.Owner.UID == o.UID && o.UID != "" {
+				continue
+			}
+		}
+		return h
+	}
+	return nil
+}
+
+func describeHold(h *ledger.Hold) string {
+	who := h.Owner.Name
+	if h.Owner.Namespace != "" {
+		who = h.Owner.Namespace + "/" + h.Owner.Name
+	}
+	switch h.Source {
+	case ledger.Object:
+		return "IPAddress " + who
+	case ledger.Record, ledger.Grant:
+		return "IPAddressClaim " + who
+	case ledger.Pin:
+		return "a preAllocation for claims named " + who
+	case ledger.Cooling:
+		return "its reuse grace period (released by " + who + ")"
+	case ledger.Held:
+		return "status.held (released by " + who + ")"
+	}
+	return who
+}

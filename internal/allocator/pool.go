@@ -1,0 +1,292 @@
+package allocator
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// grant gives a range to a claim. It counts only once it is committed.
+type grant struct {
+	owner     ledger.Owner
+	rng       netipx.IPRange
+	committed bool
+	// at is when the commit that carries the grant was last confirmed.
+	at time.Time
+	// settled: its IPAddress is confirmed, or its claim cannot use it any more (R6). It leaves
+	// inFlight with the next commit.
+	settled bool
+}
+
+// pool is the memory of one pool. Watch handlers and jobs feed it under mu at any time; everything
+// that decides runs in the one goroutine that reconciles the pool.
+type pool struct {
+	key PoolKey
+
+	mu     sync.Mutex
+	claims map[types.UID]*claim
+	byName map[types.NamespacedName]*claim
+	addrs  map[types.NamespacedName]*address
+	// pending are the claims that want a grant, oldest first; chores those that want anything else.
+	pending *btree.BTreeG[*claim]
+	chores  map[types.UID]*claim
+	// strays are IPAddresses without a claim that we know.
+	strays map[types.NamespacedName]*address
+	grants map[types.UID]*grant
+	// gone collects UIDs seen deleted while a takeover lists, so that the list cannot revive them.
+	gone map[types.UID]struct{}
+
+	ledger  *ledger.Ledger
+	layout  *poolspec.Layout
+	specErr string
+	cooling map[netipx.IPRange]v1alpha1.CoolingRange
+	held    map[netipx.IPRange]v1alpha1.HeldRange
+	// gates are the clusters (namespace/name) that claims wait for.
+	gates map[types.NamespacedName]struct{}
+
+	// base is the pool as our last write, or the newest read, returned it.
+	base       v1alpha1.Pool
+	generation int64
+	holder     bool
+	term       int64
+	attempt    *attempt
+	// changed is when the pool last moved on by another hand; workSince since when work has waited.
+	changed, workSince time.Time
+	notBefore          time.Time
+	backoff            time.Duration
+	listTook           time.Duration
+	firstTurnTaken     bool
+	quarantineUntil    time.Time
+	lastCommit         time.Time
+	// overlap names a pool of the same network with some of the addresses; younger: it came first.
+	overlap string
+	younger bool
+	// jobs is the number of writes handed out.
+	jobs      int
+	lastEvent map[string]time.Time
+}
+
+func newPool(key PoolKey) *pool {
+	p := &pool{key: key}
+	p.claims = map[types.UID]*claim{}
+	p.byName = map[types.NamespacedName]*claim{}
+	p.addrs = map[types.NamespacedName]*address{}
+	p.chores = map[types.UID]*claim{}
+	p.strays = map[types.NamespacedName]*address{}
+	p.grants = map[types.UID]*grant{}
+	p.cooling = map[netipx.IPRange]v1alpha1.CoolingRange{}
+	p.held = map[netipx.IPRange]v1alpha1.HeldRange{}
+	p.lastEvent = map[string]time.Time{}
+	p.gates = map[types.NamespacedName]struct{}{}
+	p.pending = btree.NewBTreeGOptions(older, btree.Options{NoLocks: true})
+	p.ledger = ledger.New(nil, 128)
+	return p
+}
+
+// older is the order in which claims are served: creation time, then namespace and name.
+func older(a, b *claim) bool {
+	if !a.created.Equal(b.created) {
+		return a.created.Before(b.created)
+	}
+	if a.owner.Namespace != b.owner.Namespace {
+		return a.owner.Namespace < b.owner.Namespace
+	}
+	if a.owner.Name != b.owner.Name {
+		return a.owner.Name < b.owner.Name
+	}
+	return a.owner.UID < b.owner.UID
+}
+
+func nameOf(o ledger.Owner) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+}
+
+// observeClaim feeds a claim as an event, a list or our own write returned it. It tells whether the
+// pool has something to do.
+func (p *pool) observeClaim(c *claim) bool {
+	old := p.claims[c.owner.UID]
+	if _, dead := p.gone[c.owner.UID]; dead {
+		return false
+	}
+	if old != nil {
+		if !newer(c.rv, old.rv) {
+			return false
+		}
+		c.busy, c.failures, c.retryAt, c.nameHeld, c.cooled = old.busy, old.failures, old.retryAt, old.nameHeld, old.cooled
+		// A record never changes while the claim lives (R1): the first one stands, whatever is
+		// written over it. clusterctl replaces all annotations on the source of a move.
+		if old.record.IsValid() {
+			c.record = old.record
+		}
+		p.unsort(old)
+	}
+	p.claims[c.owner.UID] = c
+	if known := p.byName[nameOf(c.owner)]; known == nil || known.owner.UID == c.owner.UID || !older(c, known) {
+		p.byName[nameOf(c.owner)] = c
+	}
+	if c.record.IsValid() {
+		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Record, UID: c.owner.UID}, Owner: c.owner, Range: c.record})
+	}
+	if c.moved {
+		p.holdMoved(c.owner, c.record)
+	}
+	if a := p.addrs[nameOf(c.owner)]; a != nil {
+		p.sortAddress(a)
+	}
+	return p.sort(c)
+}
+
+// forgetClaim feeds the proof that a claim UID is gone.
+func (p *pool) forgetClaim(uid types.UID) {
+	if p.gone != nil {
+		p.gone[uid] = struct{}{}
+	}
+	c := p.claims[uid]
+	if c == nil {
+		return
+	}
+	p.unsort(c)
+	delete(p.claims, uid)
+	if p.byName[nameOf(c.owner)] == c {
+		delete(p.byName, nameOf(c.owner))
+	}
+	p.ledger.Remove(ledger.Key{Source: ledger.Record, UID: uid})
+	if g := p.grants[uid]; g != nil && g.committed {
+		g.settled = true
+	}
+	if a := p.addrs[nameOf(c.owner)]; a != nil {
+		p.sortAddress(a)
+	}
+}
+
+// observeAddress feeds an IPAddress.
+func (p *pool) observeAddress(a *address) bool {
+	if _, dead := p.gone[a.uid]; dead {
+		return false
+	}
+	if old := p.addrs[a.key()]; old != nil {
+		if !newer(a.rv, old.rv) {
+			return false
+		}
+		if old.uid == a.uid {
+			a.busy, a.retryAt, a.seenOrphan = old.busy, old.retryAt, old.seenOrphan
+		} else {
+			p.forgetAddress(old.uid, old.key())
+		}
+	}
+	p.addrs[a.key()] = a
+	if a.ip.IsValid() {
+		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: a.uid}, Owner: a.owner(), Range: p.ledger.Unit(a.ip)})
+	}
+	if a.moved && a.ip.IsValid() {
+		p.holdMoved(a.owner(), p.ledger.Unit(a.ip))
+	}
+	wake := p.sortAddress(a)
+	if c := p.byName[a.key()]; c != nil {
+		if g := p.grants[c.owner.UID]; g != nil && a.claimUID == c.owner.UID && g.committed {
+			g.settled = true
+		}
+		return p.sort(c) || wake
+	}
+	return wake
+}
+
+// forgetAddress feeds the proof that an IPAddress UID is gone.
+func (p *pool) forgetAddress(uid types.UID, name types.NamespacedName) {
+	if p.gone != nil {
+		p.gone[uid] = struct{}{}
+	}
+	p.ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
+	if a := p.addrs[name]; a != nil && a.uid == uid {
+		delete(p.addrs, name)
+		delete(p.strays, name)
+	}
+	if c := p.byName[name]; c != nil {
+		c.nameHeld = false
+		p.sort(c)
+	}
+}
+
+// sort puts a claim where it belongs and tells whether anything is to be done for it.
+func (p *pool) sort(c *claim) bool {
+	p.unsort(c)
+	a := p.addrs[nameOf(c.owner)]
+	mine := a != nil && a.claimUID == c.owner.UID
+	switch {
+	case c.moved:
+		return false
+	case c.deleting:
+		if !c.finalized() && !mine {
+			return false
+		}
+		p.chores[c.owner.UID] = c
+	case mine:
+		if p.complete(c, a) {
+			return false
+		}
+		p.chores[c.owner.UID] = c
+	case p.grants[c.owner.UID] != nil, a != nil && p.adoptable(c, a):
+		p.chores[c.owner.UID] = c
+	default:
+		p.pending.Set(c)
+	}
+	return true
+}
+
+func (p *pool) unsort(c *claim) {
+	p.pending.Delete(c)
+	delete(p.chores, c.owner.UID)
+}
+
+// complete tells whether nothing is left to write for a claim and its address.
+func (p *pool) complete(c *claim, a *address) bool {
+	poolKnown := p.base != nil && p.base.GetUID() != ""
+	return c.bound && c.recordText != "" && c.finalized() &&
+		(a.deleting || a.protected()) && (!poolKnown || a.poolUID == p.base.GetUID())
+}
+
+// sortAddress notes whether an IPAddress has a claim.
+func (p *pool) sortAddress(a *address) bool {
+	if c := p.claims[a.claimUID]; c != nil || a.moved {
+		delete(p.strays, a.key())
+		a.seenOrphan = time.Time{}
+		return false
+	}
+	p.strays[a.key()] = a
+	return true
+}
+
+// holdMoved keeps what is being moved to another cluster from being given away here (R9).
+func (p *pool) holdMoved(o ledger.Owner, r netipx.IPRange) {
+	if !r.IsValid() {
+		return
+	}
+	if _, ok := p.held[r]; ok {
+		return
+	}
+	p.addHeld(r, v1alpha1.HeldRange{
+		First: r.From().String(), Last: r.To().String(), Reason: v1alpha1.MovedReason, Namespace: o.Namespace, Name: o.Name,
+	})
+}
+
+func (p *pool) addHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+	p.held[r] = h
+	p.ledger.Add(ledger.Hold{Key: restKey(ledger.Held, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
+}
+
+func (p *pool) addCooling(r netipx.IPRange, c v1alpha1.CoolingRange) {
+	p.cooling[r] = c
+	p.ledger.Add(ledger.Hold{Key: restKey(ledger.Cooling, r), Owner: ledger.Owner{Namespace: c.Namespace, Name: c.Name}, Range: r})
+}
+
+// restKey keys a fact that no object states by its range.
+func restKey(s ledger.Source, r netipx.IPRange) ledger.Key {
+	return ledger.Key{Source: s, UID: types.UID(r.String())}
+}

@@ -1,0 +1,275 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// Reconcile brings one pool forward: learn, take over, plan, commit, hand out the writes. It must
+// not run twice at once for one pool. The pool comes from the cache; nil: it does not exist.
+func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Pool) (reconcile.Result, error) {
+	p := a.pool(key)
+	now := a.now()
+	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
+		return a.withoutPool(ctx, p)
+	}
+	p.learn(seen, a.ID, now)
+	if p.attempt != nil {
+		if err := a.push(ctx, p); err != nil {
+			return outcome(err)
+		}
+	}
+	if !p.holder {
+		p.mu.Lock()
+		may, wait := p.mayTakeOver(now, a.Elected)
+		p.firstTurnTaken = p.firstTurnTaken || !may
+		p.mu.Unlock()
+		if !may {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+		if err := a.takeOver(ctx, p); err != nil {
+			if apierrors.IsConflict(err) {
+				a.lose(p)
+				return reconcile.Result{RequeueAfter: p.backoff}, nil
+			}
+			return reconcile.Result{}, err
+		}
+	}
+	if done, err := a.finalize(ctx, p); done || err != nil {
+		return reconcile.Result{}, err
+	}
+	a.findOverlap(p)
+
+	next, err := a.turn(ctx, p, now)
+	if err != nil {
+		return outcome(err)
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// outcome turns the end of a term or a moved spec into a quiet retry, everything else into backoff.
+func outcome(err error) (reconcile.Result, error) {
+	if errors.Is(err, errLost) || errors.Is(err, errMoved) {
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// turn plans and commits one batch and dispatches what is to be written. It returns when to come
+// back if nothing happens before.
+func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
+	admission := a.admission(ctx, p, now)
+	p.mu.Lock()
+	clear(p.gates)
+	p.warm(now)
+	before := p.base
+	unfinished := p.unfinished()
+	granted, refused := 0, map[*claim]*refusal{}
+	if unfinished <= lowWater && (unfinished < a.Writers || p.pending.Len() >= maxBatch/2) {
+		granted, refused = p.plan(now, maxBatch, admission)
+	}
+	cooled := p.coolReleases(now)
+	stale := p.staleGrants(now)
+	differs, urgent := p.dirty(now)
+	idle := differs && now.Sub(p.lastCommit) >= settleDelay
+	p.mu.Unlock()
+
+	if granted > 0 || cooled || stale || urgent || idle {
+		if err := a.commit(ctx, p); err != nil {
+			return 0, err
+		}
+		metrics.Grants.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Add(float64(granted))
+		a.report(p, before)
+	}
+	for c, no := range refused {
+		a.refuse(p, c, *no)
+	}
+	wait, err := a.doChores(ctx, p, now)
+	if err != nil {
+		return 0, err
+	}
+	if differs && !idle {
+		wait = sooner(wait, settleDelay)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.grants) > 0 {
+		wait = sooner(wait, settleDelay)
+	}
+	if d := p.quarantineUntil.Sub(now); d > 0 {
+		wait = sooner(wait, d)
+	}
+	for _, c := range p.cooling {
+		wait = sooner(wait, max(c.Until.Sub(now), time.Millisecond))
+	}
+	p.pending.Scan(func(c *claim) bool {
+		if d := c.retryAt.Sub(now); d > 0 {
+			wait = sooner(wait, d)
+		}
+		return true
+	})
+	return wait, nil
+}
+
+// sooner returns the shorter of two waits, of which 0 is none at all.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b < a {
+		return b
+	}
+	return a
+}
+
+// learn takes the pool as the cache shows it, if that is news.
+func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.base != nil && p.base.GetUID() == seen.GetUID() && !newer(seen.GetResourceVersion(), p.base.GetResourceVersion()) {
+		return
+	}
+	if p.attempt != nil {
+		return // what the attempt became is found out first, against the base it was made on
+	}
+	seen = seen.DeepCopyObject().(v1alpha1.Pool)
+	if p.base != nil && p.base.GetUID() != seen.GetUID() {
+		p.holder, p.quarantineUntil, p.generation = false, time.Time{}, 0
+		for uid := range p.grants {
+			p.dropGrant(uid)
+		}
+		p.restFrom(seen.PoolStatus())
+	}
+	state := seen.PoolStatus().Allocator
+	if p.holder && (state == nil || state.Holder != id || state.Term != p.term) {
+		p.mu.Unlock()
+		p.lostTurn(now)
+		p.mu.Lock()
+	}
+	p.changed = now
+	p.setBaseLocked(seen)
+	if p.holder {
+		p.restFrom(seen.PoolStatus())
+	}
+}
+
+// withoutPool serves the claims of a pool that does not exist: they are told, and what they hold is
+// released when they are deleted. Nobody can grant from a pool that does not exist.
+func (a *Allocator) withoutPool(ctx context.Context, p *pool) (reconcile.Result, error) {
+	p.mu.Lock()
+	if p.base != nil {
+		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
+		p.base, p.holder, p.attempt, p.generation, p.layout = nil, false, nil, 0, nil
+		p.firstTurnTaken = false
+		for uid := range p.grants {
+			p.dropGrant(uid)
+		}
+	}
+	no := notReady("%s does not exist; create it or correct poolRef", p.key)
+	clear(p.gates)
+	admission := a.admission(ctx, p, a.now())
+	var tell []*claim
+	p.pending.Scan(func(c *claim) bool {
+		wait, other := admission(c)
+		if !wait && other == nil && !c.busy && c.told != no.String() {
+			tell = append(tell, c)
+		}
+		return true
+	})
+	p.mu.Unlock()
+	for _, c := range tell {
+		a.refuse(p, c, *no)
+	}
+	wait, err := a.doChores(ctx, p, a.now())
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
+// has an address of it any more. It tells whether the pool is gone.
+func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error) {
+	has := controllerutil.ContainsFinalizer(p.base, v1alpha1.PoolFinalizer)
+	deleting := p.base.GetDeletionTimestamp() != nil
+	if has != deleting {
+		return false, nil
+	}
+	if deleting {
+		p.mu.Lock()
+		used := p.ledger.Counts().Owners > 0 || len(p.grants) > 0
+		p.mu.Unlock()
+		if used {
+			return false, nil
+		}
+		// The watch may lag behind an object that another manager wrote: the list decides.
+		found, err := a.lists.list(ctx, p.key.Namespace)
+		if err != nil {
+			return false, err
+		}
+		for _, c := range found.claims[p.key] {
+			used = used || c.record.IsValid()
+		}
+		if used || len(found.addrs[p.key]) > 0 {
+			return false, nil
+		}
+	}
+	next := p.base.DeepCopyObject().(v1alpha1.Pool)
+	if deleting {
+		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
+	} else {
+		controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
+	}
+	patch := client.MergeFromWithOptions(p.base, client.MergeFromWithOptimisticLock{})
+	timedCtx, cancel := timed(ctx)
+	defer cancel()
+	if err := a.Client.Patch(timedCtx, next, patch); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return true, nil // the watch brings the newer pool
+		}
+		return false, err
+	}
+	p.setBase(next)
+	return deleting, nil
+}
+
+// warm ends the rest of ranges whose time has come.
+func (p *pool) warm(now time.Time) {
+	for r, c := range p.cooling {
+		if !c.Until.After(now) {
+			delete(p.cooling, r)
+			p.ledger.Remove(restKey(coolingSource, r))
+		}
+	}
+}
+
+// staleGrants tells whether a grant is too old to be written on without asking again (a process
+// that was paused): a commit confirms it or shows that the term is over. Monotonic and wall clock
+// both count, whichever is further on.
+func (p *pool) staleGrants(now time.Time) bool {
+	for _, g := range p.grants {
+		if g.committed && !g.settled && elapsed(g.at, now) > requestTimeout {
+			return true
+		}
+	}
+	return false
+}
+
+// elapsed is the time since a moment by the monotonic or the wall clock, whichever is further.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claim, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.claims[uid]
+	if c == nil {
+		return claim{}, false
+	}
+	return *c, true
+}

@@ -1,0 +1,222 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// coolReleases notes the rest of addresses that are about to be released, so that the next commit
+// carries it before the IPAddress loses our finalizer (R9). It tells whether there was any.
+func (p *pool) coolReleases(now time.Time) bool {
+	grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds
+	if grace == nil || *grace <= 0 {
+		return false
+	}
+	cooled := false
+	for _, c := range p.chores {
+		addr := p.addrs[nameOf(c.owner)]
+		if !c.deleting || c.cooled || addr == nil || addr.claimUID != c.owner.UID || !addr.ip.IsValid() {
+			continue
+		}
+		r := p.ledger.Unit(addr.ip)
+		c.cooled = true
+		if _, ok := p.cooling[r]; ok {
+			continue
+		}
+		p.addCooling(r, v1alpha1.CoolingRange{
+			First: r.From().String(), Last: r.To().String(),
+			Until:     metav1.NewTime(now.Add(time.Duration(*grace) * time.Second).Truncate(time.Second)),
+			Namespace: c.owner.Namespace, Name: c.owner.Name,
+		})
+		cooled = true
+	}
+	return cooled
+}
+
+// release gives up what a deleted claim has: the IPAddress first, then, when a live read shows that
+// it is gone and no grant is left, our finalizer on the claim (R6).
+func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	p.mu.Lock()
+	if !p.holder && p.base != nil {
+		p.mu.Unlock()
+		return nil
+	}
+	var mine *address
+	if addr := p.addrs[nameOf(c.owner)]; addr != nil && addr.claimUID == c.owner.UID {
+		copied := *addr
+		mine = &copied
+	}
+	p.mu.Unlock()
+	gone := false
+	if mine != nil {
+		var err error
+		if gone, err = a.remove(ctx, p, *mine); err != nil {
+			return err
+		}
+	}
+	if !gone {
+		if err := a.noAddress(ctx, p, c); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	if mine != nil {
+		p.forgetAddress(mine.uid, mine.key())
+	}
+	if g := p.grants[c.owner.UID]; g != nil {
+		// No IPAddress, and none can be recorded any more: the grant ends with the next commit.
+		g.settled = g.settled || g.committed
+		p.mu.Unlock()
+		a.wake(p.key)
+		return nil
+	}
+	p.mu.Unlock()
+	if !c.finalized() {
+		return nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(c.finalizers), func(f string) bool { return f == ClaimFinalizer })
+	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": map[string]any{
+		"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": rest,
+	}}, false)
+	if err != nil {
+		return a.writeFailed(ctx, p, c, "release", err)
+	}
+	metrics.Releases.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(rest) == 0 {
+		// The answer to the patch that takes the last finalizer off a deleted object is its end.
+		p.forgetClaim(c.owner.UID)
+	} else {
+		p.observeClaim(claimOf(obj))
+	}
+	return nil
+}
+
+// noAddress returns nil when a live read shows no IPAddress of a claim's UID.
+func (a *Allocator) noAddress(ctx context.Context, p *pool, c claim) error {
+	live := &ipamv1.IPAddress{}
+	err := a.Live.Get(ctx, nameOf(c.owner), live)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	addr := addressOf(live)
+	if addr.claimUID != c.owner.UID {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observeAddress(addr)
+	return errAgain // somebody else's finalizer keeps it, or it was not seen before
+}
+
+// remove takes our finalizer off an IPAddress and deletes it, fenced by UID. It tells whether the
+// answer to the delete proves that the IPAddress is gone: nobody else's finalizer was on it.
+func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone bool, err error) {
+	rest := addr.finalizers
+	if addr.protected() {
+		rest = slices.DeleteFunc(slices.Clone(addr.finalizers), func(f string) bool { return f == AddressFinalizer })
+		obj, err := a.patchAddress(ctx, addr, map[string]any{"finalizers": rest})
+		if err != nil {
+			return false, a.addressChanged(ctx, p, addr, err)
+		}
+		if len(rest) == 0 && addr.deleting {
+			return true, nil
+		}
+		p.mu.Lock()
+		p.observeAddress(addressOf(obj))
+		p.mu.Unlock()
+	}
+	obj := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: addr.namespace, Name: addr.name}}
+	uid := addr.uid
+	err = a.Client.Delete(ctx, obj, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return false, fmt.Errorf("deleting IPAddress %s: %w", addr.key(), err)
+	}
+	return err == nil && len(rest) == 0, nil
+}
+
+// runStray deals with an IPAddress whose claim we do not know: with proof that the claim is gone
+// the IPAddress is void and removed; at once if it stands in somebody's way, else after a while,
+// since a restore may bring the claim after its address (R2).
+func (a *Allocator) runStray(ctx context.Context, p *pool, addr address) {
+	a.slots <- struct{}{}
+	retry, err := a.settleStray(ctx, p, addr)
+	<-a.slots
+	p.mu.Lock()
+	p.jobs--
+	if is := p.addrs[addr.key()]; is != nil && is.uid == addr.uid {
+		is.busy = false
+		if err != nil {
+			retry = max(retry, time.Second)
+		}
+		is.retryAt = a.now().Add(retry)
+	}
+	p.mu.Unlock()
+	a.wake(p.key)
+}
+
+func (a *Allocator) settleStray(ctx context.Context, p *pool, addr address) (time.Duration, error) {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	live := &ipamv1.IPAddressClaim{}
+	err := a.Live.Get(ctx, addr.key(), live)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	p.mu.Lock()
+	if err == nil {
+		if key, ours := keyOfRef(live.Namespace, live.Spec.PoolRef); ours && key == p.key {
+			p.observeClaim(claimOf(live))
+		}
+	}
+	current := p.strays[addr.key()]
+	if current == nil || current.uid != addr.uid || (!p.holder && p.base != nil) {
+		p.mu.Unlock()
+		return time.Second, nil
+	}
+	nameTaken := err == nil
+	if c := p.byName[addr.key()]; c != nil && p.adoptable(c, current) {
+		p.sort(c)
+		p.mu.Unlock()
+		return time.Second, nil
+	}
+	if current.seenOrphan.IsZero() {
+		current.seenOrphan = a.now()
+	}
+	contested := nameTaken
+	if current.ip.IsValid() {
+		contested = contested || p.blocker(p.ledger.Unit(current.ip), current.owner()) != nil
+	}
+	wait := a.OrphanGrace - a.now().Sub(current.seenOrphan)
+	addr, base := *current, p.base
+	p.mu.Unlock()
+	if !contested && wait > 0 {
+		return wait, nil
+	}
+	if _, err := a.remove(ctx, p, addr); err != nil {
+		return time.Second, err
+	}
+	metrics.Voided.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+	if base != nil {
+		a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "VoidAddressRemoved", "Release",
+			"IPAddress %s was removed: the claim it was made for is gone", addr.key())
+	}
+	return time.Second, nil
+}

@@ -1,0 +1,321 @@
+package allocator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	v1beta1conditions "sigs.k8s.io/cluster-api/util/conditions/deprecated/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// serve brings a claim that has a grant, or an IPAddress already, to its end: the record on the
+// claim, the IPAddress, the claim's status, strictly in this order (R1).
+func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	p.mu.Lock()
+	if !p.holder || p.base == nil {
+		p.mu.Unlock()
+		return nil
+	}
+	poolObj := p.base
+	var rng netipx.IPRange
+	existing, granted := p.addrs[nameOf(c.owner)], p.grants[c.owner.UID]
+	switch {
+	case existing != nil && (existing.claimUID == c.owner.UID || p.adoptable(&c, existing)):
+		if !existing.ip.IsValid() {
+			p.mu.Unlock()
+			return fmt.Errorf("IPAddress %s has no valid address", existing.key())
+		}
+		rng = p.ledger.Unit(existing.ip)
+	case granted != nil && granted.committed:
+		rng, existing = granted.rng, nil
+	default:
+		p.mu.Unlock()
+		return nil
+	}
+	prefixed := p.layout != nil && p.layout.UnitBits() < rng.From().BitLen()
+	var prefix int32
+	var gateway string
+	if p.layout != nil {
+		prefix, gateway = p.layout.Network(rng.From())
+	}
+	p.mu.Unlock()
+
+	text := rng.From().String()
+	if prefixed {
+		text = netip.PrefixFrom(rng.From(), int(prefix)).String()
+	}
+	if c.record.IsValid() && c.record.From() != rng.From() && existing == nil {
+		// Somebody recorded another address: what we believe of this pool is old.
+		if err := a.refreshClaim(ctx, p, c); err != nil {
+			return err
+		}
+		a.lose(p)
+		return errAgain
+	}
+	if c.recordText == "" || !c.finalized() {
+		next, err := a.record(ctx, p, c, text)
+		if err != nil {
+			return err
+		}
+		if next.deleting {
+			return nil
+		}
+		c = next
+	}
+	if existing == nil {
+		if err := a.create(ctx, p, c, poolObj, rng, prefix, gateway); err != nil {
+			return err
+		}
+	} else if err := a.repair(ctx, p, c, poolObj, existing); err != nil {
+		return err
+	}
+	if c.bound {
+		return nil
+	}
+	return a.bind(ctx, p, c)
+}
+
+// adoptable tells whether an IPAddress of an earlier claim of the name is proven to be this one's:
+// the claim remembers it (R2; a move or a restore gives claims new UIDs).
+func (p *pool) adoptable(c *claim, addr *address) bool {
+	return c.record.IsValid() && addr.ip.IsValid() && c.record.From() == addr.ip && p.claims[addr.claimUID] == nil
+}
+
+// record writes on the claim what it is given, together with our finalizer, before anything else.
+func (a *Allocator) record(ctx context.Context, p *pool, c claim, text string) (claim, error) {
+	finalizers := c.finalizers
+	if !c.finalized() {
+		finalizers = append(slices.Clone(finalizers), ClaimFinalizer)
+	}
+	meta := map[string]any{"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": finalizers}
+	if c.recordText == "" {
+		meta["annotations"] = map[string]string{v1alpha1.AddressAnnotation: text}
+	}
+	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": meta}, false)
+	if err != nil {
+		return c, a.writeFailed(ctx, p, c, "record", err)
+	}
+	next := claimOf(obj)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observeClaim(next)
+	return *next, nil
+}
+
+// patchClaim patches a claim, fenced by UID and resource version (R3).
+func (a *Allocator) patchClaim(ctx context.Context, c claim, body map[string]any, status bool) (*ipamv1.IPAddressClaim, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	obj := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.owner.Namespace, Name: c.owner.Name}}
+	patch := client.RawPatch(types.MergePatchType, raw)
+	if status {
+		return obj, a.Client.Status().Patch(ctx, obj, patch)
+	}
+	return obj, a.Client.Patch(ctx, obj, patch)
+}
+
+// create makes the IPAddress. It is idempotent per claim: the name is the claim's, and the claim's
+// UID among the owners tells whose it is.
+func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alpha1.Pool, rng netipx.IPRange, prefix int32, gateway string) error {
+	obj := &ipamv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       c.owner.Namespace,
+			Name:            c.owner.Name,
+			Labels:          map[string]string{},
+			Finalizers:      []string{AddressFinalizer},
+			OwnerReferences: ownersOf(c, poolObj, p.key),
+		},
+		Spec: ipamv1.IPAddressSpec{
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: c.owner.Name},
+			PoolRef:  ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: p.key.Kind, Name: p.key.Name},
+			Address:  rng.From().String(),
+			Prefix:   ptr.To(prefix),
+			Gateway:  gateway,
+		},
+	}
+	if c.cluster != "" {
+		obj.Labels[clusterv1.ClusterNameLabel] = c.cluster
+	}
+	if c.watchLabel != "" {
+		obj.Labels[clusterv1.WatchLabel] = c.watchLabel
+	}
+	err := a.Client.Create(ctx, obj)
+	if err != nil {
+		metrics.WriteErrs.WithLabelValues("create").Inc()
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating IPAddress %s: %w", nameOf(c.owner), err)
+		}
+		if err := a.Live.Get(ctx, nameOf(c.owner), obj); err != nil {
+			return err
+		}
+	}
+	addr := addressOf(obj)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observeAddress(addr)
+	if addr.claimUID == c.owner.UID {
+		return nil
+	}
+	if live := p.claims[c.owner.UID]; live != nil {
+		live.nameHeld = true
+	}
+	return errAgain
+}
+
+func ownersOf(c claim, poolObj v1alpha1.Pool, key PoolKey) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{
+		APIVersion: ipamv1.GroupVersion.String(), Kind: claimKind, Name: c.owner.Name, UID: c.owner.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}, {
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: key.Kind, Name: key.Name, UID: poolObj.GetUID(),
+		Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true),
+	}}
+}
+
+// repair gives an IPAddress that exists its owners and its finalizer again, by UID: clusterctl move
+// and restores leave references to objects of another cluster.
+func (a *Allocator) repair(ctx context.Context, p *pool, c claim, poolObj v1alpha1.Pool, addr *address) error {
+	if addr.deleting || (addr.protected() && addr.poolUID == poolObj.GetUID() && addr.claimUID == c.owner.UID) {
+		return nil
+	}
+	owners := ownersOf(c, poolObj, p.key)
+	for _, ref := range addr.owners {
+		if ref.Kind != claimKind && ref.Kind != p.key.Kind {
+			owners = append(owners, ref)
+		}
+	}
+	finalizers := addr.finalizers
+	if !addr.protected() {
+		finalizers = append(slices.Clone(finalizers), AddressFinalizer)
+	}
+	obj, err := a.patchAddress(ctx, *addr, map[string]any{"finalizers": finalizers, "ownerReferences": owners})
+	if err != nil {
+		return a.addressChanged(ctx, p, *addr, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observeAddress(addressOf(obj))
+	return nil
+}
+
+func (a *Allocator) patchAddress(ctx context.Context, addr address, meta map[string]any) (*ipamv1.IPAddress, error) {
+	meta["uid"], meta["resourceVersion"] = addr.uid, addr.rv
+	raw, err := json.Marshal(map[string]any{"metadata": meta})
+	if err != nil {
+		return nil, err
+	}
+	obj := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: addr.namespace, Name: addr.name}}
+	return obj, a.Client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, raw))
+}
+
+// addressChanged reads an IPAddress live after a write of it was refused.
+func (a *Allocator) addressChanged(ctx context.Context, p *pool, addr address, err error) error {
+	metrics.WriteErrs.WithLabelValues("address").Inc()
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	live := &ipamv1.IPAddress{}
+	getErr := a.Live.Get(ctx, addr.key(), live)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case apierrors.IsNotFound(getErr):
+		p.forgetAddress(addr.uid, addr.key())
+	case getErr != nil:
+		return getErr
+	default:
+		if live.UID != addr.uid {
+			p.forgetAddress(addr.uid, addr.key())
+		}
+		if key, ours := keyOfRef(live.Namespace, live.Spec.PoolRef); ours && key == p.key {
+			p.observeAddress(addressOf(live))
+		}
+	}
+	return errAgain
+}
+
+// bind writes the claim's status: the address, and Ready in both generations of conditions.
+func (a *Allocator) bind(ctx context.Context, p *pool, c claim) error {
+	tmp := &ipamv1.IPAddressClaim{}
+	tmp.Status.Conditions = slices.Clone(c.conditions)
+	tmp.SetV1Beta1Conditions(slices.Clone(c.legacy))
+	conditions.Set(tmp, metav1.Condition{
+		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated",
+	})
+	v1beta1conditions.MarkTrue(tmp, clusterv1.ReadyV1Beta1Condition)
+	first := !c.everBound
+	obj, err := a.patchClaim(ctx, c, statusBody(c, tmp, c.owner.Name), true)
+	if err != nil {
+		return a.writeFailed(ctx, p, c, "status", err)
+	}
+	if first {
+		metrics.Fulfilment.Observe(a.now().Sub(c.created).Seconds())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observeClaim(claimOf(obj))
+	return nil
+}
+
+func statusBody(c claim, tmp *ipamv1.IPAddressClaim, addressName string) map[string]any {
+	status := map[string]any{
+		"conditions": tmp.Status.Conditions,
+		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": tmp.GetV1Beta1Conditions()}},
+	}
+	if addressName != "" {
+		status["addressRef"] = map[string]any{"name": addressName}
+	}
+	return map[string]any{
+		"metadata": map[string]any{"uid": c.owner.UID, "resourceVersion": c.rv},
+		"status":   status,
+	}
+}
+
+// refuse says on the claim why it gets no address, once. It is a job of its own.
+func (a *Allocator) refuse(p *pool, c *claim, no refusal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.busy || p.jobs >= maxJobs || p.claims[c.owner.UID] != c {
+		return
+	}
+	c.busy = true
+	p.jobs++
+	go a.runClaim(a.jobs, p, c.owner.UID, func(ctx context.Context, p *pool, c claim) error {
+		ctx, cancel := timed(ctx)
+		defer cancel()
+		tmp := &ipamv1.IPAddressClaim{}
+		tmp.Status.Conditions = slices.Clone(c.conditions)
+		tmp.SetV1Beta1Conditions(slices.Clone(c.legacy))
+		conditions.Set(tmp, metav1.Condition{
+			Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
+		})
+		v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.reason, clusterv1.ConditionSeverityWarning, "%s", no.message)
+		obj, err := a.patchClaim(ctx, c, statusBody(c, tmp, ""), true)
+		if err != nil {
+			return a.writeFailed(ctx, p, c, "refusal", err)
+		}
+		metrics.Refusals.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name, no.reason).Inc()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.observeClaim(claimOf(obj))
+		return nil
+	})
+}

@@ -1,0 +1,216 @@
+package allocator
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// capacityTiers are the conditions that say how full a pool is, and from which utilization (B75).
+var capacityTiers = []struct {
+	condition string
+	percent   int64
+}{
+	{v1alpha1.CapacityWarningCondition, 70},
+	{v1alpha1.CapacityCriticalCondition, 85},
+	{v1alpha1.CapacityExhaustedCondition, 95},
+}
+
+// compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
+// as it is, and the last layout that could be for what is already promised.
+func (p *pool) compile() {
+	layout, errs := poolspec.Compile(p.base.PoolSpec())
+	p.specErr = ""
+	if len(errs) > 0 {
+		p.specErr = errs.ToAggregate().Error()
+		if p.layout != nil {
+			return
+		}
+	}
+	if layout != nil {
+		p.layout = layout
+	}
+	space, unit := p.space()
+	p.ledger.Relayout(space, unit)
+	p.addPins()
+}
+
+func (p *pool) space() (*netipx.IPSet, int) {
+	if p.layout == nil {
+		return nil, 128
+	}
+	var b netipx.IPSetBuilder
+	b.AddSet(p.layout.Allocatable())
+	for _, pin := range p.layout.Pins() {
+		if unit, err := pin.Prefix(min(p.layout.UnitBits(), pin.BitLen())); err == nil {
+			b.AddPrefix(unit)
+		}
+	}
+	set, err := b.IPSet()
+	if err != nil {
+		return p.layout.Allocatable(), p.layout.UnitBits()
+	}
+	return set, p.layout.UnitBits()
+}
+
+// addPins states the preAllocations: their addresses are nobody else's.
+func (p *pool) addPins() {
+	if p.layout == nil {
+		return
+	}
+	for name, ip := range p.layout.Pins() {
+		p.ledger.Add(ledger.Hold{
+			Key:   ledger.Key{Source: ledger.Pin, UID: types.UID(name)},
+			Owner: ledger.Owner{Name: name},
+			Range: p.ledger.Unit(ip),
+		})
+	}
+}
+
+// describe writes what the pool is into a status.
+func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
+	s, n := obj.PoolStatus(), p.ledger.Counts()
+	s.TotalIPs, s.AllocatedIPs, s.AvailableIPs, s.OutOfRangeIPs = n.Total, n.Allocated, n.Available, n.OutOfRange
+	s.AllocationCount, s.LargestFreeBlock, s.FragmentationPercent = n.Owners, n.LargestFree, n.FragmentationPercent
+	s.ObservedGeneration = obj.GetGeneration()
+	s.Allocator.InFlight = p.inFlight()
+	s.Cooling, s.Held = nil, nil
+	for _, c := range p.cooling {
+		s.Cooling = append(s.Cooling, c)
+	}
+	slices.SortFunc(s.Cooling, func(a, b v1alpha1.CoolingRange) int { return compareText(a.First, b.First) })
+	for _, h := range p.held {
+		s.Held = append(s.Held, h)
+	}
+	slices.SortFunc(s.Held, func(a, b v1alpha1.HeldRange) int { return compareText(a.First, b.First) })
+	for _, c := range p.conditions(n, now) {
+		c.ObservedGeneration = obj.GetGeneration()
+		c.LastTransitionTime = metav1.NewTime(now)
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+}
+
+// conditions says what the pool is worth to a person. All are always present (B10).
+func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
+	ready := metav1.Condition{
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
+		Message: fmt.Sprintf("%d/%d IPs available (%d allocations)", n.Available, n.Total, n.Owners),
+	}
+	if reason, message := p.closed(now); reason != "" {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
+	} else if n.OutOfRange > 0 {
+		ready.Message += fmt.Sprintf("; %d in use are outside the spec and stay until they are released", n.OutOfRange)
+	}
+	overlap := metav1.Condition{
+		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason,
+		Message: "No other pool of this network has these addresses",
+	}
+	if p.overlap != "" {
+		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, p.overlap
+	}
+	out := []metav1.Condition{ready, overlap}
+	percent := int64(0)
+	if n.Total > 0 {
+		percent = int64(float64(n.Allocated) / float64(n.Total) * 100)
+	}
+	for _, tier := range capacityTiers {
+		c := metav1.Condition{
+			Type: tier.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.BelowThresholdReason,
+			Message: fmt.Sprintf("Pool utilization is %d%% (%d/%d IPs)", percent, n.Allocated, n.Total),
+		}
+		if n.Total > 0 && percent >= tier.percent {
+			c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.AboveThresholdReason
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// closed tells why the pool grants nothing new, if so.
+func (p *pool) closed(now time.Time) (reason, message string) {
+	switch {
+	case p.base.GetDeletionTimestamp() != nil:
+		return v1alpha1.DeletingReason, p.usersMessage()
+	case p.specErr != "":
+		return v1alpha1.ValidationFailedReason, p.specErr
+	case p.isMoved():
+		return v1alpha1.MovedReason, "addresses of this pool were moved to another management cluster and may be given away there; " +
+			"remove the entries from status.held to use the pool here again"
+	case p.quarantineUntil.After(now):
+		return v1alpha1.AdoptingReason, "addresses existed before this allocator knew the pool; new ones are granted when what is on its way has landed"
+	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.yields():
+		return v1alpha1.OverlapReason, p.overlap
+	}
+	return "", ""
+}
+
+func (p *pool) isMoved() bool {
+	for _, h := range p.held {
+		if h.Reason == v1alpha1.MovedReason {
+			return true
+		}
+	}
+	return false
+}
+
+// usersMessage names who keeps a pool from being deleted (B71).
+func (p *pool) usersMessage() string {
+	const named = 3
+	n := p.ledger.Counts().Owners
+	if n == 0 {
+		return "the pool is being deleted"
+	}
+	var names []string
+	seen := map[types.UID]bool{}
+	p.ledger.Uses(func(_ netipx.IPRange, holds []*ledger.Hold) {
+		for _, h := range holds {
+			if !seen[h.Owner.UID] && len(names) < named {
+				seen[h.Owner.UID] = true
+				names = append(names, h.Owner.Namespace+"/"+h.Owner.Name)
+			}
+		}
+	})
+	text := fmt.Sprintf("the pool is being deleted and waits for %d claims to be released: %v", n, names)
+	if int(n) > len(names) {
+		text += fmt.Sprintf(" and %d more", int(n)-len(names))
+	}
+	return text
+}
+
+// dirty tells whether the status on the API server differs from what describe would write, and
+// whether the difference should be shown without delay.
+func (p *pool) dirty(now time.Time) (differs, urgent bool) {
+	next := p.base.DeepCopyObject().(v1alpha1.Pool)
+	p.describe(next, now)
+	was, is := p.base.PoolStatus(), next.PoolStatus()
+	if equality.Semantic.DeepEqual(was, is) {
+		return false, false
+	}
+	for _, c := range is.Conditions {
+		old := meta.FindStatusCondition(was.Conditions, c.Type)
+		if old == nil || old.Status != c.Status || old.Reason != c.Reason {
+			return true, true
+		}
+	}
+	return true, len(is.Held) != len(was.Held) || is.ObservedGeneration != was.ObservedGeneration
+}
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,220 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// mayTakeOver tells whether this manager should become the pool's holder now, or how long to wait
+// (R5). Only the amount of work depends on the answer, never its safety.
+func (p *pool) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) {
+	if now.Before(p.notBefore) {
+		return false, p.notBefore.Sub(now)
+	}
+	state := p.base.PoolStatus().Allocator
+	if state == nil || !p.firstTurnTaken || (elected && p.backoff == 0) {
+		return true, 0
+	}
+	if !p.hasWork(state) {
+		p.workSince = time.Time{}
+		return false, 0
+	}
+	if p.workSince.IsZero() {
+		p.workSince = now
+	}
+	since := p.workSince
+	if p.changed.After(since) {
+		since = p.changed
+	}
+	if wait := patience - now.Sub(since); wait > 0 {
+		return false, wait
+	}
+	return true, 0
+}
+
+// hasWork tells whether the pool has something that a live holder would have done by now.
+func (p *pool) hasWork(state *v1alpha1.AllocatorStatus) bool {
+	if len(p.chores) > 0 || len(state.InFlight) > 0 || p.base.GetDeletionTimestamp() != nil {
+		return true
+	}
+	work := false
+	free := p.ledger.HasFree()
+	p.pending.Scan(func(c *claim) bool {
+		work = c.told == "" || free
+		return !work
+	})
+	return work
+}
+
+// lostTurn is called when another manager has written the pool: what we planned on is void. The
+// wait grows while two managers meet again and again (R5).
+func (p *pool) lostTurn(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holder, p.attempt = false, nil
+	for uid, g := range p.grants {
+		p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
+		delete(p.grants, uid)
+		if c := p.claims[g.owner.UID]; c != nil {
+			p.sort(c)
+		}
+	}
+	p.backoff = min(max(2*p.backoff, p.listTook, 100*time.Millisecond), time.Minute)
+	p.notBefore = now.Add(p.backoff + rand.N(2*p.backoff)) //nolint:gosec // jitter, not a secret
+	p.changed, p.workSince = now, time.Time{}
+	metrics.LostTerms.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+}
+
+// takeOver makes this manager the pool's holder: first the write, then the list, so that whatever
+// the old holder granted is in the list or in flight, and its next commit fails.
+func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
+	old := p.base.PoolStatus().Allocator
+	adopted := old == nil
+	if old == nil || old.Holder != a.ID {
+		next := p.base.DeepCopyObject().(v1alpha1.Pool)
+		state := &v1alpha1.AllocatorStatus{Holder: a.ID, Term: 1}
+		if old != nil {
+			state.Term, state.InFlight = old.Term+1, old.InFlight
+		}
+		next.PoolStatus().Allocator = state
+		if err := a.updateStatus(ctx, next); err != nil {
+			return fmt.Errorf("taking over %s: %w", p.key, err)
+		}
+		p.setBase(next)
+	}
+	start := a.now()
+	p.mu.Lock()
+	p.gone = map[types.UID]struct{}{}
+	p.mu.Unlock()
+	found, err := a.lists.list(ctx, p.key.Namespace)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.gone = nil
+		return fmt.Errorf("listing what %s has given: %w", p.key, err)
+	}
+	p.rebuild(found)
+	p.gone = nil
+	p.listTook = a.now().Sub(start)
+	p.holder, p.firstTurnTaken, p.term = true, true, p.base.PoolStatus().Allocator.Term
+	p.quarantine(adopted, a.now(), a.Quarantine)
+	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", p.term,
+		"claims", len(p.claims), "addresses", len(p.addrs), "inFlight", len(p.grants))
+	return nil
+}
+
+// rebuild makes the ledger from the list, what the watches know beyond it, and what is in flight.
+func (p *pool) rebuild(found listed) {
+	status := p.base.PoolStatus()
+	space, unit := p.space()
+	p.ledger = ledger.New(space, unit)
+	p.addPins()
+	for uid := range p.grants {
+		delete(p.grants, uid)
+	}
+	for _, c := range found.claims[p.key] {
+		p.observeClaim(c)
+	}
+	for _, addr := range found.addrs[p.key] {
+		p.observeAddress(addr)
+	}
+	for _, c := range p.claims {
+		if c.record.IsValid() {
+			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Record, UID: c.owner.UID}, Owner: c.owner, Range: c.record})
+		}
+	}
+	for _, addr := range p.addrs {
+		if addr.ip.IsValid() {
+			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: addr.uid}, Owner: addr.owner(), Range: p.ledger.Unit(addr.ip)})
+		}
+	}
+	for _, g := range inFlightOf(status) {
+		r, ok := rangeOf(g.First, g.Last)
+		if !ok {
+			continue
+		}
+		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
+		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true}
+		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
+	}
+	p.restFrom(status)
+	for _, c := range p.claims {
+		p.sort(c)
+	}
+	for _, addr := range p.addrs {
+		p.sortAddress(addr)
+	}
+}
+
+// restFrom takes what rests from the pool's status: an operator may have taken an entry out.
+func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
+	for r := range p.cooling {
+		p.ledger.Remove(restKey(ledger.Cooling, r))
+		delete(p.cooling, r)
+	}
+	for r := range p.held {
+		p.ledger.Remove(restKey(ledger.Held, r))
+		delete(p.held, r)
+	}
+	for _, c := range status.Cooling {
+		if r, ok := rangeOf(c.First, c.Last); ok {
+			p.addCooling(r, c)
+		}
+	}
+	for _, h := range status.Held {
+		if r, ok := rangeOf(h.First, h.Last); ok {
+			p.addHeld(r, h)
+		}
+	}
+	for _, c := range p.claims {
+		if c.moved {
+			p.holdMoved(c.owner, c.record)
+		}
+	}
+	for _, a := range p.addrs {
+		if a.moved && a.ip.IsValid() {
+			p.holdMoved(a.owner(), p.ledger.Unit(a.ip))
+		}
+	}
+}
+
+// quarantine holds new grants back where addresses exist and no allocator is on record (R10). It
+// survives a restart in the Ready condition.
+func (p *pool) quarantine(adopted bool, now time.Time, length time.Duration) {
+	used := p.ledger.Counts().Owners > 0
+	for _, c := range p.base.GetConditions() {
+		if c.Type == v1alpha1.ReadyCondition && c.Reason == v1alpha1.AdoptingReason {
+			p.quarantineUntil = c.LastTransitionTime.Add(length)
+			return
+		}
+	}
+	if adopted && used {
+		p.quarantineUntil = now.Add(length)
+	}
+}
+
+func rangeOf(first, last string) (netipx.IPRange, bool) {
+	from, err1 := netip.ParseAddr(first)
+	to, err2 := netip.ParseAddr(last)
+	r := netipx.IPRangeFrom(from, to)
+	return r, err1 == nil && err2 == nil && r.IsValid()
+}
+
+func inFlightOf(status *v1alpha1.NetworkPoolStatus) []v1alpha1.Grant {
+	if status.Allocator == nil {
+		return nil
+	}
+	return status.Allocator.InFlight
+}

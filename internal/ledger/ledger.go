@@ -1,0 +1,299 @@
+// Package ledger remembers, for one pool, what is taken, by whom, and on what evidence.
+//
+// It is pure memory: facts go in (a claim records an address, an IPAddress exists, a grant is in
+// flight), free space comes out. A fact is keyed by its source and the UID of the object that
+// states it, so a fact is withdrawn only by the object that stated it, and two objects that state
+// the same address are both kept: the address is free when the last of them is gone.
+package ledger
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// Source is the kind of evidence that makes a range taken.
+type Source uint8
+
+// The sources, from the most to the least durable.
+const (
+	// Object is an IPAddress (or a block) on the API server.
+	Object Source = iota
+	// Record is what a claim remembers it was given.
+	Record
+	// Grant is committed, or about to be, and its object not yet confirmed.
+	Grant
+	// Pin keeps an address for the claim of a name. It makes the address unavailable, not used.
+	Pin
+	// Cooling keeps a released address for a while.
+	Cooling
+	// Held keeps an address until an operator releases it.
+	Held
+)
+
+// uses tells whether a source means that somebody has the address now.
+func (s Source) uses() bool { return s <= Grant }
+
+// Key identifies a fact: the source and the UID of the object that states it. Facts that no object
+// states (pins, cooling, held) use a name of their own.
+type Key struct {
+	Source Source
+	UID    types.UID
+}
+
+// Owner is the object a range is taken for, normally a claim. Pins and ranges at rest have a name
+// and no UID.
+type Owner struct {
+	Namespace, Name string
+	UID             types.UID
+}
+
+// Hold is one fact.
+type Hold struct {
+	Key
+	Owner Owner
+	Range netipx.IPRange
+}
+
+// Ledger is the memory of one pool. The zero value is not usable; it is not safe for concurrent use.
+type Ledger struct {
+	unit   int
+	space  []netipx.IPRange
+	free   *poolutil.Free
+	holds  map[Key]*Hold
+	owners map[types.UID]int
+	taken  spans
+	counts Counts
+	// held is how much of the space is not free, in units.
+	held int64
+}
+
+// Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
+type Counts struct {
+	Total, Allocated, Available, OutOfRange int64
+	// Owners is the number of objects that use addresses.
+	Owners int64
+	// LargestFree is the size of the largest contiguous free block.
+	LargestFree int64
+	// FragmentationPercent is 0 where all free space is contiguous.
+	FragmentationPercent int32
+}
+
+// New returns a ledger over the ranges of space, of which each owner gets a prefix of unitBits (32
+// or 128: single addresses). Facts outside the space are kept and counted as out of range.
+func New(space *netipx.IPSet, unitBits int) *Ledger {
+	l := &Ledger{unit: unitBits, holds: map[Key]*Hold{}, owners: map[types.UID]int{}}
+	l.setSpace(space)
+	return l
+}
+
+// Relayout gives the ledger a new space and keeps every fact. It costs O(facts).
+func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
+	holds := l.holds
+	*l = *New(space, unitBits)
+	for _, h := range holds {
+		l.Add(*h)
+	}
+}
+
+func (l *Ledger) setSpace(space *netipx.IPSet) {
+	l.space = nil
+	if space != nil {
+		l.space = space.Ranges()
+	}
+	l.free = poolutil.NewFree(space)
+	l.counts.Total = 0
+	for _, r := range l.space {
+		l.counts.Total = plus(l.counts.Total, l.units(r))
+	}
+}
+
+// units is the number of what the pool hands out in a range.
+func (l *Ledger) units(r netipx.IPRange) int64 { return poolutil.CountPrefixes(r, l.unit) }
+
+// plus adds counts that saturate.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Add states a fact. Stating one again with the same range changes nothing; with another range, it
+// replaces the first.
+func (l *Ledger) Add(h Hold) {
+	h.Range = l.whole(h.Range)
+	if old, ok := l.holds[h.Key]; ok {
+		if old.Range == h.Range && old.Owner == h.Owner {
+			return
+		}
+		l.Remove(h.Key)
+	}
+	hold := &h
+	l.holds[h.Key] = hold
+	l.free.TakeAny(h.Range)
+	if h.Source.uses() {
+		l.owners[h.Owner.UID]++
+	}
+	l.taken.add(hold, l.recount)
+}
+
+// Remove withdraws a fact and returns it. What nobody else holds is free again.
+func (l *Ledger) Remove(k Key) (Hold, bool) {
+	hold, ok := l.holds[k]
+	if !ok {
+		return Hold{}, false
+	}
+	delete(l.holds, k)
+	if hold.Source.uses() {
+		if l.owners[hold.Owner.UID]--; l.owners[hold.Owner.UID] == 0 {
+			delete(l.owners, hold.Owner.UID)
+		}
+	}
+	l.taken.remove(hold, l.recount, func(r netipx.IPRange) {
+		for part := range l.inSpace(r) {
+			l.free.Put(part)
+		}
+	})
+	return *hold, true
+}
+
+// Get returns a fact.
+func (l *Ledger) Get(k Key) (Hold, bool) {
+	if h, ok := l.holds[k]; ok {
+		return *h, true
+	}
+	return Hold{}, false
+}
+
+// Overlapping returns the facts that touch a range, ordered by source and UID.
+func (l *Ledger) Overlapping(r netipx.IPRange) []*Hold {
+	var out []*Hold
+	l.taken.overlapping(l.whole(r), func(s *span) {
+		for _, h := range s.holds {
+			if !slices.Contains(out, h) {
+				out = append(out, h)
+			}
+		}
+	})
+	slices.SortFunc(out, compareHolds)
+	return out
+}
+
+// Uses calls visit for every range that is in use, ascending, with the facts that say so. Cost O(n).
+func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold)) {
+	l.taken.all(func(s *span) {
+		if s.uses > 0 {
+			visit(netipx.IPRangeFrom(s.first, s.last), s.holds)
+		}
+	})
+}
+
+// InSpace tells whether a range lies wholly in what the pool hands out.
+func (l *Ledger) InSpace(r netipx.IPRange) bool {
+	for part := range l.inSpace(r) {
+		return part == r
+	}
+	return false
+}
+
+// TakeOne takes an address (or prefix) for somebody: the smallest free block that has room, lowest
+// address first. The caller states it with Add. False: nothing is free.
+func (l *Ledger) TakeOne() (netipx.IPRange, bool) {
+	if l.unit == 32 || l.unit == 128 {
+		return l.free.BestFit(1)
+	}
+	p, ok := l.free.BestFitPrefix(l.unit)
+	if !ok {
+		return netipx.IPRange{}, false
+	}
+	return netipx.RangeOfPrefix(p), true
+}
+
+// Untake gives back what TakeOne took and nobody stated.
+func (l *Ledger) Untake(r netipx.IPRange) { l.free.Put(r) }
+
+// HasFree tells whether TakeOne would find something.
+func (l *Ledger) HasFree() bool { return !l.free.Empty() }
+
+// Unit returns the whole unit (address or prefix) that contains an address.
+func (l *Ledger) Unit(a netip.Addr) netipx.IPRange { return l.whole(netipx.IPRangeFrom(a, a)) }
+
+// Counts returns the statistics. O(1).
+func (l *Ledger) Counts() Counts {
+	c := l.counts
+	c.Available = c.Total - l.held
+	if largest, found := l.free.LargestBlock(); found {
+		c.LargestFree = l.units(largest)
+	}
+	c.FragmentationPercent = l.free.FragmentationPercent()
+	c.Owners = int64(len(l.owners))
+	return c
+}
+
+// recount notes that a span came into use or was taken out of the free space (sign 1), or the
+// reverse (-1).
+func (l *Ledger) recount(r netipx.IPRange, used bool, sign int64) {
+	var inside int64
+	for part := range l.inSpace(r) {
+		inside += l.units(part)
+	}
+	if !used {
+		l.held += sign * inside
+		return
+	}
+	l.counts.Allocated += sign * inside
+	l.counts.OutOfRange += sign * (l.units(r) - inside)
+}
+
+// inSpace yields the parts of a range that lie in the space.
+func (l *Ledger) inSpace(r netipx.IPRange) func(func(netipx.IPRange) bool) {
+	return func(yield func(netipx.IPRange) bool) {
+		i, _ := slices.BinarySearchFunc(l.space, r.From(), func(s netipx.IPRange, a netip.Addr) int {
+			return s.To().Compare(a)
+		})
+		for ; i < len(l.space) && l.space[i].From().Compare(r.To()) <= 0; i++ {
+			from, to := l.space[i].From(), l.space[i].To()
+			if from.Less(r.From()) {
+				from = r.From()
+			}
+			if r.To().Less(to) {
+				to = r.To()
+			}
+			if !yield(netipx.IPRangeFrom(from, to)) {
+				return
+			}
+		}
+	}
+}
+
+// whole widens a range to whole units, so that a stray address makes its whole prefix taken.
+func (l *Ledger) whole(r netipx.IPRange) netipx.IPRange {
+	if l.unit >= r.From().BitLen() {
+		return r
+	}
+	first, err1 := r.From().Prefix(l.unit)
+	last, err2 := r.To().Prefix(l.unit)
+	if err1 != nil || err2 != nil {
+		return r
+	}
+	return netipx.IPRangeFrom(first.Addr(), netipx.RangeOfPrefix(last).To())
+}
+
+func compareHolds(a, b *Hold) int {
+	if a.Source != b.Source {
+		return int(a.Source) - int(b.Source)
+	}
+	switch {
+	case a.UID < b.UID:
+		return -1
+	case a.UID > b.UID:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,121 @@
+package ledger
+
+import (
+	"net/netip"
+
+	"github.com/tidwall/btree"
+	"go4.org/netipx"
+)
+
+// span is a range whose addresses are all held by the same facts.
+type span struct {
+	first, last netip.Addr
+	holds       []*Hold
+	// uses is how many of the facts mean that somebody has the addresses.
+	uses int
+}
+
+func (s *span) rng() netipx.IPRange { return netipx.IPRangeFrom(s.first, s.last) }
+
+// spans is an interval map: disjoint spans, ordered by address. Facts that overlap split spans at
+// their ends, so who holds an address is one lookup.
+type spans struct{ tree *btree.BTreeG[*span] }
+
+func (t *spans) init() {
+	if t.tree == nil {
+		t.tree = btree.NewBTreeGOptions(func(a, b *span) bool { return a.last.Less(b.last) }, btree.Options{NoLocks: true})
+	}
+}
+
+// overlapping visits the spans that touch a range, ascending. The visitor must not change the tree.
+func (t *spans) overlapping(r netipx.IPRange, visit func(*span)) {
+	t.init()
+	t.tree.Ascend(&span{last: r.From()}, func(s *span) bool {
+		if r.To().Less(s.first) {
+			return false
+		}
+		visit(s)
+		return true
+	})
+}
+
+func (t *spans) all(visit func(*span)) {
+	t.init()
+	t.tree.Scan(func(s *span) bool { visit(s); return true })
+}
+
+// cut splits the spans that cross an end of r, and returns those that lie inside it.
+func (t *spans) cut(r netipx.IPRange) []*span {
+	var touched []*span
+	t.overlapping(r, func(s *span) { touched = append(touched, s) })
+	for i, s := range touched {
+		if s.first.Less(r.From()) {
+			t.tree.Set(&span{first: s.first, last: r.From().Prev(), holds: append([]*Hold(nil), s.holds...), uses: s.uses})
+			s.first = r.From()
+		}
+		if r.To().Less(s.last) {
+			inner := &span{first: s.first, last: r.To(), holds: append([]*Hold(nil), s.holds...), uses: s.uses}
+			s.first = r.To().Next()
+			t.tree.Set(inner)
+			touched[i] = inner
+		}
+	}
+	return touched
+}
+
+// recount is told of every part that comes into use (used) or comes to be held at all, with sign 1,
+// and of the reverse with -1.
+type recount func(r netipx.IPRange, used bool, sign int64)
+
+// add puts a fact on its range.
+func (t *spans) add(h *Hold, recount recount) {
+	t.init()
+	next := h.Range.From()
+	gap := func(first, last netip.Addr) {
+		s := &span{first: first, last: last, holds: []*Hold{h}}
+		recount(s.rng(), false, 1)
+		if h.Source.uses() {
+			s.uses = 1
+			recount(s.rng(), true, 1)
+		}
+		t.tree.Set(s)
+	}
+	for _, s := range t.cut(h.Range) {
+		if next.IsValid() && next.Less(s.first) {
+			gap(next, s.first.Prev())
+		}
+		s.holds = append(s.holds, h)
+		if h.Source.uses() {
+			if s.uses++; s.uses == 1 {
+				recount(s.rng(), true, 1)
+			}
+		}
+		next = s.last.Next()
+	}
+	// Next of the last address of a family is the zero Addr: nothing is left then.
+	if next.IsValid() && next.Compare(h.Range.To()) <= 0 {
+		gap(next, h.Range.To())
+	}
+}
+
+// remove takes a fact off its range. freed is told of every part that nobody holds any more.
+func (t *spans) remove(h *Hold, recount recount, freed func(netipx.IPRange)) {
+	for _, s := range t.cut(h.Range) {
+		for i, other := range s.holds {
+			if other == h {
+				s.holds = append(s.holds[:i], s.holds[i+1:]...)
+				break
+			}
+		}
+		if h.Source.uses() {
+			if s.uses--; s.uses == 0 {
+				recount(s.rng(), true, -1)
+			}
+		}
+		if len(s.holds) == 0 {
+			t.tree.Delete(s)
+			recount(s.rng(), false, -1)
+			freed(s.rng())
+		}
+	}
+}

@@ -1,0 +1,76 @@
+// Package metrics holds the Prometheus metrics of the manager. docs/metrics.md lists them.
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var poolLabels = []string{"kind", "namespace", "pool"}
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "butler_ipam", Name: name, Help: help}, labels)
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "butler_ipam", Name: name, Help: help}, labels)
+}
+
+// Gauges of a pool, as in its status.
+var (
+	PoolTotal         = gauge("pool_total_addresses", "Addresses the pool can hand out at all.", poolLabels...)
+	PoolAllocated     = gauge("pool_allocated_addresses", "Addresses in use or granted.", poolLabels...)
+	PoolAvailable     = gauge("pool_available_addresses", "Addresses that can be handed out now.", poolLabels...)
+	PoolOutOfRange    = gauge("pool_out_of_range_addresses", "Addresses in use that the spec no longer covers.", poolLabels...)
+	PoolLargestFree   = gauge("pool_largest_free_block", "Addresses of the largest contiguous free block.", poolLabels...)
+	PoolFragmentation = gauge("pool_fragmentation_percent", "0 where all free addresses are contiguous.", poolLabels...)
+	PoolCooling       = gauge("pool_cooling_ranges", "Released ranges that rest before they are given to another claim.", poolLabels...)
+	PoolWaiting       = gauge("pool_waiting_claims", "Claims that wait for an address.", poolLabels...)
+	PoolInFlight      = gauge("pool_grants_in_flight", "Grants whose IPAddress is not confirmed yet.", poolLabels...)
+)
+
+// Counters of the grant protocol.
+var (
+	Grants    = counter("grants_total", "Addresses granted to claims.", poolLabels...)
+	Releases  = counter("releases_total", "Addresses released by claims.", poolLabels...)
+	Refusals  = counter("refusals_total", "Times a claim was told that it gets no address, by reason.", append(poolLabels, "reason")...)
+	Commits   = counter("commits_total", "Commits of grants to a pool's status, by outcome: written, conflict or error.", "outcome")
+	Takeovers = counter("takeovers_total", "Times this manager took a pool over.", poolLabels...)
+	LostTerms = counter("lost_terms_total", "Times another manager took a pool from this one.", poolLabels...)
+	Voided    = counter("voided_addresses_total", "IPAddresses removed because the claim they were made for is gone.", poolLabels...)
+	WriteErrs = counter("write_errors_total", "Failed writes of claims and IPAddresses, by step; each is tried again.", "step")
+)
+
+// Fulfilment is the time from the creation of a claim to its Ready condition.
+var Fulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
+	Namespace: "butler_ipam", Name: "claim_fulfilment_seconds",
+	Help:    "Time from the creation of a claim to its address.",
+	Buckets: []float64{.025, .05, .1, .2, .34, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+})
+
+// Results of the periodic audit. All must be 0.
+var (
+	AuditDuplicates = gauge("audit_duplicate_addresses", "Addresses that two living claims have. Must be 0.")
+	AuditOrphans    = gauge("audit_orphaned_addresses", "IPAddresses whose claim does not exist, found by two audits in a row. Must be 0.")
+	AuditDrift      = gauge("audit_drift", "Objects on the API server that the ledger does not know, in two audits in a row. Must be 0.")
+	AuditTime       = gauge("audit_timestamp_seconds", "When the last audit ended, in Unix time.")
+)
+
+var pools = []*prometheus.GaugeVec{
+	PoolTotal, PoolAllocated, PoolAvailable, PoolOutOfRange, PoolLargestFree, PoolFragmentation, PoolCooling, PoolWaiting, PoolInFlight,
+}
+
+// ForgetPool drops the gauges of a pool that is gone.
+func ForgetPool(kind, namespace, name string) {
+	for _, g := range pools {
+		g.DeleteLabelValues(kind, namespace, name)
+	}
+}
+
+func init() {
+	for _, g := range pools {
+		metrics.Registry.MustRegister(g)
+	}
+	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, WriteErrs, Fulfilment,
+		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
+}

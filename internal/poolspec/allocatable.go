@@ -1,0 +1,115 @@
+package poolspec
+
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// maxNetworks bounds how many networks spec.prefix may cut the declared ranges into: their first and
+// last addresses are taken out one by one.
+const maxNetworks = 65536
+
+// allocatable takes out of the declared addresses all that must not be handed out.
+func (c *compiler) allocatable() {
+	var set netipx.IPSetBuilder
+	set.AddSet(c.out.declared)
+	if t := c.spec.TenantAllocation; t != nil {
+		if r, ok := c.tenantRange(t.Start, t.End); ok {
+			var within netipx.IPSetBuilder
+			within.AddRange(r)
+			set.Intersect(c.build(&within))
+		}
+	}
+	for i, reserved := range c.spec.Reserved {
+		path := c.path.Child("reserved").Index(i).Child("cidr")
+		r, ok := c.parse(path, reserved.CIDR)
+		if !ok {
+			continue
+		}
+		if !c.out.declared.ContainsRange(r) {
+			c.invalidf(path, reserved.CIDR, "is not inside the pool; a reservation takes addresses out of it")
+		}
+		set.RemoveRange(r)
+	}
+	for _, gateway := range c.gateways() {
+		set.Remove(gateway)
+	}
+	// A pool of whole prefixes delegates networks: their own first addresses belong to whoever gets them.
+	if !c.spec.AllocateReservedIPAddresses && c.out.unitBits == c.bits {
+		c.excludeNetworkAddresses(&set)
+	}
+	c.out.allocatable = c.build(&set)
+	if c.out.unitBits < c.bits {
+		trimmed, err := poolutil.TrimToPrefixes(c.out.allocatable, c.out.unitBits)
+		if err != nil {
+			c.invalidf(c.path.Child("allocationPrefixLength"), c.out.unitBits, "%v", err)
+			return
+		}
+		c.out.allocatable = trimmed
+	}
+}
+
+func (c *compiler) tenantRange(start, end string) (netipx.IPRange, bool) {
+	path := c.path.Child("tenantAllocation")
+	from, ok1 := c.address(path.Child("start"), start)
+	to, ok2 := c.address(path.Child("end"), end)
+	if !ok1 || !ok2 {
+		return netipx.IPRange{}, false
+	}
+	if to.Less(from) {
+		c.invalidf(path.Child("end"), end, "end %s is before start %s", to, from)
+		return netipx.IPRange{}, false
+	}
+	for _, edge := range []struct {
+		name, text string
+		addr       netip.Addr
+	}{{"start", start, from}, {"end", end, to}} {
+		if !c.out.declared.Contains(edge.addr) {
+			c.invalidf(path.Child(edge.name), edge.text, "is outside the pool")
+			return netipx.IPRange{}, false
+		}
+	}
+	return netipx.IPRangeFrom(from, to), true
+}
+
+// excludeNetworkAddresses takes out what hosts of the pool's networks cannot use (F12).
+func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
+	exclude := func(p netip.Prefix) {
+		all, usable := netipx.RangeOfPrefix(p), poolutil.Usable(p)
+		if all.From() != usable.From() {
+			set.Remove(all.From())
+		}
+		if all.To() != usable.To() {
+			set.Remove(all.To())
+		}
+	}
+	for _, s := range c.out.subnets {
+		exclude(s.prefix)
+	}
+	switch {
+	case len(c.out.subnets) > 0:
+	case c.out.prefix == 0:
+		for _, p := range c.out.prefixes {
+			exclude(p)
+		}
+	default:
+		n := 0
+		for _, r := range c.out.declared.Ranges() {
+			for p := netip.PrefixFrom(r.From(), c.out.prefix).Masked(); ; {
+				if n++; n > maxNetworks {
+					c.invalidf(c.path.Child("prefix"), c.out.prefix, "cuts the pool into more than %d networks; use subnets", maxNetworks)
+					return
+				}
+				exclude(p)
+				next := netipx.RangeOfPrefix(p).To().Next()
+				if !next.IsValid() || r.To().Less(next) {
+					break
+				}
+				p = netip.PrefixFrom(next, c.out.prefix)
+			}
+		}
+	}
+}

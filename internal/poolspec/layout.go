@@ -1,0 +1,122 @@
+// Package poolspec turns the spec of a pool into addresses and finds what is wrong with it. The
+// webhook and the reconciler use the same functions, so a pool is as safe without webhooks as it is
+// clear with them.
+package poolspec
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// Layout is a pool's spec as addresses.
+type Layout struct {
+	is6         bool
+	unitBits    int
+	declared    *netipx.IPSet
+	allocatable *netipx.IPSet
+	subnets     []subnet
+	prefixes    []netip.Prefix
+	prefix      int
+	gateway     netip.Addr
+	pins        map[string]netip.Addr
+	owners      map[netip.Addr]string
+}
+
+// subnet is a network that addresses live in. The gateway may be invalid: there is none.
+type subnet struct {
+	prefix  netip.Prefix
+	gateway netip.Addr
+}
+
+// Is6 tells whether the pool's family is IPv6.
+func (l *Layout) Is6() bool { return l.is6 }
+
+// UnitBits is the prefix length of what each claim gets: 32 or 128 for single addresses.
+func (l *Layout) UnitBits() int { return l.unitBits }
+
+// Allocatable is what may be handed out: the declared addresses inside tenantAllocation, without
+// what is reserved, the gateways, and the first and last address of each subnet; where whole
+// prefixes are handed out, the whole prefixes among them.
+func (l *Layout) Allocatable() *netipx.IPSet { return l.allocatable }
+
+// Declared are the addresses the spec names: cidr and addresses.
+func (l *Layout) Declared() *netipx.IPSet { return l.declared }
+
+// Contains tells whether a range may be handed out as a whole.
+func (l *Layout) Contains(r netipx.IPRange) bool { return l.allocatable.ContainsRange(r) }
+
+// Network is the prefix length and the gateway that an IPAddress gets: those of the smallest subnet
+// that contains the address. The gateway is empty where there is none. A pool that hands out
+// prefixes gives their length.
+func (l *Layout) Network(a netip.Addr) (prefix int32, gateway string) {
+	if l.unitBits < a.BitLen() {
+		return int32(l.unitBits), ""
+	}
+	best := subnet{}
+	for _, s := range l.subnets {
+		if s.prefix.Contains(a) && (!best.prefix.IsValid() || s.prefix.Bits() > best.prefix.Bits()) {
+			best = s
+		}
+	}
+	if !best.prefix.IsValid() {
+		best = l.shortForm(a)
+	}
+	if best.gateway.IsValid() {
+		gateway = best.gateway.String()
+	}
+	return int32(best.prefix.Bits()), gateway
+}
+
+// shortForm is the network of an address after spec.prefix and spec.gateway, or else after the CIDR
+// that names the address.
+func (l *Layout) shortForm(a netip.Addr) subnet {
+	if l.prefix > 0 {
+		return subnet{netip.PrefixFrom(a, l.prefix), l.gateway}
+	}
+	best := netip.PrefixFrom(a, a.BitLen())
+	for _, p := range l.prefixes {
+		if p.Contains(a) && (best.Bits() == a.BitLen() || p.Bits() > best.Bits()) {
+			best = p
+		}
+	}
+	return subnet{best, l.gateway}
+}
+
+// Pin is the address kept for claims of a name.
+func (l *Layout) Pin(claimName string) (netip.Addr, bool) {
+	a, ok := l.pins[claimName]
+	return a, ok
+}
+
+// PinOwner is the claim name that an address is kept for.
+func (l *Layout) PinOwner(a netip.Addr) (claimName string, ok bool) {
+	claimName, ok = l.owners[a]
+	return claimName, ok
+}
+
+// Pins yields the preAllocations, ordered by claim name.
+func (l *Layout) Pins() iter.Seq2[string, netip.Addr] {
+	return func(yield func(string, netip.Addr) bool) {
+		for _, name := range slices.Sorted(maps.Keys(l.pins)) {
+			if !yield(name, l.pins[name]) {
+				return
+			}
+		}
+	}
+}
+
+// Overlap lists the declared ranges that two pools share.
+func Overlap(a, b *Layout) []netipx.IPRange {
+	var both netipx.IPSetBuilder
+	both.AddSet(a.declared)
+	both.Intersect(b.declared)
+	shared, err := both.IPSet()
+	if err != nil {
+		return nil
+	}
+	return shared.Ranges()
+}

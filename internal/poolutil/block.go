@@ -1,0 +1,73 @@
+package poolutil
+
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+)
+
+// block is a range of address numbers, inclusive at both ends; it always holds at least one.
+type block struct{ first, last uint128 }
+
+func blockOf(r netipx.IPRange) block { return block{numberOf(r.From()), numberOf(r.To())} }
+
+func (b block) ipRange(v4 bool) netipx.IPRange {
+	return netipx.IPRangeFrom(b.first.addr(v4), b.last.addr(v4))
+}
+
+// span is the size less one: the size of all of IPv6 does not fit into 128 bits.
+func (b block) span() uint128 { return b.last.sub(b.first) }
+
+// size wraps to zero for all of IPv6.
+func (b block) size() uint128 { return b.span().next() }
+
+func (b block) saturatedSize() int64 { return saturatedNext(b.span()) }
+
+// saturatedNext is x+1, or math.MaxInt64 if that is larger.
+func saturatedNext(x uint128) int64 {
+	if x == maxUint128 {
+		return x.saturated()
+	}
+	return x.next().saturated()
+}
+
+// firstAligned is the lowest block of span mask that lies in b and starts at a multiple of its size.
+func (b block) firstAligned(mask uint128) (block, bool) {
+	first := b.first
+	if !first.and(mask).isZero() {
+		below := first.or(mask)
+		if below == maxUint128 {
+			return block{}, false
+		}
+		first = below.next()
+	}
+	last := first.or(mask)
+	return block{first, last}, !b.last.less(last)
+}
+
+// wholePrefixes is the part of b that consists of whole aligned blocks of span mask.
+func (b block) wholePrefixes(mask uint128) (block, bool) {
+	lowest, ok := b.firstAligned(mask)
+	if !ok {
+		return block{}, false
+	}
+	if b.last.and(mask) == mask {
+		return block{lowest.first, b.last}, true
+	}
+	// The lowest prefix ends at or before b.last, and not at it, so that the one cut off here is another.
+	return block{lowest.first, b.last.andNot(mask).prev()}, true
+}
+
+func familyBits(v4 bool) int {
+	if v4 {
+		return 32
+	}
+	return 128
+}
+
+func familyOf(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}

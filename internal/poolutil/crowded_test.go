@@ -1,0 +1,70 @@
+package poolutil
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"go4.org/netipx"
+)
+
+// crowded is p with nine in ten of its first 2^20 addresses taken at random, one by one, and the
+// addresses taken.
+func crowded(p string) (*Free, []netipx.IPRange) {
+	f := NewFree(setOf(p))
+	rng := rand.New(rand.NewPCG(1, 2))
+	base := numberOf(netip.MustParsePrefix(p).Addr())
+	var taken []netipx.IPRange
+	for _, i := range rng.Perm(1 << 20)[:(1<<20)/10*9] {
+		n := base.add(uint128{lo: uint64(i)})
+		r := block{n, n}.ipRange(f.v4)
+		f.Take(r)
+		taken = append(taken, r)
+	}
+	return f, taken
+}
+
+// BenchmarkPutBestFit gives back an address chosen at random and takes another, all over the pool:
+// nothing is in the processor's cache by luck.
+func BenchmarkPutBestFit(b *testing.B) {
+	for _, p := range []string{"10.0.0.0/12", "2001:db8::/64"} {
+		b.Run(p, func(b *testing.B) {
+			f, taken := crowded(p)
+			rng := rand.New(rand.NewPCG(3, 4))
+			b.ReportAllocs()
+			for b.Loop() {
+				i := rng.IntN(len(taken))
+				f.Put(taken[i])
+				taken[i], _ = f.BestFit(1)
+			}
+		})
+	}
+}
+
+// BenchmarkBestFitPrefixCrowded takes aligned pairs of addresses where half of the pairs lie askew.
+func BenchmarkBestFitPrefixCrowded(b *testing.B) {
+	f, _ := crowded("10.0.0.0/12")
+	b.ReportAllocs()
+	for b.Loop() {
+		p, ok := f.BestFitPrefix(31)
+		if !ok {
+			b.Fatal("full")
+		}
+		f.Put(netipx.RangeOfPrefix(p))
+	}
+}
+
+// L0: the target of the design, 0 allocations, also where addresses come back from all over the pool.
+func TestNoAllocationsCrowded(t *testing.T) {
+	for _, p := range []string{"10.0.0.0/12", "2001:db8::/64"} {
+		f, taken := crowded(p)
+		i := 0
+		if n := testing.AllocsPerRun(1<<14, func() {
+			f.Put(taken[i])
+			taken[i], _ = f.BestFit(1)
+			i++
+		}); n != 0 {
+			t.Errorf("%s: %v allocations per Put and BestFit", p, n)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+package poolutil
+
+import "go4.org/netipx"
+
+// FormatRange writes r the shortest way that ParseRange reads: as a prefix if r is exactly one
+// (a single address is a /32 or a /128), else as "first-last". Equal ranges give equal text.
+func FormatRange(r netipx.IPRange) string {
+	if p, ok := r.Prefix(); ok {
+		return p.String()
+	}
+	return r.String()
+}

@@ -1,0 +1,84 @@
+package poolutil
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// A small universe has too few blocks for a tree of more than one node. This one grows to three
+// levels and goes back to nothing, twice.
+func TestFreeDeep(t *testing.T) {
+	for _, universe := range []string{"10.0.0.0/18", "2001:db8::ffff:ffff:ffff:e000-2001:db8:0:1::1fff"} {
+		t.Run(universe, func(t *testing.T) {
+			w := newTwins(universe)
+			rng := rand.New(rand.NewPCG(1, 2))
+			for range 2 {
+				for k, i := range rng.Perm(len(w.o.addrs)) {
+					w.a.Take(w.o.span(i, 1))
+					w.b.Take(w.o.span(i, 1))
+					w.o.free[i] = false
+					if k%1500 == 0 {
+						w.check(t)
+					}
+				}
+				for k, i := range rng.Perm(len(w.o.addrs)) {
+					if !w.o.free[i] {
+						w.a.Put(w.o.span(i, 1))
+						w.b.Put(w.o.span(i, 1))
+						w.o.free[i] = true
+					}
+					if k%1500 == 0 {
+						w.check(t)
+						w.bestFit(t, 1+k%5)
+						i := rng.IntN(len(w.o.addrs) - 300)
+						w.takeAny(t, i, 300)
+						w.put(t, i, 300)
+						rest := w.o.runs()
+						w.take(t, rest[0].from, rest[0].n)
+						w.put(t, rest[0].from, rest[0].n)
+					}
+				}
+				// What best fit took on the way.
+				for i, free := range w.o.free {
+					if !free {
+						w.put(t, i, 1)
+					}
+				}
+				w.check(t)
+			}
+		})
+	}
+}
+
+// FuzzFree reads its input as a universe and a list of operations of three bytes.
+func FuzzFree(f *testing.F) {
+	f.Add([]byte{0, 0, 5, 0, 1, 3, 2, 6, 1, 4})
+	f.Add([]byte{2, 3, 60, 5, 0, 9, 0, 1, 28, 0, 2, 0, 0})
+	f.Add([]byte{6, 4, 10, 40, 5, 10, 8, 6, 12, 3})
+	f.Fuzz(func(t *testing.T, program []byte) {
+		if len(program) == 0 || len(program) > 600 {
+			return
+		}
+		w := newTwins(universes[int(program[0])%len(universes)])
+		for p := program[1:]; len(p) >= 3; p = p[3:] {
+			i := int(p[1]) % len(w.o.addrs)
+			n := 1 + int(p[2])%(len(w.o.addrs)-i)
+			switch p[0] % 7 {
+			case 0:
+				w.bestFit(t, int(p[2]))
+			case 1:
+				w.bestFitPrefix(t, w.o.addrs[0].BitLen()-int(p[2])%8)
+			case 2:
+				w.lowest(t)
+			case 3:
+				w.take(t, i, n)
+			case 4:
+				w.takeAny(t, i, n)
+			case 5:
+				w.extend(t, i, n, int(p[0])/7)
+			case 6:
+				w.put(t, i, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package poolutil
+
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+)
+
+// BestFit takes n addresses at the start of the smallest free block that has as many, the lowest of
+// those of one size. It changes nothing and returns false if no block is large enough or n is 0.
+func (f *Free) BestFit(n uint64) (netipx.IPRange, bool) {
+	if n == 0 {
+		return netipx.IPRange{}, false
+	}
+	span := uint128{lo: n - 1}
+	c := f.bySize.seek(pair{a: span})
+	if !c.ok() {
+		return netipx.IPRange{}, false
+	}
+	from := blockOfSize(*c.entry())
+	b := block{from.first, from.first.add(span)}
+	f.carve(f.byPlace.seek(placeKey(from)), b)
+	return b.ipRange(f.v4), true
+}
+
+// BestFitPrefix takes the prefix of the length bits that lies in the smallest free block that holds
+// one, the lowest block of that size, at the lowest place in it. It changes nothing and returns false
+// if there is none, or no such prefix length.
+//
+// Whether a block of nearly twice the size of the prefix holds one depends on where it lies. The cost is
+// O(log k + m) with m blocks that are large enough, smaller than that, and lie askew.
+func (f *Free) BestFitPrefix(bits int) (netip.Prefix, bool) {
+	if bits < 0 || bits > familyBits(f.v4) {
+		return netip.Prefix{}, false
+	}
+	mask := lowBits(familyBits(f.v4) - bits)
+	for c := f.bySize.seek(pair{a: mask}); c.ok(); c = c.next() {
+		from := blockOfSize(*c.entry())
+		if b, ok := from.firstAligned(mask); ok {
+			f.carve(f.byPlace.seek(placeKey(from)), b)
+			return netip.PrefixFrom(b.first.addr(f.v4), bits), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// Lowest takes the lowest free address; false if there is none.
+func (f *Free) Lowest() (netip.Addr, bool) {
+	c := f.byPlace.first()
+	if !c.ok() {
+		return netip.Addr{}, false
+	}
+	first := c.entry().b
+	f.carve(c, block{first, first})
+	return first.addr(f.v4), true
+}
+
+// Take takes r, wherever it lies, if all of it is free. Else it changes nothing and returns false.
+func (f *Free) Take(r netipx.IPRange) bool {
+	if !r.IsValid() || !f.sameFamily(r) {
+		return false
+	}
+	b := blockOf(r)
+	c, ok := f.blockAround(b)
+	if ok {
+		f.carve(c, b)
+	}
+	return ok
+}
+
+// TakeAny takes those addresses of r that are free, be it none. It costs O(log k) for each free block
+// that r touches.
+func (f *Free) TakeAny(r netipx.IPRange) {
+	if !r.IsValid() || !f.sameFamily(r) {
+		return
+	}
+	b := blockOf(r)
+	for {
+		c := f.byPlace.seek(pair{a: b.first})
+		if !c.ok() || b.last.less(c.entry().b) {
+			return
+		}
+		part := blockAtPlace(*c.entry())
+		if part.first.less(b.first) {
+			part.first = b.first
+		}
+		if b.last.less(part.last) {
+			part.last = b.last
+		}
+		f.carve(c, part)
+	}
+}
+
+// Extend takes the n addresses directly after r and returns r grown by them. If they are not all free, or
+// the family ends before, it changes nothing and returns r and false. r itself is the caller's, so it is not
+// looked at; n may be 0.
+func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
+	if !r.IsValid() || n == 0 {
+		return r, r.IsValid()
+	}
+	last := numberOf(r.To())
+	more := block{last.next(), last.add(uint128{lo: n})}
+	// A sum that wrapped is past the last IPv6 address. What is past the last IPv4 address is never free.
+	if more.last.less(last) || !f.sameFamily(r) {
+		return r, false
+	}
+	c, ok := f.blockAround(more)
+	if !ok {
+		return r, false
+	}
+	f.carve(c, more)
+	return netipx.IPRangeFrom(r.From(), more.last.addr(f.v4)), true
+}
+
+// carve takes b out of the free block at c, which it lies in.
+func (f *Free) carve(c cursor, b block) {
+	from := blockAtPlace(*c.entry())
+	f.bySize.remove(sizeKey(from))
+	f.total = f.total.sub(b.size())
+	if b.last == from.last {
+		f.byPlace.remove(placeKey(from))
+	} else {
+		rest := block{b.last.next(), from.last}
+		c.entry().b = rest.first
+		f.bySize.insert(sizeKey(rest))
+	}
+	if b.first != from.first {
+		rest := block{from.first, b.first.prev()}
+		f.byPlace.insert(placeKey(rest))
+		f.bySize.insert(sizeKey(rest))
+	}
+}

@@ -1,0 +1,205 @@
+package poolutil
+
+import (
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+)
+
+// tester is what *testing.T and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// universes are where the arithmetic could go wrong: both ends of both families, and where the
+// halves of a 128-bit number meet.
+var universes = []string{
+	"10.0.0.0/26",
+	"0.0.0.0-0.0.0.71",
+	"255.255.255.190-255.255.255.255",
+	"2001:db8::fff0-2001:db8::1:2f",
+	"::-::40",
+	"2001:db8:0:1:ffff:ffff:ffff:ffdd-2001:db8:0:2::21",
+	"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+}
+
+// twins drives two Frees and an oracle through one history: the Frees agree with the oracle after
+// every step and, having had the same history, with each other.
+type twins struct {
+	a, b *Free
+	o    *oracle
+}
+
+func newTwins(universe string) *twins {
+	return &twins{NewFree(setOf(universe)), NewFree(setOf(universe)), newOracle(rangeOf(universe))}
+}
+
+// outcome is what an operation returned.
+type outcome struct {
+	Got string
+	OK  bool
+}
+
+// step does one operation on both Frees; want is what the oracle says, which has been changed already.
+func (w *twins) step(t tester, name string, want outcome, do func(*Free) outcome) {
+	t.Helper()
+	for _, f := range []*Free{w.a, w.b} {
+		if diff := cmp.Diff(want, do(f)); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	w.check(t)
+}
+
+func (w *twins) check(t tester) {
+	t.Helper()
+	want := w.o.stats()
+	for _, f := range []*Free{w.a, w.b} {
+		if diff := cmp.Diff(want, statsOf(f)); diff != "" {
+			t.Fatalf("free space (-want +got):\n%s", diff)
+		}
+		checkTree(t, &f.byPlace)
+		checkTree(t, &f.bySize)
+	}
+}
+
+func (w *twins) bestFit(t tester, n int) {
+	t.Helper()
+	var want outcome
+	if i, ok := w.o.bestFit(n); ok {
+		w.o.set(i, n, false)
+		want = outcome{w.o.span(i, n).String(), true}
+	}
+	w.step(t, "BestFit", want, func(f *Free) outcome { return rangeOutcome(f.BestFit(uint64(n))) })
+}
+
+func (w *twins) bestFitPrefix(t tester, bits int) {
+	t.Helper()
+	var want outcome
+	if p, ok := w.o.bestFitPrefix(bits); ok {
+		first, last := w.o.index(p.Addr()), w.o.index(netipx.PrefixLastIP(p))
+		w.o.set(first, last-first+1, false)
+		want = outcome{p.String(), true}
+	}
+	w.step(t, "BestFitPrefix", want, func(f *Free) outcome {
+		p, ok := f.BestFitPrefix(bits)
+		if !ok {
+			return outcome{}
+		}
+		return outcome{p.String(), true}
+	})
+}
+
+func (w *twins) lowest(t tester) {
+	t.Helper()
+	var want outcome
+	if runs := w.o.runs(); len(runs) > 0 {
+		w.o.set(runs[0].from, 1, false)
+		want = outcome{w.o.addrs[runs[0].from].String(), true}
+	}
+	w.step(t, "Lowest", want, func(f *Free) outcome {
+		a, ok := f.Lowest()
+		if !ok {
+			return outcome{}
+		}
+		return outcome{a.String(), true}
+	})
+}
+
+func (w *twins) take(t tester, i, n int) {
+	t.Helper()
+	ok := w.o.allFree(i, n)
+	r := w.o.span(i, n)
+	w.step(t, "ContainsRange", outcome{OK: ok}, func(f *Free) outcome { return outcome{OK: f.ContainsRange(r)} })
+	if ok {
+		w.o.set(i, n, false)
+	}
+	w.step(t, "Take", outcome{OK: ok}, func(f *Free) outcome { return outcome{OK: f.Take(r)} })
+	w.step(t, "Contains", outcome{OK: w.o.free[i]}, func(f *Free) outcome { return outcome{OK: f.Contains(r.From())} })
+}
+
+func (w *twins) takeAny(t tester, i, n int) {
+	t.Helper()
+	w.o.set(i, n, false)
+	w.step(t, "TakeAny", outcome{}, func(f *Free) outcome {
+		f.TakeAny(w.o.span(i, n))
+		return outcome{}
+	})
+}
+
+func (w *twins) extend(t tester, i, n, more int) {
+	t.Helper()
+	r := w.o.span(i, n)
+	want := outcome{r.String(), w.o.allFree(i+n, more) || more == 0}
+	if want.OK {
+		w.o.set(i+n, more, false)
+		want.Got = w.o.span(i, n+more).String()
+	}
+	w.step(t, "Extend", want, func(f *Free) outcome {
+		r, ok := f.Extend(r, uint64(more))
+		return outcome{r.String(), ok}
+	})
+}
+
+// put frees what is taken, and sees that freeing anything else panics and changes nothing.
+func (w *twins) put(t tester, i, n int) {
+	t.Helper()
+	ok := w.o.noneFree(i, n)
+	if ok {
+		w.o.set(i, n, true)
+	}
+	w.step(t, "Put", outcome{OK: ok}, func(f *Free) outcome {
+		return outcome{OK: !panics(func() { f.Put(w.o.span(i, n)) })}
+	})
+}
+
+func rangeOutcome(r netipx.IPRange, ok bool) outcome {
+	if !ok {
+		return outcome{}
+	}
+	return outcome{r.String(), true}
+}
+
+// checkTree fails unless the tree t holds is sound: order, bounds, fill, length, and the chain of leaves.
+func checkTree(t tester, tr *tree) {
+	t.Helper()
+	var leaves []*node
+	count := 0
+	var walk func(n *node, above *pair) int
+	walk = func(n *node, above *pair) int {
+		if n != tr.root && n.n < fewest || n.n >= fanout {
+			t.Fatalf("a node holds %d", n.n)
+		}
+		if n.leaf() {
+			leaves, count = append(leaves, n), count+n.n
+			for i := range n.n {
+				if i > 0 && !n.keys[i-1].less(&n.keys[i]) || above != nil && above.less(&n.keys[i]) {
+					t.Fatalf("entry %d of a leaf is out of order", i)
+				}
+			}
+			return 1
+		}
+		depth := 0
+		for i, kid := range n.kids[:n.n] {
+			bound := above
+			if i < n.n-1 {
+				bound = &n.keys[i]
+			}
+			d := walk(kid, bound)
+			if depth != 0 && d != depth {
+				t.Fatalf("leaves at depths %d and %d", d, depth)
+			}
+			depth = d
+		}
+		return depth + 1
+	}
+	walk(tr.root, nil)
+	if count != tr.len {
+		t.Fatalf("%d entries, want %d", count, tr.len)
+	}
+	for i, n := range leaves {
+		if i+1 < len(leaves) && (n.next != leaves[i+1] || !n.keys[n.n-1].less(&n.next.keys[0])) || i+1 == len(leaves) && n.next != nil {
+			t.Fatalf("leaf %d is chained wrongly", i)
+		}
+	}
+}

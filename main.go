@@ -1,0 +1,199 @@
+// The manager of cluster-api-ipam-provider-butler.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/component-base/logs"
+	logsv1 "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/flags"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
+)
+
+// options are the flags of the manager.
+type options struct {
+	leaderElect   bool
+	lease         time.Duration
+	renew         time.Duration
+	retry         time.Duration
+	namespace     string
+	watchFilter   string
+	webhookPort   int
+	webhookCerts  string
+	healthAddress string
+	concurrency   int
+	writers       int
+	auditInterval time.Duration
+	orphanGrace   time.Duration
+	diagnostics   flags.ManagerOptions
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.leaderElect, "leader-elect", false,
+		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
+	fs.DurationVar(&o.lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait for a leader that is silent.")
+	fs.DurationVar(&o.renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
+	fs.DurationVar(&o.retry, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
+	fs.StringVar(&o.namespace, "namespace", "",
+		"Serve only the claims of this namespace. Global pools are not served then: their addresses could not all be seen.")
+	fs.StringVar(&o.watchFilter, "watch-filter", "",
+		fmt.Sprintf("Serve only claims whose label %s has this value.", clusterv1.WatchLabel))
+	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")
+	fs.StringVar(&o.webhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
+	fs.StringVar(&o.healthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
+	fs.IntVar(&o.concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
+	fs.IntVar(&o.writers, "writers", 32, "Number of objects that are written at once, over all pools.")
+	fs.DurationVar(&o.auditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
+	fs.DurationVar(&o.orphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim does not exist is kept, in case a restore brings the claim.")
+	flags.AddManagerOptions(fs, &o.diagnostics)
+}
+
+func main() {
+	o := &options{}
+	fs := pflag.CommandLine
+	o.addFlags(fs)
+	logOptions := logs.NewOptions()
+	logsv1.AddFlags(logOptions, fs)
+	fs.AddGoFlagSet(goFlags())
+	fs.SortFlags = true
+	pflag.Parse()
+	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
+		fmt.Fprintln(os.Stderr, "logging flags:", err)
+		os.Exit(2)
+	}
+	ctrl.SetLogger(klog.Background())
+	if os.Getenv("GOGC") == "" {
+		// Memory is what a fleet pays for idle managers; collecting more often costs little here.
+		debug.SetGCPercent(30)
+	}
+	if err := run(o); err != nil {
+		klog.Background().Error(err, "The manager ended with an error")
+		os.Exit(1)
+	}
+}
+
+func run(o *options) error {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	tlsOptions, metricsOptions, err := flags.GetManagerOptions(o.diagnostics)
+	if err != nil {
+		return fmt.Errorf("diagnostics flags: %w", err)
+	}
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	// API priority and fairness governs how fast we may write, not a limit of our own.
+	cfg.QPS, cfg.Burst = -1, -1
+	cfg.UserAgent = "butler-ipam-manager"
+	settings := ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       *metricsOptions,
+		HealthProbeBindAddress:        o.healthAddress,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "butler-ipam.butler.butlerlabs.dev",
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.lease,
+		RenewDeadline:                 &o.renew,
+		RetryPeriod:                   &o.retry,
+		Cache:                         cache.Options{ByObject: slim.ByObject(), DefaultTransform: cache.TransformStripManagedFields()},
+	}
+	if o.namespace != "" {
+		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+	}
+	if o.webhookPort != 0 {
+		settings.WebhookServer = webhook.NewServer(webhook.Options{Port: o.webhookPort, CertDir: o.webhookCerts, TLSOpts: tlsOptions})
+	}
+	mgr, err := ctrl.NewManager(cfg, settings)
+	if err != nil {
+		return err
+	}
+	return start(mgr, o)
+}
+
+func start(mgr manager.Manager, o *options) error {
+	ctx := ctrl.SetupSignalHandler()
+	alloc := allocator.New(allocator.Options{
+		Client:      mgr.GetClient(),
+		Live:        mgr.GetAPIReader(),
+		Recorder:    mgr.GetEventRecorder("butler-ipam"),
+		ID:          string(uuid.NewUUID()),
+		WatchFilter: o.watchFilter,
+		Namespace:   o.namespace,
+		Elected:     o.leaderElect,
+		Writers:     o.writers,
+		OrphanGrace: o.orphanGrace,
+	})
+	reconciler := &controllers.NetworkPoolReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Allocator: alloc}
+	err := reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
+	if err != nil {
+		return fmt.Errorf("setting up the pool controller: %w", err)
+	}
+	if o.auditInterval > 0 {
+		if err := mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.auditInterval}); err != nil {
+			return err
+		}
+	}
+	if o.webhookPort != 0 {
+		if err := webhooks.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("setting up the webhooks: %w", err)
+		}
+	}
+	if err := addChecks(mgr, reconciler, o.webhookPort != 0); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Starting the manager")
+	return mgr.Start(ctx)
+}
+
+// addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits
+// to be elected is ready to be.
+func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, webhooksOn bool) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if webhooksOn {
+		if err := mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()); err != nil {
+			return err
+		}
+	}
+	return mgr.AddReadyzCheck("pools", func(req *http.Request) error {
+		select {
+		case <-mgr.Elected():
+		default:
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+		defer cancel()
+		return pools.Ready(ctx)
+	})
+}

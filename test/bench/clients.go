@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+const (
+	namespace = "default"
+	poolName  = "bench"
+	writers   = 16
+)
+
+// clients talk to one control plane.
+type clients struct {
+	cp *framework.ControlPlane
+	client.WithWatch
+	watched *watched
+}
+
+func newClients(_ context.Context, cp *framework.ControlPlane) (*clients, error) {
+	c, err := cp.Client()
+	return &clients{cp: cp, WithWatch: c}, err
+}
+
+func (c *clients) manager(ctx context.Context, binary string) (*framework.Manager, error) {
+	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.cp.Kubeconfig})
+}
+
+func claimName(i int) string { return fmt.Sprintf("claim-%05d", i) }
+
+func (c *clients) create(ctx context.Context, name string) error {
+	return c.Create(ctx, framework.MakeClaim(namespace, name).Pool(poolName).Obj())
+}
+
+// each runs a step for 0 to n-1, so many at a time as a bare client would.
+func each(ctx context.Context, n int, step func(context.Context, int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(writers)
+	for i := range n {
+		g.Go(func() error { return step(ctx, i) })
+	}
+	return g.Wait()
+}
+
+// burst creates claims on a paused pool, unpauses it, and takes the time until every one is Ready.
+func (c *clients) burst(ctx context.Context, n int) (time.Duration, error) {
+	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
+	if err := c.Create(ctx, pool); err != nil {
+		return 0, err
+	}
+	if err := each(ctx, n, func(ctx context.Context, i int) error { return c.create(ctx, claimName(i)) }); err != nil {
+		return 0, err
+	}
+	if err := c.watchClaims(ctx); err != nil {
+		return 0, err
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+		return 0, err
+	}
+	unpaused := pool.DeepCopy()
+	delete(unpaused.Annotations, clusterv1.PausedAnnotation)
+	start := time.Now()
+	if err := c.Patch(ctx, unpaused, client.MergeFrom(pool)); err != nil {
+		return 0, err
+	}
+	next := 0 // the first claim that is not known to be Ready: they are served in order
+	err := c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
+		for next < n && claims[claimName(next)] != nil && isReady(claims[claimName(next)]) {
+			next++
+		}
+		return next == n
+	})
+	return time.Since(start), err
+}
+
+// release deletes claims and takes the time until they are gone.
+func (c *clients) release(ctx context.Context, n int) (time.Duration, error) {
+	start := time.Now()
+	deleting := make(chan error, 1)
+	go func() {
+		deleting <- each(ctx, n, func(ctx context.Context, i int) error {
+			claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimName(i)}}
+			return c.Delete(ctx, claim)
+		})
+	}()
+	next := 0
+	err := c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
+		for next < n && claims[claimName(next)] == nil {
+			next++
+		}
+		return next == n
+	})
+	return time.Since(start), errors.Join(err, <-deleting)
+}
+
+// measureSingles creates claims one after the other and waits for each.
+func (c *clients) measureSingles(ctx context.Context, n, allocated int, t *table) error {
+	write, err := c.writeLatency(ctx, n)
+	if err != nil {
+		return err
+	}
+	var took []time.Duration
+	for i := range n {
+		name := fmt.Sprintf("single-%04d", i)
+		if err := c.create(ctx, name); err != nil {
+			return err
+		}
+		created := time.Now()
+		if err := c.waitReady(ctx, name); err != nil {
+			return err
+		}
+		took = append(took, time.Since(created))
+	}
+	slices.Sort(took)
+	p50, worst := took[n/2], took[n-1]
+	t.add(fmt.Sprintf("one claim at a time, %d allocated, p50", allocated), fmt.Sprintf("%.1f ms", ms(p50)),
+		fmt.Sprintf("%.1f API writes of %.1f ms", float64(p50)/float64(write), ms(write)))
+	t.add("one claim at a time, slowest", fmt.Sprintf("%.1f ms", ms(worst)), fmt.Sprintf("of %d", n))
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// writeLatency is the median time of one write, one at a time.
+func (c *clients) writeLatency(ctx context.Context, n int) (time.Duration, error) {
+	var took []time.Duration
+	for i := range n {
+		claim := framework.MakeClaim(namespace, fmt.Sprintf("write-%04d", i)).PoolRef("bench.example.com", "None", "none").Obj()
+		start := time.Now()
+		if err := c.Create(ctx, claim); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	return took[n/2], nil
+}
+
+// watched are the claims as a watch shows them; a watch that breaks is taken up again.
+type watched struct {
+	mu      sync.Mutex
+	claims  map[string]*ipamv1.IPAddressClaim
+	changed chan struct{}
+}
+
+// watchClaims starts to watch the claims.
+func (c *clients) watchClaims(ctx context.Context) error {
+	informers, err := cache.New(c.cp.Config, cache.Options{Scheme: c.Scheme()})
+	if err != nil {
+		return err
+	}
+	informer, err := informers.GetInformer(ctx, &ipamv1.IPAddressClaim{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	w := &watched{claims: map[string]*ipamv1.IPAddressClaim{}, changed: make(chan struct{}, 1)}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { w.set(obj) },
+		UpdateFunc: func(_, obj any) { w.set(obj) },
+		DeleteFunc: func(obj any) {
+			if last, unknown := obj.(toolscache.DeletedFinalStateUnknown); unknown {
+				obj = last.Obj
+			}
+			if claim, ok := obj.(*ipamv1.IPAddressClaim); ok {
+				w.note(func() { delete(w.claims, claim.Name) })
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	c.watched = w
+	go func() { _ = informers.Start(ctx) }()
+	if !informers.WaitForCacheSync(ctx) {
+		return errors.New("the watch of claims did not start")
+	}
+	return nil
+}
+
+func (w *watched) set(obj any) {
+	if claim, ok := obj.(*ipamv1.IPAddressClaim); ok {
+		w.note(func() { w.claims[claim.Name] = claim })
+	}
+}
+
+func (w *watched) note(change func()) {
+	w.mu.Lock()
+	change()
+	w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// waitReady waits until a claim has its address.
+func (c *clients) waitReady(ctx context.Context, name string) error {
+	return c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
+		return claims[name] != nil && isReady(claims[name])
+	})
+}
+
+// until waits, ten minutes at most, for the claims to be as wanted.
+func (c *clients) until(ctx context.Context, done func(map[string]*ipamv1.IPAddressClaim) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	for {
+		c.watched.mu.Lock()
+		ok := done(c.watched.claims)
+		c.watched.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-c.watched.changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func isReady(claim *ipamv1.IPAddressClaim) bool {
+	for _, c := range claim.Status.Conditions {
+		if c.Type == ipamv1.IPAddressClaimReadyCondition {
+			return c.Status == metav1.ConditionTrue && claim.Status.AddressRef.Name != ""
+		}
+	}
+	return false
+}

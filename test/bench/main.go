@@ -1,0 +1,145 @@
+// bench measures the manager against what the API server can do at all.
+//
+// It starts a control plane and the manager as a process, and prints one table: the raw limit (a
+// bare client doing the three writes a claim needs), bursts of claims, single claims in a full
+// pool, release, restart, and the manager's memory. Figures of one run compare; figures of two
+// machines do not.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+func main() {
+	var o options
+	sizes := flag.String("bursts", "2000,10000", "sizes of the bursts, in claims")
+	flag.IntVar(&o.raw, "raw", 2000, "claims of the raw-limit measurement")
+	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
+	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
+	flag.Parse()
+	for _, s := range strings.Split(*sizes, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bursts:", err)
+			os.Exit(2)
+		}
+		o.bursts = append(o.bursts, n)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	bursts       []int
+	raw, singles int
+	manager      string
+}
+
+func run(ctx context.Context, o options) (err error) {
+	t := &table{}
+	raw, err := measureRaw(ctx, o.raw)
+	if err != nil {
+		return fmt.Errorf("raw limit: %w", err)
+	}
+	t.rate("raw limit, bare client, 16 at a time", o.raw, raw, 0)
+	limit := float64(o.raw) / raw.Seconds()
+	for i, n := range o.bursts {
+		last := i == len(o.bursts)-1
+		if err := measureManager(ctx, o, n, last, limit, t); err != nil {
+			return fmt.Errorf("burst of %d: %w", n, err)
+		}
+	}
+	fmt.Println()
+	fmt.Print(t.String())
+	return nil
+}
+
+// bed is a fresh control plane: no measurement inherits the data of another.
+func bed(ctx context.Context, use func(*clients) error) error {
+	cp, err := framework.Start(framework.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cp.Stop() }()
+	c, err := newClients(ctx, cp)
+	if err != nil {
+		return err
+	}
+	return use(c)
+}
+
+func measureManager(ctx context.Context, o options, n int, full bool, limit float64, t *table) error {
+	return bed(ctx, func(c *clients) error {
+		m, err := c.manager(ctx, o.manager)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = m.Kill() }()
+		took, err := c.burst(ctx, n)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+		}
+		t.rate(fmt.Sprintf("burst of %d claims", n), n, took, limit)
+		if !full {
+			return nil
+		}
+		if err := c.measureSingles(ctx, o.singles, n, t); err != nil {
+			return err
+		}
+		rss, err := m.PeakRSS()
+		if err != nil {
+			return err
+		}
+		t.add(fmt.Sprintf("manager memory, peak, %d claims", n), fmt.Sprintf("%.0f MB", float64(rss)/1e6), "")
+		if m, err = c.measureRestart(ctx, m, o.manager, n, t); err != nil {
+			return err
+		}
+		defer func() { _ = m.Kill() }()
+		released := min(n, 2000)
+		took, err = c.release(ctx, released)
+		if err != nil {
+			return err
+		}
+		t.rate(fmt.Sprintf("release of %d claims", released), released, took, limit)
+		rss, err = m.PeakRSS()
+		t.add("manager memory, peak, after restart and release", fmt.Sprintf("%.0f MB", float64(rss)/1e6), "")
+		return err
+	})
+}
+
+// measureRestart kills the manager and takes the time from the start of a new process to the first
+// new claim with an address.
+func (c *clients) measureRestart(ctx context.Context, m *framework.Manager, binary string, n int, t *table) (*framework.Manager, error) {
+	if err := m.Kill(); err != nil {
+		return nil, err
+	}
+	if err := c.create(ctx, "restart"); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	m, err := c.manager(ctx, binary)
+	if err != nil {
+		return nil, err
+	}
+	ready := time.Since(start)
+	if err := c.waitReady(ctx, "restart"); err != nil {
+		return nil, err
+	}
+	t.add(fmt.Sprintf("restart with %d addresses: first new claim", n),
+		fmt.Sprintf("%.2f s", time.Since(start).Seconds()), fmt.Sprintf("ready after %.2f s", ready.Seconds()))
+	return m, nil
+}

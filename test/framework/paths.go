@@ -1,0 +1,119 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	modulePath = "github.com/butlerdotdev/cluster-api-ipam-provider-butler"
+	capiModule = "sigs.k8s.io/cluster-api"
+
+	// assetsEnv names a directory with etcd and kube-apiserver; it is used instead of bin/k8s.
+	assetsEnv = "KUBEBUILDER_ASSETS"
+)
+
+// capiCRDs are the kinds of Cluster API that the provider reads and writes. They are served without
+// their conversion webhook, so in the version that is stored: v1beta2.
+var capiCRDs = []string{
+	"cluster.x-k8s.io_clusters.yaml",
+	"ipam.cluster.x-k8s.io_ipaddressclaims.yaml",
+	"ipam.cluster.x-k8s.io_ipaddresses.yaml",
+}
+
+// RepoRoot is the directory of this module's go.mod, found from the working directory upwards.
+func RepoRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	for {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(mod), "module "+modulePath+"\n") {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("no go.mod of %s in the working directory or above it", modulePath)
+		}
+		dir = parent
+	}
+}
+
+// Assets is the directory that holds etcd and kube-apiserver.
+func Assets() (string, error) {
+	dir := os.Getenv(assetsEnv)
+	hint := "unset " + assetsEnv + " and run `make control-plane`"
+	if dir == "" {
+		root, err := RepoRoot()
+		if err != nil {
+			return "", err
+		}
+		dir, hint = filepath.Join(root, "bin", "k8s"), "run `make control-plane`"
+	}
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("no %s in %s: %s", name, dir, hint)
+		}
+	}
+	return dir, nil
+}
+
+// CRDPaths are the files of the CRDs a control plane starts with: the ones of this repository, and
+// those of Cluster API as they are in the module this repository is built with.
+func CRDPaths(ctx context.Context) ([]string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	own := filepath.Join(root, "config", "crd", "bases")
+	if _, err := os.Stat(own); err != nil {
+		return nil, fmt.Errorf("no CRDs in %s: run `make crds`", own)
+	}
+
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", capiModule)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("finding module %s: %w%s", capiModule, err, stderrOf(err))
+	}
+	dir := strings.TrimSpace(string(out))
+	if dir == "" {
+		return nil, fmt.Errorf("module %s is not downloaded: run `go mod download`", capiModule)
+	}
+	paths := []string{own}
+	for _, name := range capiCRDs {
+		paths = append(paths, filepath.Join(dir, "core", "config", "crd", "bases", name))
+	}
+	return paths, nil
+}
+
+// BuildManager builds the manager from the current source into dir and returns its path, so that a
+// test runs the code it stands beside and not an older bin/manager.
+func BuildManager(ctx context.Context, dir string) (string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "manager")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", bin, ".")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the manager: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+func stderrOf(err error) string {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return ": " + strings.TrimSpace(string(exit.Stderr))
+	}
+	return ""
+}

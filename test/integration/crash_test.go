@@ -1,0 +1,102 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// burst creates claims named c0 to c(n-1), many at a time.
+func burst(ctx context.Context, ns string, n int) {
+	GinkgoHelper()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for i := range n {
+		g.Go(func() error { return k8s.Create(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%d", i)).Pool("p").Obj()) })
+	}
+	Expect(g.Wait()).To(Succeed())
+}
+
+func ready(o invariants.Objects) int {
+	n := 0
+	for i := range o.Claims {
+		if readyOf(&o.Claims[i]).Status == metav1.ConditionTrue {
+			n++
+		}
+	}
+	return n
+}
+
+// expectAtRest waits for so many claims to be Ready, and nothing to be lost or held twice.
+func expectAtRest(ctx context.Context, ns string, claims int) {
+	GinkgoHelper()
+	history := &invariants.History{}
+	Eventually(func(g Gomega) {
+		o := objects(ctx, ns)
+		Expect(history.Moment(o)).To(BeEmpty())
+		g.Expect(o.Claims).To(HaveLen(claims))
+		g.Expect(ready(o)).To(Equal(claims))
+		g.Expect(history.AtRest(o)).To(BeEmpty())
+	}).WithTimeout(5 * 60e9).WithPolling(500e6).Should(Succeed())
+}
+
+var _ = Describe("The promise", func() {
+	It("holds when the manager dies in the middle of a burst", func(ctx SpecContext) {
+		const n, kills = 600, 5
+		ns := newNamespace(ctx, nil)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.2.0.0/20").Obj())
+		history := &invariants.History{}
+		m := startManager(ctx)
+		done := make(chan struct{})
+		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
+		for kill := 1; kill <= kills; kill++ {
+			// A share of the work, not a time, decides when it dies.
+			Eventually(func() int {
+				o := objects(ctx, ns)
+				Expect(history.Moment(o)).To(BeEmpty())
+				return len(o.Addresses)
+			}).Should(BeNumerically(">=", kill*n/(kills+2)))
+			Expect(m.Kill()).To(Succeed())
+			m = startManager(ctx)
+		}
+		<-done
+		expectAtRest(ctx, ns, n)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("holds with two active managers, each killed now and then", func(ctx SpecContext) { // W1-W3
+		const n = 2000
+		ns := newNamespace(ctx, nil)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.3.0.0/20").Obj())
+		history := &invariants.History{}
+		managers := []*framework.Manager{startManager(ctx), startManager(ctx)}
+		done := make(chan struct{})
+		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
+		for kill := range 4 {
+			Eventually(func() int {
+				o := objects(ctx, ns)
+				Expect(history.Moment(o)).To(BeEmpty())
+				return len(o.Addresses)
+			}).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
+			Expect(managers[kill%2].Kill()).To(Succeed())
+			managers[kill%2] = startManager(ctx)
+		}
+		<-done
+		expectAtRest(ctx, ns, n)
+		// And all of it back again.
+		Expect(k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(ns))).To(Succeed())
+		expectAtRest(ctx, ns, 0)
+		for _, m := range managers {
+			Expect(m.Stop()).To(Succeed())
+		}
+	})
+})

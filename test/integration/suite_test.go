@@ -1,0 +1,141 @@
+// Package integration runs the manager, as a process, against a real kube-apiserver and etcd.
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var (
+	cp     *framework.ControlPlane
+	k8s    client.WithWatch
+	binary string
+	names  atomic.Int64
+)
+
+func TestIntegration(t *testing.T) {
+	RegisterFailHandler(Fail)
+	// A bound for a machine that is busy with other things; nothing waits for it to pass.
+	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	RunSpecs(t, "Integration")
+}
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	var err error
+	cp, err = framework.Start(framework.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
+	k8s, err = cp.Client()
+	Expect(err).NotTo(HaveOccurred())
+	binary, err = framework.BuildManager(ctx, GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+})
+
+// startManager starts a manager process that lives as long as the spec, or the container.
+func startManager(ctx context.Context, args ...string) *framework.Manager {
+	GinkgoHelper()
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: cp.Kubeconfig, Args: args})
+	Expect(err).NotTo(HaveOccurred())
+	return m
+}
+
+// newNamespace makes a namespace for one spec.
+func newNamespace(ctx context.Context, labels map[string]string) string {
+	GinkgoHelper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1)), Labels: labels}}
+	Expect(k8s.Create(ctx, ns)).To(Succeed())
+	return ns.Name
+}
+
+func create(ctx context.Context, objs ...client.Object) {
+	GinkgoHelper()
+	for _, obj := range objs {
+		Expect(k8s.Create(ctx, obj)).To(Succeed())
+	}
+}
+
+// getClaim reads a claim anew.
+func getClaim(ctx context.Context, namespace, name string) *ipamv1.IPAddressClaim {
+	GinkgoHelper()
+	claim := &ipamv1.IPAddressClaim{}
+	Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim)).To(Succeed())
+	return claim
+}
+
+func readyOf(claim *ipamv1.IPAddressClaim) metav1.Condition {
+	for _, c := range claim.Status.Conditions {
+		if c.Type == ipamv1.IPAddressClaimReadyCondition {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}
+
+// addressOf waits for a claim's address.
+func addressOf(ctx context.Context, namespace, name string) *ipamv1.IPAddress {
+	GinkgoHelper()
+	address := &ipamv1.IPAddress{}
+	Eventually(func(g Gomega) {
+		claim := getClaim(ctx, namespace, name)
+		g.Expect(readyOf(claim).Status).To(Equal(metav1.ConditionTrue), readyOf(claim).Message)
+		g.Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: claim.Status.AddressRef.Name}, address)).To(Succeed())
+	}).Should(Succeed())
+	return address
+}
+
+// refusalOf waits for a claim to be refused for a reason, and returns what it is told.
+func refusalOf(ctx context.Context, namespace, name, reason string) string {
+	GinkgoHelper()
+	var ready metav1.Condition
+	Eventually(func(g Gomega) {
+		ready = readyOf(getClaim(ctx, namespace, name))
+		g.Expect(ready.Status).To(Equal(metav1.ConditionFalse))
+		g.Expect(ready.Reason).To(Equal(reason))
+	}).Should(Succeed())
+	return ready.Message
+}
+
+func deleteClaim(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	Expect(k8s.Delete(ctx, &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})).To(Succeed())
+}
+
+func expectGone(ctx context.Context, obj client.Object) {
+	GinkgoHelper()
+	Eventually(func() error {
+		return client.IgnoreNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj))
+	}).Should(Succeed())
+	Eventually(func() bool { return k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj) != nil }).Should(BeTrue())
+}
+
+// objects reads all that the invariants speak of, in a namespace.
+func objects(ctx context.Context, namespace string) invariants.Objects {
+	GinkgoHelper()
+	var o invariants.Objects
+	claims, addresses, pools := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
+	// Addresses first: a claim is gone only after its address, so what is read here has its claim in
+	// the second list unless it is an orphan.
+	Expect(k8s.List(ctx, addresses, client.InNamespace(namespace))).To(Succeed())
+	Expect(k8s.List(ctx, claims, client.InNamespace(namespace))).To(Succeed())
+	Expect(k8s.List(ctx, pools, client.InNamespace(namespace))).To(Succeed())
+	for i := range pools.Items {
+		o.Pools = append(o.Pools, &pools.Items[i])
+	}
+	o.Claims, o.Addresses = claims.Items, addresses.Items
+	return o
+}

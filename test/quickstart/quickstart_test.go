@@ -1,0 +1,143 @@
+// Package quickstart tests that what a newcomer meets first is true: the quickstart, the examples of
+// the documentation, and the files that clusterctl reads.
+package quickstart
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// deadline is for a run on a loaded machine; an idle one needs ten seconds.
+const deadline = 4 * time.Minute
+
+// programs are the quickstart and the manager, built from the current source.
+func programs(t *testing.T) (quickstart, manager string) {
+	t.Helper()
+	dir := t.TempDir()
+	manager, err := framework.BuildManager(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quickstart = filepath.Join(dir, "quickstart")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", quickstart, "../../hack/quickstart")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the quickstart: %v\n%s", err, out)
+	}
+	return quickstart, manager
+}
+
+func TestQuickstart(t *testing.T) {
+	quickstart, manager := programs(t)
+
+	t.Run("shows every claim and exits", func(t *testing.T) {
+		out, tmp := &bytes.Buffer{}, t.TempDir()
+		cmd := command(t, tmp, out, quickstart, "--manager="+manager, "--exit")
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, row := range []string{
+			`lab-control-plane-0 +networkpool/lab +10\.40\.0\.\d+/24 +10\.40\.0\.1 `,
+			`lab-worker-0 +networkpool/lab +10\.40\.0\.\d+/24 +10\.40\.0\.1 `,
+			`lab-worker-1 +networkpool/lab +10\.40\.0\.\d+/24 +10\.40\.0\.1 `,
+			`lab-registry +networkpool/lab +10\.40\.0\.100/24 +10\.40\.0\.1 `,
+			`lab-vip +networkpool/lab +10\.40\.0\.10/24 +10\.40\.0\.1 `,
+			`lab-pods +globalnetworkpool/fleet-prefixes +fd00:40:[0-9a-f:]*/64 +- `,
+			`lab +10\.40\.0\.0/24 +\d+ +5 +\d+ +True `,
+			`fleet-prefixes +fd00:40::/48 +\d+ +1 +\d+ +True `,
+		} {
+			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
+				t.Errorf("no row %q", row)
+			}
+		}
+		if t.Failed() {
+			t.Log(out)
+		}
+		empty(t, tmp)
+	})
+
+	t.Run("stays until it is interrupted", func(t *testing.T) {
+		out, tmp := &notifying{text: "until Ctrl-C", seen: make(chan struct{})}, t.TempDir()
+		cmd := command(t, tmp, out, quickstart, "--manager="+manager, "--exit=false")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case <-out.seen:
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%v\n%s", err, out.buffer.String())
+			}
+		case err := <-ended:
+			t.Errorf("it did not stay: %v\n%s", err, out.buffer.String())
+		}
+		empty(t, tmp)
+	})
+
+	t.Run("fails and cleans up where the manager does not start", func(t *testing.T) {
+		out, tmp := &bytes.Buffer{}, t.TempDir()
+		cmd := command(t, tmp, out, quickstart, "--manager=/bin/false", "--exit")
+		if err := cmd.Run(); err == nil {
+			t.Errorf("no error\n%s", out)
+		}
+		if !strings.Contains(out.String(), "the manager did not become ready") {
+			t.Errorf("it does not say why\n%s", out)
+		}
+		empty(t, tmp)
+	})
+}
+
+// command runs with a temporary directory of its own. At the deadline it is interrupted, not killed,
+// so that its processes go with it.
+func command(t *testing.T, tmp string, out interface{ Write([]byte) (int, error) }, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd
+}
+
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		t.Errorf("it left %s behind", entry.Name())
+	}
+}
+
+// notifying closes seen when text was written.
+type notifying struct {
+	buffer bytes.Buffer
+	text   string
+	seen   chan struct{}
+	done   bool
+}
+
+func (n *notifying) Write(p []byte) (int, error) {
+	n.buffer.Write(p)
+	if !n.done && strings.Contains(n.buffer.String(), n.text) {
+		n.done = true
+		close(n.seen)
+	}
+	return len(p), nil
+}
