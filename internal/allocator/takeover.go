@@ -146,7 +146,10 @@ func (p *pool) rebuild(found listed) {
 			continue
 		}
 		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
-		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true}
+		// The list is a live read: what it shows of the claim and its IPAddress is proof (R6).
+		addr := p.addrs[nameOf(owner)]
+		done := p.claims[owner.UID] == nil || (addr != nil && addr.claimUID == owner.UID)
+		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, settled: done}
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
 	}
 	p.restFrom(status)

@@ -19,13 +19,7 @@ var _ = Describe("Claims", Ordered, func() {
 	var ns string
 
 	BeforeAll(func(ctx SpecContext) {
-		m := startManager(ctx)
-		DeferCleanup(func() {
-			if CurrentSpecReport().Failed() {
-				GinkgoWriter.Println(m.LogTail(40))
-			}
-			Expect(m.Stop()).To(Succeed())
-		})
+		startManager(ctx)
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"team": "a"}) })
 

@@ -51,6 +51,12 @@ func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
 	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: cp.Kubeconfig, Args: args})
 	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() {
+		if CurrentSpecReport().Failed() {
+			GinkgoWriter.Println(m.LogTail(40))
+		}
+		Expect(m.Kill()).To(Succeed()) // nothing, where the spec has ended it
+	})
 	return m
 }
 
