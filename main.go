@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/flags"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -30,6 +31,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
 
@@ -114,6 +116,8 @@ func run(o *options) error {
 	}
 	// API priority and fairness governs how fast we may write, not a limit of our own.
 	cfg.QPS, cfg.Burst = -1, -1
+	// A manager sits next to its API server: compressing large lists costs more than sending them.
+	cfg.DisableCompression = true
 	cfg.UserAgent = "butler-ipam-manager"
 	settings := ctrl.Options{
 		Scheme:                        scheme,
@@ -142,9 +146,20 @@ func run(o *options) error {
 
 func start(mgr manager.Manager, o *options) error {
 	ctx := ctrl.SetupSignalHandler()
+	lists, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	watcher, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
+	if err != nil {
+		return err
+	}
 	alloc := allocator.New(allocator.Options{
 		Client:      mgr.GetClient(),
 		Live:        mgr.GetAPIReader(),
+		Lists:       lists,
 		Recorder:    mgr.GetEventRecorder("butler-ipam"),
 		ID:          string(uuid.NewUUID()),
 		WatchFilter: o.watchFilter,
@@ -153,8 +168,10 @@ func start(mgr manager.Manager, o *options) error {
 		Writers:     o.writers,
 		OrphanGrace: o.orphanGrace,
 	})
-	reconciler := &controllers.NetworkPoolReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Allocator: alloc}
-	err := reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
+	reconciler := &controllers.NetworkPoolReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Allocator: alloc,
+	}
+	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
 	}

@@ -41,6 +41,7 @@ const backstop = time.Minute
 type NetworkPoolReconciler struct {
 	Client    client.Client
 	Live      client.Reader
+	Watcher   client.WithWatch
 	Allocator *allocator.Allocator
 }
 
@@ -103,8 +104,14 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		})).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
-		WatchesRawSource(source.TypedKind(c, &ipamv1.IPAddress{}, memoryHandler(r.Live, a.ObserveAddress, a.ForgetAddress))).
-		WatchesRawSource(source.TypedKind(c, &ipamv1.IPAddressClaim{}, memoryHandler(r.Live, a.ObserveClaim, a.ForgetClaim))).
+		WatchesRawSource(&feed[*ipamv1.IPAddress]{
+			name: "IPAddress", kind: &ipamv1.IPAddress{}, list: &ipamv1.IPAddressList{}, namespace: a.Namespace,
+			watcher: r.Watcher, live: r.Live, observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
+		}).
+		WatchesRawSource(&feed[*ipamv1.IPAddressClaim]{
+			name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, list: &ipamv1.IPAddressClaimList{}, namespace: a.Namespace,
+			watcher: r.Watcher, live: r.Live, observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
+		}).
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
 		WatchesRawSource(source.TypedKind(c, namespaceMetadata(), namespaceHandler(a))).
 		Complete(r)
@@ -121,59 +128,5 @@ func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHand
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[P], q queue) { observe(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[P], q queue) { observe(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[P], q queue) { q.Add(allocator.KeyOf(e.Object)) },
-	}
-}
-
-// memoryHandler feeds objects to the allocator.
-func memoryHandler[O client.Object](
-	live client.Reader, observe, forget func(O) (allocator.PoolKey, bool),
-) handler.TypedEventHandler[O, allocator.PoolKey] {
-	seen := func(o O, q queue) {
-		if key, wake := observe(o); wake {
-			q.Add(key)
-		}
-	}
-	gone := func(o O, q queue) {
-		if key, wake := forget(o); wake {
-			q.Add(key)
-		}
-	}
-	return handler.TypedFuncs[O, allocator.PoolKey]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[O], q queue) { seen(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[O], q queue) {
-			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
-				gone(e.ObjectOld, q)
-			}
-			seen(e.ObjectNew, q)
-		},
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[O], q queue) {
-			if !e.DeleteStateUnknown {
-				gone(e.Object, q)
-				return
-			}
-			// A list left the object out. Only a live read is proof that it is gone (R7).
-			go confirmGone(ctx, live, e.Object, func() { gone(e.Object, q) })
-		},
-	}
-}
-
-// confirmGone calls gone when a live read shows that an object of that UID does not exist.
-func confirmGone(ctx context.Context, live client.Reader, obj client.Object, gone func()) {
-	uid := obj.GetUID()
-	key := client.ObjectKeyFromObject(obj)
-	read, ok := obj.DeepCopyObject().(client.Object)
-	for ok && ctx.Err() == nil {
-		err := live.Get(ctx, key, read)
-		if apierrors.IsNotFound(err) || (err == nil && read.GetUID() != uid) {
-			gone()
-			return
-		}
-		if err == nil {
-			return // it exists; the watch will speak of it again
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
 	}
 }

@@ -26,6 +26,8 @@ type Options struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
+	// Lists lists from the API server.
+	Lists Lists
 	// Recorder records events on pools.
 	Recorder events.EventRecorder
 	// Clock is the source of time.
@@ -95,7 +97,7 @@ func New(o Options) *Allocator {
 		wake:    func(PoolKey) {},
 		jobs:    context.Background(),
 		slots:   make(chan struct{}, o.Writers),
-		lists:   lister{live: o.Live},
+		lists:   lister{lists: o.Lists},
 	}
 }
 
@@ -171,6 +173,40 @@ func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 	defer p.mu.Unlock()
 	p.forgetAddress(addr.UID, client.ObjectKeyFromObject(addr))
 	return key, true
+}
+
+// ClaimsBeyond returns, as stubs, the claims that are remembered and not among those listed.
+func (a *Allocator) ClaimsBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddressClaim {
+	var out []*ipamv1.IPAddressClaim
+	for _, p := range a.all() {
+		p.mu.Lock()
+		for uid, c := range p.claims {
+			if _, ok := listed[uid]; !ok {
+				stub := &ipamv1.IPAddressClaim{Spec: ipamv1.IPAddressClaimSpec{PoolRef: p.key.ref()}}
+				stub.Namespace, stub.Name, stub.UID = c.owner.Namespace, c.owner.Name, uid
+				out = append(out, stub)
+			}
+		}
+		p.mu.Unlock()
+	}
+	return out
+}
+
+// AddressesBeyond returns, as stubs, the IPAddresses that are remembered and not among those listed.
+func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddress {
+	var out []*ipamv1.IPAddress
+	for _, p := range a.all() {
+		p.mu.Lock()
+		for _, addr := range p.addrs {
+			if _, ok := listed[addr.uid]; !ok {
+				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.key.ref()}}
+				stub.Namespace, stub.Name, stub.UID = addr.namespace, addr.name, addr.uid
+				out = append(out, stub)
+			}
+		}
+		p.mu.Unlock()
+	}
+	return out
 }
 
 // ObservePool tells whether a pool that was seen is news: not what our own last write returned.

@@ -43,6 +43,10 @@ func (k PoolKey) String() string {
 	return k.Kind + " " + k.Namespace + "/" + k.Name
 }
 
+func (k PoolKey) ref() ipamv1.IPPoolReference {
+	return ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: k.Kind, Name: k.Name}
+}
+
 // KeyOf names the pool that an object is.
 func KeyOf(p v1alpha1.Pool) PoolKey {
 	if _, ok := p.(*v1alpha1.GlobalNetworkPool); ok {

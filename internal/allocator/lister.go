@@ -2,15 +2,16 @@ package allocator
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// pageSize bounds the memory a list takes at once.
-const pageSize = 500
+// Lists reads what exists with consistent reads, object by object.
+type Lists interface {
+	Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) error
+	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) error
+}
 
 // listed is what a consistent list found, by pool.
 type listed struct {
@@ -21,7 +22,7 @@ type listed struct {
 // lister lists claims and IPAddresses with consistent reads. Pools of one namespace that ask while
 // a list is under way share the next one: a list serves whoever asked before it began.
 type lister struct {
-	live client.Reader
+	lists Lists
 
 	mu      sync.Mutex
 	running map[string]chan struct{}
@@ -76,40 +77,21 @@ func (l *lister) read(ctx context.Context, namespace string) (listed, error) {
 	found := listed{claims: map[PoolKey][]*claim{}, addrs: map[PoolKey][]*address{}}
 	// Addresses before claims: a claim that lives when its address is read is in the second list,
 	// or its deletion was begun in between, which the watch reports.
-	err := pages(ctx, l.live, namespace, func() *ipamv1.IPAddressList { return &ipamv1.IPAddressList{} }, func(list *ipamv1.IPAddressList) {
-		for i := range list.Items {
-			if key, ours := keyOfRef(list.Items[i].Namespace, list.Items[i].Spec.PoolRef); ours {
-				found.addrs[key] = append(found.addrs[key], addressOf(&list.Items[i]))
-			}
+	err := l.lists.Addresses(ctx, namespace, func(a *ipamv1.IPAddress) {
+		if key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef); ours {
+			found.addrs[key] = append(found.addrs[key], addressOf(a))
 		}
 	})
 	if err != nil {
-		return listed{}, fmt.Errorf("listing IPAddresses: %w", err)
+		return listed{}, err
 	}
-	err = pages(ctx, l.live, namespace, func() *ipamv1.IPAddressClaimList { return &ipamv1.IPAddressClaimList{} }, func(list *ipamv1.IPAddressClaimList) {
-		for i := range list.Items {
-			if key, ours := keyOfRef(list.Items[i].Namespace, list.Items[i].Spec.PoolRef); ours {
-				found.claims[key] = append(found.claims[key], claimOf(&list.Items[i]))
-			}
+	err = l.lists.Claims(ctx, namespace, func(c *ipamv1.IPAddressClaim) {
+		if key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef); ours {
+			found.claims[key] = append(found.claims[key], claimOf(c))
 		}
 	})
 	if err != nil {
-		return listed{}, fmt.Errorf("listing IPAddressClaims: %w", err)
+		return listed{}, err
 	}
 	return found, nil
-}
-
-// pages visits a list page by page.
-func pages[L client.ObjectList](ctx context.Context, r client.Reader, namespace string, empty func() L, visit func(L)) error {
-	next := ""
-	for {
-		list := empty()
-		if err := r.List(ctx, list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next)); err != nil {
-			return err
-		}
-		visit(list)
-		if next = list.GetContinue(); next == "" {
-			return nil
-		}
-	}
 }

@@ -145,7 +145,7 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alph
 		},
 		Spec: ipamv1.IPAddressSpec{
 			ClaimRef: ipamv1.IPAddressClaimReference{Name: c.owner.Name},
-			PoolRef:  ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: p.key.Kind, Name: p.key.Name},
+			PoolRef:  p.key.ref(),
 			Address:  rng.From().String(),
 			Prefix:   ptr.To(prefix),
 			Gateway:  gateway,

@@ -3,7 +3,6 @@ package slim
 
 import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -11,9 +10,7 @@ import (
 // ByObject are cache settings for the kinds of which there are many.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&clusterv1.Cluster{}:     {Transform: Cluster},
-		&ipamv1.IPAddress{}:      {Transform: Address, UnsafeDisableDeepCopy: new(true)},
-		&ipamv1.IPAddressClaim{}: {Transform: Claim, UnsafeDisableDeepCopy: new(true)},
+		&clusterv1.Cluster{}: {Transform: Cluster},
 	}
 }
 
@@ -30,21 +27,4 @@ func Cluster(obj any) (any, error) {
 		out.Annotations = map[string]string{clusterv1.PausedAnnotation: v}
 	}
 	return out, nil
-}
-
-// Address keeps what identifies an IPAddress: the allocator remembers the rest in its own form, and
-// a delete event needs only the UID and the pool.
-func Address(obj any) (any, error) {
-	if a, ok := obj.(*ipamv1.IPAddress); ok {
-		a.ManagedFields, a.Labels = nil, nil
-	}
-	return obj, nil
-}
-
-// Claim drops what is never read of a claim.
-func Claim(obj any) (any, error) {
-	if c, ok := obj.(*ipamv1.IPAddressClaim); ok {
-		c.ManagedFields, c.OwnerReferences = nil, nil
-	}
-	return obj, nil
 }

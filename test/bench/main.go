@@ -89,11 +89,16 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 			return err
 		}
 		defer func() { _ = m.Kill() }()
-		took, err := c.burst(ctx, n)
+		took, err := c.burst(ctx, m, n)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 		}
 		t.rate(fmt.Sprintf("burst of %d claims", n), n, took, limit)
+		cpu, err := readMetric(ctx, m, "process_cpu_seconds_total")
+		if err != nil {
+			return err
+		}
+		t.add(fmt.Sprintf("manager CPU, %d claims", n), fmt.Sprintf("%.2f ms a claim", cpu*1000/float64(n)), "")
 		if !full {
 			return nil
 		}
@@ -110,7 +115,7 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 		}
 		defer func() { _ = m.Kill() }()
 		released := min(n, 2000)
-		took, err = c.release(ctx, released)
+		took, err = c.release(ctx, m, released)
 		if err != nil {
 			return err
 		}

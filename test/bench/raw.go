@@ -30,7 +30,7 @@ func measureRaw(ctx context.Context, n int) (took time.Duration, err error) {
 			defer stop() //nolint:gocritic // three of them, until the measurement ends
 		}
 		start := time.Now()
-		err := each(ctx, n, func(ctx context.Context, i int) error { return c.threeWrites(ctx, i) })
+		err := each(ctx, n, func(ctx context.Context, i int) error { return c.threeWrites(ctx, claimName(i), i) })
 		took = time.Since(start)
 		return err
 	})
@@ -53,8 +53,7 @@ func (c *clients) drain(ctx context.Context, list client.ObjectList) (stop func(
 }
 
 // threeWrites are those of the manager: the record on the claim, the IPAddress, the claim's status.
-func (c *clients) threeWrites(ctx context.Context, i int) error {
-	name := claimName(i)
+func (c *clients) threeWrites(ctx context.Context, name string, i int) error {
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 	if err := c.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{
