@@ -22,8 +22,6 @@ const (
 	DeletingReason = "Deleting"
 	// ValidationFailedReason: the spec cannot be served; what is allocated stays.
 	ValidationFailedReason = "ValidationFailed"
-	// OutOfRangeReason: addresses in use are no longer covered by the spec.
-	OutOfRangeReason = "AddressesOutOfRange"
 	// MovedReason: addresses were moved to another management cluster.
 	MovedReason = "Moved"
 	// OverlapReason: an older pool of the same network has some of the addresses.

@@ -54,7 +54,10 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time) (time.
 			continue
 		}
 		if c.deleting {
-			if a.mayRelease(ctx, p, c) {
+			// One that came up during the commit rests first (R9): the next turn notes it.
+			if p.rests(c) && !c.cooled {
+				wait = time.Millisecond
+			} else if a.mayRelease(ctx, p, c) {
 				releases = append(releases, job{uid, a.release})
 			}
 			continue

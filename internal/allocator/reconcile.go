@@ -20,8 +20,12 @@ import (
 func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Pool) (reconcile.Result, error) {
 	p := a.pool(key)
 	now := a.now()
+	if a.unserved(key) {
+		return a.withoutPool(ctx, p, notReady("%s is not served by this manager, which watches only namespace %s; "+
+			"run a manager without --namespace for global pools", key, a.Namespace))
+	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
-		return a.withoutPool(ctx, p)
+		return a.withoutPool(ctx, p, notReady("%s does not exist; create it or correct poolRef", p.key))
 	}
 	p.learn(seen, a.ID, now)
 	if p.attempt != nil {
@@ -57,6 +61,12 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
+// unserved tells whether a pool is not ours: a manager that watches one namespace does not see the
+// addresses of the others, so it can call none of a global pool's free (W8).
+func (a *Allocator) unserved(key PoolKey) bool {
+	return a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind
+}
+
 // outcome turns the end of a term or a moved spec into a quiet retry, everything else into backoff.
 func outcome(err error) (reconcile.Result, error) {
 	if errors.Is(err, errLost) || errors.Is(err, errMoved) {
@@ -78,7 +88,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	if unfinished <= lowWater && (unfinished < a.Writers || p.pending.Len() >= maxBatch/2) {
 		granted, refused = p.plan(now, maxBatch, admission)
 	}
-	cooled := p.coolReleases(now)
+	cooled := a.coolReleases(ctx, p, now)
 	stale := p.staleGrants(now)
 	differs, urgent := p.dirty(now)
 	idle := differs && now.Sub(p.lastCommit) >= settleDelay
@@ -89,8 +99,8 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 			return 0, err
 		}
 		metrics.Grants.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Add(float64(granted))
-		a.report(p, before)
 	}
+	a.report(p, before)
 	for c, no := range refused {
 		a.refuse(p, c, *no)
 	}
@@ -160,9 +170,9 @@ func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
 	}
 }
 
-// withoutPool serves the claims of a pool that does not exist: they are told, and what they hold is
+// withoutPool serves the claims of a pool that does not exist, or that is not ours to serve: they are told, and what they hold is
 // released when they are deleted. Nobody can grant from a pool that does not exist.
-func (a *Allocator) withoutPool(ctx context.Context, p *pool) (reconcile.Result, error) {
+func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reconcile.Result, error) {
 	p.mu.Lock()
 	if p.base != nil {
 		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
@@ -172,7 +182,6 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool) (reconcile.Result,
 			p.dropGrant(uid)
 		}
 	}
-	no := notReady("%s does not exist; create it or correct poolRef", p.key)
 	clear(p.gates)
 	admission := a.admission(ctx, p, a.now())
 	var tell []*claim
@@ -186,6 +195,9 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool) (reconcile.Result,
 	p.mu.Unlock()
 	for _, c := range tell {
 		a.refuse(p, c, *no)
+	}
+	if a.unserved(p.key) {
+		return reconcile.Result{}, nil // what its claims hold is its holder's to release
 	}
 	wait, err := a.doChores(ctx, p, a.now())
 	return reconcile.Result{RequeueAfter: wait}, err

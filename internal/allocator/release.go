@@ -18,30 +18,36 @@ import (
 
 // coolReleases notes the rest of addresses that are about to be released, so that the next commit
 // carries it before the IPAddress loses our finalizer (R9). It tells whether there was any.
-func (p *pool) coolReleases(now time.Time) bool {
-	grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds
-	if grace == nil || *grace <= 0 {
-		return false
-	}
+func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
 	cooled := false
 	for _, c := range p.chores {
-		addr := p.addrs[nameOf(c.owner)]
-		if !c.deleting || c.cooled || addr == nil || addr.claimUID != c.owner.UID || !addr.ip.IsValid() {
+		if !c.deleting || c.cooled || !p.rests(c) || !a.mayRelease(ctx, p, c) {
 			continue
 		}
-		r := p.ledger.Unit(addr.ip)
+		r := p.ledger.Unit(p.addrs[nameOf(c.owner)].ip)
 		c.cooled = true
 		if _, ok := p.cooling[r]; ok {
 			continue
 		}
+		grace := time.Duration(*p.base.PoolSpec().AddressReuseGracePeriodSeconds) * time.Second
 		p.addCooling(r, v1alpha1.CoolingRange{
 			First: r.From().String(), Last: r.To().String(),
-			Until:     metav1.NewTime(now.Add(time.Duration(*grace) * time.Second).Truncate(time.Second)),
+			Until:     metav1.NewTime(now.Add(grace).Truncate(time.Second)),
 			Namespace: c.owner.Namespace, Name: c.owner.Name,
 		})
 		cooled = true
 	}
 	return cooled
+}
+
+// rests tells whether the address of a claim is to rest when it is released.
+func (p *pool) rests(c *claim) bool {
+	if p.base == nil {
+		return false
+	}
+	grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds
+	addr := p.addrs[nameOf(c.owner)]
+	return grace != nil && *grace > 0 && addr != nil && addr.claimUID == c.owner.UID && addr.ip.IsValid()
 }
 
 // release gives up what a deleted claim has: the IPAddress first, then, when a live read shows that
@@ -126,10 +132,10 @@ func (a *Allocator) noAddress(ctx context.Context, p *pool, c claim) error {
 	return errAgain // somebody else's finalizer keeps it, or it was not seen before
 }
 
-// remove takes our finalizer off an IPAddress and deletes it, fenced by UID. It tells whether the
+// remove takes our finalizer off an IPAddress and deletes it as it was then. It tells whether the
 // answer to the delete proves that the IPAddress is gone: nobody else's finalizer was on it.
 func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone bool, err error) {
-	rest := addr.finalizers
+	rest, rv := addr.finalizers, addr.rv
 	if addr.protected() {
 		rest = slices.DeleteFunc(slices.Clone(addr.finalizers), func(f string) bool { return f == AddressFinalizer })
 		obj, err := a.patchAddress(ctx, addr, map[string]any{"finalizers": rest})
@@ -142,10 +148,11 @@ func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone boo
 		p.mu.Lock()
 		p.observeAddress(addressOf(obj))
 		p.mu.Unlock()
+		rv = obj.ResourceVersion
 	}
 	obj := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: addr.namespace, Name: addr.name}}
 	uid := addr.uid
-	err = a.Client.Delete(ctx, obj, client.Preconditions{UID: &uid})
+	err = a.Client.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &rv})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("deleting IPAddress %s: %w", addr.key(), err)
 	}

@@ -19,7 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // serve brings a claim that has a grant, or an IPAddress already, to its end: the record on the
@@ -44,6 +46,12 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 		rng = p.ledger.Unit(existing.ip)
 	case granted != nil && granted.committed:
 		rng, existing = granted.rng, nil
+		if h := p.blocker(rng, c.owner); h != nil && h.Source == ledger.Object {
+			// A restore can bring back a pool with grants that were given to somebody else since (R10).
+			p.mu.Unlock()
+			return fmt.Errorf("%s was granted to this claim, but %s has it; delete one of the two",
+				poolutil.FormatRange(rng), describeHold(h))
+		}
 	default:
 		p.mu.Unlock()
 		return nil
