@@ -234,13 +234,15 @@ func (in *NetworkPoolSpec) DeepCopyInto(out *NetworkPoolSpec) {
 	*out = *in
 	if in.Addresses != nil {
 		in, out := &in.Addresses, &out.Addresses
-		*out = make([]string, len(*in))
+		*out = make([]Range, len(*in))
 		copy(*out, *in)
 	}
 	if in.Subnets != nil {
 		in, out := &in.Subnets, &out.Subnets
 		*out = make([]Subnet, len(*in))
-		copy(*out, *in)
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 	if in.Prefix != nil {
 		in, out := &in.Prefix, &out.Prefix
@@ -250,20 +252,16 @@ func (in *NetworkPoolSpec) DeepCopyInto(out *NetworkPoolSpec) {
 	if in.Reserved != nil {
 		in, out := &in.Reserved, &out.Reserved
 		*out = make([]ReservedRange, len(*in))
-		copy(*out, *in)
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 	if in.TenantAllocation != nil {
 		in, out := &in.TenantAllocation, &out.TenantAllocation
 		*out = new(TenantAllocation)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.PreAllocations != nil {
-		in, out := &in.PreAllocations, &out.PreAllocations
-		*out = make(map[string]string, len(*in))
-		for key, val := range *in {
-			(*out)[key] = val
-		}
-	}
+	out.PreAllocations = in.PreAllocations.DeepCopy()
 	if in.AddressReuseGracePeriodSeconds != nil {
 		in, out := &in.AddressReuseGracePeriodSeconds, &out.AddressReuseGracePeriodSeconds
 		*out = new(int64)

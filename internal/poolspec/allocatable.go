@@ -8,10 +8,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// maxNetworks bounds how many networks spec.prefix may cut the declared ranges into: their first and
-// last addresses are taken out one by one.
-const maxNetworks = 65536
-
 // allocatable takes out of the declared addresses all that must not be handed out.
 func (c *compiler) allocatable() {
 	var set netipx.IPSetBuilder
@@ -30,7 +26,7 @@ func (c *compiler) allocatable() {
 			continue
 		}
 		if !c.out.declared.ContainsRange(r) {
-			c.invalidf(path, reserved.CIDR, "is not inside the pool; a reservation takes addresses out of it")
+			c.invalidf(path, reserved.CIDR, "is not inside the pool; a reservation takes addresses out of it: correct or remove it")
 		}
 		set.RemoveRange(r)
 	}
@@ -60,7 +56,7 @@ func (c *compiler) tenantRange(start, end string) (netipx.IPRange, bool) {
 		return netipx.IPRange{}, false
 	}
 	if to.Less(from) {
-		c.invalidf(path.Child("end"), end, "end %s is before start %s", to, from)
+		c.invalidf(path.Child("end"), end, "end %s is before start %s; write the lower address as start", to, from)
 		return netipx.IPRange{}, false
 	}
 	for _, edge := range []struct {
@@ -68,48 +64,9 @@ func (c *compiler) tenantRange(start, end string) (netipx.IPRange, bool) {
 		addr       netip.Addr
 	}{{"start", start, from}, {"end", end, to}} {
 		if !c.out.declared.Contains(edge.addr) {
-			c.invalidf(path.Child(edge.name), edge.text, "is outside the pool")
+			c.invalidf(path.Child(edge.name), edge.text, "is outside the pool; choose an address of the pool")
 			return netipx.IPRange{}, false
 		}
 	}
 	return netipx.IPRangeFrom(from, to), true
-}
-
-// excludeNetworkAddresses takes out what hosts of the pool's networks cannot use (F12).
-func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
-	exclude := func(p netip.Prefix) {
-		all, usable := netipx.RangeOfPrefix(p), poolutil.Usable(p)
-		if all.From() != usable.From() {
-			set.Remove(all.From())
-		}
-		if all.To() != usable.To() {
-			set.Remove(all.To())
-		}
-	}
-	for _, s := range c.out.subnets {
-		exclude(s.prefix)
-	}
-	switch {
-	case len(c.out.subnets) > 0:
-	case c.out.prefix == 0:
-		for _, p := range c.out.prefixes {
-			exclude(p)
-		}
-	default:
-		n := 0
-		for _, r := range c.out.declared.Ranges() {
-			for p := netip.PrefixFrom(r.From(), c.out.prefix).Masked(); ; {
-				if n++; n > maxNetworks {
-					c.invalidf(c.path.Child("prefix"), c.out.prefix, "cuts the pool into more than %d networks; use subnets", maxNetworks)
-					return
-				}
-				exclude(p)
-				next := netipx.RangeOfPrefix(p).To().Next()
-				if !next.IsValid() || r.To().Less(next) {
-					break
-				}
-				p = netip.PrefixFrom(next, c.out.prefix)
-			}
-		}
-	}
 }

@@ -2,9 +2,8 @@ package poolspec
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
+	"strings"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,31 +21,34 @@ type compiler struct {
 	bits int // 32 or 128, once the family is known
 }
 
-// Compile returns the layout of a spec, or every error that set arithmetic can find in it. A spec
-// the API server has accepted may still have errors: a CEL rule cannot compare IPv6 addresses.
+// Compile returns the layout of a spec, or every error that can be found in it. It does not rely on
+// the rules of the CRD: those cannot add up sets, and an object may be older than they are.
 func Compile(spec *v1alpha1.NetworkPoolSpec) (*Layout, field.ErrorList) {
 	c := &compiler{spec: spec, path: field.NewPath("spec"), out: &Layout{
 		pins: map[string]netip.Addr{}, owners: map[netip.Addr]string{},
 	}}
-	c.declare()
-	if len(c.errs) > 0 {
-		return nil, c.errs
-	}
-	c.units()
-	c.networks()
-	c.pin()
-	c.allocatable()
-	if len(c.errs) > 0 {
-		return nil, c.errs
+	// Each step needs what the one before it read.
+	for _, step := range []func(){c.declare, c.units, c.networks, c.rest} {
+		if step(); len(c.errs) > 0 {
+			return nil, c.errs
+		}
 	}
 	return c.out, nil
+}
+
+// rest are the steps that do not need each other: whoever has several errors sees them at once.
+func (c *compiler) rest() {
+	c.gateway()
+	c.pin()
+	c.allocatable()
 }
 
 func (c *compiler) invalidf(path *field.Path, value any, format string, args ...any) {
 	c.errs = append(c.errs, field.Invalid(path, value, fmt.Sprintf(format, args...)))
 }
 
-// parse reads a range and holds it to the pool's one family, which the first one decides.
+// parse reads a CIDR, a range or one address and holds it to the pool's one family, which the first
+// one decides.
 func (c *compiler) parse(path *field.Path, text string) (netipx.IPRange, bool) {
 	r, err := poolutil.ParseRange(text)
 	if err != nil {
@@ -64,38 +66,39 @@ func (c *compiler) parse(path *field.Path, text string) (netipx.IPRange, bool) {
 	return r, true
 }
 
+// address reads one address.
 func (c *compiler) address(path *field.Path, text string) (netip.Addr, bool) {
-	r, ok := c.parse(path, text)
-	if ok && r.From() != r.To() {
+	if strings.ContainsAny(text, "/-") {
 		c.invalidf(path, text, "must be one address")
 		return netip.Addr{}, false
 	}
+	r, ok := c.parse(path, text)
 	return r.From(), ok
 }
 
 // prefixOf reads a CIDR.
 func (c *compiler) prefixOf(path *field.Path, text string) (netip.Prefix, bool) {
+	if !strings.Contains(text, "/") {
+		c.invalidf(path, text, "must be a CIDR: an address, a slash and a prefix length")
+		return netip.Prefix{}, false
+	}
 	r, ok := c.parse(path, text)
 	if !ok {
 		return netip.Prefix{}, false
 	}
-	p, isPrefix := r.Prefix()
-	if !isPrefix {
-		c.invalidf(path, text, "must be a CIDR")
-	}
-	return p, isPrefix
+	return r.Prefix()
 }
 
 // declare reads what the pool names as its addresses.
 func (c *compiler) declare() {
 	var set netipx.IPSetBuilder
 	if c.spec.CIDR == "" && len(c.spec.Addresses) == 0 {
-		c.errs = append(c.errs, field.Required(c.path.Child("cidr"), "a pool needs cidr or addresses"))
+		c.errs = append(c.errs, field.Required(c.path, "a pool needs addresses: set cidr, addresses, or both"))
 	}
 	if c.spec.CIDR != "" {
 		if p, ok := c.prefixOf(c.path.Child("cidr"), c.spec.CIDR); ok {
 			set.AddPrefix(p)
-			c.out.prefixes = append(c.out.prefixes, p)
+			c.out.cidr = p
 		}
 	}
 	for i, text := range c.spec.Addresses {
@@ -104,13 +107,15 @@ func (c *compiler) declare() {
 			continue
 		}
 		set.AddRange(r)
-		if p, isPrefix := r.Prefix(); isPrefix && p.Bits() < c.bits {
-			c.out.prefixes = append(c.out.prefixes, p)
+		// A range that happens to be a whole prefix names addresses, not a network.
+		if p, isPrefix := r.Prefix(); isPrefix && strings.Contains(text, "/") {
+			c.out.cidrs = append(c.out.cidrs, p)
 		}
 	}
 	c.out.declared = c.build(&set)
 }
 
+// build ends a set. It cannot fail: what goes in has been parsed and is of one family.
 func (c *compiler) build(b *netipx.IPSetBuilder) *netipx.IPSet {
 	s, err := b.IPSet()
 	if err != nil {
@@ -123,87 +128,18 @@ func (c *compiler) build(b *netipx.IPSetBuilder) *netipx.IPSet {
 // units checks the prefix length that each claim gets.
 func (c *compiler) units() {
 	c.out.unitBits = c.bits
-	if l := c.spec.AllocationPrefixLength; l != nil {
-		if *l < 1 || int(*l) > c.bits {
-			c.invalidf(c.path.Child("allocationPrefixLength"), *l, "must be between 1 and %d", c.bits)
-			return
-		}
-		c.out.unitBits = int(*l)
-	}
-}
-
-// networks reads subnets, prefix and gateway.
-func (c *compiler) networks() {
-	for i, s := range c.spec.Subnets {
-		path := c.path.Child("subnets").Index(i)
-		p, ok := c.prefixOf(path.Child("cidr"), s.CIDR)
-		if !ok {
-			continue
-		}
-		net := subnet{prefix: p}
-		if s.Gateway != "" {
-			if net.gateway, ok = c.address(path.Child("gateway"), s.Gateway); ok && !p.Contains(net.gateway) {
-				c.invalidf(path.Child("gateway"), s.Gateway, "is outside the subnet %s", p)
-			}
-		}
-		c.out.subnets = append(c.out.subnets, net)
-	}
-	if c.spec.Prefix != nil {
-		if *c.spec.Prefix < 1 || int(*c.spec.Prefix) > c.bits {
-			c.invalidf(c.path.Child("prefix"), *c.spec.Prefix, "must be between 1 and %d", c.bits)
-			return
-		}
-		c.out.prefix = int(*c.spec.Prefix)
-	}
-	if c.spec.Gateway == "" {
+	length := c.spec.AllocationPrefixLength
+	if length == nil {
 		return
 	}
-	path := c.path.Child("gateway")
-	gateway, ok := c.address(path, c.spec.Gateway)
-	if !ok {
+	path := c.path.Child("allocationPrefixLength")
+	if *length < 1 || int(*length) > c.bits {
+		c.invalidf(path, *length, "must be between 1 and %d", c.bits)
 		return
 	}
-	c.out.gateway = gateway
-	for _, r := range c.out.declared.Ranges() {
-		if n := c.out.shortForm(r.From()); n.prefix.Bits() < c.bits && !n.prefix.Contains(gateway) {
-			c.invalidf(path, c.spec.Gateway, "is outside %s, the network of %s; set prefix, or use subnets for several networks",
-				n.prefix.Masked(), r.From())
-			return
-		}
+	c.out.unitBits = int(*length)
+	whole, err := poolutil.TrimToPrefixes(c.out.declared, c.out.unitBits)
+	if err != nil || len(whole.Ranges()) == 0 {
+		c.invalidf(path, *length, "the pool does not hold one whole prefix of this length; choose a longer one")
 	}
-}
-
-// pin reads the preAllocations.
-func (c *compiler) pin() {
-	gateways := c.gateways()
-	for _, name := range slices.Sorted(maps.Keys(c.spec.PreAllocations)) {
-		path, text := c.path.Child("preAllocations").Key(name), c.spec.PreAllocations[name]
-		a, ok := c.address(path, text)
-		if !ok {
-			continue
-		}
-		switch other, taken := c.out.owners[a]; {
-		case taken:
-			c.invalidf(path, text, "is preAllocated to %q too; give each claim an address of its own", other)
-		case !c.out.declared.Contains(a):
-			c.invalidf(path, text, "is outside the pool")
-		case slices.Contains(gateways, a):
-			c.invalidf(path, text, "is a gateway")
-		default:
-			c.out.pins[name], c.out.owners[a] = a, name
-		}
-	}
-}
-
-func (c *compiler) gateways() []netip.Addr {
-	var out []netip.Addr
-	if c.out.gateway.IsValid() {
-		out = append(out, c.out.gateway)
-	}
-	for _, s := range c.out.subnets {
-		if s.gateway.IsValid() {
-			out = append(out, s.gateway)
-		}
-	}
-	return out
 }

@@ -25,7 +25,7 @@ func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
 	var names []string
 	n := 0
 	for _, h := range holders {
-		if covers(next, h.Range) || (old != nil && !covers(old, h.Range)) {
+		if covers(next, h) || (old != nil && !covers(old, h)) {
 			continue
 		}
 		if n++; n <= namedHolders {
@@ -42,11 +42,31 @@ func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"), message+"; delete their claims first, or keep the addresses in the pool")}
 }
 
-// covers tells whether a layout may give a range to somebody: by best fit or as a preAllocation.
-func covers(l *Layout, r netipx.IPRange) bool {
-	if l.Contains(r) {
+// Narrows tells whether CutOff can find anything: whether the old layout gives out something that the
+// next one does not. A nil old layout covers everything.
+func Narrows(old, next *Layout) bool {
+	if old == nil || old.unitBits != next.unitBits {
 		return true
 	}
-	_, pinned := l.PinOwner(r.From())
-	return pinned && (r.From() == r.To() || l.unitBits < r.From().BitLen())
+	for _, r := range old.allocatable.Ranges() {
+		if !next.allocatable.ContainsRange(r) {
+			return true
+		}
+	}
+	for name, a := range old.pins {
+		if kept, ok := next.pins[name]; !next.allocatable.Contains(a) && (!ok || kept != a) {
+			return true
+		}
+	}
+	return false
+}
+
+// covers tells whether a layout may give a holder what it has: by best fit, or as the preAllocation
+// of its name.
+func covers(l *Layout, h Holder) bool {
+	if l.Contains(h.Range) {
+		return true
+	}
+	name, pinned := l.PinOwner(h.Range.From())
+	return pinned && name == h.Name && (h.Range.From() == h.Range.To() || l.unitBits < h.Range.From().BitLen())
 }

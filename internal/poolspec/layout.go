@@ -19,8 +19,9 @@ type Layout struct {
 	declared    *netipx.IPSet
 	allocatable *netipx.IPSet
 	subnets     []subnet
-	prefixes    []netip.Prefix
-	prefix      int
+	cidr        netip.Prefix   // spec.cidr, the zero prefix if there is none
+	cidrs       []netip.Prefix // the CIDRs of spec.addresses
+	prefix      *int32
 	gateway     netip.Addr
 	pins        map[string]netip.Addr
 	owners      map[netip.Addr]string
@@ -49,41 +50,45 @@ func (l *Layout) Declared() *netipx.IPSet { return l.declared }
 // Contains tells whether a range may be handed out as a whole.
 func (l *Layout) Contains(r netipx.IPRange) bool { return l.allocatable.ContainsRange(r) }
 
-// Network is the prefix length and the gateway that an IPAddress gets: those of the smallest subnet
-// that contains the address. The gateway is empty where there is none. A pool that hands out
-// prefixes gives their length.
+// Network is the prefix length and the gateway that an IPAddress gets. The gateway is empty where
+// there is none. A pool that hands out prefixes gives their length.
 func (l *Layout) Network(a netip.Addr) (prefix int32, gateway string) {
 	if l.unitBits < a.BitLen() {
 		return int32(l.unitBits), ""
 	}
+	n := l.networkOf(a)
+	if n.gateway.IsValid() {
+		gateway = n.gateway.String()
+	}
+	return int32(n.prefix.Bits()), gateway
+}
+
+// networkOf is the network an address lives in: the smallest of spec.subnets that contains it, else
+// what spec.prefix makes of the address, else spec.cidr, else the smallest CIDR of spec.addresses,
+// else the address alone. Outside spec.subnets the gateway is spec.gateway.
+func (l *Layout) networkOf(a netip.Addr) subnet {
 	best := subnet{}
 	for _, s := range l.subnets {
 		if s.prefix.Contains(a) && (!best.prefix.IsValid() || s.prefix.Bits() > best.prefix.Bits()) {
 			best = s
 		}
 	}
-	if !best.prefix.IsValid() {
-		best = l.shortForm(a)
+	switch {
+	case best.prefix.IsValid():
+		return best
+	case l.prefix != nil:
+		return subnet{netip.PrefixFrom(a, int(*l.prefix)).Masked(), l.gateway}
+	case l.cidr.Contains(a):
+		return subnet{l.cidr, l.gateway}
 	}
-	if best.gateway.IsValid() {
-		gateway = best.gateway.String()
-	}
-	return int32(best.prefix.Bits()), gateway
-}
-
-// shortForm is the network of an address after spec.prefix and spec.gateway, or else after the CIDR
-// that names the address.
-func (l *Layout) shortForm(a netip.Addr) subnet {
-	if l.prefix > 0 {
-		return subnet{netip.PrefixFrom(a, l.prefix), l.gateway}
-	}
-	best := netip.PrefixFrom(a, a.BitLen())
-	for _, p := range l.prefixes {
-		if p.Contains(a) && (best.Bits() == a.BitLen() || p.Bits() > best.Bits()) {
-			best = p
+	alone := netip.PrefixFrom(a, a.BitLen())
+	smallest := alone
+	for _, p := range l.cidrs {
+		if p.Contains(a) && (smallest == alone || p.Bits() > smallest.Bits()) {
+			smallest = p
 		}
 	}
-	return subnet{best, l.gateway}
+	return subnet{smallest, l.gateway}
 }
 
 // Pin is the address kept for claims of a name.

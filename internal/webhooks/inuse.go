@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"go4.org/netipx"
@@ -12,49 +13,88 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=list
+
 // pageSize bounds the memory a live list takes at once.
 const pageSize = 500
+
+// InUse finds who holds addresses of a pool now.
+type InUse interface {
+	Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error)
+}
 
 // Live finds holders with live reads: an admission call is rare, and a cache may be behind (W14).
 type Live struct{ Reader client.Reader }
 
-// Holders lists the IPAddresses of a pool and its grants in flight.
+// Holders lists the claims that hold an IPAddress of the pool or a grant in flight, each once. The
+// pool is the stored one: its status says what is in flight.
 func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
-	kind := v1alpha1.NetworkPoolKind
-	if pool.GetNamespace() == "" {
-		kind = v1alpha1.GlobalNetworkPoolKind
-	}
-	var out []poolspec.Holder
+	var found holders
 	if state := pool.PoolStatus().Allocator; state != nil {
 		for _, g := range state.InFlight {
-			out = appendHolder(out, g.Kind, g.Namespace, g.Name, g.First, g.Last)
+			first, err1 := netip.ParseAddr(g.First)
+			last, err2 := netip.ParseAddr(g.Last)
+			if err1 == nil && err2 == nil {
+				found.add(g.Kind, g.Namespace, g.Name, netipx.IPRangeFrom(first, last))
+			}
 		}
 	}
 	next := ""
 	for {
-		list := &ipamv1.IPAddressList{}
-		err := l.Reader.List(ctx, list, client.InNamespace(pool.GetNamespace()), client.Limit(pageSize), client.Continue(next))
+		// The namespace of a global pool is empty, which lists them all.
+		page := &ipamv1.IPAddressList{}
+		err := l.Reader.List(ctx, page, client.InNamespace(pool.GetNamespace()), client.Limit(pageSize), client.Continue(next))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("listing the IPAddresses of %s: %w", describe(pool), err)
 		}
-		for i := range list.Items {
-			a := &list.Items[i]
-			ref := a.Spec.PoolRef
-			if ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kind && ref.Name == pool.GetName() {
-				out = appendHolder(out, "IPAddressClaim", a.Namespace, a.Spec.ClaimRef.Name, a.Spec.Address, a.Spec.Address)
+		for i := range page.Items {
+			a := &page.Items[i]
+			if refersTo(a.Spec.PoolRef, pool) {
+				if r, ok := heldBy(a, pool.PoolSpec().AllocationPrefixLength); ok {
+					found.add("IPAddressClaim", a.Namespace, a.Spec.ClaimRef.Name, r)
+				}
 			}
 		}
-		if next = list.Continue; next == "" {
-			return out, nil
+		if next = page.Continue; next == "" {
+			return found.list, nil
 		}
 	}
 }
 
-func appendHolder(out []poolspec.Holder, kind, namespace, name, first, last string) []poolspec.Holder {
-	from, err1 := netip.ParseAddr(first)
-	to, err2 := netip.ParseAddr(last)
-	if err1 != nil || err2 != nil {
-		return out
+// refersTo tells whether a reference names the pool: by group, kind and name (W23).
+func refersTo(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
+	return ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kindOf(pool) && ref.Name == pool.GetName()
+}
+
+// heldBy is what an IPAddress takes from its pool: its address, or the prefix that starts with it
+// where the pool hands out prefixes. An address that cannot be read takes nothing (W12).
+func heldBy(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
+	addr, err := netip.ParseAddr(a.Spec.Address)
+	if err != nil {
+		return netipx.IPRange{}, false
 	}
-	return append(out, poolspec.Holder{Kind: kind, Namespace: namespace, Name: name, Range: netipx.IPRangeFrom(from, to)})
+	if unitBits != nil {
+		if unit, err := addr.Prefix(int(*unitBits)); err == nil {
+			return netipx.RangeOfPrefix(unit), true
+		}
+	}
+	return netipx.IPRangeFrom(addr, addr), true
+}
+
+// holders are listed in the order they are found. A grant in flight may have its IPAddress already.
+type holders struct {
+	list []poolspec.Holder
+	seen map[poolspec.Holder]struct{}
+}
+
+func (h *holders) add(kind, namespace, name string, r netipx.IPRange) {
+	holder := poolspec.Holder{Kind: kind, Namespace: namespace, Name: name, Range: r}
+	if _, known := h.seen[holder]; known {
+		return
+	}
+	if h.seen == nil {
+		h.seen = map[poolspec.Holder]struct{}{}
+	}
+	h.seen[holder] = struct{}{}
+	h.list = append(h.list, holder)
 }

@@ -1,0 +1,155 @@
+package v1alpha1
+
+// The rules below say at kubectl apply what poolspec would find later. They cover what CEL can bound:
+// fields of a pool with a cidr and no addresses of its own, pairs of fields, and families. What needs
+// sets of ranges is checked by the webhook and the reconciler. Where a rule needs the text of a
+// prefix length it writes the digits one by one: the API server cannot bound the cost of string(int).
+
+// NetworkPoolSpec describes the addresses of a pool and how they are handed out.
+// +kubebuilder:validation:XValidation:rule="has(self.cidr) || (has(self.addresses) && self.addresses.size() > 0)",message="a pool needs addresses: set cidr, addresses, or both"
+// +kubebuilder:validation:XValidation:rule="[(has(self.cidr) ? [self.cidr] : []) + (has(self.gateway) ? [self.gateway] : []) + (has(self.addresses) ? self.addresses : []) + (has(self.subnets) ? self.subnets.map(s, s.cidr) : []) + (has(self.reserved) ? self.reserved.map(r, r.cidr) : []) + (has(self.tenantAllocation) ? [self.tenantAllocation.start] : []) + (has(self.preAllocations) ? self.preAllocations.map(k, self.preAllocations[k]) : [])].all(l, l.all(a, a.contains(':')) || !l.exists(a, a.contains(':')))",message="a pool has addresses of one family, IPv4 or IPv6, in all of its fields: use one pool for each family"
+// +kubebuilder:validation:XValidation:rule="!has(self.prefix) || self.prefix <= 32 || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".prefix"
+// +kubebuilder:validation:XValidation:rule="!has(self.allocationPrefixLength) || self.allocationPrefixLength <= 32 || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".allocationPrefixLength"
+// +kubebuilder:validation:XValidation:rule="has(self.allocationPrefixLength) == has(oldSelf.allocationPrefixLength) && (!has(self.allocationPrefixLength) || self.allocationPrefixLength == oldSelf.allocationPrefixLength)",message="is immutable, and cannot be added or removed later: claims already hold what they were given; make a new pool",fieldPath=".allocationPrefixLength"
+// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.reserved.all(r, r.cidr.split('-').all(p, isCIDR(p) ? cidr(self.cidr).containsCIDR(p) : !isIP(p) || cidr(self.cidr).containsIP(p)))",message="reserves addresses outside cidr; correct or remove the entry",fieldPath=".reserved"
+// +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || [self.tenantAllocation.start, self.tenantAllocation.end].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",message="start and end must lie inside cidr",fieldPath=".tenantAllocation"
+// +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.preAllocations.all(k, !isIP(self.preAllocations[k]) || cidr(self.cidr).containsIP(self.preAllocations[k]))",message="keeps an address outside cidr; choose one that is inside",fieldPath=".preAllocations"
+// +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || !has(self.gateway) || self.preAllocations.all(k, self.preAllocations[k] != self.gateway)",message="keeps the gateway for a claim; choose another address",fieldPath=".preAllocations"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || has(self.prefix) || !has(self.cidr) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway)",message="is outside cidr; set prefix to the length of the network they share, or describe several networks with subnets",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || !has(self.prefix) || self.prefix >= (self.gateway.contains(':') ? 128 : 32) || [cidr(self.gateway + (self.prefix < 100 ? '/' : '/1') + '0123456789'.substring(self.prefix / 10 % 10, self.prefix < 10 ? 0 : self.prefix / 10 % 10 + 1) + '0123456789'.substring(self.prefix % 10, self.prefix % 10 + 1))].all(n, (!has(self.cidr) || !isCIDR(self.cidr) || n.containsCIDR(self.cidr)) && (!has(self.addresses) || self.addresses.all(r, r.split('-').all(p, isCIDR(p) ? n.containsCIDR(p) : !isIP(p) || n.containsIP(p)))))",message="is not in the network, as long as prefix says, of all of the pool's addresses; correct prefix or gateway, or describe several networks with subnets",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || has(self.cidr) || has(self.prefix) || has(self.subnets) || !has(self.addresses) || self.addresses.all(a, a.contains('/'))",message="needs prefix: without it the network that the addresses and the gateway share is not known",fieldPath=".gateway"
+type NetworkPoolSpec struct {
+	// cidr is the address block of the pool, for example 10.40.0.0/21 or fd00:40::/64. A pool has
+	// cidr, addresses, or both.
+	// +optional
+	CIDR Prefix `json:"cidr,omitempty"`
+
+	// addresses are CIDRs (10.40.0.0/28), ranges (10.40.0.10-10.40.0.20) or single addresses
+	// (10.40.0.5) that the pool hands out, beside cidr or instead of it. All are of one family.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Addresses []Range `json:"addresses,omitempty"`
+
+	// subnets are the networks the addresses live in, where they live in several. An address takes its
+	// prefix length and gateway from the smallest subnet that contains it; outside of all subnets,
+	// from prefix and gateway.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(o, o.cidr == s.cidr))",message="lists one subnet twice; a subnet has one entry, with its gateway"
+	Subnets []Subnet `json:"subnets,omitempty"`
+
+	// prefix is the prefix length of the network the addresses live in: the short form of subnets.
+	// Absent, it is that of cidr, or of the CIDR in addresses that contains the address, else that of a
+	// single address, 32 or 128.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=128
+	Prefix *int32 `json:"prefix,omitempty"`
+
+	// gateway is the gateway of the network the addresses live in: the short form of subnets. It lies
+	// in that network, and is never handed out. Where prefix is 32 or 128 it may be any address.
+	// +optional
+	Gateway Address `json:"gateway,omitempty"`
+
+	// reserved are addresses of the pool that are never handed out, except to a claim that
+	// preAllocations names.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Reserved []ReservedRange `json:"reserved,omitempty"`
+
+	// tenantAllocation confines what is handed out to a part of the pool and sets defaults for
+	// allocations without a count. Absent, the whole pool is used.
+	// +optional
+	TenantAllocation *TenantAllocation `json:"tenantAllocation,omitempty"`
+
+	// network names the layer-2 or routing domain the addresses belong to. Pools of one network must
+	// not overlap; the same range in two networks is two different ranges.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be a name of lower case letters, digits and hyphens, such as rack-7-storage"
+	Network string `json:"network,omitempty"`
+
+	// allowOverlap lets this pool hand out addresses although an older pool of the same network
+	// has some of them too.
+	// +optional
+	AllowOverlap bool `json:"allowOverlap,omitempty"`
+
+	// preAllocations keep an address for the claims of a name, for example "vip": "10.40.0.10". Nobody
+	// else is given it. The address lies in the pool and may be reserved; where claims get prefixes, it
+	// is the first address of one.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=512
+	// +kubebuilder:validation:XValidation:rule="[self.map(k, self[k])].all(v, v.all(a, v.indexOf(a) == v.lastIndexOf(a)))",message="gives one address to two names; give each claim an address of its own"
+	PreAllocations PreAllocations `json:"preAllocations,omitempty"`
+
+	// allocateReservedIPAddresses also hands out the first and last address of a subnet (IPv6: the
+	// first, the subnet-router anycast address). Gateways stay excluded.
+	// +optional
+	AllocateReservedIPAddresses bool `json:"allocateReservedIPAddresses,omitempty"`
+
+	// addressReuseGracePeriodSeconds is how many seconds a released address rests before it is given
+	// to another claim: 0, the default, to 2592000, which is 30 days.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2592000
+	AddressReuseGracePeriodSeconds *int64 `json:"addressReuseGracePeriodSeconds,omitempty"`
+
+	// allocationPrefixLength gives each claim a whole prefix of this length instead of one address. It
+	// cannot be changed, added or removed later.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=128
+	AllocationPrefixLength *int32 `json:"allocationPrefixLength,omitempty"`
+}
+
+// Subnet is a network that addresses of a pool live in.
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || self.gateway.contains(':') == self.cidr.contains(':')",message="is of another address family than its subnet",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || self.gateway.contains(':') != self.cidr.contains(':') || cidr(self.cidr).containsIP(self.gateway)",message="is outside the subnet; a gateway is an address of its own subnet",fieldPath=".gateway"
+type Subnet struct {
+	// cidr of the subnet.
+	CIDR Prefix `json:"cidr"`
+	// gateway of the subnet. It is never handed out.
+	// +optional
+	Gateway Address `json:"gateway,omitempty"`
+}
+
+// ReservedRange is a range that is never handed out.
+type ReservedRange struct {
+	// cidr is a CIDR, a range (first-last) or a single address.
+	CIDR Range `json:"cidr"`
+	// description says what the range is kept for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
+}
+
+// TenantAllocation confines what a pool hands out.
+// +kubebuilder:validation:XValidation:rule="!isIP(self.start) || !isIP(self.end) || self.start.contains(':') == self.end.contains(':')",message="start and end must be of one family, IPv4 or IPv6"
+// +kubebuilder:validation:XValidation:rule="!isIP(self.start) || !isIP(self.end) || self.start.contains(':') || self.end.contains(':') || [(self.start + '.' + self.end).split('.').map(o, int(o))].all(n, ((n[0] * 256 + n[1]) * 256 + n[2]) * 256 + n[3] <= ((n[4] * 256 + n[5]) * 256 + n[6]) * 256 + n[7])",message="end is before start; write the lower address as start",fieldPath=".end"
+type TenantAllocation struct {
+	// start is the first address that may be handed out.
+	Start Address `json:"start"`
+	// end is the last address that may be handed out.
+	End Address `json:"end"`
+	// defaults are the sizes of allocations that do not say one.
+	// +optional
+	Defaults *AllocationDefaults `json:"defaults,omitempty"`
+}
+
+// AllocationDefaults are the sizes of allocations that do not say one.
+type AllocationDefaults struct {
+	// nodesPerTenant is the count of an allocation of type nodes.
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:Minimum=1
+	NodesPerTenant int32 `json:"nodesPerTenant,omitempty"`
+	// lbPoolPerTenant is the count of an allocation of type loadbalancer.
+	// +optional
+	// +kubebuilder:default=8
+	// +kubebuilder:validation:Minimum=1
+	LBPoolPerTenant int32 `json:"lbPoolPerTenant,omitempty"`
+}

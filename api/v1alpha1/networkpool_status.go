@@ -1,0 +1,102 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// NetworkPoolStatus is what the pool's allocator observed and granted. Counts are of addresses, or
+// of prefixes where the pool hands out prefixes; they saturate at 2^63-1.
+type NetworkPoolStatus struct {
+	// totalIPs is the number of addresses the pool can hand out at all.
+	TotalIPs int64 `json:"totalIPs"`
+	// allocatedIPs is the number of addresses that are in use or granted.
+	AllocatedIPs int64 `json:"allocatedIPs"`
+	// availableIPs is the number of addresses that can be handed out now.
+	AvailableIPs int64 `json:"availableIPs"`
+	// outOfRangeIPs is the number of addresses in use that the spec no longer covers.
+	OutOfRangeIPs int64 `json:"outOfRangeIPs"`
+	// allocationCount is the number of claims and allocations that hold addresses.
+	AllocationCount int64 `json:"allocationCount"`
+	// largestFreeBlock is the number of addresses of the largest contiguous free block.
+	LargestFreeBlock int64 `json:"largestFreeBlock"`
+	// fragmentationPercent is 0 where all free addresses are contiguous, towards 100 the more they
+	// are scattered.
+	FragmentationPercent int32 `json:"fragmentationPercent"`
+	// observedGeneration is the generation of the spec the status speaks of.
+	ObservedGeneration int64 `json:"observedGeneration"`
+	// allocator is the state of the grant protocol; it is written by the manager alone.
+	// +optional
+	Allocator *AllocatorStatus `json:"allocator,omitempty"`
+	// cooling are released addresses that rest before they are given to another claim.
+	// +optional
+	// +listType=atomic
+	Cooling []CoolingRange `json:"cooling,omitempty"`
+	// held are addresses kept back until an operator removes the entry.
+	// +optional
+	// +listType=atomic
+	Held []HeldRange `json:"held,omitempty"`
+	// conditions of the pool.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// AllocatorStatus says which manager grants addresses of the pool and what it granted that is not
+// yet confirmed as an object.
+type AllocatorStatus struct {
+	// holder is the id of the manager process that granted last. Random per process start.
+	Holder string `json:"holder"`
+	// term grows by one whenever the holder changes.
+	Term int64 `json:"term"`
+	// inFlight are grants whose object is not yet confirmed. Normally empty.
+	// +optional
+	// +listType=atomic
+	InFlight []Grant `json:"inFlight,omitempty"`
+}
+
+// Grant gives the range first to last to one object.
+type Grant struct {
+	// kind of the object, IPAddressClaim or IPAllocation.
+	Kind string `json:"kind"`
+	// namespace of the object.
+	Namespace string `json:"namespace"`
+	// name of the object.
+	Name string `json:"name"`
+	// uid of the object.
+	UID string `json:"uid"`
+	// first address granted.
+	First string `json:"first"`
+	// last address granted.
+	Last string `json:"last"`
+}
+
+// CoolingRange is a released range that rests until a time.
+type CoolingRange struct {
+	// first address of the range.
+	First string `json:"first"`
+	// last address of the range.
+	Last string `json:"last"`
+	// until is when the range may be given to another claim.
+	Until metav1.Time `json:"until"`
+	// namespace and name of the claim that released it: a new claim of that name may have it at once.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// name of the claim that released it.
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// HeldRange is a range that is kept back until an operator removes the entry.
+type HeldRange struct {
+	// first address of the range.
+	First string `json:"first"`
+	// last address of the range.
+	Last string `json:"last"`
+	// reason the range is kept back, for example Moved.
+	Reason string `json:"reason"`
+	// namespace of the claim that had it.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// name of the claim that had it.
+	// +optional
+	Name string `json:"name,omitempty"`
+}

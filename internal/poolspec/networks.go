@@ -1,0 +1,143 @@
+package poolspec
+
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// maxNetworks bounds how many networks spec.prefix may cut the pool into: their first and last
+// addresses are taken out one by one.
+const maxNetworks = 65536
+
+// networks reads subnets and prefix.
+func (c *compiler) networks() {
+	entry := map[netip.Prefix]int{}
+	for i, s := range c.spec.Subnets {
+		path := c.path.Child("subnets").Index(i)
+		p, ok := c.prefixOf(path.Child("cidr"), s.CIDR)
+		if !ok {
+			continue
+		}
+		if other, taken := entry[p]; taken {
+			c.invalidf(path.Child("cidr"), s.CIDR, "is subnets[%d] too; a subnet has one entry, with its gateway", other)
+			continue
+		}
+		entry[p] = i
+		net := subnet{prefix: p}
+		if s.Gateway != "" {
+			if net.gateway, ok = c.address(path.Child("gateway"), s.Gateway); ok && !p.Contains(net.gateway) {
+				c.invalidf(path.Child("gateway"), s.Gateway, "is outside the subnet %s; a gateway is an address of its own subnet", p)
+			}
+		}
+		c.out.subnets = append(c.out.subnets, net)
+	}
+	if length := c.spec.Prefix; length != nil {
+		if *length < 0 || int(*length) > c.bits {
+			c.invalidf(c.path.Child("prefix"), *length, "must be between 0 and %d", c.bits)
+			return
+		}
+		c.out.prefix = length
+	}
+}
+
+// outsideSubnets are the declared addresses that spec.prefix and spec.gateway speak of.
+func (c *compiler) outsideSubnets() *netipx.IPSet {
+	var set netipx.IPSetBuilder
+	set.AddSet(c.out.declared)
+	for _, s := range c.out.subnets {
+		set.RemovePrefix(s.prefix)
+	}
+	return c.build(&set)
+}
+
+// gateway reads spec.gateway and checks that the addresses it is for can reach it.
+func (c *compiler) gateway() {
+	if c.spec.Gateway == "" {
+		return
+	}
+	path, text := c.path.Child("gateway"), c.spec.Gateway
+	gateway, ok := c.address(path, text)
+	if !ok {
+		return
+	}
+	c.out.gateway = gateway
+	served := c.outsideSubnets().Ranges()
+	if len(served) == 0 {
+		c.invalidf(path, text, "is the gateway of no address: all are in one of subnets; set it there")
+	}
+	// Every address is a network of its own: the gateway is reached on-link.
+	if c.out.prefix != nil && int(*c.out.prefix) == c.bits {
+		return
+	}
+	// Ranges are convex, and so are networks: the ends are enough.
+	for _, r := range served {
+		for _, a := range []netip.Addr{r.From(), r.To()} {
+			switch net := c.out.networkOf(a).prefix; {
+			case net.Contains(gateway):
+			case net.Bits() == c.bits:
+				c.invalidf(path, text, "needs prefix: without it the network that %s shares with the gateway is not known", a)
+				return
+			default:
+				c.invalidf(path, text, "is outside %s, the network of %s; correct prefix, or describe several networks with subnets", net, a)
+				return
+			}
+		}
+	}
+}
+
+func (c *compiler) gateways() []netip.Addr {
+	var out []netip.Addr
+	if c.out.gateway.IsValid() {
+		out = append(out, c.out.gateway)
+	}
+	for _, s := range c.out.subnets {
+		if s.gateway.IsValid() {
+			out = append(out, s.gateway)
+		}
+	}
+	return out
+}
+
+// excludeNetworkAddresses takes out what hosts of the pool's networks cannot use (F12, W19).
+func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
+	exclude := func(p netip.Prefix) {
+		all, usable := netipx.RangeOfPrefix(p), poolutil.Usable(p)
+		for _, edge := range []netip.Addr{all.From(), all.To()} {
+			// The edge may lie in a smaller subnet, where it is an address as any other.
+			if !usable.Contains(edge) && c.out.networkOf(edge).prefix == p {
+				set.Remove(edge)
+			}
+		}
+	}
+	for _, s := range c.out.subnets {
+		exclude(s.prefix)
+	}
+	if c.out.prefix == nil {
+		if c.out.cidr.IsValid() {
+			exclude(c.out.cidr)
+		}
+		for _, p := range c.out.cidrs {
+			exclude(p)
+		}
+		return
+	}
+	bits, n := int(*c.out.prefix), 0
+	if bits >= c.bits-1 {
+		return // networks of one or two addresses have nothing to exclude
+	}
+	for _, r := range c.outsideSubnets().Ranges() {
+		for a := r.From(); a.IsValid() && a.Compare(r.To()) <= 0; {
+			if n++; n > maxNetworks {
+				c.invalidf(c.path.Child("prefix"), bits, "cuts the pool into more than %d networks; "+
+					"use a shorter prefix, or allocateReservedIPAddresses", maxNetworks)
+				return
+			}
+			p := netip.PrefixFrom(a, bits).Masked()
+			exclude(p)
+			a = netipx.PrefixLastIP(p).Next()
+		}
+	}
+}

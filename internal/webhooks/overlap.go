@@ -1,0 +1,64 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch
+
+// overlaps warns of other pools of the same network that have some of the addresses (W13). It does
+// not refuse: two pools may be meant to take turns, and the allocator keeps the younger one from
+// granting (R11).
+func overlaps(ctx context.Context, pools client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
+	others, err := allPools(ctx, pools)
+	if err != nil {
+		return admission.Warnings{"it could not be checked whether another pool has the same addresses: " + err.Error()}
+	}
+	consequence := "the younger of the two grants nothing; use other addresses, name different values of spec.network " +
+		"if these are different networks, or set spec.allowOverlap"
+	if pool.PoolSpec().AllowOverlap {
+		consequence = "spec.allowOverlap is set, so both may grant the same address"
+	}
+	var warnings admission.Warnings
+	for _, other := range others {
+		same := kindOf(other) == kindOf(pool) && client.ObjectKeyFromObject(other) == client.ObjectKeyFromObject(pool)
+		if same || other.PoolSpec().Network != pool.PoolSpec().Network {
+			continue
+		}
+		theirs, errs := poolspec.Compile(other.PoolSpec())
+		if len(errs) > 0 {
+			continue // it grants nothing
+		}
+		if shared := poolspec.Overlap(layout, theirs); len(shared) > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s has %s too: %s",
+				describe(other), poolutil.FormatRange(shared[0]), consequence))
+		}
+	}
+	return warnings
+}
+
+// allPools lists the pools of both kinds.
+func allPools(ctx context.Context, r client.Reader) ([]v1alpha1.Pool, error) {
+	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
+	for _, list := range []client.ObjectList{local, global} {
+		if err := r.List(ctx, list); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
+	for i := range local.Items {
+		out = append(out, &local.Items[i])
+	}
+	for i := range global.Items {
+		out = append(out, &global.Items[i])
+	}
+	return out, nil
+}

@@ -1,0 +1,107 @@
+// Package api applies manifests to a real kube-apiserver: what the CRDs take, what they refuse, and
+// what they say then. No manager runs.
+package api_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var k8s client.Client
+
+func TestMain(m *testing.M) {
+	os.Exit(framework.Main(m, framework.Options{}, func(cp *framework.ControlPlane) {
+		c, err := cp.Client()
+		if err != nil {
+			panic(err)
+		}
+		k8s = c
+	}))
+}
+
+// documents reads manifests.
+func documents(g *WithT, text []byte) (out []*unstructured.Unstructured) {
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
+			return out
+		} else if g.Expect(err).NotTo(HaveOccurred()); len(u.Object) > 0 {
+			out = append(out, u)
+		}
+	}
+}
+
+func read(g *WithT, path string) []byte {
+	text, err := os.ReadFile(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	return text
+}
+
+// Whoever comes from Butler applies what they have (B1-B5).
+func TestButlersPoolsApplyUnchanged(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(k8s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "butler-system"}})).To(Succeed())
+	pools := documents(g, read(g, "testdata/butler-pools.yaml"))
+	g.Expect(pools).To(HaveLen(3))
+	for _, u := range pools {
+		g.Expect(k8s.Create(t.Context(), u, client.FieldValidation("Strict"))).To(Succeed())
+	}
+	lab := &v1alpha1.NetworkPool{}
+	g.Expect(k8s.Get(t.Context(), client.ObjectKey{Namespace: "butler-system", Name: "lab-pool"}, lab)).To(Succeed())
+	g.Expect(lab.Spec.CIDR).To(Equal("10.40.0.0/21"))
+	g.Expect(lab.Spec.Reserved).To(HaveExactElements(
+		v1alpha1.ReservedRange{CIDR: "10.40.0.0/28", Description: "Management cluster nodes and VIP"},
+		v1alpha1.ReservedRange{CIDR: "10.40.0.16/28", Description: "Management cluster MetalLB pool"}))
+	g.Expect(lab.Spec.TenantAllocation).To(HaveValue(Equal(v1alpha1.TenantAllocation{
+		Start: "10.40.1.0", End: "10.40.7.254", Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 5, LBPoolPerTenant: 8}})))
+}
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// Whoever copies a manifest from the documentation must not be refused.
+func TestManifestsOfTheDocumentationApply(t *testing.T) {
+	for _, path := range []string{"../../docs/pools.md", "../../README.md"} {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			g := NewWithT(t)
+			blocks := yamlBlock.FindAllSubmatch(read(g, path), -1)
+			g.Expect(blocks).NotTo(BeEmpty())
+			for _, block := range blocks {
+				for _, u := range documents(g, block[1]) {
+					g.Expect(k8s.Create(t.Context(), u, client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed(), "%s", block[1])
+				}
+			}
+		})
+	}
+}
+
+// An exhausted pool says 0, not nothing.
+func TestStatusIntegersNeverVanish(t *testing.T) {
+	g := NewWithT(t)
+	pool := framework.MakePool("zero").Namespace(metav1.NamespaceDefault).CIDR("10.0.0.0/24").Obj()
+	g.Expect(k8s.Create(t.Context(), pool)).To(Succeed())
+	pool.Status = v1alpha1.NetworkPoolStatus{TotalIPs: 254, AllocatedIPs: 254}
+	g.Expect(k8s.Status().Update(t.Context(), pool)).To(Succeed())
+	stored := &unstructured.Unstructured{}
+	stored.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind))
+	g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), stored)).To(Succeed())
+	g.Expect(stored.Object["status"]).To(And(
+		HaveKeyWithValue("availableIPs", BeEquivalentTo(0)), HaveKeyWithValue("outOfRangeIPs", BeEquivalentTo(0)),
+		HaveKeyWithValue("largestFreeBlock", BeEquivalentTo(0)), HaveKeyWithValue("fragmentationPercent", BeEquivalentTo(0)),
+		HaveKeyWithValue("allocationCount", BeEquivalentTo(0)), HaveKeyWithValue("totalIPs", BeEquivalentTo(254))))
+}
