@@ -7,7 +7,6 @@
 package ledger
 
 import (
-	"math"
 	"net/netip"
 	"slices"
 
@@ -60,17 +59,27 @@ type Hold struct {
 	Range netipx.IPRange
 }
 
+// ownerID is who the range is taken for: whoever the owner is of an object that names none, it is not
+// the owner of another such object.
+func (h *Hold) ownerID() types.UID {
+	if h.Owner.UID == "" {
+		return h.UID
+	}
+	return h.Owner.UID
+}
+
 // Ledger is the memory of one pool. The zero value is not usable; it is not safe for concurrent use.
 type Ledger struct {
-	unit   int
+	unit int
+	// bits is the length of an address of the space, 0 for an empty one.
+	bits   int
 	space  []netipx.IPRange
 	free   *poolutil.Free
 	holds  map[Key]*Hold
 	owners map[types.UID]int
 	taken  spans
-	counts Counts
-	// held is how much of the space is not free, in units.
-	held int64
+	// total is the space in units; held is how much of it is not free, used what somebody has.
+	total, held, used, outside poolutil.Count
 }
 
 // Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
@@ -102,27 +111,18 @@ func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
 }
 
 func (l *Ledger) setSpace(space *netipx.IPSet) {
-	l.space = nil
 	if space != nil {
 		l.space = space.Ranges()
 	}
 	l.free = poolutil.NewFree(space)
-	l.counts.Total = 0
 	for _, r := range l.space {
-		l.counts.Total = plus(l.counts.Total, l.units(r))
+		l.bits = r.From().BitLen()
+		l.total = l.total.Plus(l.units(r))
 	}
 }
 
 // units is the number of what the pool hands out in a range.
-func (l *Ledger) units(r netipx.IPRange) int64 { return poolutil.CountPrefixes(r, l.unit) }
-
-// plus adds counts that saturate.
-func plus(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
+func (l *Ledger) units(r netipx.IPRange) poolutil.Count { return poolutil.CountPrefixes(r, l.unit) }
 
 // Add states a fact. Stating one again with the same range changes nothing; with another range, it
 // replaces the first.
@@ -138,7 +138,7 @@ func (l *Ledger) Add(h Hold) {
 	l.holds[h.Key] = hold
 	l.free.TakeAny(h.Range)
 	if h.Source.uses() {
-		l.owners[h.Owner.UID]++
+		l.owners[hold.ownerID()]++
 	}
 	l.taken.add(hold, l.recount)
 }
@@ -151,8 +151,8 @@ func (l *Ledger) Remove(k Key) (Hold, bool) {
 	}
 	delete(l.holds, k)
 	if hold.Source.uses() {
-		if l.owners[hold.Owner.UID]--; l.owners[hold.Owner.UID] == 0 {
-			delete(l.owners, hold.Owner.UID)
+		if l.owners[hold.ownerID()]--; l.owners[hold.ownerID()] == 0 {
+			delete(l.owners, hold.ownerID())
 		}
 	}
 	l.taken.remove(hold, l.recount, func(r netipx.IPRange) {
@@ -189,7 +189,8 @@ func (l *Ledger) Overlapping(r netipx.IPRange) []*Hold {
 func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold)) {
 	l.taken.all(func(s *span) {
 		if s.uses > 0 {
-			visit(netipx.IPRangeFrom(s.first, s.last), s.holds)
+			uses := slices.DeleteFunc(slices.Clone(s.holds), func(h *Hold) bool { return !h.Source.uses() })
+			visit(s.rng(), uses)
 		}
 	})
 }
@@ -205,7 +206,7 @@ func (l *Ledger) InSpace(r netipx.IPRange) bool {
 // TakeOne takes an address (or prefix) for somebody: the smallest free block that has room, lowest
 // address first. The caller states it with Add. False: nothing is free.
 func (l *Ledger) TakeOne() (netipx.IPRange, bool) {
-	if l.unit == 32 || l.unit == 128 {
+	if l.unit >= l.bits {
 		return l.free.BestFit(1)
 	}
 	p, ok := l.free.BestFitPrefix(l.unit)
@@ -226,29 +227,33 @@ func (l *Ledger) Unit(a netip.Addr) netipx.IPRange { return l.whole(netipx.IPRan
 
 // Counts returns the statistics. O(1).
 func (l *Ledger) Counts() Counts {
-	c := l.counts
-	c.Available = c.Total - l.held
-	if largest, found := l.free.LargestBlock(); found {
-		c.LargestFree = l.units(largest)
+	c := Counts{
+		Total: l.total.Int64(), Allocated: l.used.Int64(), OutOfRange: l.outside.Int64(),
+		Available: l.total.Minus(l.held).Int64(), Owners: int64(len(l.owners)),
+		FragmentationPercent: l.free.FragmentationPercent(),
 	}
-	c.FragmentationPercent = l.free.FragmentationPercent()
-	c.Owners = int64(len(l.owners))
+	if largest, found := l.free.LargestBlock(); found {
+		c.LargestFree = l.units(largest).Int64()
+	}
 	return c
 }
 
-// recount notes that a span came into use or was taken out of the free space (sign 1), or the
-// reverse (-1).
-func (l *Ledger) recount(r netipx.IPRange, used bool, sign int64) {
-	var inside int64
+// recount notes that a span came into use, or was taken out of the free space; or the reverse.
+func (l *Ledger) recount(r netipx.IPRange, used, more bool) {
+	change := poolutil.Count.Plus
+	if !more {
+		change = poolutil.Count.Minus
+	}
+	var inside poolutil.Count
 	for part := range l.inSpace(r) {
-		inside += l.units(part)
+		inside = inside.Plus(l.units(part))
 	}
 	if !used {
-		l.held += sign * inside
+		l.held = change(l.held, inside)
 		return
 	}
-	l.counts.Allocated += sign * inside
-	l.counts.OutOfRange += sign * (l.units(r) - inside)
+	l.used = change(l.used, inside)
+	l.outside = change(l.outside, l.units(r).Minus(inside))
 }
 
 // inSpace yields the parts of a range that lie in the space.
@@ -272,9 +277,11 @@ func (l *Ledger) inSpace(r netipx.IPRange) func(func(netipx.IPRange) bool) {
 	}
 }
 
-// whole widens a range to whole units, so that a stray address makes its whole prefix taken.
+// whole widens a range to whole units, so that a stray address makes its whole prefix taken. An address
+// of another family than the pool's concerns only itself.
 func (l *Ledger) whole(r netipx.IPRange) netipx.IPRange {
-	if l.unit >= r.From().BitLen() {
+	bits := r.From().BitLen()
+	if l.unit >= bits || (l.bits != 0 && l.bits != bits) {
 		return r
 	}
 	first, err1 := r.From().Prefix(l.unit)

@@ -63,9 +63,9 @@ func (t *spans) cut(r netipx.IPRange) []*span {
 	return touched
 }
 
-// recount is told of every part that comes into use (used) or comes to be held at all, with sign 1,
-// and of the reverse with -1.
-type recount func(r netipx.IPRange, used bool, sign int64)
+// recount is told of every part that comes into use (used) or comes to be held at all, and, not more, of
+// the reverse.
+type recount func(r netipx.IPRange, used, more bool)
 
 // add puts a fact on its range.
 func (t *spans) add(h *Hold, recount recount) {
@@ -73,10 +73,10 @@ func (t *spans) add(h *Hold, recount recount) {
 	next := h.Range.From()
 	gap := func(first, last netip.Addr) {
 		s := &span{first: first, last: last, holds: []*Hold{h}}
-		recount(s.rng(), false, 1)
+		recount(s.rng(), false, true)
 		if h.Source.uses() {
 			s.uses = 1
-			recount(s.rng(), true, 1)
+			recount(s.rng(), true, true)
 		}
 		t.tree.Set(s)
 	}
@@ -87,7 +87,7 @@ func (t *spans) add(h *Hold, recount recount) {
 		s.holds = append(s.holds, h)
 		if h.Source.uses() {
 			if s.uses++; s.uses == 1 {
-				recount(s.rng(), true, 1)
+				recount(s.rng(), true, true)
 			}
 		}
 		next = s.last.Next()
@@ -109,12 +109,12 @@ func (t *spans) remove(h *Hold, recount recount, freed func(netipx.IPRange)) {
 		}
 		if h.Source.uses() {
 			if s.uses--; s.uses == 0 {
-				recount(s.rng(), true, -1)
+				recount(s.rng(), true, false)
 			}
 		}
 		if len(s.holds) == 0 {
 			t.tree.Delete(s)
-			recount(s.rng(), false, -1)
+			recount(s.rng(), false, false)
 			freed(s.rng())
 		}
 	}

@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"math"
+	"testing"
+)
+
+// F11: the last address of a family has no successor, where spans are cut and joined.
+func TestLastAddresses(t *testing.T) {
+	tests := map[string]struct {
+		unit              int
+		space, last, both string
+		left              string
+	}{
+		"IPv4":     {unit: 32, space: "255.255.255.252/30", last: "255.255.255.255", both: "255.255.255.254/31", left: "255.255.255.252"},
+		"IPv6":     {unit: 128, space: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126", last: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", both: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127", left: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc"},
+		"Prefixes": {unit: 64, space: "ffff:ffff:ffff:fffc::/62", last: "ffff:ffff:ffff:ffff::/64", both: "ffff:ffff:ffff:fffe::/63", left: "ffff:ffff:ffff:fffc::/64"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := stated(pool(tc.unit, tc.space), fact(Object, "a", tc.last), fact(Record, "a", tc.both), fact(Grant, "b", tc.both))
+			wantCounts(t, l, "three facts that end with the family", Counts{Total: 4, Allocated: 2, Available: 2, Owners: 2, LargestFree: 2})
+			if r, free := l.TakeOne(); !free || r != rangeOf(tc.left) {
+				t.Errorf("TakeOne = %v, %v, want %s", r, free, tc.left)
+			}
+			l.Untake(rangeOf(tc.left))
+			l.Remove(Key{Record, "a"})
+			l.Remove(Key{Grant, "b"})
+			wantCounts(t, l, "the last address is still held", Counts{Total: 4, Allocated: 1, Available: 3, Owners: 1, LargestFree: 3})
+			l.Remove(Key{Object, "a"})
+			wantCounts(t, l, "and free in the end", Counts{Total: 4, Available: 4, LargestFree: 4})
+		})
+	}
+}
+
+// B64: any size of a pool will do; counts that do not fit are 2^63-1.
+func TestSaturation(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		l      *Ledger
+		want   Counts
+	}{
+		"Slash64": {
+			reason: "2^64 addresses are more than can be counted, and so are those that are left",
+			l:      stated(pool(128, "fd00::/64"), fact(Object, "a", "fd00::")),
+			want:   Counts{Total: math.MaxInt64, Allocated: 1, Available: math.MaxInt64, Owners: 1, LargestFree: math.MaxInt64},
+		},
+		"Slash66": {
+			reason: "2^62 addresses are counted",
+			l:      stated(pool(128, "fd00::/66"), fact(Object, "a", "fd00::")),
+			want:   Counts{Total: 1 << 62, Allocated: 1, Available: 1<<62 - 1, Owners: 1, LargestFree: 1<<62 - 1},
+		},
+		"Sum": {
+			reason: "a sum of what can be counted does not wrap around",
+			l:      pool(128, "fd00::/66", "fd01::/66", "fd02::/66"),
+			want:   Counts{Total: math.MaxInt64, Available: math.MaxInt64, LargestFree: 1 << 62, FragmentationPercent: 66},
+		},
+		"Prefixes": {
+			reason: "of prefixes, prefixes are counted",
+			l:      stated(pool(64, "fd00::/8"), fact(Object, "a", "fd00::1")),
+			want:   Counts{Total: 1 << 56, Allocated: 1, Available: 1<<56 - 1, Owners: 1, LargestFree: 1<<56 - 1},
+		},
+		"WideFact": {
+			reason: "all of a /64 may be kept back",
+			l:      stated(pool(128, "fd00::/64"), fact(Held, "a", "fd00::/64")),
+			want:   Counts{Total: math.MaxInt64},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) { wantCounts(t, tc.l, tc.reason, tc.want) })
+	}
+}
+
+// A record is text on a claim, so a user can write ::/0 into it.
+func TestSaturationEnds(t *testing.T) {
+	l := stated(pool(128, "fd00::/60"), fact(Record, "a", "fd00::/61"), fact(Record, "b", "fd00:0:0:8::/61"), fact(Object, "c", "fd00::5"))
+	wantCounts(t, l, "all of it is taken", Counts{Total: math.MaxInt64, Allocated: math.MaxInt64, Owners: 3})
+	l.Remove(Key{Record, "a"})
+	l.Remove(Key{Record, "b"})
+	if c := l.Counts(); c.Allocated != 1 || c.Available < 0 || c.Available > c.Total {
+		t.Errorf("one address of a /60 is allocated, the counts are %+v", c)
+	}
+}

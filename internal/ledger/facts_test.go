@@ -1,0 +1,215 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+func rangeOf(text string) netipx.IPRange {
+	r, err := poolutil.ParseRange(text)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// pool is a ledger over a few addresses or prefixes.
+func pool(unit int, texts ...string) *Ledger { return New(setOf(texts...), unit) }
+
+func setOf(texts ...string) *netipx.IPSet {
+	var b netipx.IPSetBuilder
+	for _, text := range texts {
+		b.AddRange(rangeOf(text))
+	}
+	s, err := b.IPSet()
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// fact is stated by an object with the UID of the claim it is for.
+func fact(s Source, claim, text string) Hold {
+	return Hold{
+		Key:   Key{Source: s, UID: types.UID(claim)},
+		Owner: Owner{Namespace: "ns", Name: claim, UID: types.UID(claim)},
+		Range: rangeOf(text),
+	}
+}
+
+func stated(l *Ledger, facts ...Hold) *Ledger {
+	for _, f := range facts {
+		l.Add(f)
+	}
+	return l
+}
+
+// holdersOf are the sources and UIDs of the facts on a range.
+func holdersOf(l *Ledger, text string) []Key {
+	var out []Key
+	for _, h := range l.Overlapping(rangeOf(text)) {
+		out = append(out, h.Key)
+	}
+	return out
+}
+
+func wantCounts(t *testing.T, l *Ledger, reason string, want Counts) {
+	t.Helper()
+	if diff := cmp.Diff(want, l.Counts()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", reason, diff)
+	}
+}
+
+// I3: an address belongs to a claim, not to its IPAddress alone.
+func TestFreeWhenTheLastIsGone(t *testing.T) {
+	l := stated(pool(32, "10.0.0.5"), fact(Object, "a", "10.0.0.5"), fact(Record, "a", "10.0.0.5"), fact(Object, "b", "10.0.0.5"))
+	if diff := cmp.Diff([]Key{{Object, "a"}, {Object, "b"}, {Record, "a"}}, holdersOf(l, "10.0.0.5")); diff != "" {
+		t.Errorf("all of them are known (-want +got):\n%s", diff)
+	}
+	for _, k := range []Key{{Object, "a"}, {Record, "a"}} {
+		if _, known := l.Remove(k); !known {
+			t.Fatalf("%v is not known", k)
+		}
+		if _, free := l.TakeOne(); free {
+			t.Fatalf("the address is free although %v hold it", holdersOf(l, "10.0.0.5"))
+		}
+	}
+	wantCounts(t, l, "one holds it", Counts{Total: 1, Allocated: 1, Owners: 1})
+	l.Remove(Key{Object, "b"})
+	wantCounts(t, l, "nobody holds it", Counts{Total: 1, Available: 1, LargestFree: 1})
+	if r, free := l.TakeOne(); !free || r != rangeOf("10.0.0.5") {
+		t.Errorf("TakeOne = %v, %v, want the address", r, free)
+	}
+}
+
+// A fact is withdrawn only by the object that stated it.
+func TestRemoveUnknown(t *testing.T) {
+	l := stated(pool(32, "10.0.0.5"), fact(Object, "a", "10.0.0.5"))
+	for _, k := range []Key{{Record, "a"}, {Object, "b"}} {
+		if h, known := l.Remove(k); known || h != (Hold{}) {
+			t.Errorf("Remove(%v) = %v, %v, want nothing", k, h, known)
+		}
+	}
+	wantCounts(t, l, "nothing changes", Counts{Total: 1, Allocated: 1, Owners: 1})
+}
+
+func TestRestate(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		again  Hold
+		want   Counts
+		user   Owner
+	}{
+		"Same": {
+			reason: "a watch repeats itself",
+			again:  fact(Object, "a", "10.0.0.5"),
+			want:   Counts{Total: 4, Allocated: 1, Available: 3, Owners: 1, LargestFree: 2, FragmentationPercent: 33},
+		},
+		"OtherRange": {
+			reason: "another range replaces the first",
+			again:  fact(Object, "a", "10.0.0.6/31"),
+			want:   Counts{Total: 4, Allocated: 2, Available: 2, Owners: 1, LargestFree: 2},
+		},
+		"OtherOwner": {
+			reason: "an IPAddress that is adopted is its new claim's",
+			again:  Hold{Key: Key{Object, "a"}, Owner: Owner{Namespace: "ns", Name: "b", UID: "b"}, Range: rangeOf("10.0.0.5")},
+			want:   Counts{Total: 4, Allocated: 1, Available: 3, Owners: 1, LargestFree: 2, FragmentationPercent: 33},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := stated(pool(32, "10.0.0.4/30"), fact(Object, "a", "10.0.0.5"), tc.again)
+			wantCounts(t, l, tc.reason, tc.want)
+			if got, known := l.Get(tc.again.Key); !known || got != tc.again {
+				t.Errorf("Get = %v, %v, want %v", got, known, tc.again)
+			}
+			l.Remove(tc.again.Key)
+			wantCounts(t, l, "it is one fact, however often it is stated", Counts{Total: 4, Available: 4, LargestFree: 4})
+		})
+	}
+}
+
+func TestSources(t *testing.T) {
+	tests := map[string]struct {
+		source Source
+		reason string
+		used   int64
+	}{
+		"Object":  {source: Object, used: 1, reason: "an IPAddress is somebody's"},
+		"Record":  {source: Record, used: 1, reason: "what a living claim remembers is taken"},
+		"Grant":   {source: Grant, used: 1, reason: "what is promised is taken"},
+		"Pin":     {source: Pin, reason: "kept for a name, and nobody has it"},
+		"Cooling": {source: Cooling, reason: "rests, and nobody has it"},
+		"Held":    {source: Held, reason: "kept back, and nobody has it"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := stated(pool(32, "10.0.0.4/31"), fact(tc.source, "a", "10.0.0.4"))
+			wantCounts(t, l, tc.reason, Counts{Total: 2, Allocated: tc.used, Owners: tc.used, Available: 1, LargestFree: 1})
+			if r, free := l.TakeOne(); !free || r != rangeOf("10.0.0.5") {
+				t.Errorf("TakeOne = %v, %v, want the other address", r, free)
+			}
+			if r, free := l.TakeOne(); free {
+				t.Errorf("TakeOne = %v, which is not free: %s", r, tc.reason)
+			}
+		})
+	}
+}
+
+func TestOutOfRange(t *testing.T) {
+	l := stated(pool(32, "10.0.0.4/30"), fact(Object, "a", "10.9.9.9"), fact(Record, "a", "10.9.9.9"), fact(Grant, "b", "10.0.0.7-10.0.0.9"),
+		fact(Held, "moved", "10.9.9.8"))
+	wantCounts(t, l, "counted once, with the part of a block that sticks out, and not what nobody has",
+		Counts{Total: 4, Allocated: 1, Available: 3, OutOfRange: 3, Owners: 2, LargestFree: 3})
+	for text, want := range map[string]bool{"10.0.0.4/30": true, "10.0.0.5": true, "10.0.0.7-10.0.0.8": false, "10.9.9.9": false} {
+		if got := l.InSpace(rangeOf(text)); got != want {
+			t.Errorf("InSpace(%s) = %v, want %v", text, got, want)
+		}
+	}
+	for _, k := range []Key{{Object, "a"}, {Record, "a"}, {Grant, "b"}, {Held, "moved"}} {
+		l.Remove(k)
+	}
+	wantCounts(t, l, "what was never in the space does not come into it", Counts{Total: 4, Available: 4, LargestFree: 4})
+}
+
+// B71: whoever deletes a pool is told who uses it.
+func TestUsesNamesUsers(t *testing.T) {
+	l := stated(pool(32, "10.0.0.4/30"), fact(Pin, "vip", "10.0.0.5"), fact(Object, "a", "10.0.0.5"), fact(Cooling, "c", "10.0.0.6"))
+	var got []Key
+	l.Uses(func(_ netipx.IPRange, holds []*Hold) {
+		for _, h := range holds {
+			got = append(got, h.Key)
+		}
+	})
+	if diff := cmp.Diff([]Key{{Object, "a"}}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestTakeOne(t *testing.T) {
+	l := stated(pool(32, "10.0.0.0/29", "10.0.1.4/31"), fact(Object, "a", "10.0.0.1"))
+	for _, want := range []string{"10.0.0.0", "10.0.1.4", "10.0.1.5", "10.0.0.2"} {
+		if r, free := l.TakeOne(); !free || r != rangeOf(want) {
+			t.Errorf("TakeOne = %v, %v, want %s: the smallest free block first, then the lowest address", r, free, want)
+		}
+	}
+	l.Untake(rangeOf("10.0.1.4"))
+	if r, _ := l.TakeOne(); r != rangeOf("10.0.1.4") {
+		t.Errorf("TakeOne = %v, want what was given back", r)
+	}
+}
+
+// An impossible state stops the program rather than grant an address twice.
+func TestUntakeOfFreePanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a free address was given back once more")
+		}
+	}()
+	pool(32, "10.0.0.4/30").Untake(rangeOf("10.0.0.4"))
+}

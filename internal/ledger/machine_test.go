@@ -1,0 +1,196 @@
+package ledger
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// worlds are where the arithmetic could go wrong: the middle and both ends of either family.
+var worlds = []string{
+	"10.0.0.32-10.0.0.71",
+	"0.0.0.0-0.0.0.39",
+	"255.255.255.216-255.255.255.255",
+	"2001:db8::fff0-2001:db8::1:17",
+	"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffd8-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+}
+
+// machine drives a Ledger and its oracle through one history.
+type machine struct {
+	l *Ledger
+	o *oracle
+}
+
+func newMachine(t *rapid.T, world string) *machine {
+	m := &machine{o: newOracle(netipx.MustParseIPRange(world))}
+	space, unit := m.layout(t)
+	m.l = New(space, unit)
+	m.o.relayout(space, unit)
+	return m
+}
+
+// layout draws a unit of 1, 4 or 8 addresses and a space of up to three pieces of whole units.
+func (m *machine) layout(t *rapid.T) (*netipx.IPSet, int) {
+	unit := m.o.world[0].BitLen() - rapid.SampledFrom([]int{0, 0, 2, 3}).Draw(t, "host bits")
+	m.o.cut(unit)
+	var space netipx.IPSetBuilder
+	for range rapid.IntRange(0, 3).Draw(t, "pieces") {
+		space.AddRange(m.o.whole(m.extent(t)))
+	}
+	set, err := space.IPSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set, unit
+}
+
+// extent draws a range of the world, of up to 12 addresses.
+func (m *machine) extent(t *rapid.T) netipx.IPRange {
+	size := len(m.o.world)
+	i := rapid.IntRange(0, size-1).Draw(t, "from")
+	n := rapid.IntRange(1, min(size-i, 12)).Draw(t, "n")
+	return netipx.IPRangeFrom(m.o.world[i], m.o.world[i+n-1])
+}
+
+func drawKey(t *rapid.T) Key {
+	return Key{
+		Source: Source(rapid.IntRange(int(Object), int(Held)).Draw(t, "source")),
+		UID:    types.UID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")),
+	}
+}
+
+// hold draws a fact of one of two owners, so that facts are restated and owners state several.
+func hold(t *rapid.T, r netipx.IPRange) Hold {
+	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "owner")
+	return Hold{Key: drawKey(t), Owner: Owner{Namespace: "ns", Name: name, UID: types.UID(name)}, Range: r}
+}
+
+func (m *machine) add(h Hold) {
+	m.l.Add(h)
+	m.o.add(h)
+}
+
+func (m *machine) remove(t *rapid.T, k Key) {
+	want, known := m.o.holds[k]
+	delete(m.o.holds, k)
+	got, ok := m.l.Remove(k)
+	equal(t, "Remove finds it", known, ok)
+	equal(t, "Remove", want, got)
+}
+
+func (m *machine) takeOne(t *rapid.T) (netipx.IPRange, bool) {
+	want, free := m.o.takeOne()
+	got, ok := m.l.TakeOne()
+	equal(t, "TakeOne finds one", free, ok)
+	equal(t, "TakeOne", want, got)
+	return got, ok
+}
+
+// untake gives back one of the units that nobody stated.
+func (m *machine) untake(t *rapid.T) {
+	if len(m.o.taken) == 0 {
+		t.Skip("nothing is taken and not stated")
+	}
+	unstated := slices.SortedFunc(maps.Keys(m.o.taken), netip.Addr.Compare)
+	r := m.l.Unit(rapid.SampledFrom(unstated).Draw(t, "unstated"))
+	m.l.Untake(r)
+	m.o.stated(r)
+}
+
+// check compares the statistics, and who uses each address.
+func (m *machine) check(t *rapid.T) {
+	equal(t, "Counts", m.o.counts(), m.l.Counts())
+	equal(t, "HasFree", len(m.o.free()) > 0, m.l.HasFree())
+	uses := usesOf(t, m.l)
+	for _, a := range m.o.world {
+		equalHolds(t, "Uses", netipx.IPRangeFrom(a, a), m.o.users(a), uses[a])
+	}
+}
+
+// ask compares what is known of a range.
+func (m *machine) ask(t *rapid.T) {
+	r := m.extent(t)
+	equal(t, "Unit", m.o.whole(netipx.IPRangeFrom(r.From(), r.From())), m.l.Unit(r.From()))
+	equal(t, "InSpace", m.o.inSpace(r), m.l.InSpace(r))
+	var got []Hold
+	for _, h := range m.l.Overlapping(r) {
+		got = append(got, *h)
+		known, ok := m.l.Get(h.Key)
+		equal(t, "Get finds it", true, ok)
+		equal(t, "Get", *h, known)
+	}
+	equalHolds(t, "Overlapping", r, m.o.overlapping(m.o.whole(r)), got)
+}
+
+// usesOf is what Uses visits, by address. The visits are ascending and do not overlap.
+func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Hold {
+	out := map[netip.Addr][]Hold{}
+	var last netip.Addr
+	l.Uses(func(r netipx.IPRange, holds []*Hold) {
+		if last.IsValid() && !last.Less(r.From()) {
+			t.Fatalf("%s is visited after %s", r, last)
+		}
+		last = r.To()
+		var users []Hold
+		for _, h := range holds {
+			if h.Source.uses() { // TestUsesNamesUsers says why they are here
+				users = append(users, *h)
+			}
+		}
+		if len(users) == 0 {
+			t.Fatalf("%s is visited, and nobody uses it", r)
+		}
+		slices.SortFunc(users, byKey)
+		for a := r.From(); a.IsValid() && a.Compare(r.To()) <= 0; a = a.Next() {
+			out[a] = users
+		}
+	})
+	return out
+}
+
+func equal[T comparable](t *rapid.T, what string, want, got T) {
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func equalHolds(t *rapid.T, what string, of netipx.IPRange, want, got []Hold) {
+	if !slices.Equal(want, got) {
+		t.Fatalf("%s of %s: got %v, want %v", what, of, got, want)
+	}
+}
+
+// I1, I2: whatever is stated and withdrawn in whatever order, the ledger says what the oracle says.
+func TestLedgerAgainstOracle(t *testing.T) {
+	for _, world := range worlds {
+		t.Run(world, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				m := newMachine(t, world)
+				t.Repeat(map[string]func(*rapid.T){
+					"":         m.check,
+					"add":      func(t *rapid.T) { m.add(hold(t, m.extent(t))) },
+					"addAlike": func(t *rapid.T) { m.add(hold(t, m.l.Unit(m.extent(t).From()))) },
+					"remove":   func(t *rapid.T) { m.remove(t, drawKey(t)) },
+					"ask":      m.ask,
+					"takeOne":  func(t *rapid.T) { m.takeOne(t) },
+					"grant": func(t *rapid.T) {
+						if r, ok := m.takeOne(t); ok {
+							m.add(hold(t, r))
+						}
+					},
+					"untake": m.untake,
+					"relayout": func(t *rapid.T) {
+						space, unit := m.layout(t)
+						m.l.Relayout(space, unit)
+						m.o.relayout(space, unit)
+					},
+				})
+			})
+		})
+	}
+}
