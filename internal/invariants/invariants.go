@@ -4,6 +4,7 @@ package invariants
 
 import (
 	"fmt"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -53,15 +54,16 @@ func (h *History) Moment(o Objects) []string {
 		if !ours || !living[uid] {
 			continue // void: no living claim can use it (R2)
 		}
-		at, who := place{pool, a.Spec.Address}, a.Namespace+"/"+a.Name
+		address := canonical(a.Spec.Address)
+		at, who := place{pool, address}, a.Namespace+"/"+a.Name
 		if other, taken := held[at]; taken {
-			bad = append(bad, fmt.Sprintf("I1: %s of %v is held by %s and %s", a.Spec.Address, pool, other, who))
+			bad = append(bad, fmt.Sprintf("I1: %s of %v is held by %s and %s", address, pool, other, who))
 		}
 		held[at] = who
-		if before, seen := h.given[uid]; seen && before != a.Spec.Address {
-			bad = append(bad, fmt.Sprintf("I4: the address of claim %s changed from %s to %s", who, before, a.Spec.Address))
+		if before, seen := h.given[uid]; seen && before != address {
+			bad = append(bad, fmt.Sprintf("I4: the address of claim %s changed from %s to %s", who, before, address))
 		}
-		h.given[uid] = a.Spec.Address
+		h.given[uid] = address
 	}
 	return bad
 }
@@ -100,6 +102,14 @@ func (h *History) AtRest(o Objects) []string {
 		}
 	}
 	return bad
+}
+
+// canonical makes equal addresses equal texts; what is no address stays as it is.
+func canonical(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return address
 }
 
 func claimUID(a *ipamv1.IPAddress) types.UID {

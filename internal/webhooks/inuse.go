@@ -11,6 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=list
@@ -32,10 +33,8 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 	var found holders
 	if state := pool.PoolStatus().Allocator; state != nil {
 		for _, g := range state.InFlight {
-			first, err1 := netip.ParseAddr(g.First)
-			last, err2 := netip.ParseAddr(g.Last)
-			if err1 == nil && err2 == nil {
-				found.add(g.Kind, g.Namespace, g.Name, netipx.IPRangeFrom(first, last))
+			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
+				found.add(g.Kind, g.Namespace, g.Name, r)
 			}
 		}
 	}
@@ -70,9 +69,10 @@ func refersTo(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
 // where the pool hands out prefixes. An address that cannot be read takes nothing (W12).
 func heldBy(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
 	addr, err := netip.ParseAddr(a.Spec.Address)
-	if err != nil {
+	if err != nil || addr.Zone() != "" {
 		return netipx.IPRange{}, false
 	}
+	addr = addr.Unmap()
 	if unitBits != nil {
 		if unit, err := addr.Prefix(int(*unitBits)); err == nil {
 			return netipx.RangeOfPrefix(unit), true

@@ -1,0 +1,92 @@
+package invariants
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+func TestAtRest(t *testing.T) {
+	claims := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
+	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.2")}
+	tests := map[string]struct {
+		reason    string
+		pools     []v1alpha1.Pool
+		claims    []ipamv1.IPAddressClaim
+		addresses []ipamv1.IPAddress
+		want      []string
+	}{
+		"Clean": {
+			reason: "the pool counts what there is",
+			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims, addresses: granted,
+		},
+		"OutOfRange": {
+			reason: "what the spec no longer covers is counted apart",
+			pools:  []v1alpha1.Pool{counting(1, 1)}, claims: claims, addresses: granted,
+		},
+		"NeverServed": {
+			reason: "a pool without an allocator has granted nothing",
+			pools:  []v1alpha1.Pool{&v1alpha1.NetworkPool{}, global(0)},
+		},
+		"Global": {
+			reason: "a global pool counts the addresses of all namespaces",
+			pools:  []v1alpha1.Pool{counting(0, 0), global(2)}, claims: claims,
+			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1", ofGlobal), address("b", "10.0.0.2", ofGlobal, inNamespace("other"))},
+		},
+		"Moment": {
+			reason: "what must not be at any moment must not be at rest",
+			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims,
+			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.1")},
+			want:      []string{"I1: 10.0.0.1 of {NetworkPool ns p} is held by ns/a and ns/b"},
+		},
+		"Orphan": {
+			reason: "an IPAddress that outlives its claim keeps its address for ever",
+			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims[:1], addresses: granted,
+			want: []string{"I2: IPAddress ns/b has no claim"},
+		},
+		"Unowned": {
+			reason: "one made by hand names no claim; it is counted",
+			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims[:1],
+			addresses: []ipamv1.IPAddress{granted[0], address("x", "10.0.0.2", unowned)},
+		},
+		"Foreign": {
+			reason: "addresses of another group are neither counted nor orphans",
+			pools:  []v1alpha1.Pool{counting(0, 0)}, addresses: []ipamv1.IPAddress{address("x", "10.0.0.2", ofPool("ipam.metal3.io", v1alpha1.NetworkPoolKind, "p"))},
+		},
+		"Unsettled": {
+			reason: "a grant in flight is never settled",
+			pools:  []v1alpha1.Pool{counting(2, 0, v1alpha1.Grant{}, v1alpha1.Grant{})}, claims: claims, addresses: granted,
+			want: []string{"I2: 2 grants of {NetworkPool ns p} are still in flight"},
+		},
+		"CountsMore": {
+			reason: "an address is taken and nobody has it: it leaked",
+			pools:  []v1alpha1.Pool{counting(2, 1)}, claims: claims, addresses: granted,
+			want: []string{"I2: {NetworkPool ns p} counts 3 addresses in use, there are 2"},
+		},
+		"CountsLess": {
+			reason: "an address that is in use could be granted again",
+			pools:  []v1alpha1.Pool{counting(1, 0)}, claims: claims, addresses: granted,
+			want: []string{"I2: {NetworkPool ns p} counts 1 addresses in use, there are 2"},
+		},
+		"CountsAnothers": {
+			reason: "pools of one name are counted apart",
+			pools:  []v1alpha1.Pool{counting(1, 0), global(1)}, claims: claims, addresses: granted,
+			want: []string{
+				"I2: {NetworkPool ns p} counts 1 addresses in use, there are 2",
+				"I2: {GlobalNetworkPool  p} counts 1 addresses in use, there are 0",
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := &History{}
+			got := h.AtRest(Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

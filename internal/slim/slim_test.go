@@ -1,0 +1,107 @@
+package slim
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+)
+
+// full is a Cluster with something in every place that a real one fills.
+func full(paused *bool, notes map[string]string) *clusterv1.Cluster {
+	return &clusterv1.Cluster{
+		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "c", UID: "u", ResourceVersion: "7", Generation: 3,
+			Labels: map[string]string{"team": "a"}, Annotations: notes, Finalizers: []string{"f"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "K", Name: "n"}},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		},
+		Spec: clusterv1.ClusterSpec{
+			Paused:               paused,
+			ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "h", Port: 6443},
+			Topology:             clusterv1.Topology{Version: "v1.36.3"},
+		},
+		Status: clusterv1.ClusterStatus{Phase: "Provisioned"},
+	}
+}
+
+// kept is what identifies the Cluster, and nothing else.
+func kept(paused *bool, notes map[string]string) *clusterv1.Cluster {
+	return &clusterv1.Cluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u", ResourceVersion: "7", Annotations: notes},
+		Spec:       clusterv1.ClusterSpec{Paused: paused},
+	}
+}
+
+func TestCluster(t *testing.T) { // W18
+	other, both := map[string]string{"other": "x"}, map[string]string{"other": "x", clusterv1.PausedAnnotation: "true"}
+	tests := map[string]struct {
+		reason string
+		in     *clusterv1.Cluster
+		want   *clusterv1.Cluster
+		paused bool
+	}{
+		"Neither":    {reason: "a Cluster that is not paused keeps its name", in: full(nil, other), want: kept(nil, nil)},
+		"SpecFalse":  {reason: "false and absent stay apart", in: full(ptr.To(false), nil), want: kept(ptr.To(false), nil)},
+		"Spec":       {reason: "spec.paused pauses", in: full(ptr.To(true), nil), want: kept(ptr.To(true), nil), paused: true},
+		"Annotation": {reason: "so does the annotation, alone among others", in: full(nil, both), want: kept(nil, map[string]string{clusterv1.PausedAnnotation: "true"}), paused: true},
+		"EmptyValue": {
+			reason: "it is its presence that pauses, not its value",
+			in:     full(nil, map[string]string{clusterv1.PausedAnnotation: ""}),
+			want:   kept(nil, map[string]string{clusterv1.PausedAnnotation: ""}), paused: true,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := tc.in.DeepCopy()
+			got, err := Cluster(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(any(tc.want), got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if c, ok := got.(*clusterv1.Cluster); !ok || annotations.IsPaused(c, c) != tc.paused {
+				t.Errorf("%s: cluster-api would not read paused = %v from %v", tc.reason, tc.paused, got)
+			}
+			if diff := cmp.Diff(before, tc.in); diff != "" {
+				t.Errorf("what comes in is changed (-before +after):\n%s", diff)
+			}
+			again, err := Cluster(got)
+			if diff := cmp.Diff(got, again); diff != "" || err != nil {
+				t.Errorf("an informer may call it twice: %v (-once +twice):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// A tombstone goes through the transform too.
+func TestClusterLeavesOthers(t *testing.T) {
+	tombstone := toolscache.DeletedFinalStateUnknown{Key: "ns/c"}
+	if got, err := Cluster(tombstone); err != nil || got != any(tombstone) {
+		t.Errorf("Cluster(%v) = %v, %v, want it as it is", tombstone, got, err)
+	}
+}
+
+func TestByObject(t *testing.T) {
+	settings := ByObject()
+	for kind, s := range settings {
+		if _, ok := kind.(*clusterv1.Cluster); !ok || s.Transform == nil {
+			t.Errorf("%T: %+v, want Clusters with a transform", kind, s)
+			continue
+		}
+		got, err := s.Transform(full(nil, nil))
+		if diff := cmp.Diff(any(kept(nil, nil)), got); diff != "" || err != nil {
+			t.Errorf("the cache keeps more: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	if len(settings) != 1 {
+		t.Errorf("%d kinds have settings, want Clusters alone", len(settings))
+	}
+}

@@ -1,0 +1,89 @@
+package webhooks
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// refusal is what a user is told: the object, and the fields to correct.
+type refusal struct {
+	Kind, Name string
+	Fields     []string
+}
+
+func refusalOf(t *testing.T, err error) refusal {
+	t.Helper()
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
+		t.Fatalf("want a refusal of an invalid object, got %v", err)
+	}
+	details := status.ErrStatus.Details
+	if details.Group != v1alpha1.GroupVersion.Group {
+		t.Errorf("the refusal is of group %q", details.Group)
+	}
+	out := refusal{Kind: details.Kind, Name: details.Name}
+	for _, cause := range details.Causes {
+		out.Fields = append(out.Fields, cause.Field)
+	}
+	return out
+}
+
+func TestCreate(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		spec   spec
+		want   []string // the fields refused; none: allowed
+	}{
+		"Valid":   {reason: "a pool that can be served", spec: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}},
+		"Nothing": {reason: "a pool has addresses", want: []string{"spec"}},
+		"Gateway": { // W13
+			reason: "a gateway lies in the network",
+			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"},
+			want:   []string{"spec.gateway"},
+		},
+		"Reserved": { // W13
+			reason: "a reservation takes addresses of the pool",
+			spec:   spec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.9.0.0/28"}}},
+			want:   []string{"spec.reserved[0].cidr"},
+		},
+		"Several": {
+			reason: "whoever has several errors sees them at once",
+			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1", PreAllocations: map[string]string{"vip": "10.9.0.2"}},
+			want:   []string{"spec.gateway", "spec.preAllocations[vip]"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			all, use := stored(t), &inUse{}
+			warnings, err := (&Pools[*v1alpha1.NetworkPool]{Use: use, All: all}).ValidateCreate(t.Context(), pool("p", tc.spec))
+			_, globalErr := (&Pools[*v1alpha1.GlobalNetworkPool]{Use: use, All: all}).ValidateCreate(t.Context(), global("p", tc.spec))
+			if len(warnings) > 0 || len(use.asked) > 0 {
+				t.Errorf("%s: warnings %v, and %d look-ups of holders that a new pool cannot have", tc.reason, warnings, len(use.asked))
+			}
+			if tc.want == nil {
+				if err != nil || globalErr != nil {
+					t.Errorf("%s: refused: %v, %v", tc.reason, err, globalErr)
+				}
+				return
+			}
+			want := []refusal{{v1alpha1.NetworkPoolKind, "p", tc.want}, {v1alpha1.GlobalNetworkPoolKind, "p", tc.want}}
+			if diff := cmp.Diff(want, []refusal{refusalOf(t, err), refusalOf(t, globalErr)}); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// The finalizer keeps a pool that is in use, and says who uses it: a refusal would be in the way of
+// clusterctl move (row 18).
+func TestDelete(t *testing.T) {
+	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: errors.New("must not be asked")}, All: stored(t)}
+	if warnings, err := v.ValidateDelete(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"})); err != nil || len(warnings) > 0 {
+		t.Errorf("ValidateDelete = %v, %v", warnings, err)
+	}
+}

@@ -1,0 +1,119 @@
+package webhooks
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// Row 23.
+func TestUpdate(t *testing.T) {
+	whole, half, broken := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"}
+	high := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
+	tests := map[string]struct {
+		reason   string
+		old, new spec
+		edit     func(*v1alpha1.NetworkPool)
+		holders  []poolspec.Holder
+		asked    int
+		want     []string // the fields refused; none: allowed
+		names    string   // part of the message
+	}{
+		"CutsOff": {
+			reason: "who would lose an address is named",
+			old:    whole, new: half, holders: high, asked: 1,
+			want: []string{"spec"}, names: "10.0.0.200/32 (IPAddressClaim ns/a)",
+		},
+		"CutsOffNobody": {
+			reason: "what nobody holds may go",
+			old:    whole, new: spec{CIDR: "10.0.0.128/25"}, holders: high, asked: 1,
+		},
+		"Repairs": {
+			reason: "of a spec that could not be served, everything in use counts",
+			old:    broken, new: half, holders: high, asked: 1,
+			want: []string{"spec"}, names: "10.0.0.200/32 (IPAddressClaim ns/a)",
+		},
+		"Widens": {
+			reason: "a change that takes nothing away is not looked up",
+			old:    half, new: whole, holders: high,
+		},
+		"Invalid": {
+			reason: "a spec that cannot be served is refused before anything is looked up",
+			old:    whole, new: broken, holders: high,
+			want: []string{"spec.gateway"}, names: "10.9.0.1",
+		},
+		"Metadata": {
+			reason: "labels, finalizers and status are not the spec",
+			old:    whole, new: whole, holders: high,
+			edit: func(p *v1alpha1.NetworkPool) {
+				p.Labels, p.Finalizers, p.Status.TotalIPs = map[string]string{"a": "b"}, []string{v1alpha1.PoolFinalizer}, 254
+			},
+		},
+		"MetadataOfInvalid": {
+			reason: "a pool older than the rules can still be labelled",
+			old:    broken, new: broken, holders: high,
+			edit: func(p *v1alpha1.NetworkPool) { p.Labels = map[string]string{"a": "b"} },
+		},
+		"Deleting": {
+			reason: "nothing may keep the finalizer of a pool that is being deleted, whatever its spec",
+			old:    whole, new: broken, holders: high,
+			edit: func(p *v1alpha1.NetworkPool) { p.DeletionTimestamp = &metav1.Time{} },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			was, next, use := pool("p", tc.old), pool("p", tc.new), &inUse{holders: tc.holders}
+			if tc.edit != nil {
+				tc.edit(next)
+			}
+			warnings, err := (&Pools[*v1alpha1.NetworkPool]{Use: use, All: stored(t, was)}).ValidateUpdate(t.Context(), was, next)
+			if len(warnings) > 0 || len(use.asked) != tc.asked {
+				t.Errorf("%s: warnings %v, %d look-ups, want %d", tc.reason, warnings, len(use.asked), tc.asked)
+			}
+			for _, p := range use.asked {
+				if p != v1alpha1.Pool(was) {
+					t.Error("holders are those of the stored pool: its status says what is in flight")
+				}
+			}
+			if tc.want == nil {
+				if err != nil {
+					t.Errorf("%s: refused: %v", tc.reason, err)
+				}
+				return
+			}
+			if diff := cmp.Diff(refusal{v1alpha1.NetworkPoolKind, "p", tc.want}, refusalOf(t, err)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if !strings.Contains(err.Error(), tc.names) {
+				t.Errorf("%s: want %q in %v", tc.reason, tc.names, err)
+			}
+		})
+	}
+}
+
+// A webhook that cannot find out who holds addresses must not let go of them.
+func TestUpdateLookupFails(t *testing.T) {
+	down := errors.New("the API server is down")
+	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: down}, All: stored(t)}
+	_, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/25"}))
+	if !errors.Is(err, down) || apierrors.IsInvalid(err) {
+		t.Errorf("want the error, and not that the pool is invalid, got %v", err)
+	}
+}
+
+func TestUpdateWarns(t *testing.T) {
+	was, next := pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/23"})
+	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: stored(t, was, pool("q", spec{CIDR: "10.0.1.0/24"}))}
+	warnings, err := v.ValidateUpdate(t.Context(), was, next)
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "NetworkPool ns/q has 10.0.1.0/24 too") {
+		t.Errorf("a pool that grows into another is told so, got %v, %v", warnings, err)
+	}
+}
