@@ -169,7 +169,7 @@ func start(mgr manager.Manager, o *options) error {
 		OrphanGrace: o.orphanGrace,
 	})
 	reconciler := &controllers.NetworkPoolReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Allocator: alloc,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc,
 	}
 	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
 	if err != nil {

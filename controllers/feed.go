@@ -21,9 +21,11 @@ import (
 // the form that is used.
 type feed[O client.Object] struct {
 	name string
-	// kind and list are empty objects of the kind.
-	kind      O
-	list      client.ObjectList
+	// kind and kinds are an empty object and an empty list.
+	kind  O
+	kinds client.ObjectList
+	// list shows what exists, one by one, and returns the resource version from which a watch goes on.
+	list      func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
 	namespace string
 	watcher   client.WithWatch
 	live      client.Reader
@@ -35,29 +37,45 @@ type feed[O client.Object] struct {
 	ctx    context.Context //nolint:containedctx // the source's own, from Start
 	queue  queue
 	synced chan struct{}
+	// listed are the UIDs of the list that Replace is about to be told of.
+	listed map[types.UID]struct{}
 }
+
+// streamed has the reflector begin with a list. A stream of watch events costs the API server and us
+// four times as much for each object, and a restart waits for all of them.
+type streamed struct{ *toolscache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is the reflector's question.
+func (streamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Start starts to watch.
 func (f *feed[O]) Start(ctx context.Context, q queue) error {
 	f.ctx, f.queue, f.synced = ctx, q, make(chan struct{})
-	options := func(o metav1.ListOptions) *client.ListOptions {
-		return &client.ListOptions{Namespace: f.namespace, Raw: &o}
-	}
-	lw := &toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, ok := f.list.DeepCopyObject().(client.ObjectList)
-			if !ok {
-				return nil, errors.New("not a list")
-			}
-			return list, f.watcher.List(ctx, list, options(o))
-		},
+	lw := streamed{&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return f.watcher.Watch(ctx, f.list, options(o))
+			return f.watcher.Watch(ctx, f.kinds, &client.ListOptions{Namespace: f.namespace, Raw: &o})
 		},
-	}
+	}}
 	r := toolscache.NewReflectorWithOptions(lw, f.kind, f, toolscache.ReflectorOptions{Name: f.name})
 	go r.RunWithContext(ctx)
 	return nil
+}
+
+// read observes all that exists, each object as it arrives. What it returns has no items: they would
+// be most of the manager's memory.
+func (f *feed[O]) read(ctx context.Context) (runtime.Object, error) {
+	f.listed = map[types.UID]struct{}{}
+	version, err := f.list(ctx, f.namespace, func(o O) {
+		f.listed[o.GetUID()] = struct{}{}
+		f.take(o)
+	})
+	empty, ok := f.kinds.DeepCopyObject().(client.ObjectList)
+	if !ok {
+		return nil, errors.New("a list of another kind")
+	}
+	empty.SetResourceVersion(version)
+	return empty, err
 }
 
 // WaitForSync waits until the memory holds what the API server held.
@@ -79,10 +97,14 @@ func (f *feed[O]) Update(obj any) error {
 	if !ok {
 		return errors.New("an object of another kind")
 	}
+	f.take(o)
+	return nil
+}
+
+func (f *feed[O]) take(o O) {
 	if key, wake := f.observe(o); wake {
 		f.queue.Add(key)
 	}
-	return nil
 }
 
 // Delete takes the proof that an object is gone.
@@ -101,22 +123,13 @@ func (f *feed[O]) gone(o O) {
 	}
 }
 
-// Replace takes a list. What the memory has beyond it is forgotten only when a live read shows that
-// it is gone: a list can be older than what the watch has shown before (R7).
-func (f *feed[O]) Replace(objs []any, _ string) error {
-	listed := make(map[types.UID]struct{}, len(objs))
-	for i, obj := range objs {
-		if o, ok := obj.(O); ok {
-			listed[o.GetUID()] = struct{}{}
-		}
-		if err := f.Update(obj); err != nil {
-			return err
-		}
-		objs[i] = nil // ours now, and not needed any more
-	}
-	for _, o := range f.missing(listed) {
+// Replace ends a list. What the memory has beyond it is forgotten only when a live read shows that it
+// is gone: a list can be older than what our own writes have shown (R7).
+func (f *feed[O]) Replace([]any, string) error {
+	for _, o := range f.missing(f.listed) {
 		go confirmGone(f.ctx, f.live, o, func() { f.gone(o) })
 	}
+	f.listed = nil
 	select {
 	case <-f.synced:
 	default:

@@ -4,6 +4,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -42,7 +44,10 @@ type NetworkPoolReconciler struct {
 	Client    client.Client
 	Live      client.Reader
 	Watcher   client.WithWatch
+	Lists     allocator.Lists
 	Allocator *allocator.Allocator
+
+	fenced sync.Once
 }
 
 // Reconcile brings one pool forward.
@@ -67,10 +72,48 @@ func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.Poo
 
 // Ready returns nil when the caches are filled and every pool's ledger is.
 func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
+	pools, err := listPools(ctx, r.Client, "")
+	if err != nil {
+		return fmt.Errorf("the pools are not read yet: %w", err)
+	}
+	for _, p := range pools {
+		if key := allocator.KeyOf(p); !r.Allocator.Ready(key) {
+			return fmt.Errorf("%s is not read yet", key)
+		}
+	}
+	return nil
+}
+
+// addresses lists IPAddresses, claims IPAddressClaims, both after the pools are fenced: so the lists
+// that fill the memory are also those of the takeovers.
+func (r *NetworkPoolReconciler) addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
+	r.fence(ctx)
+	return r.Lists.Addresses(ctx, namespace, visit)
+}
+
+func (r *NetworkPoolReconciler) claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
+	r.fence(ctx)
+	return r.Lists.Claims(ctx, namespace, visit)
+}
+
+// fence takes every pool over, once, at the start. A pool for which that fails is taken over by its
+// own reconcile.
+func (r *NetworkPoolReconciler) fence(ctx context.Context) {
+	r.fenced.Do(func() {
+		pools, err := listPools(ctx, r.Live, r.Allocator.Namespace)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "The pools could not be read; each is taken over by itself")
+		}
+		r.Allocator.Fence(ctx, pools)
+	})
+}
+
+// listPools lists the pools of both kinds.
+func listPools(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
 	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
 	for _, list := range []client.ObjectList{local, global} {
-		if err := r.Client.List(ctx, list); err != nil {
-			return fmt.Errorf("the pools are not read yet: %w", err)
+		if err := from.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, err
 		}
 	}
 	pools := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
@@ -80,12 +123,7 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 	for i := range global.Items {
 		pools = append(pools, &global.Items[i])
 	}
-	for _, p := range pools {
-		if key := allocator.KeyOf(p); !r.Allocator.Ready(key) {
-			return fmt.Errorf("%s is not read yet", key)
-		}
-	}
-	return nil
+	return pools, nil
 }
 
 type queue = workqueue.TypedRateLimitingInterface[allocator.PoolKey]
@@ -105,11 +143,11 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
 		WatchesRawSource(&feed[*ipamv1.IPAddress]{
-			name: "IPAddress", kind: &ipamv1.IPAddress{}, list: &ipamv1.IPAddressList{}, namespace: a.Namespace,
+			name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: r.addresses, namespace: a.Namespace,
 			watcher: r.Watcher, live: r.Live, observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
 		}).
 		WatchesRawSource(&feed[*ipamv1.IPAddressClaim]{
-			name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, list: &ipamv1.IPAddressClaimList{}, namespace: a.Namespace,
+			name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: r.claims, namespace: a.Namespace,
 			watcher: r.Watcher, live: r.Live, observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
 		}).
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).

@@ -48,7 +48,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 		if annotations.HasPaused(p.base) {
 			return true, nil
 		}
-		if reason, message := p.closed(now); reason != "" && (!c.record.IsValid() || p.layout == nil) {
+		if reason, message := p.closed(now); reason != "" && (!c.remembers() || p.layout == nil) {
 			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
 		}
 		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {

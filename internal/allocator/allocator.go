@@ -209,13 +209,14 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 	return out
 }
 
-// ObservePool tells whether a pool that was seen is news: not what our own last write returned.
+// ObservePool tells whether a pool that was seen is to be reconciled: it has not been yet, or it is
+// not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
 	key := KeyOf(obj)
 	p := a.pool(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return key, p.base == nil || newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
+	return key, !p.firstTurnTaken || p.base == nil || newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.

@@ -21,16 +21,17 @@ type Auditor struct {
 	orphans, drift map[types.UID]bool
 }
 
-// Start audits until the context ends.
+// Start audits until the context ends, the first time after one interval: at the start there is
+// nothing to compare with, and the claims that wait have waited long enough.
 func (au *Auditor) Start(ctx context.Context) error {
 	for {
-		if err := au.audit(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "The audit could not read the API server; it is repeated")
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-au.Allocator.Clock.After(au.Interval):
+		}
+		if err := au.audit(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "The audit could not read the API server; it is repeated")
 		}
 	}
 }

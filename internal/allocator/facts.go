@@ -2,9 +2,9 @@ package allocator
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,10 +73,13 @@ func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
 // claim is what the allocator remembers of an IPAddressClaim: enough to decide and to write without
 // reading it again.
 type claim struct {
-	owner      ledger.Owner
-	created    time.Time
-	rv         string
-	finalizers []string
+	owner   ledger.Owner
+	created time.Time
+	rv      string
+	// finalized: our finalizer is on it. others are the rest of its finalizers.
+	finalized bool
+	others    []string
+	// conditions, of both generations, are those of a claim whose status is still to be written.
 	conditions []metav1.Condition
 	legacy     clusterv1.Conditions
 	recordText string
@@ -107,22 +110,20 @@ type claim struct {
 
 func claimOf(c *ipamv1.IPAddressClaim) *claim {
 	out := &claim{
-		owner:      ledger.Owner{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+		owner:      ledger.Owner{Namespace: intern(c.Namespace), Name: c.Name, UID: c.UID},
 		created:    c.CreationTimestamp.Time,
 		rv:         c.ResourceVersion,
-		finalizers: c.Finalizers,
-		conditions: c.Status.Conditions,
-		legacy:     c.GetV1Beta1Conditions(),
 		recordText: c.Annotations[v1alpha1.AddressAnnotation],
 		requested:  c.Annotations[v1alpha1.RequestedAddressAnnotation],
-		cluster:    c.Spec.ClusterName,
-		watchLabel: c.Labels[clusterv1.WatchLabel],
+		cluster:    intern(c.Spec.ClusterName),
+		watchLabel: intern(c.Labels[clusterv1.WatchLabel]),
 		deleting:   c.DeletionTimestamp != nil,
 	}
+	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
 	_, out.moved = c.Annotations[deleteForMove]
 	if out.cluster == "" {
-		out.cluster = c.Labels[clusterv1.ClusterNameLabel]
+		out.cluster = intern(c.Labels[clusterv1.ClusterNameLabel])
 	}
 	out.record, _ = parseRecord(out.recordText)
 	out.everBound = c.Status.AddressRef.Name != ""
@@ -133,6 +134,9 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		}
 	}
 	out.bound = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
+	if !out.bound {
+		out.conditions, out.legacy = c.Status.Conditions, c.GetV1Beta1Conditions()
+	}
 	if ready.Status == metav1.ConditionFalse {
 		out.told = ready.Reason + ": " + ready.Message
 	}
@@ -148,7 +152,24 @@ func legacyReady(c *ipamv1.IPAddressClaim) bool {
 	return false
 }
 
-func (c *claim) finalized() bool { return slices.Contains(c.finalizers, ClaimFinalizer) }
+// remembers tells whether the claim has a record of a manager's: it is written together with our
+// finalizer. Users can write the annotation too.
+func (c *claim) remembers() bool { return c.record.IsValid() && c.finalized }
+
+// intern returns an equal string that is kept once: thousands of claims have few namespaces.
+func intern(s string) string { return unique.Make(s).Value() }
+
+// split tells whether our finalizer is among those of an object, and returns the rest.
+func split(finalizers []string, ours string) (has bool, others []string) {
+	for _, f := range finalizers {
+		if f == ours {
+			has = true
+		} else {
+			others = append(others, f)
+		}
+	}
+	return has, others
+}
 
 // parseRecord reads an address or a prefix.
 func parseRecord(s string) (netipx.IPRange, bool) {
@@ -167,11 +188,14 @@ type address struct {
 	claimUID        types.UID
 	// ip is invalid where the object's address cannot be parsed: one bad object concerns only
 	// itself (W12).
-	ip         netip.Addr
-	finalizers []string
-	owners     []metav1.OwnerReference
-	deleting   bool
-	moved      bool
+	ip netip.Addr
+	// protected: our finalizer is on it. others are the rest of its finalizers.
+	protected bool
+	others    []string
+	// owners are those that are neither claims nor pools.
+	owners   []metav1.OwnerReference
+	deleting bool
+	moved    bool
 	// poolUID is the UID of the pool among its owners.
 	poolUID types.UID
 	// seenOrphan is when it was first seen without a living claim.
@@ -182,14 +206,13 @@ type address struct {
 
 func addressOf(a *ipamv1.IPAddress) *address {
 	out := &address{
-		namespace:  a.Namespace,
-		name:       a.Name,
-		uid:        a.UID,
-		rv:         a.ResourceVersion,
-		finalizers: a.Finalizers,
-		owners:     a.OwnerReferences,
-		deleting:   a.DeletionTimestamp != nil,
+		namespace: intern(a.Namespace),
+		name:      a.Name,
+		uid:       a.UID,
+		rv:        a.ResourceVersion,
+		deleting:  a.DeletionTimestamp != nil,
 	}
+	out.protected, out.others = split(a.Finalizers, AddressFinalizer)
 	_, out.moved = a.Annotations[deleteForMove]
 	for _, ref := range a.OwnerReferences {
 		switch ref.Kind {
@@ -198,7 +221,9 @@ func addressOf(a *ipamv1.IPAddress) *address {
 				out.claimUID = ref.UID
 			}
 		case v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind:
-			out.poolUID = ref.UID
+			out.poolUID = types.UID(intern(string(ref.UID)))
+		default:
+			out.owners = append(out.owners, ref)
 		}
 	}
 	if ip, err := netip.ParseAddr(a.Spec.Address); err == nil && ip.Zone() == "" {
@@ -214,8 +239,6 @@ func (a *address) key() types.NamespacedName {
 func (a *address) owner() ledger.Owner {
 	return ledger.Owner{Namespace: a.namespace, Name: a.name, UID: a.claimUID}
 }
-
-func (a *address) protected() bool { return slices.Contains(a.finalizers, AddressFinalizer) }
 
 // newer tells whether resource version a is newer than b; an unreadable one counts as newer.
 func newer(a, b string) bool {

@@ -4,13 +4,14 @@ import (
 	"context"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 )
 
 // Lists reads what exists with consistent reads, object by object.
 type Lists interface {
-	Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) error
-	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) error
+	Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (version string, err error)
+	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (version string, err error)
 }
 
 // listed is what a consistent list found, by pool.
@@ -75,22 +76,24 @@ func (l *lister) run(ctx context.Context, namespace string, turn *shared, before
 
 func (l *lister) read(ctx context.Context, namespace string) (listed, error) {
 	found := listed{claims: map[PoolKey][]*claim{}, addrs: map[PoolKey][]*address{}}
-	// Addresses before claims: a claim that lives when its address is read is in the second list,
-	// or its deletion was begun in between, which the watch reports.
-	err := l.lists.Addresses(ctx, namespace, func(a *ipamv1.IPAddress) {
-		if key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef); ours {
-			found.addrs[key] = append(found.addrs[key], addressOf(a))
-		}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		_, err := l.lists.Addresses(ctx, namespace, func(a *ipamv1.IPAddress) {
+			if key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef); ours {
+				found.addrs[key] = append(found.addrs[key], addressOf(a))
+			}
+		})
+		return err
 	})
-	if err != nil {
-		return listed{}, err
-	}
-	err = l.lists.Claims(ctx, namespace, func(c *ipamv1.IPAddressClaim) {
-		if key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef); ours {
-			found.claims[key] = append(found.claims[key], claimOf(c))
-		}
+	g.Go(func() error {
+		_, err := l.lists.Claims(ctx, namespace, func(c *ipamv1.IPAddressClaim) {
+			if key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef); ours {
+				found.claims[key] = append(found.claims[key], claimOf(c))
+			}
+		})
+		return err
 	})
-	if err != nil {
+	if err := g.Wait(); err != nil {
 		return listed{}, err
 	}
 	return found, nil

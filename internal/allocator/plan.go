@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -74,11 +75,7 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 			other.namespace, other.name)
 	}
 	if c.record.IsValid() {
-		if h := p.blocker(c.record, c.owner); h != nil {
-			return netipx.IPRange{}, failed("the address %s that this claim was given is now held by %s; delete one of the two",
-				poolutil.FormatRange(c.record), describeHold(h))
-		}
-		return c.record, nil
+		return p.recorded(c)
 	}
 	if pin, ok := p.layout.Pin(c.owner.Name); ok {
 		return p.exactly(c, pin, "preAllocated")
@@ -107,6 +104,34 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 			p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))}
 }
 
+// recorded gives a claim what it remembers. Users can write that annotation too: what a claim never had
+// must be something that the pool hands out, and nobody else may have it (R1).
+func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
+	r := p.ledger.Unit(c.record.From())
+	if r != c.record || (!c.everBound && !p.ledger.InSpace(r)) {
+		return netipx.IPRange{}, failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
+			v1alpha1.AddressAnnotation, c.recordText, p.key)
+	}
+	for _, h := range p.ledger.Overlapping(r) {
+		other := p.claims[h.UID]
+		if !p.blocks(h, c.owner) || (h.Source == ledger.Record && other != nil && c.precedes(other)) {
+			continue
+		}
+		return netipx.IPRange{}, failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
+			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, describeHold(h))
+	}
+	return r, nil
+}
+
+// precedes tells whose record counts of two claims that remember one address, as copies of a manifest
+// do: that of the claim which had it, else the older one's.
+func (c *claim) precedes(other *claim) bool {
+	if c.everBound != other.everBound {
+		return c.everBound
+	}
+	return older(c, other)
+}
+
 func (p *pool) exactly(c *claim, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
 	r := p.ledger.Unit(ip)
 	if h := p.blocker(r, c.owner); h != nil {
@@ -118,23 +143,23 @@ func (p *pool) exactly(c *claim, ip netip.Addr, what string) (netipx.IPRange, *r
 // blocker returns a fact that keeps a range from an owner, if there is one.
 func (p *pool) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
 	for _, h := range p.ledger.Overlapping(r) {
-		switch h.Source {
-		case ledger.Pin:
-			if h.Owner.Name == o.Name {
-				continue
-			}
-		case ledger.Cooling:
-			if h.Owner.Namespace == o.Namespace && h.Owner.Name == o.Name {
-				continue
-			}
-		default:
-			if h.Owner.UID == o.UID && o.UID != "" {
-				continue
-			}
+		if p.blocks(h, o) {
+			return h
 		}
-		return h
 	}
 	return nil
+}
+
+// blocks tells whether a fact keeps its range from an owner.
+func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
+	switch h.Source {
+	case ledger.Pin:
+		return h.Owner.Name != o.Name
+	case ledger.Cooling:
+		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
+	default:
+		return h.Owner.UID != o.UID || o.UID == ""
+	}
 }
 
 func describeHold(h *ledger.Hold) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // grant gives a range to a claim. It counts only once it is committed.
@@ -20,6 +21,8 @@ type grant struct {
 	committed bool
 	// at is when the commit that carries the grant was last confirmed.
 	at time.Time
+	// inherited: it was in flight when we took the pool over.
+	inherited bool
 	// settled: its IPAddress is confirmed, or its claim cannot use it any more (R6). It leaves
 	// inFlight with the next commit.
 	settled bool
@@ -56,7 +59,9 @@ type pool struct {
 	generation int64
 	holder     bool
 	term       int64
-	attempt    *attempt
+	// fenced: we are the holder on record, since before the watches began (Fence).
+	fenced  *fence
+	attempt *attempt
 	// changed is when the pool last moved on by another hand; workSince since when work has waited.
 	changed, workSince time.Time
 	notBefore          time.Time
@@ -121,8 +126,9 @@ func (p *pool) observeClaim(c *claim) bool {
 		}
 		c.busy, c.failures, c.retryAt, c.nameHeld, c.cooled = old.busy, old.failures, old.retryAt, old.nameHeld, old.cooled
 		// A record never changes while the claim lives (R1): the first one stands, whatever is
-		// written over it. clusterctl replaces all annotations on the source of a move.
-		if old.record.IsValid() {
+		// written over it. clusterctl replaces all annotations on the source of a move. Ours comes with
+		// our finalizer; what a user wrote before is no record yet.
+		if old.remembers() {
 			c.record = old.record
 		}
 		p.unsort(old)
@@ -131,9 +137,7 @@ func (p *pool) observeClaim(c *claim) bool {
 	if known := p.byName[nameOf(c.owner)]; known == nil || known.owner.UID == c.owner.UID || !older(c, known) {
 		p.byName[nameOf(c.owner)] = c
 	}
-	if c.record.IsValid() {
-		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Record, UID: c.owner.UID}, Owner: c.owner, Range: c.record})
-	}
+	p.noteRecord(c)
 	if c.moved {
 		p.holdMoved(c.owner, c.record)
 	}
@@ -141,6 +145,24 @@ func (p *pool) observeClaim(c *claim) bool {
 		p.sortAddress(a)
 	}
 	return p.sort(c)
+}
+
+// noteRecord states what a claim remembers it was given: one unit, whatever a user wrote there.
+func (p *pool) noteRecord(c *claim) {
+	key := ledger.Key{Source: ledger.Record, UID: c.owner.UID}
+	if !c.record.IsValid() {
+		p.ledger.Remove(key)
+		return
+	}
+	p.ledger.Add(ledger.Hold{Key: key, Owner: c.owner, Range: p.ledger.Unit(c.record.From())})
+}
+
+// recordOf is the text of a record: an address, or a prefix where the pool hands out prefixes.
+func (p *pool) recordOf(r netipx.IPRange) string {
+	if p.layout != nil && p.layout.UnitBits() < r.From().BitLen() {
+		return poolutil.FormatRange(r)
+	}
+	return r.From().String()
 }
 
 // forgetClaim feeds the proof that a claim UID is gone.
@@ -223,7 +245,7 @@ func (p *pool) sort(c *claim) bool {
 	case c.moved:
 		return false
 	case c.deleting:
-		if !c.finalized() && !mine {
+		if !c.finalized && !mine {
 			return false
 		}
 		p.chores[c.owner.UID] = c
@@ -248,8 +270,9 @@ func (p *pool) unsort(c *claim) {
 // complete tells whether nothing is left to write for a claim and its address.
 func (p *pool) complete(c *claim, a *address) bool {
 	poolKnown := p.base != nil && p.base.GetUID() != ""
-	return c.bound && c.recordText != "" && c.finalized() &&
-		(a.deleting || a.protected()) && (!poolKnown || a.poolUID == p.base.GetUID())
+	recorded := p.layout == nil || !a.ip.IsValid() || c.recordText == p.recordOf(p.ledger.Unit(a.ip))
+	return c.bound && c.finalized && recorded &&
+		(a.deleting || a.protected) && (!poolKnown || a.poolUID == p.base.GetUID())
 }
 
 // sortAddress notes whether an IPAddress has a claim.

@@ -224,7 +224,7 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 			return false, err
 		}
 		for _, c := range found.claims[p.key] {
-			used = used || c.record.IsValid()
+			used = used || c.remembers()
 		}
 		if used || len(found.addrs[p.key]) > 0 {
 			return false, nil

@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,12 +89,11 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 		return nil
 	}
 	p.mu.Unlock()
-	if !c.finalized() {
+	if !c.finalized {
 		return nil
 	}
-	rest := slices.DeleteFunc(slices.Clone(c.finalizers), func(f string) bool { return f == ClaimFinalizer })
 	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": map[string]any{
-		"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": rest,
+		"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": c.others,
 	}}, false)
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "release", err)
@@ -103,7 +101,7 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 	metrics.Releases.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(rest) == 0 {
+	if len(c.others) == 0 {
 		// The answer to the patch that takes the last finalizer off a deleted object is its end.
 		p.forgetClaim(c.owner.UID)
 	} else {
@@ -135,14 +133,13 @@ func (a *Allocator) noAddress(ctx context.Context, p *pool, c claim) error {
 // remove takes our finalizer off an IPAddress and deletes it as it was then. It tells whether the
 // answer to the delete proves that the IPAddress is gone: nobody else's finalizer was on it.
 func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone bool, err error) {
-	rest, rv := addr.finalizers, addr.rv
-	if addr.protected() {
-		rest = slices.DeleteFunc(slices.Clone(addr.finalizers), func(f string) bool { return f == AddressFinalizer })
-		obj, err := a.patchAddress(ctx, addr, map[string]any{"finalizers": rest})
+	rv := addr.rv
+	if addr.protected {
+		obj, err := a.patchAddress(ctx, addr, map[string]any{"finalizers": addr.others})
 		if err != nil {
 			return false, a.addressChanged(ctx, p, addr, err)
 		}
-		if len(rest) == 0 && addr.deleting {
+		if len(addr.others) == 0 && addr.deleting {
 			return true, nil
 		}
 		p.mu.Lock()
@@ -156,7 +153,7 @@ func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone boo
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("deleting IPAddress %s: %w", addr.key(), err)
 	}
-	return err == nil && len(rest) == 0, nil
+	return err == nil && len(addr.others) == 0, nil
 }
 
 // runStray deals with an IPAddress whose claim we do not know: with proof that the claim is gone

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"go4.org/netipx"
@@ -56,7 +55,8 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 		p.mu.Unlock()
 		return nil
 	}
-	prefixed := p.layout != nil && p.layout.UnitBits() < rng.From().BitLen()
+	text := p.recordOf(rng)
+	recorded := c.recordText == text || (p.layout == nil && c.record.IsValid())
 	var prefix int32
 	var gateway string
 	if p.layout != nil {
@@ -64,19 +64,16 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 	}
 	p.mu.Unlock()
 
-	text := rng.From().String()
-	if prefixed {
-		text = netip.PrefixFrom(rng.From(), int(prefix)).String()
-	}
-	if c.record.IsValid() && c.record.From() != rng.From() && existing == nil {
-		// Somebody recorded another address: what we believe of this pool is old.
+	if existing == nil && !granted.inherited && c.remembers() && c.record.From() != rng.From() {
+		// Somebody recorded another address: what we believe of this pool is old. If it is still so
+		// after a takeover, a user wrote it.
 		if err := a.refreshClaim(ctx, p, c); err != nil {
 			return err
 		}
 		a.lose(p)
 		return errAgain
 	}
-	if c.recordText == "" || !c.finalized() {
+	if !recorded || !c.finalized {
 		next, err := a.record(ctx, p, c, text)
 		if err != nil {
 			return err
@@ -107,21 +104,19 @@ func (p *pool) adoptable(c *claim, addr *address) bool {
 
 // record writes on the claim what it is given, together with our finalizer, before anything else.
 func (a *Allocator) record(ctx context.Context, p *pool, c claim, text string) (claim, error) {
-	finalizers := c.finalizers
-	if !c.finalized() {
-		finalizers = append(slices.Clone(finalizers), ClaimFinalizer)
-	}
-	meta := map[string]any{"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": finalizers}
-	if c.recordText == "" {
-		meta["annotations"] = map[string]string{v1alpha1.AddressAnnotation: text}
-	}
-	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": meta}, false)
+	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": map[string]any{
+		"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": append(slices.Clone(c.others), ClaimFinalizer),
+		"annotations": map[string]string{v1alpha1.AddressAnnotation: text},
+	}}, false)
 	if err != nil {
 		return c, a.writeFailed(ctx, p, c, "record", err)
 	}
 	next := claimOf(obj)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if old := p.claims[c.owner.UID]; old != nil {
+		old.record = netipx.IPRange{} // ours is the record from now on, whatever a user wrote
+	}
 	p.observeClaim(next)
 	return *next, nil
 }
@@ -201,20 +196,13 @@ func ownersOf(c claim, poolObj v1alpha1.Pool, key PoolKey) []metav1.OwnerReferen
 // repair gives an IPAddress that exists its owners and its finalizer again, by UID: clusterctl move
 // and restores leave references to objects of another cluster.
 func (a *Allocator) repair(ctx context.Context, p *pool, c claim, poolObj v1alpha1.Pool, addr *address) error {
-	if addr.deleting || (addr.protected() && addr.poolUID == poolObj.GetUID() && addr.claimUID == c.owner.UID) {
+	if addr.deleting || (addr.protected && addr.poolUID == poolObj.GetUID() && addr.claimUID == c.owner.UID) {
 		return nil
 	}
 	owners := ownersOf(c, poolObj, p.key)
-	for _, ref := range addr.owners {
-		if ref.Kind != claimKind && ref.Kind != p.key.Kind {
-			owners = append(owners, ref)
-		}
-	}
-	finalizers := addr.finalizers
-	if !addr.protected() {
-		finalizers = append(slices.Clone(finalizers), AddressFinalizer)
-	}
-	obj, err := a.patchAddress(ctx, *addr, map[string]any{"finalizers": finalizers, "ownerReferences": owners})
+	obj, err := a.patchAddress(ctx, *addr, map[string]any{
+		"finalizers": append(slices.Clone(addr.others), AddressFinalizer), "ownerReferences": append(owners, addr.owners...),
+	})
 	if err != nil {
 		return a.addressChanged(ctx, p, *addr, err)
 	}

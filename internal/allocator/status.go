@@ -38,6 +38,7 @@ func (p *pool) compile() {
 		}
 	}
 	if layout != nil {
+		p.removePins()
 		p.layout = layout
 	}
 	space, unit := p.space()
@@ -74,6 +75,15 @@ func (p *pool) addPins() {
 			Owner: ledger.Owner{Name: name},
 			Range: p.ledger.Unit(ip),
 		})
+	}
+}
+
+func (p *pool) removePins() {
+	if p.layout == nil {
+		return
+	}
+	for name := range p.layout.Pins() {
+		p.ledger.Remove(ledger.Key{Source: ledger.Pin, UID: types.UID(name)})
 	}
 }
 

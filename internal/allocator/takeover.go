@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"time"
 
-	"go4.org/netipx"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // mayTakeOver tells whether this manager should become the pool's holder now, or how long to wait
@@ -76,39 +76,91 @@ func (p *pool) lostTurn(now time.Time) {
 	metrics.LostTerms.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 }
 
+// fence is a takeover of which only the first half is done: the write.
+type fence struct {
+	term int64
+	// adopted: no allocator was on record before (R10).
+	adopted bool
+}
+
+// Fence makes this manager the holder of pools. It must be called before the lists with which the
+// watches of claims and IPAddresses begin: whatever the holders before have granted is then in those
+// lists or in flight, and a takeover needs none of its own. Pools for which the write fails are left
+// to their takeover.
+func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
+	var g errgroup.Group
+	g.SetLimit(a.Writers)
+	for _, obj := range pools {
+		key := KeyOf(obj)
+		if a.unserved(key) || obj.GetDeletionTimestamp() != nil {
+			continue
+		}
+		g.Go(func() error {
+			p := a.pool(key)
+			p.setBase(obj)
+			f, err := a.fence(ctx, p)
+			if err != nil {
+				log.FromContext(ctx).V(1).Info("A pool is taken over later", "pool", key.String(), "because", err.Error())
+				return nil
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.fenced = f
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// fence writes this manager into the pool as its holder.
+func (a *Allocator) fence(ctx context.Context, p *pool) (*fence, error) {
+	old := p.base.PoolStatus().Allocator
+	if old != nil && old.Holder == a.ID {
+		return &fence{term: old.Term}, nil
+	}
+	next := p.base.DeepCopyObject().(v1alpha1.Pool)
+	state := &v1alpha1.AllocatorStatus{Holder: a.ID, Term: 1}
+	if old != nil {
+		state.Term, state.InFlight = old.Term+1, old.InFlight
+	}
+	next.PoolStatus().Allocator = state
+	if err := a.updateStatus(ctx, next); err != nil {
+		return nil, fmt.Errorf("taking over %s: %w", p.key, err)
+	}
+	p.setBase(next)
+	return &fence{term: state.Term, adopted: old == nil}, nil
+}
+
 // takeOver makes this manager the pool's holder: first the write, then the list, so that whatever
 // the old holder granted is in the list or in flight, and its next commit fails.
 func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
-	old := p.base.PoolStatus().Allocator
-	adopted := old == nil
-	if old == nil || old.Holder != a.ID {
-		next := p.base.DeepCopyObject().(v1alpha1.Pool)
-		state := &v1alpha1.AllocatorStatus{Holder: a.ID, Term: 1}
-		if old != nil {
-			state.Term, state.InFlight = old.Term+1, old.InFlight
+	is := p.base.PoolStatus().Allocator
+	done := p.fenced
+	p.fenced = nil
+	var found listed
+	if done == nil || is == nil || is.Holder != a.ID || is.Term != done.term {
+		var err error
+		if done, err = a.fence(ctx, p); err != nil {
+			return err
 		}
-		next.PoolStatus().Allocator = state
-		if err := a.updateStatus(ctx, next); err != nil {
-			return fmt.Errorf("taking over %s: %w", p.key, err)
+		start := a.now()
+		p.mu.Lock()
+		p.gone = map[types.UID]struct{}{}
+		p.mu.Unlock()
+		if found, err = a.lists.list(ctx, p.key.Namespace); err != nil {
+			p.mu.Lock()
+			p.gone = nil
+			p.mu.Unlock()
+			return fmt.Errorf("listing what %s has given: %w", p.key, err)
 		}
-		p.setBase(next)
+		p.listTook = a.now().Sub(start)
 	}
-	start := a.now()
-	p.mu.Lock()
-	p.gone = map[types.UID]struct{}{}
-	p.mu.Unlock()
-	found, err := a.lists.list(ctx, p.key.Namespace)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
-		p.gone = nil
-		return fmt.Errorf("listing what %s has given: %w", p.key, err)
-	}
 	p.rebuild(found)
 	p.gone = nil
-	p.listTook = a.now().Sub(start)
-	p.holder, p.firstTurnTaken, p.term = true, true, p.base.PoolStatus().Allocator.Term
-	p.quarantine(adopted, a.now(), a.Quarantine)
+	p.holder, p.firstTurnTaken, p.term = true, true, done.term
+	p.quarantine(done.adopted, a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", p.term,
 		"claims", len(p.claims), "addresses", len(p.addrs), "inFlight", len(p.grants))
@@ -131,9 +183,7 @@ func (p *pool) rebuild(found listed) {
 		p.observeAddress(addr)
 	}
 	for _, c := range p.claims {
-		if c.record.IsValid() {
-			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Record, UID: c.owner.UID}, Owner: c.owner, Range: c.record})
-		}
+		p.noteRecord(c)
 	}
 	for _, addr := range p.addrs {
 		if addr.ip.IsValid() {
@@ -141,15 +191,15 @@ func (p *pool) rebuild(found listed) {
 		}
 	}
 	for _, g := range inFlightOf(status) {
-		r, ok := rangeOf(g.First, g.Last)
-		if !ok {
+		r, err := poolutil.ParseRange(g.First + "-" + g.Last)
+		if err != nil {
 			continue
 		}
 		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
-		// The list is a live read: what it shows of the claim and its IPAddress is proof (R6).
+		// The list began after the fence: what it shows of the claim and its IPAddress is proof (R6).
 		addr := p.addrs[nameOf(owner)]
 		done := p.claims[owner.UID] == nil || (addr != nil && addr.claimUID == owner.UID)
-		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, settled: done}
+		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, inherited: true, settled: done}
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
 	}
 	p.restFrom(status)
@@ -172,12 +222,12 @@ func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
 		delete(p.held, r)
 	}
 	for _, c := range status.Cooling {
-		if r, ok := rangeOf(c.First, c.Last); ok {
+		if r, err := poolutil.ParseRange(c.First + "-" + c.Last); err == nil {
 			p.addCooling(r, c)
 		}
 	}
 	for _, h := range status.Held {
-		if r, ok := rangeOf(h.First, h.Last); ok {
+		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
 			p.addHeld(r, h)
 		}
 	}
@@ -206,13 +256,6 @@ func (p *pool) quarantine(adopted bool, now time.Time, length time.Duration) {
 	if adopted && used {
 		p.quarantineUntil = now.Add(length)
 	}
-}
-
-func rangeOf(first, last string) (netipx.IPRange, bool) {
-	from, err1 := netip.ParseAddr(first)
-	to, err2 := netip.ParseAddr(last)
-	r := netipx.IPRangeFrom(from, to)
-	return r, err1 == nil && err2 == nil && r.IsValid()
 }
 
 func inFlightOf(status *v1alpha1.NetworkPoolStatus) []v1alpha1.Grant {

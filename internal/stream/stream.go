@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
@@ -30,71 +31,82 @@ func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Lists,
 	return &Lists{rest: r}, nil
 }
 
-// Claims visits the claims of a namespace; the empty one means all of them.
-func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) error {
+// Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
+// version from which a watch goes on.
+func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
 	return list(ctx, l.rest, namespace, "ipaddressclaims", visit)
 }
 
-// Addresses visits the IPAddresses of a namespace; the empty one means all of them.
-func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) error {
+// Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
+// resource version from which a watch goes on.
+func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
 	return list(ctx, l.rest, namespace, "ipaddresses", visit)
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
 // from its watch cache. A list in pages would be decoded from etcd, page by page.
-func list[T any](ctx context.Context, r rest.Interface, namespace, resource string, visit func(*T)) (err error) {
+func list[T any](ctx context.Context, r rest.Interface, namespace, resource string, visit func(*T)) (version string, err error) {
 	body, err := r.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Stream(ctx)
 	if err != nil {
-		return fmt.Errorf("listing %s: %w", resource, err)
+		return "", fmt.Errorf("listing %s: %w", resource, err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	if err := items(json.NewDecoder(body), visit); err != nil {
-		return fmt.Errorf("listing %s: %w", resource, err)
+	version, err = items(json.NewDecoder(body), visit)
+	if err != nil {
+		return "", fmt.Errorf("listing %s: %w", resource, err)
 	}
-	return nil
+	return version, nil
 }
 
-// items reads a list object and visits each of its items. An answer that breaks off is an error:
-// half a list must not pass for a whole one.
-func items[T any](d *json.Decoder, visit func(*T)) error {
+// items reads a list object, visits each of its items and returns its resource version. An answer
+// that breaks off is an error: half a list must not pass for a whole one.
+func items[T any](d *json.Decoder, visit func(*T)) (version string, err error) {
 	if err := expect(d, '{'); err != nil {
-		return err
+		return "", err
 	}
 	complete := false
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return err
+			return "", err
 		}
-		if key != "items" {
+		switch key {
+		case "items":
+			err = elements(d, visit)
+			complete = err == nil
+		case "metadata":
+			var meta metav1.ListMeta
+			err = d.Decode(&meta)
+			version = meta.ResourceVersion
+		default:
 			var skip json.RawMessage
-			if err := d.Decode(&skip); err != nil {
-				return err
-			}
-			continue
+			err = d.Decode(&skip)
 		}
-		if err := expect(d, '['); err != nil {
-			return err
+		if err != nil {
+			return "", err
 		}
-		for d.More() {
-			item := new(T)
-			if err := d.Decode(item); err != nil {
-				return err
-			}
-			visit(item)
-		}
-		if err := expect(d, ']'); err != nil {
-			return err
-		}
-		complete = true
 	}
 	if err := expect(d, '}'); err != nil {
-		return err
+		return "", err
 	}
 	if !complete {
-		return errors.New("the answer is not a list")
+		return "", errors.New("the answer is not a list")
 	}
-	return nil
+	return version, nil
+}
+
+func elements[T any](d *json.Decoder, visit func(*T)) error {
+	if err := expect(d, '['); err != nil {
+		return err
+	}
+	for d.More() {
+		item := new(T)
+		if err := d.Decode(item); err != nil {
+			return err
+		}
+		visit(item)
+	}
+	return expect(d, ']')
 }
 
 func expect(d *json.Decoder, want json.Delim) error {

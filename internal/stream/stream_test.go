@@ -11,12 +11,13 @@ import (
 func TestItems(t *testing.T) {
 	type item struct{ Name string }
 	tests := map[string]struct {
-		body   string
-		want   []string
-		reason string
-		fails  bool
+		body    string
+		want    []string
+		reason  string
+		version string
+		fails   bool
 	}{
-		"list":       {body: `{"kind":"L","metadata":{"a":[1]},"items":[{"name":"a","x":{}},{"name":"b"}],"z":1}`, want: []string{"a", "b"}, reason: "other fields are skipped"},
+		"list":       {body: `{"kind":"L","a":[1],"items":[{"name":"a","x":{}},{"name":"b"}],"metadata":{"resourceVersion":"7"},"z":1}`, version: "7", want: []string{"a", "b"}, reason: "other fields are skipped"},
 		"empty":      {body: `{"items":[]}`, reason: "nothing exists"},
 		"broken off": {body: `{"items":[{"name":"a"},`, want: []string{"a"}, fails: true, reason: "half a list is none"},
 		"open end":   {body: `{"items":[{"name":"a"}]`, want: []string{"a"}, fails: true, reason: "the end is missing"},
@@ -27,9 +28,12 @@ func TestItems(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			err := items(json.NewDecoder(strings.NewReader(tt.body)), func(i *item) { got = append(got, i.Name) })
+			version, err := items(json.NewDecoder(strings.NewReader(tt.body)), func(i *item) { got = append(got, i.Name) })
 			if (err != nil) != tt.fails {
 				t.Errorf("%s: error %v", tt.reason, err)
+			}
+			if !tt.fails && version != tt.version {
+				t.Errorf("%s: resource version %q, not %q", tt.reason, version, tt.version)
 			}
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("%s: %s", tt.reason, d)
