@@ -1,9 +1,9 @@
 // bench measures the manager against what the API server can do at all.
 //
-// It starts a control plane and the manager as a process, and prints one table: the raw limit (a
-// bare client doing the three writes a claim needs), bursts of claims, single claims in a full
-// pool, release, restart, and the manager's memory. Figures of one run compare; figures of two
-// machines do not.
+// It starts a control plane and the manager as a process, and prints one table: for each number of
+// claims the raw limit (a bare client doing the three writes a claim needs) and the manager's burst;
+// then, in the fullest pool, single claims, the manager's memory, restart and release. Figures of
+// one run compare; figures of two machines do not.
 package main
 
 import (
@@ -16,13 +16,17 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 func main() {
+	ctrl.SetLogger(klog.Background())
 	var o options
 	sizes := flag.String("bursts", "2000,10000", "sizes of the bursts, in claims")
-	flag.IntVar(&o.raw, "raw", 2000, "claims of the raw-limit measurement")
+	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
 	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
@@ -45,21 +49,19 @@ func main() {
 
 type options struct {
 	bursts       []int
-	raw, singles int
-	manager      string
+	releases, singles int
+	manager           string
 }
 
 func run(ctx context.Context, o options) (err error) {
 	t := &table{}
-	raw, err := measureRaw(ctx, o.raw)
-	if err != nil {
-		return fmt.Errorf("raw limit: %w", err)
-	}
-	t.rate("raw limit, bare client, 16 at a time", o.raw, raw, 0)
-	limit := float64(o.raw) / raw.Seconds()
 	for i, n := range o.bursts {
 		last := i == len(o.bursts)-1
-		if err := measureManager(ctx, o, n, last, limit, t); err != nil {
+		raw, err := measureRaw(ctx, n, o, last, t)
+		if err != nil {
+			return fmt.Errorf("raw limit of %d: %w", n, err)
+		}
+		if err := measureManager(ctx, o, n, last, raw, t); err != nil {
 			return fmt.Errorf("burst of %d: %w", n, err)
 		}
 	}
@@ -114,12 +116,12 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 			return err
 		}
 		defer func() { _ = m.Kill() }()
-		released := min(n, 2000)
+		released := min(n, o.releases)
 		took, err = c.release(ctx, m, released)
 		if err != nil {
 			return err
 		}
-		t.rate(fmt.Sprintf("release of %d claims", released), released, took, limit)
+		t.rate(fmt.Sprintf("release of %d claims of %d", released, n), released, took, limit)
 		rss, err = m.PeakRSS()
 		t.add("manager memory, peak, after restart and release", fmt.Sprintf("%.0f MB", float64(rss)/1e6), "")
 		return err
