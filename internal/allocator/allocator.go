@@ -115,6 +115,31 @@ func (a *Allocator) pool(key PoolKey) *pool {
 	return p
 }
 
+// locked returns a pool, locked, that is not dropped.
+func (a *Allocator) locked(key PoolKey) *pool {
+	for {
+		p := a.pool(key)
+		p.mu.Lock()
+		if !p.dropped {
+			return p
+		}
+		p.mu.Unlock()
+	}
+}
+
+// drop forgets a pool that does not exist and of which nobody has anything: claims can name any pool.
+func (a *Allocator) drop(p *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.base != nil || len(p.claims)+len(p.addrs)+len(p.grants)+p.jobs > 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.dropped = true
+	delete(a.pools, p.key)
+}
+
 func (a *Allocator) all() []*pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,8 +156,7 @@ func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.pool(key)
-	p.mu.Lock()
+	p := a.locked(key)
 	defer p.mu.Unlock()
 	return key, p.observeClaim(claimOf(c))
 }
@@ -143,8 +167,7 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.pool(key)
-	p.mu.Lock()
+	p := a.locked(key)
 	defer p.mu.Unlock()
 	p.forgetClaim(c.UID)
 	return key, true
@@ -156,8 +179,7 @@ func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.pool(key)
-	p.mu.Lock()
+	p := a.locked(key)
 	defer p.mu.Unlock()
 	return key, p.observeAddress(addressOf(addr))
 }
@@ -168,8 +190,7 @@ func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.pool(key)
-	p.mu.Lock()
+	p := a.locked(key)
 	defer p.mu.Unlock()
 	p.forgetAddress(addr.UID, client.ObjectKeyFromObject(addr))
 	return key, true
@@ -213,8 +234,7 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 // not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
 	key := KeyOf(obj)
-	p := a.pool(key)
-	p.mu.Lock()
+	p := a.locked(key)
 	defer p.mu.Unlock()
 	return key, !p.firstTurnTaken || p.base == nil || newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
 }
@@ -245,8 +265,7 @@ func (a *Allocator) GlobalPools() []PoolKey {
 
 // Ready tells whether a pool was taken over, or is another manager's.
 func (a *Allocator) Ready(key PoolKey) bool {
-	p := a.pool(key)
-	p.mu.Lock()
+	p := a.locked(key)
 	defer p.mu.Unlock()
 	return p.firstTurnTaken
 }

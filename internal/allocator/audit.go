@@ -52,8 +52,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 			living[c.owner.UID] = true
 		}
 		owners := map[netip.Addr]types.UID{}
-		p := a.pool(key)
-		p.mu.Lock()
+		p := a.locked(key)
 		for _, addr := range addrs {
 			if addr.claimUID != "" && !living[addr.claimUID] {
 				orphans[addr.uid] = true

@@ -13,12 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
 const (
-	coolingSource = ledger.Cooling
 	// maxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
 	maxJobs = 256
 	// eventPause is the least time between two events of one tier of one pool (B77).
@@ -46,7 +44,8 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time) (time.
 		if len(jobs)+len(releases) >= free {
 			break
 		}
-		if c.busy {
+		// Without a pool nothing is served, and a grant that a commit is to end holds up a release.
+		if g := p.grants[uid]; c.busy || (p.base == nil && !c.deleting) || (c.deleting && g != nil && g.settled) {
 			continue
 		}
 		if d := c.retryAt.Sub(now); d > 0 {
@@ -55,7 +54,7 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time) (time.
 		}
 		if c.deleting {
 			// One that came up during the commit rests first (R9): the next turn notes it.
-			if p.rests(c) && !c.cooled {
+			if p.mustRest(c) {
 				wait = time.Millisecond
 			} else if a.mayRelease(ctx, p, c) {
 				releases = append(releases, job{uid, a.release})

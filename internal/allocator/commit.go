@@ -74,7 +74,12 @@ func (a *Allocator) push(ctx context.Context, p *pool) error {
 	if getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live); getErr != nil {
 		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.key, err, getErr)
 	}
-	state := live.PoolStatus().Allocator
+	state, was, wanted := live.PoolStatus().Allocator, p.base.PoolStatus(), try.pool.PoolStatus()
+	// Where the attempt changes no grant, only the whole status tells whether it is there.
+	landed := equality.Semantic.DeepEqual(state, wanted.Allocator)
+	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
+		landed = equality.Semantic.DeepEqual(live.PoolStatus(), wanted)
+	}
 	switch {
 	case live.GetUID() != p.base.GetUID():
 		a.lose(p)
@@ -82,10 +87,10 @@ func (a *Allocator) push(ctx context.Context, p *pool) error {
 	case live.GetResourceVersion() == p.base.GetResourceVersion():
 		// Not landed, but it may be on its way still: the attempt stays and is sent again as it is.
 		return fmt.Errorf("committing grants of %s: %w", p.key, err)
-	case equality.Semantic.DeepEqual(state, try.pool.PoolStatus().Allocator):
+	case landed:
 		p.landed(live, start)
 		return nil
-	case equality.Semantic.DeepEqual(state, p.base.PoolStatus().Allocator):
+	case equality.Semantic.DeepEqual(state, was.Allocator):
 		// The resource version has moved on, so the attempt cannot land any more.
 		p.rollback(live)
 		return errMoved

@@ -104,8 +104,6 @@ type claim struct {
 	retryAt  time.Time
 	// nameHeld: an IPAddress of another claim has the claim's name (seen live).
 	nameHeld bool
-	// cooled: the rest of its address is noted in the pool (R9).
-	cooled bool
 }
 
 func claimOf(c *ipamv1.IPAddressClaim) *claim {

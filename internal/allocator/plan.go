@@ -56,6 +56,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			return true
 		}
 		g := &grant{owner: c.owner, rng: r}
+		p.endRest(r)
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: c.owner.UID}, Owner: c.owner, Range: r})
 		grants = append(grants, g)
 		return true

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -33,7 +34,10 @@ type grant struct {
 type pool struct {
 	key PoolKey
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// dropped: the allocator has forgotten this memory; there is another one for the key, or none.
+	dropped bool
+
 	claims map[types.UID]*claim
 	byName map[types.NamespacedName]*claim
 	addrs  map[types.NamespacedName]*address
@@ -43,8 +47,10 @@ type pool struct {
 	// strays are IPAddresses without a claim that we know.
 	strays map[types.NamespacedName]*address
 	grants map[types.UID]*grant
-	// gone collects UIDs seen deleted while a takeover lists, so that the list cannot revive them.
-	gone map[types.UID]struct{}
+	// gone are UIDs whose end was seen, those of before since the last rotation: an answer to a write of
+	// ours, or a list, that is older than the end must not revive them.
+	gone, goneBefore map[types.UID]struct{}
+	rotated          time.Time
 
 	ledger  *ledger.Ledger
 	layout  *poolspec.Layout
@@ -66,6 +72,7 @@ type pool struct {
 	changed, workSince time.Time
 	notBefore          time.Time
 	backoff            time.Duration
+	jitter             func(time.Duration) time.Duration
 	listTook           time.Duration
 	firstTurnTaken     bool
 	quarantineUntil    time.Time
@@ -79,8 +86,9 @@ type pool struct {
 }
 
 func newPool(key PoolKey) *pool {
-	p := &pool{key: key}
+	p := &pool{key: key, jitter: rand.N[time.Duration]}
 	p.claims = map[types.UID]*claim{}
+	p.gone = map[types.UID]struct{}{}
 	p.byName = map[types.NamespacedName]*claim{}
 	p.addrs = map[types.NamespacedName]*address{}
 	p.chores = map[types.UID]*claim{}
@@ -117,14 +125,14 @@ func nameOf(o ledger.Owner) types.NamespacedName {
 // pool has something to do.
 func (p *pool) observeClaim(c *claim) bool {
 	old := p.claims[c.owner.UID]
-	if _, dead := p.gone[c.owner.UID]; dead {
+	if p.isGone(c.owner.UID) {
 		return false
 	}
 	if old != nil {
 		if !newer(c.rv, old.rv) {
 			return false
 		}
-		c.busy, c.failures, c.retryAt, c.nameHeld, c.cooled = old.busy, old.failures, old.retryAt, old.nameHeld, old.cooled
+		c.busy, c.failures, c.retryAt, c.nameHeld = old.busy, old.failures, old.retryAt, old.nameHeld
 		// A record never changes while the claim lives (R1): the first one stands, whatever is
 		// written over it. clusterctl replaces all annotations on the source of a move. Ours comes with
 		// our finalizer; what a user wrote before is no record yet.
@@ -167,9 +175,7 @@ func (p *pool) recordOf(r netipx.IPRange) string {
 
 // forgetClaim feeds the proof that a claim UID is gone.
 func (p *pool) forgetClaim(uid types.UID) {
-	if p.gone != nil {
-		p.gone[uid] = struct{}{}
-	}
+	p.gone[uid] = struct{}{}
 	c := p.claims[uid]
 	if c == nil {
 		return
@@ -190,7 +196,7 @@ func (p *pool) forgetClaim(uid types.UID) {
 
 // observeAddress feeds an IPAddress.
 func (p *pool) observeAddress(a *address) bool {
-	if _, dead := p.gone[a.uid]; dead {
+	if p.isGone(a.uid) {
 		return false
 	}
 	if old := p.addrs[a.key()]; old != nil {
@@ -220,11 +226,22 @@ func (p *pool) observeAddress(a *address) bool {
 	return wake
 }
 
+func (p *pool) isGone(uid types.UID) bool {
+	_, now := p.gone[uid]
+	_, before := p.goneBefore[uid]
+	return now || before
+}
+
+// rotateGone forgets ends that nothing can contradict any more: every request of ours has ended since.
+func (p *pool) rotateGone(now time.Time) {
+	if elapsed(p.rotated, now) > 2*requestTimeout {
+		p.gone, p.goneBefore, p.rotated = map[types.UID]struct{}{}, p.gone, now
+	}
+}
+
 // forgetAddress feeds the proof that an IPAddress UID is gone.
 func (p *pool) forgetAddress(uid types.UID, name types.NamespacedName) {
-	if p.gone != nil {
-		p.gone[uid] = struct{}{}
-	}
+	p.gone[uid] = struct{}{}
 	p.ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
 	if a := p.addrs[name]; a != nil && a.uid == uid {
 		delete(p.addrs, name)

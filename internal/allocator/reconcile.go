@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
@@ -42,11 +45,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 		if err := a.takeOver(ctx, p); err != nil {
-			if apierrors.IsConflict(err) {
-				a.lose(p)
-				return reconcile.Result{RequeueAfter: p.backoff}, nil
-			}
-			return reconcile.Result{}, err
+			return a.missed(ctx, p, err)
 		}
 	}
 	if done, err := a.finalize(ctx, p); done || err != nil {
@@ -59,6 +58,26 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return outcome(err)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// missed deals with a takeover that failed: an edit of the pool by a user does not end our turn, another
+// manager's does.
+func (a *Allocator) missed(ctx context.Context, p *pool, err error) (reconcile.Result, error) {
+	if !apierrors.IsConflict(err) {
+		return reconcile.Result{}, err
+	}
+	live := p.base.DeepCopyObject().(v1alpha1.Pool)
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	if err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err) // the watch tells of its end
+	}
+	if live.GetUID() == p.base.GetUID() && equality.Semantic.DeepEqual(live.PoolStatus().Allocator, p.base.PoolStatus().Allocator) {
+		p.setBase(live)
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	a.lose(p)
+	return reconcile.Result{RequeueAfter: p.backoff}, nil
 }
 
 // unserved tells whether a pool is not ours: a manager that watches one namespace does not see the
@@ -82,6 +101,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	p.mu.Lock()
 	clear(p.gates)
 	p.warm(now)
+	p.rotateGone(now)
 	before := p.base
 	unfinished := p.unfinished()
 	granted, refused := 0, map[*claim]*refusal{}
@@ -92,6 +112,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	stale := p.staleGrants(now)
 	differs, urgent := p.dirty(now)
 	idle := differs && now.Sub(p.lastCommit) >= settleDelay
+	urgent = urgent || p.holdsRelease()
 	p.mu.Unlock()
 
 	if granted > 0 || cooled || stale || urgent || idle {
@@ -108,12 +129,10 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	if err != nil {
 		return 0, err
 	}
-	if differs && !idle {
-		wait = sooner(wait, settleDelay)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.grants) > 0 {
+	// A commit counts the grants that it settles: what is left of dead claims is counted out after it.
+	if differs, _ := p.dirty(now); differs || len(p.grants) > 0 {
 		wait = sooner(wait, settleDelay)
 	}
 	if d := p.quarantineUntil.Sub(now); d > 0 {
@@ -129,6 +148,16 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 		return true
 	})
 	return wait, nil
+}
+
+// holdsRelease tells whether a grant that only waits to be settled holds up a release.
+func (p *pool) holdsRelease() bool {
+	for uid, g := range p.grants {
+		if c := p.claims[uid]; g.settled && c != nil && c.deleting {
+			return true
+		}
+	}
+	return false
 }
 
 // sooner returns the shorter of two waits, of which 0 is none at all.
@@ -183,6 +212,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		}
 	}
 	clear(p.gates)
+	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
@@ -193,14 +223,37 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		return true
 	})
 	p.mu.Unlock()
-	for _, c := range tell {
-		a.refuse(p, c, *no)
-	}
 	if a.unserved(p.key) {
+		a.tell(p, tell, no)
 		return reconcile.Result{}, nil // what its claims hold is its holder's to release
 	}
+	if len(tell) > 0 {
+		if exists, err := a.exists(ctx, p.key); exists || err != nil {
+			return reconcile.Result{}, err // the cache is behind; its watch brings the pool
+		}
+		a.tell(p, tell, no)
+	}
 	wait, err := a.doChores(ctx, p, a.now())
+	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+func (a *Allocator) tell(p *pool, claims []*claim, no *refusal) {
+	for _, c := range claims {
+		a.refuse(p, c, *no)
+	}
+}
+
+// exists reads live whether there is a pool.
+func (a *Allocator) exists(ctx context.Context, key PoolKey) (bool, error) {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
+	if key.Kind == v1alpha1.GlobalNetworkPoolKind {
+		pool = &v1alpha1.GlobalNetworkPool{}
+	}
+	err := a.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, pool)
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
@@ -253,10 +306,15 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 func (p *pool) warm(now time.Time) {
 	for r, c := range p.cooling {
 		if !c.Until.After(now) {
-			delete(p.cooling, r)
-			p.ledger.Remove(restKey(coolingSource, r))
+			p.endRest(r)
 		}
 	}
+}
+
+// endRest ends the rest of a range: its time has come, or the claim it rests for has it again.
+func (p *pool) endRest(r netipx.IPRange) {
+	delete(p.cooling, r)
+	p.ledger.Remove(restKey(ledger.Cooling, r))
 }
 
 // staleGrants tells whether a grant is too old to be written on without asking again (a process

@@ -20,14 +20,10 @@ import (
 func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
 	cooled := false
 	for _, c := range p.chores {
-		if !c.deleting || c.cooled || !p.rests(c) || !a.mayRelease(ctx, p, c) {
+		if !c.deleting || !p.mustRest(c) || !a.mayRelease(ctx, p, c) {
 			continue
 		}
 		r := p.ledger.Unit(p.addrs[nameOf(c.owner)].ip)
-		c.cooled = true
-		if _, ok := p.cooling[r]; ok {
-			continue
-		}
 		grace := time.Duration(*p.base.PoolSpec().AddressReuseGracePeriodSeconds) * time.Second
 		p.addCooling(r, v1alpha1.CoolingRange{
 			First: r.From().String(), Last: r.To().String(),
@@ -39,14 +35,18 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	return cooled
 }
 
-// rests tells whether the address of a claim is to rest when it is released.
-func (p *pool) rests(c *claim) bool {
+// mustRest tells whether the address of a claim is to rest when it is released, and that is not noted.
+func (p *pool) mustRest(c *claim) bool {
 	if p.base == nil {
 		return false
 	}
 	grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds
 	addr := p.addrs[nameOf(c.owner)]
-	return grace != nil && *grace > 0 && addr != nil && addr.claimUID == c.owner.UID && addr.ip.IsValid()
+	if grace == nil || *grace <= 0 || addr == nil || addr.claimUID != c.owner.UID || !addr.ip.IsValid() {
+		return false
+	}
+	_, noted := p.cooling[p.ledger.Unit(addr.ip)]
+	return !noted
 }
 
 // release gives up what a deleted claim has: the IPAddress first, then, when a live read shows that
@@ -82,10 +82,10 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 		p.forgetAddress(mine.uid, mine.key())
 	}
 	if g := p.grants[c.owner.UID]; g != nil {
-		// No IPAddress, and none can be recorded any more: the grant ends with the next commit.
+		// No IPAddress, and none can be recorded any more: the grant ends with the next commit, and the
+		// release goes on then.
 		g.settled = g.settled || g.committed
 		p.mu.Unlock()
-		a.wake(p.key)
 		return nil
 	}
 	p.mu.Unlock()

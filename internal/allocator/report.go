@@ -37,8 +37,7 @@ func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 	was := before.GetConditions()
 	for _, tier := range capacityTiers {
 		is := meta.FindStatusCondition(s.Conditions, tier.condition)
-		turned := meta.IsStatusConditionTrue(was, tier.condition) != (is.Status == metav1.ConditionTrue)
-		if !turned {
+		if is == nil || meta.IsStatusConditionTrue(was, tier.condition) == (is.Status == metav1.ConditionTrue) {
 			continue
 		}
 		if last, said := p.lastEvent[tier.condition]; said && now.Sub(last) < eventPause {

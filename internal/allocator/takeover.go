@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -71,7 +70,7 @@ func (p *pool) lostTurn(now time.Time) {
 		}
 	}
 	p.backoff = min(max(2*p.backoff, p.listTook, 100*time.Millisecond), time.Minute)
-	p.notBefore = now.Add(p.backoff + rand.N(2*p.backoff)) //nolint:gosec // jitter, not a secret
+	p.notBefore = now.Add(p.backoff + p.jitter(2*p.backoff))
 	p.changed, p.workSince = now, time.Time{}
 	metrics.LostTerms.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 }
@@ -144,13 +143,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 			return err
 		}
 		start := a.now()
-		p.mu.Lock()
-		p.gone = map[types.UID]struct{}{}
-		p.mu.Unlock()
 		if found, err = a.lists.list(ctx, p.key.Namespace); err != nil {
-			p.mu.Lock()
-			p.gone = nil
-			p.mu.Unlock()
 			return fmt.Errorf("listing what %s has given: %w", p.key, err)
 		}
 		p.listTook = a.now().Sub(start)
@@ -158,7 +151,6 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rebuild(found)
-	p.gone = nil
 	p.holder, p.firstTurnTaken, p.term = true, true, done.term
 	p.quarantine(done.adopted, a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()

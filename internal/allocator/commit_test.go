@@ -1,0 +1,172 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// oneWrite is an API server that answers one commit: with an error, if any, and what a live read
+// shows then.
+type oneWrite struct {
+	client.Client
+	err     error
+	live    func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool
+	readErr error
+	sent    *v1alpha1.NetworkPool
+}
+
+func (o *oneWrite) Status() client.SubResourceWriter { return statusOf{o: o} }
+
+type statusOf struct {
+	client.SubResourceWriter
+	o *oneWrite
+}
+
+func (s statusOf) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
+	s.o.sent, _ = obj.DeepCopyObject().(*v1alpha1.NetworkPool)
+	if s.o.err == nil {
+		obj.SetResourceVersion("11")
+	}
+	return s.o.err
+}
+
+func (o *oneWrite) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if o.readErr == nil {
+		o.live(o.sent).DeepCopyInto(obj.(*v1alpha1.NetworkPool))
+	}
+	return o.readErr
+}
+
+func TestCommit(t *testing.T) {
+	timeout := apierrors.NewTimeoutError("lost", 1)
+	conflict := apierrors.NewConflict(schema.GroupResource{}, "pool", errors.New("old"))
+	// before is the pool as it was before the commit, changed by another hand.
+	before := func(change func(*v1alpha1.NetworkPool)) func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
+		return func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
+			was := sent.DeepCopy()
+			was.Status = v1alpha1.NetworkPoolStatus{Allocator: &v1alpha1.AllocatorStatus{Holder: "me", Term: 3}}
+			change(was)
+			return was
+		}
+	}
+	tests := map[string]struct {
+		api    oneWrite
+		gone   bool // the claim is gone before the answer
+		quiet  bool // the commit has no grant
+		want   error
+		fails  bool // with any error
+		commit bool // the grant is committed
+		again  bool // the attempt stays
+		holds  bool // the turn goes on
+		reason string
+	}{
+		"written":             {commit: true, holds: true},
+		"written, claim gone": {gone: true, commit: true, holds: true, reason: "the grant is settled at once"},
+		"answer lost, landed": {
+			api: oneWrite{err: timeout, live: func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
+				sent.ResourceVersion = "11"
+				return sent
+			}},
+			commit: true, holds: true,
+		},
+		"answer lost, not landed": {
+			api:   oneWrite{err: timeout, live: before(func(*v1alpha1.NetworkPool) {})},
+			fails: true, again: true, holds: true, reason: "it may land yet: neither free nor granted",
+		},
+		"answer lost, read lost": {
+			api:   oneWrite{err: timeout, readErr: timeout},
+			fails: true, again: true, holds: true, reason: "nothing is known",
+		},
+		"spec edited": {
+			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion = "12" })},
+			want: errMoved, holds: true, reason: "it cannot land any more: a new plan",
+		},
+		"another holder": {
+			api: oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
+				p.ResourceVersion, p.Status.Allocator = "12", &v1alpha1.AllocatorStatus{Holder: "you", Term: 4}
+			})},
+			want: errLost,
+		},
+		"another term": {
+			api: oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
+				p.ResourceVersion, p.Status.Allocator.Term = "12", 5
+			})},
+			want: errLost, reason: "somebody was holder in between",
+		},
+		"record wiped": {
+			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion, p.Status.Allocator = "12", nil })},
+			want: errLost,
+		},
+		"another pool of the name": {
+			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.UID = "new" })},
+			want: errLost,
+		},
+		"no grant, edited": {
+			quiet: true,
+			api:   oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion = "12" })},
+			want:  errMoved, holds: true, reason: "what a commit without grants says, such as cooling, is not on record",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := New(Options{Client: &tt.api, Live: &tt.api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			p := aPool(t, "10.0.0.1-10.0.0.1")
+			c := see(p, "a", 0)
+			if !tt.quiet {
+				p.plan(noon, 9, anyone)
+			}
+			if tt.gone {
+				p.forgetClaim(c.owner.UID)
+			}
+			err := a.commit(t.Context(), p)
+			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
+				t.Errorf("%s: error %v", tt.reason, err)
+			}
+			if g := p.grants[c.owner.UID]; (g != nil && g.committed) != tt.commit || (g != nil && g.settled != tt.gone) {
+				t.Errorf("%s: grant %+v", tt.reason, g)
+			}
+			if again := p.attempt != nil; again != tt.again || p.holder != tt.holds {
+				t.Errorf("%s: the attempt stays: %v; the turn goes on: %v", tt.reason, again, p.holder)
+			}
+			if free := p.ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
+				t.Errorf("%s: the address is free: %v", tt.reason, free)
+			}
+		})
+	}
+}
+
+// TestCommitAgain: what may still land is sent again as it is, whatever has changed since (R4).
+func TestCommitAgain(t *testing.T) {
+	api := &oneWrite{err: apierrors.NewTimeoutError("lost", 1), readErr: errors.New("nothing is known")}
+	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	p := aPool(t, "10.0.0.1-10.0.0.9")
+	see(p, "a", 0)
+	p.plan(noon, 9, anyone)
+	if err := a.commit(t.Context(), p); err == nil {
+		t.Fatal("the commit is known to have landed")
+	}
+	first := api.sent
+	see(p, "b", 1)
+	edited := p.base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
+	p.learn(edited, "me", noon)
+	api.err = nil
+	if err := a.push(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {
+		t.Errorf("sent %v at %s, first %v", got, api.sent.ResourceVersion, want)
+	}
+	if len(p.grants) != 1 || !p.grants["uid-a"].committed {
+		t.Errorf("%d grants", len(p.grants))
+	}
+}

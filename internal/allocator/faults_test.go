@@ -1,0 +1,461 @@
+package allocator_test
+
+import (
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+)
+
+// scenario is a pool, the claims that exist when the first manager starts, and what a user does
+// then, each thing when all is at rest.
+type scenario struct {
+	name     string
+	spec     v1alpha1.NetworkPoolSpec
+	capacity int
+	// prompt: whoever can be served is served within a pause, where nothing goes wrong.
+	prompt bool
+	claims []string
+	// before is what happened before the first manager starts.
+	before []action
+	script []action
+	// want are addresses that claims must have at the end.
+	want map[string]string
+}
+
+func (s scenario) pool() *v1alpha1.NetworkPool {
+	return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: poolName}, Spec: s.spec}
+}
+
+func claim(name string) *ipamv1.IPAddressClaim {
+	return &ipamv1.IPAddressClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: ipamv1.IPAddressClaimSpec{
+			PoolRef: ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: poolName},
+		},
+	}
+}
+
+func ref(kind faults.Kind, name string) faults.Ref {
+	return faults.Ref{Kind: kind, Namespace: namespace, Name: name}
+}
+
+// What users do.
+
+func add(name string) action {
+	return action{"add claim " + name, func(w *world) bool { return w.api.Create(claim(name)) == nil }}
+}
+
+func request(name, address string) action {
+	return action{"add claim " + name + " for " + address, func(w *world) bool {
+		c := claim(name)
+		c.Annotations = map[string]string{v1alpha1.RequestedAddressAnnotation: address}
+		return w.api.Create(c) == nil
+	}}
+}
+
+func remove(name string) action {
+	return action{"delete claim " + name, func(w *world) bool { return w.api.Delete(ref(faults.Claims, name), false) == nil }}
+}
+
+// rip deletes an object without regard to its finalizers.
+func rip(kind faults.Kind, name string) action {
+	return action{fmt.Sprintf("force-delete %s %s", kind, name), func(w *world) bool {
+		return client.IgnoreNotFound(w.api.Delete(ref(kind, name), true)) == nil
+	}}
+}
+
+// discard deletes an IPAddress by hand: its finalizer keeps it.
+func discard(name string) action {
+	return action{"delete IPAddress " + name, func(w *world) bool {
+		return client.IgnoreNotFound(w.api.Delete(ref(faults.Addresses, name), false)) == nil
+	}}
+}
+
+// inherit makes a claim and its IPAddress as a restore leaves them.
+func inherit(name, address string) action {
+	return action{"restore " + name, func(w *world) bool {
+		c := claim(name)
+		c.Finalizers = []string{allocator.ClaimFinalizer}
+		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
+		w.create(c)
+		uid := w.api.List(faults.Claims)[0].GetUID()
+		w.create(&ipamv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, Finalizers: []string{allocator.AddressFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: string(faults.Claims), Name: name, UID: uid}},
+			},
+			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: c.Spec.PoolRef, Address: address},
+		})
+		return true
+	}}
+}
+
+func resize(addresses string) action {
+	return action{"the pool has " + addresses, func(w *world) bool {
+		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) {
+			o.(*v1alpha1.NetworkPool).Spec.Addresses = []string{addresses}
+		}) == nil
+	}}
+}
+
+var another = action{"another manager starts", func(w *world) bool {
+	w.start()
+	return true
+}}
+
+var (
+	dropPool = action{"delete the pool", func(w *world) bool { return w.api.Delete(ref(faults.Pools, poolName), false) == nil }}
+	makePool = action{"create the pool again", func(w *world) bool {
+		return w.api.Create(scenario{spec: pool("10.0.0.1-10.0.0.2")}.pool()) == nil
+	}}
+)
+
+// blind has watches of the first manager show nothing, until see.
+func blind(kinds ...faults.Kind) action {
+	return action{"watches stop", func(w *world) bool {
+		for _, kind := range kinds {
+			w.managers[0].mute[kind] = true
+		}
+		return true
+	}}
+}
+
+var see = action{"watches go on", func(w *world) bool {
+	clear(w.managers[0].mute)
+	return true
+}}
+
+func pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.NetworkPoolSpec {
+	bits := int32(24)
+	s := v1alpha1.NetworkPoolSpec{Addresses: []string{addresses}, Prefix: &bits}
+	for _, change := range more {
+		change(&s)
+	}
+	return s
+}
+
+func cooling(seconds int64) func(*v1alpha1.NetworkPoolSpec) {
+	return func(s *v1alpha1.NetworkPoolSpec) { s.AddressReuseGracePeriodSeconds = &seconds }
+}
+
+var scenarios = []scenario{
+	{
+		name: "burst", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
+		claims: []string{"a", "b", "c", "d"},
+	},
+	{
+		name: "arrivals", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
+		script: []action{add("a"), add("b"), add("c")},
+	},
+	{
+		name: "release", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
+		claims: []string{"a", "b", "c"}, script: []action{remove("a"), remove("c")},
+	},
+	{
+		name: "full", spec: pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
+		claims: []string{"a", "b", "c", "d"}, script: []action{remove("a"), remove("d"), remove("b"), add("e")},
+	},
+	{
+		name: "pinned", spec: pool("10.0.0.1-10.0.0.3", func(s *v1alpha1.NetworkPoolSpec) {
+			s.PreAllocations = map[string]string{"vip": "10.0.0.1"}
+		}), prompt: true, capacity: 3,
+		script: []action{request("x", "10.0.0.3"), add("a"), add("vip"), remove("vip"), add("vip")},
+		want:   map[string]string{"vip": "10.0.0.1", "x": "10.0.0.3", "a": "10.0.0.2"},
+	},
+	{
+		name: "cooling", spec: pool("10.0.0.1-10.0.0.2", cooling(30)), capacity: 2,
+		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
+	},
+	{
+		name: "prefixes", spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/26", AllocationPrefixLength: new(int32(28))}, prompt: true, capacity: 4,
+		claims: []string{"a", "b", "c"}, script: []action{remove("b"), add("d")},
+	},
+	{
+		name: "forced", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
+		claims: []string{"a", "b"}, script: []action{rip(faults.Addresses, "a"), add("c"), discard("b"), rip(faults.Addresses, "b"), remove("a")},
+	},
+	{
+		name: "again", spec: pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
+		claims: []string{"a", "b", "c"}, script: []action{remove("a"), add("a"), remove("a"), add("a")},
+	},
+	{
+		name: "ripped", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		claims: []string{"a", "b", "c"}, script: []action{rip(faults.Claims, "a"), add("a"), rip(faults.Claims, "b")},
+	},
+	{
+		name: "takeover", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
+		claims: []string{"a", "b"}, script: []action{another, remove("a"), add("c"), add("d"), add("e")},
+	},
+	{
+		name: "resized", spec: pool("10.0.0.1-10.0.0.4"), capacity: 2,
+		claims: []string{"a", "b"}, script: []action{resize("10.0.0.2-10.0.0.3"), remove("a"), add("c")},
+	},
+	{
+		name: "renewed", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		claims: []string{"a", "b"}, script: []action{dropPool, add("c"), remove("a"), remove("b"), makePool, add("d")},
+	},
+	{
+		name: "stale", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, claims: []string{"a"},
+		script: []action{another, remove("a"), dropPool, blind(faults.Pools, faults.Addresses), makePool, add("c"), see},
+	},
+	{
+		name: "poolless", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, before: []action{inherit("a", "10.0.0.2"), dropPool},
+		script: []action{makePool, add("b"), dropPool, remove("b"), remove("a"), makePool},
+	},
+	{
+		name: "adopted", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
+		claims: []string{"b"}, script: []action{add("c"), remove("b")}, want: map[string]string{"a": "10.0.0.2"},
+	},
+}
+
+// What can become of a call.
+
+var errTimeout = apierrors.NewTimeoutError("the answer was lost", 1)
+
+// storms is the number of random runs of a scenario with one manager, and with two.
+var storms = flag.Int("storms", 40, "random runs of each scenario")
+
+// crc makes a seed of a name.
+func crc(name string, n int) uint64 { return uint64(crc32.ChecksumIEEE([]byte(name))) + uint64(n) }
+
+// disturbance is what becomes of a write; it returns false where the write then happens as usual.
+type disturbance struct {
+	name string
+	do   func(w *world, r *faults.Request) bool
+}
+
+// late has a write happen after so many more writes.
+func late(writes int, wait time.Duration, told bool) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		if told {
+			w.answer(r, nil, errTimeout)
+		}
+		w.after(writes, wait, func() { _, _ = w.do(r) })
+		return true
+	}
+}
+
+// sleep pauses the manager that writes, before the write is sent or before its answer is read, and
+// has another take its place.
+func sleep(writes int, wait time.Duration, sent bool) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		m := w.manager(r.Client)
+		m.asleep = true
+		w.notef("manager %s is paused", m.name)
+		w.start()
+		w.after(writes, wait, func() {
+			m.asleep = false
+			w.notef("manager %s goes on", m.name)
+			if !sent {
+				value, err := w.do(r)
+				w.answer(r, value, err)
+			}
+		})
+		return !sent || answered(w, r)
+	}
+}
+
+// answered lets a write happen.
+func answered(w *world, r *faults.Request) bool {
+	value, err := w.do(r)
+	w.answer(r, value, err)
+	return true
+}
+
+// mute has watches of the manager that writes show nothing for a while. What happens meanwhile is
+// shown later, or lost where the watch breaks: a new list makes up for it.
+func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		m := w.manager(r.Client)
+		for _, kind := range kinds {
+			m.mute[kind] = true
+		}
+		w.after(0, 20*time.Second, func() {
+			for _, kind := range kinds {
+				m.mute[kind] = false
+				if lose {
+					w.relist(m, kind, 0)
+				}
+			}
+		})
+		return false
+	}
+}
+
+func relisted(delay time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		for _, kind := range faults.Kinds {
+			w.relist(w.manager(r.Client), kind, delay)
+		}
+		return false
+	}
+}
+
+var disturbances = []disturbance{
+	{"crash-before", func(w *world, r *faults.Request) bool {
+		w.crash(w.manager(r.Client))
+		return true
+	}},
+	{"crash-after", func(w *world, r *faults.Request) bool {
+		_, _ = w.do(r)
+		w.crash(w.manager(r.Client))
+		return true
+	}},
+	{"crash-late", func(w *world, r *faults.Request) bool {
+		w.crash(w.manager(r.Client))
+		w.after(3, pause, func() { _, _ = w.do(r) })
+		return true
+	}},
+	{"answer-lost", func(w *world, r *faults.Request) bool {
+		_, _ = w.do(r)
+		w.answer(r, nil, errTimeout)
+		return true
+	}},
+	{"no-answer", func(w *world, r *faults.Request) bool {
+		_, _ = w.do(r)
+		return true
+	}},
+	{"refused", func(w *world, r *faults.Request) bool {
+		w.answer(r, nil, apierrors.NewInternalError(fmt.Errorf("etcd has no leader")))
+		return true
+	}},
+	{"conflict", func(w *world, r *faults.Request) bool {
+		before := w.api.Version()
+		_ = w.api.Edit(r.Ref, func(o client.Object) { o.SetLabels(map[string]string{"touched": "yes"}) })
+		w.changed(before, "another hand touches "+r.Ref.Name)
+		return false
+	}},
+	{"sent-twice", func(w *world, r *faults.Request) bool {
+		_, _ = w.do(r)
+		return false
+	}},
+	{"late-1", late(1, pause, true)},
+	{"late-3", late(3, pause, true)},
+	{"late-rest", late(0, 100*time.Second, true)},
+	{"late-untold", late(0, 20*time.Second, false)},
+	{"paused-2", sleep(2, pause, false)},
+	{"paused-5", sleep(5, pause, false)},
+	{"paused-rest", sleep(0, 40*time.Second, false)},
+	{"paused-answer", sleep(0, 10*time.Second, true)},
+	{"claims-late", mute(false, faults.Claims)},
+	{"claims-lost", mute(true, faults.Claims)},
+	{"addresses-late", mute(false, faults.Addresses)},
+	{"addresses-lost", mute(true, faults.Addresses)},
+	{"pools-late", mute(false, faults.Pools)},
+	{"watches-late", mute(false, faults.Kinds...)},
+	{"watches-lost", mute(true, faults.Kinds...)},
+	{"relist", relisted(0)},
+	{"relist-slow", relisted(pause)},
+}
+
+// full runs every schedule, where a sixth of them is run else. To run one alone, give it too:
+//
+//	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
+var full = flag.Bool("full", false, "run every schedule, not a sixth of them")
+
+// each runs a scenario in both orders, once undisturbed and then for every one of its writes.
+func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal, writes int)) {
+	t.Helper()
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			for ordinal, name := range names(orders) {
+				t.Run(name, func(t *testing.T) {
+					writes := s.run(t, func(w *world) { w.order = orders[name] })
+					run(t, s, orders[name], ordinal, writes)
+				})
+			}
+		})
+	}
+}
+
+// TestFaults runs every scenario with every disturbance at every write.
+func TestFaults(t *testing.T) {
+	runs := 0
+	each(t, func(t *testing.T, s scenario, o order, ordinal, writes int) {
+		t.Helper()
+		for j, d := range disturbances {
+			t.Run(d.name, func(t *testing.T) {
+				for i := 1; i <= writes; i++ {
+					if (i+j+ordinal)%6 != 0 && !*full {
+						continue
+					}
+					runs++
+					t.Run(fmt.Sprint(i), func(t *testing.T) {
+						s.run(t, func(w *world) {
+							w.order = o
+							w.disturb = func(w *world, r *faults.Request) bool { return r.Write() && w.writes == i && d.do(w, r) }
+						})
+					})
+				}
+			})
+		}
+	})
+	t.Logf("%d runs", runs)
+}
+
+// TestHaste runs every scenario with a user who does not wait: the first thing is done right before
+// a write, the others right before those that follow.
+func TestHaste(t *testing.T) {
+	runs := 0
+	each(t, func(t *testing.T, s scenario, o order, _, writes int) {
+		t.Helper()
+		for i := 1; i <= writes; i++ {
+			runs++
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				s.run(t, func(w *world) { w.order, w.hurry = o, i })
+			})
+		}
+	})
+	t.Logf("%d runs", runs)
+}
+
+// TestStorms runs every scenario with random disturbances in a random order of steps: with one
+// manager that was elected, and with two that were not.
+func TestStorms(t *testing.T) {
+	runs := 0
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			for managers := 1; managers <= 2; managers++ {
+				for seed := range *storms {
+					runs++
+					t.Run(fmt.Sprintf("%d-%d", managers, seed), func(t *testing.T) {
+						s.run(t, func(w *world) {
+							r := rand.New(rand.NewPCG(uint64(seed), crc(s.name, managers)))
+							w.order, w.anytime, w.elected = shuffled(r), seed%2 == 0, managers == 1
+							if managers > 1 {
+								w.start()
+							}
+							left := 3
+							w.disturb = func(w *world, call *faults.Request) bool {
+								if left == 0 || r.IntN(8) > 0 {
+									return false
+								}
+								left--
+								if !call.Write() {
+									w.answer(call, nil, errTimeout)
+									return true
+								}
+								d := disturbances[r.IntN(len(disturbances))]
+								w.notef("    disturbed: %s", d.name)
+								return d.do(w, call)
+							}
+						})
+					})
+				}
+			}
+		})
+	}
+	t.Logf("%d runs", runs)
+}

@@ -1,0 +1,401 @@
+package allocator
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+var (
+	noon    = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	testKey = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "pool"}
+)
+
+// aPool is the memory of a pool that has these addresses, taken over by "me".
+func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *pool {
+	t.Helper()
+	bits := int32(24)
+	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
+	obj.Spec = v1alpha1.NetworkPoolSpec{Addresses: []string{addresses}, Prefix: &bits}
+	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 3}
+	for _, f := range change {
+		f(obj)
+	}
+	p := newPool(testKey)
+	p.holder, p.firstTurnTaken, p.term = true, true, 3
+	p.setBase(obj)
+	p.restFrom(obj.PoolStatus())
+	return p
+}
+
+// see has a pool see a claim that was created so many seconds after noon.
+func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claim {
+	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
+		CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second)), Annotations: map[string]string{},
+	}}
+	c.Spec.PoolRef = testKey.ref()
+	for _, f := range change {
+		f(c)
+	}
+	p.observeClaim(claimOf(c))
+	return p.claims[c.UID]
+}
+
+func remembers(address string) func(*ipamv1.IPAddressClaim) {
+	return func(c *ipamv1.IPAddressClaim) {
+		c.Annotations[v1alpha1.AddressAnnotation], c.Finalizers = address, []string{ClaimFinalizer}
+	}
+}
+
+func asks(address string) func(*ipamv1.IPAddressClaim) {
+	return func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = address }
+}
+
+// seeAddress has a pool see an IPAddress of a claim UID.
+func seeAddress(p *pool, name, address string, claimUID types.UID) {
+	a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{AddressFinalizer},
+		OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: claimUID}},
+	}}
+	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.ref(), Address: address}
+	p.observeAddress(addressOf(a))
+}
+
+func pins(name, address string) func(*v1alpha1.NetworkPool) {
+	return func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = map[string]string{name: address} }
+}
+
+func cools(address, name string) func(*v1alpha1.NetworkPool) {
+	return func(o *v1alpha1.NetworkPool) {
+		o.Status.Cooling = append(o.Status.Cooling, v1alpha1.CoolingRange{
+			First: address, Last: address, Namespace: "ns", Name: name, Until: metav1.NewTime(noon.Add(time.Hour)),
+		})
+	}
+}
+
+func anyone(*claim) (bool, *refusal) { return false, nil }
+
+func TestPlan(t *testing.T) {
+	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
+	const no = ipamv1.IPAddressClaimReadyAllocationFailedReason
+	tests := map[string]struct {
+		addresses string
+		pool      []func(*v1alpha1.NetworkPool)
+		claims    func(*pool)
+		room      int
+		admission admit
+		want      map[string]string // claim: address, or the reason of its refusal
+		reason    string
+	}{
+		"oldest first": {
+			addresses: "10.0.0.1-10.0.0.2",
+			claims:    func(p *pool) { see(p, "young", 2); see(p, "b", 1); see(p, "a", 1) },
+			want:      map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "young": full},
+			reason:    "by creation time, then by name; the youngest gets nothing",
+		},
+		"room": {
+			addresses: "10.0.0.1-10.0.0.9", room: 1,
+			claims: func(p *pool) { see(p, "b", 2); see(p, "a", 1) },
+			want:   map[string]string{"a": "10.0.0.1"},
+			reason: "no more than fit into a commit",
+		},
+		"one failure": {
+			addresses: "10.0.0.1-10.0.0.2",
+			claims: func(p *pool) {
+				see(p, "bad", 1, asks("nonsense"))
+				see(p, "outside", 2, asks("10.0.9.9"))
+				see(p, "good", 3)
+			},
+			want:   map[string]string{"bad": no, "outside": no, "good": "10.0.0.1"},
+			reason: "metal3 #988: one bad claim must not block the others",
+		},
+		"busy, backing off, name held": {
+			addresses: "10.0.0.1-10.0.0.9",
+			claims: func(p *pool) {
+				see(p, "busy", 1).busy = true
+				see(p, "later", 1).retryAt = noon.Add(time.Second)
+				see(p, "held", 1).nameHeld = true
+				see(p, "good", 2)
+			},
+			want:   map[string]string{"good": "10.0.0.1"},
+			reason: "who has to wait is passed over in silence",
+		},
+		"told before": {
+			addresses: "10.0.0.1-10.0.0.1",
+			claims: func(p *pool) {
+				see(p, "bad", 1, asks("nonsense")).told = no + `: the requested address "nonsense" is not an IP address`
+			},
+			want: map[string]string{}, reason: "nothing is said twice",
+		},
+		"admission": {
+			addresses: "10.0.0.1-10.0.0.9",
+			claims:    func(p *pool) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
+			admission: func(c *claim) (bool, *refusal) {
+				if c.owner.Name == "refused" {
+					return false, failed("not here")
+				}
+				return c.owner.Name == "paused", nil
+			},
+			want: map[string]string{"refused": no, "good": "10.0.0.1"}, reason: "who is not admitted gets no address",
+		},
+		"pins": {
+			addresses: "10.0.0.1-10.0.0.2", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
+			claims: func(p *pool) { see(p, "a", 1); see(p, "thief", 2, asks("10.0.0.1")); see(p, "vip", 3) },
+			want:   map[string]string{"a": "10.0.0.2", "thief": no, "vip": "10.0.0.1"},
+			reason: "a pinned address is nobody else's, even by request",
+		},
+		"requested": {
+			addresses: "10.0.0.1-10.0.0.4",
+			claims:    func(p *pool) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
+			want:      map[string]string{"x": "10.0.0.3", "y": no}, reason: "the older claim has it",
+		},
+		"cooling": {
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){cools("10.0.0.1", "a"), cools("10.0.0.2", "b")},
+			claims: func(p *pool) { see(p, "c", 1); see(p, "d", 2); see(p, "b", 3) },
+			want:   map[string]string{"c": "10.0.0.3", "d": full, "b": "10.0.0.2"},
+			reason: "an address at rest is given to a claim of its old name only",
+		},
+		"record": {
+			addresses: "10.0.0.1-10.0.0.3",
+			claims:    func(p *pool) { see(p, "first", 1); see(p, "back", 2, remembers("10.0.0.1")) },
+			want:      map[string]string{"first": "10.0.0.2", "back": "10.0.0.1"},
+			reason:    "what a living claim remembers is taken",
+		},
+		"record that is blocked": {
+			addresses: "10.0.0.1-10.0.0.3",
+			claims: func(p *pool) {
+				see(p, "owner", 1)
+				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
+				see(p, "liar", 2, remembers("10.0.0.1"))
+			},
+			want: map[string]string{"liar": no}, reason: "a record overrides no IPAddress",
+		},
+		"name of a dead claim's address": {
+			addresses: "10.0.0.1-10.0.0.3",
+			claims:    func(p *pool) { see(p, "again", 1); seeAddress(p, "again", "10.0.0.1", "uid-before") },
+			want:      map[string]string{"again": no}, reason: "R12: a claim waits until the IPAddress of its name is gone",
+		},
+		"prefixes": {
+			addresses: "10.0.0.0/27", pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+				o.Spec.AllocationPrefixLength = new(int32(28))
+			}},
+			claims: func(p *pool) { see(p, "a", 1); see(p, "b", 2); see(p, "c", 3) },
+			want:   map[string]string{"a": "10.0.0.0/28", "b": "10.0.0.16/28", "c": full}, reason: "each gets a whole prefix",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, tt.addresses, tt.pool...)
+			tt.claims(p)
+			if tt.room == 0 {
+				tt.room = maxBatch
+			}
+			if tt.admission == nil {
+				tt.admission = anyone
+			}
+			granted, refused := p.plan(noon, tt.room, tt.admission)
+			got := map[string]string{}
+			for uid, g := range p.grants {
+				got[p.claims[uid].owner.Name] = text(g.rng)
+				if p.chores[uid] == nil {
+					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, text(g.rng))
+				}
+			}
+			if granted != len(p.grants) {
+				t.Errorf("%s: %d grants are told, there are %d", tt.reason, granted, len(p.grants))
+			}
+			for c, r := range refused {
+				got[c.owner.Name] = r.reason
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("%s: %s", tt.reason, d)
+			}
+		})
+	}
+}
+
+// text is an address, or a prefix.
+func text(r netipx.IPRange) string {
+	if r.From() == r.To() {
+		return r.From().String()
+	}
+	p, _ := r.Prefix()
+	return p.String()
+}
+
+func TestBlocker(t *testing.T) {
+	r := netipx.IPRangeFrom(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"))
+	me := ledger.Owner{Namespace: "ns", Name: "me", UID: "uid-me"}
+	tests := map[string]struct {
+		source ledger.Source
+		owner  ledger.Owner
+		blocks bool
+	}{
+		"my object":             {ledger.Object, me, false},
+		"my record":             {ledger.Record, me, false},
+		"my grant":              {ledger.Grant, me, false},
+		"my name's last object": {ledger.Object, ledger.Owner{Namespace: "ns", Name: "me", UID: "uid-before"}, true},
+		"an object of no claim": {ledger.Object, ledger.Owner{Namespace: "ns", Name: "me"}, true},
+		"another's record":      {ledger.Record, ledger.Owner{Namespace: "ns", Name: "you", UID: "uid-you"}, true},
+		"another's grant":       {ledger.Grant, ledger.Owner{Namespace: "ns", Name: "you", UID: "uid-you"}, true},
+		"my pin":                {ledger.Pin, ledger.Owner{Name: "me"}, false},
+		"another's pin":         {ledger.Pin, ledger.Owner{Name: "you"}, true},
+		"my rest":               {ledger.Cooling, ledger.Owner{Namespace: "ns", Name: "me"}, false},
+		"my name's elsewhere":   {ledger.Cooling, ledger.Owner{Namespace: "other", Name: "me"}, true},
+		"held":                  {ledger.Held, ledger.Owner{Namespace: "ns", Name: "me"}, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			if h := p.blocker(r, me); h != nil {
+				t.Fatalf("a free address is blocked by %v", h)
+			}
+			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
+			if h := p.blocker(r, me); (h != nil) != tt.blocks {
+				t.Errorf("blocked by %v", h)
+			}
+		})
+	}
+}
+
+func TestMayTakeOver(t *testing.T) {
+	other := func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "you" }
+	tests := map[string]struct {
+		change  []func(*v1alpha1.NetworkPool)
+		pool    func(*pool)
+		elected bool
+		may     bool
+		wait    time.Duration
+		reason  string
+	}{
+		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
+		"first turn":   {pool: func(p *pool) { p.firstTurnTaken = false }, may: true, reason: "what is there must be known"},
+		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
+		"backing off":  {elected: true, pool: func(p *pool) { p.notBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *pool) { p.backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"nothing":      {reason: "another holder, no work"},
+		"new work":     {pool: func(p *pool) { see(p, "a", 0) }, wait: patience, reason: "the holder has time to do it"},
+		"old work": {pool: func(p *pool) {
+			see(p, "a", 0)
+			p.workSince = noon.Add(-patience)
+		}, may: true, reason: "the holder does nothing"},
+		"old work, live holder": {pool: func(p *pool) {
+			see(p, "a", 0)
+			p.workSince, p.changed = noon.Add(-time.Hour), noon.Add(-time.Second)
+		}, wait: patience - time.Second, reason: "the holder writes"},
+		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *pool) {
+			see(p, "a", 0).told = "so"
+			see(p, "b", 0, remembers("10.0.0.1")).told = "so"
+			p.workSince = noon.Add(-time.Hour)
+		}, reason: "claims that were told that they wait are no work"},
+		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
+		}}, pool: func(p *pool) { p.workSince = noon.Add(-patience) }, may: true, reason: "a grant that nobody finishes"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", append([]func(*v1alpha1.NetworkPool){other}, tt.change...)...)
+			p.holder = false
+			if tt.pool != nil {
+				tt.pool(p)
+			}
+			if may, wait := p.mayTakeOver(noon, tt.elected); may != tt.may || wait != tt.wait {
+				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)
+			}
+		})
+	}
+}
+
+func TestLostTurn(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.1")
+	c := see(p, "a", 0)
+	p.plan(noon, 9, anyone)
+	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+		p.lostTurn(noon)
+		if wait := p.notBefore.Sub(noon); p.backoff != want || wait < want || wait > 3*want {
+			t.Errorf("turn %d: backs off %v and waits %v", i, p.backoff, wait)
+		}
+	}
+	p.listTook = time.Second
+	if p.lostTurn(noon); p.backoff != time.Second {
+		t.Errorf("backs off %v after a list of a second", p.backoff)
+	}
+	for range 9 {
+		p.lostTurn(noon)
+	}
+	if p.backoff != time.Minute {
+		t.Errorf("backs off %v at last", p.backoff)
+	}
+	if p.holder || len(p.grants) > 0 || !p.ledger.HasFree() {
+		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.holder, len(p.grants), p.ledger.Counts())
+	}
+	if _, waits := p.pending.Get(c); !waits {
+		t.Error("the claim does not wait for a new grant")
+	}
+}
+
+func TestQuarantine(t *testing.T) {
+	adopting := func(o *v1alpha1.NetworkPool) {
+		o.Status.Conditions = []metav1.Condition{{
+			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason,
+			LastTransitionTime: metav1.NewTime(noon.Add(-30 * time.Second)),
+		}}
+	}
+	tests := map[string]struct {
+		change        []func(*v1alpha1.NetworkPool)
+		used, adopted bool
+		want          time.Time
+	}{
+		"an allocator is on record": {used: true},
+		"nothing is used":           {adopted: true},
+		"adopted":                   {used: true, adopted: true, want: noon.Add(75 * time.Second)},
+		"goes on after a restart":   {change: []func(*v1alpha1.NetworkPool){adopting}, used: true, want: noon.Add(45 * time.Second)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", tt.change...)
+			if tt.used {
+				see(p, "a", 0, remembers("10.0.0.1"))
+			}
+			if p.quarantine(tt.adopted, noon, 75*time.Second); !p.quarantineUntil.Equal(tt.want) {
+				t.Errorf("until %v, not %v", p.quarantineUntil, tt.want)
+			}
+			if reason, _ := p.closed(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
+				t.Errorf("closed: %q", reason)
+			}
+		})
+	}
+}
+
+// TestRecordNeverChanges: what is written over a record counts for nothing (R1).
+func TestRecordNeverChanges(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9")
+	see(p, "a", 0, remembers("10.0.0.1"))
+	see(p, "a", 0, remembers("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
+	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion, c.Finalizers = "3", []string{ClaimFinalizer} })
+	if got := text(p.claims["uid-a"].record); got != "10.0.0.1" {
+		t.Errorf("the claim remembers %s", got)
+	}
+	see(p, "b", 1)
+	p.plan(noon, 9, anyone)
+	got := map[string]string{}
+	for uid, g := range p.grants {
+		got[strings.TrimPrefix(string(uid), "uid-")] = text(g.rng)
+	}
+	if want := (map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}); !maps.Equal(got, want) {
+		t.Error(fmt.Sprint(got))
+	}
+}

@@ -1,0 +1,784 @@
+package allocator_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+)
+
+// A world is an API server, managers and a user, driven step by step in virtual time: whenever every
+// goroutine waits, the order says which of the possible steps is next. A step is atomic: a call
+// happens, an answer arrives, a watch shows a change, a reconcile begins, the user does something.
+
+const (
+	namespace = "ns"
+	poolName  = "pool"
+	// latency is how long a call takes.
+	latency = 5 * time.Millisecond
+	// backstop is how often the controller reconciles a pool anyway.
+	backstop = time.Minute
+	// pause is how long nothing is written before the user does the next thing, or a fault ends.
+	pause = 6 * time.Second
+	// rest is how long nothing is written before all is taken to be at rest: longer than an orphan
+	// or a quarantine lasts, and than the backstop.
+	rest = 150 * time.Second
+	// tooLong is when a world that does not come to rest is given up.
+	tooLong = 2 * time.Hour
+	// tooMany steps that change nothing are too many.
+	tooMany = 300
+)
+
+var poolKey = allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+// quiet drops the events of pools.
+type quiet struct{}
+
+func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// manager is a process: an allocator, the watches that feed it and the queue that runs it, as
+// controllers/ wires them.
+type manager struct {
+	name   string
+	client *faults.Client
+	alloc  *allocator.Allocator
+	ctx    context.Context //nolint:containedctx // the life of the process
+	kill   context.CancelFunc
+	// dead: it was killed. asleep: it does not run, but its calls may be under way.
+	dead, asleep bool
+	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
+	seen map[faults.Kind]int
+	mute map[faults.Kind]bool
+	// cached is the pool as the cache has it.
+	cached v1alpha1.Pool
+	// broken is told of a panic.
+	broken func(string)
+
+	mu              sync.Mutex
+	queued, running bool
+	// fenced: the lists of the watches can begin; listed: they have arrived.
+	fenced, listed bool
+	wakeAt         time.Time
+	failures       int
+}
+
+func (m *manager) wake(allocator.PoolKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queued = true
+}
+
+// reconcile runs one reconcile, as the controller's one worker does.
+func (m *manager) reconcile() {
+	m.running, m.queued = true, false
+	pool := m.cached
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				m.broken(fmt.Sprintf("manager %s panics: %v\n%s", m.name, r, debug.Stack()))
+			}
+		}()
+		result, err := m.alloc.Reconcile(m.ctx, poolKey, pool)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.running = false
+		after := result.RequeueAfter
+		switch {
+		case err != nil:
+			after = min(5*time.Millisecond<<min(m.failures, 20), 1000*time.Second)
+			m.failures++
+		default:
+			m.failures = 0
+			if after == 0 || after > backstop {
+				after = backstop
+			}
+		}
+		if at := time.Now().Add(after); m.wakeAt.IsZero() || at.Before(m.wakeAt) {
+			m.wakeAt = at
+		}
+	}()
+}
+
+// due tells whether a reconcile can begin.
+func (m *manager) due() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.wakeAt.IsZero() && !m.wakeAt.After(time.Now()) {
+		m.queued, m.wakeAt = true, time.Time{}
+	}
+	return m.queued && !m.running && m.listed
+}
+
+// show feeds what a watch shows, as feed and poolHandler do.
+func (m *manager) show(c faults.Change) {
+	var wake bool
+	switch o := c.Object.DeepCopyObject().(type) {
+	case *v1alpha1.NetworkPool:
+		m.cached = o
+		if _, wake = m.alloc.ObservePool(o); c.Deleted {
+			m.cached, wake = nil, true
+		}
+	case *ipamv1.IPAddressClaim:
+		if c.Deleted {
+			_, wake = m.alloc.ForgetClaim(o)
+		} else {
+			_, wake = m.alloc.ObserveClaim(o)
+		}
+	case *ipamv1.IPAddress:
+		if c.Deleted {
+			_, wake = m.alloc.ForgetAddress(o)
+		} else {
+			_, wake = m.alloc.ObserveAddress(o)
+		}
+	}
+	if wake {
+		m.wake(poolKey)
+	}
+}
+
+// replace feeds a list, as feed.Replace does: what is missing in it is looked up live.
+func (m *manager) replace(kind faults.Kind, listed []client.Object) {
+	uids := map[types.UID]struct{}{}
+	for _, o := range listed {
+		uids[o.GetUID()] = struct{}{}
+		m.show(faults.Change{Object: o})
+	}
+	var missing []client.Object
+	switch kind {
+	case faults.Claims:
+		for _, o := range m.alloc.ClaimsBeyond(uids) {
+			missing = append(missing, o)
+		}
+	case faults.Addresses:
+		for _, o := range m.alloc.AddressesBeyond(uids) {
+			missing = append(missing, o)
+		}
+	case faults.Pools:
+		if len(listed) == 0 && m.cached != nil {
+			m.show(faults.Change{Object: m.cached, Deleted: true})
+		}
+	}
+	for _, o := range missing {
+		go m.confirm(o)
+	}
+}
+
+// confirm is confirmGone of controllers/.
+func (m *manager) confirm(o client.Object) {
+	live, _ := o.DeepCopyObject().(client.Object)
+	for m.ctx.Err() == nil {
+		err := m.client.Live().Get(m.ctx, client.ObjectKeyFromObject(o), live)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && live.GetUID() != o.GetUID():
+			m.show(faults.Change{Object: o, Deleted: true})
+			return
+		case err == nil:
+			return
+		}
+		select {
+		case <-m.ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// deferred happens when so many more writes have happened, or at its time.
+type deferred struct {
+	writes int
+	at     time.Time
+	do     func()
+}
+
+// class is a kind of step.
+type class int
+
+const (
+	event class = iota
+	answer
+	kick
+	call
+	user
+)
+
+// step is something that can happen next.
+type step struct {
+	class class
+	text  string
+	do    func()
+}
+
+var errKilled = errors.New("killed")
+
+// order says which of the possible steps is next. Steps come in a fixed order.
+type order func([]step) step
+
+// first prefers some classes to others.
+func first(classes ...class) order {
+	return func(steps []step) step {
+		return slices.MinFunc(steps, func(a, b step) int {
+			return cmp.Compare(slices.Index(classes, a.class), slices.Index(classes, b.class))
+		})
+	}
+}
+
+// shuffled takes any step.
+func shuffled(r *rand.Rand) order {
+	return func(steps []step) step { return steps[r.IntN(len(steps))] }
+}
+
+var orders = map[string]order{
+	"eager": first(event, answer, kick, call, user), // watches are faster than answers
+	"lazy":  first(answer, call, kick, event, user), // watches come last
+	"tardy": first(event, kick, call, user, answer), // answers come last
+}
+
+// world is one run.
+type world struct {
+	scenario // of which script is what is still to be done
+
+	t        *testing.T
+	api      *faults.Server
+	managers []*manager
+	order    order
+	// disturb decides what becomes of a call; false: nothing special.
+	disturb func(*world, *faults.Request) bool
+	// hurry is the write before which the script begins; 0: it waits for rest.
+	hurry int
+	// anytime: the user does not wait for anything.
+	anytime bool
+	elected bool
+
+	answers []told
+	later   []deferred
+	writes  int
+	// lastNews is when the server changed, or something went wrong; vain, the version at which the
+	// user could not do the next thing.
+	lastNews time.Time
+	// vainly counts steps since the last change.
+	vainly  int
+	vain    int64
+	history invariants.History
+	given   map[types.UID]string
+	ready   map[types.UID]bool
+	rests   map[string]v1alpha1.CoolingRange
+	grace   bool
+	seenLog map[faults.Kind]int
+	bad     []string
+	trace   []string
+}
+
+// told is an answer that is on its way.
+type told struct {
+	call  *faults.Request
+	value any
+	err   error
+}
+
+// action is what a user does; false: it cannot be done yet.
+type action struct {
+	text string
+	do   func(*world) bool
+}
+
+// run runs a scenario to its end and returns how many writes it took.
+func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
+			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]v1alpha1.CoolingRange{}, seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
+		}
+		w.create(s.pool())
+		for _, a := range s.before {
+			a.do(w)
+		}
+		for _, c := range s.claims {
+			w.create(claim(c))
+		}
+		setup(w)
+		w.start()
+		w.toRest()
+		if len(w.bad) == 0 {
+			w.examine()
+		}
+		writes = w.writes
+		w.end()
+		if os.Getenv("TRACE") != "" {
+			t.Log("\n" + strings.Join(w.trace, "\n"))
+		}
+		if len(w.bad) > 0 {
+			t.Errorf("%s\n--- what happened\n%s", strings.Join(w.bad, "\n"), strings.Join(w.trace, "\n"))
+		}
+	})
+	return writes
+}
+
+func (w *world) notef(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%8.3fs %s", time.Since(epoch).Seconds(), fmt.Sprintf(format, args...)))
+}
+
+// epoch is when synctest's time begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (w *world) wrongf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(w.bad, text) {
+		w.bad = append(w.bad, text)
+		w.notef("WRONG: %s", text)
+	}
+}
+
+// start starts another manager.
+func (w *world) start() *manager {
+	name := string(rune('a' + len(w.managers)))
+	m := &manager{
+		name: name, client: w.api.Client(name), queued: true,
+		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.wrongf("%s", text) },
+	}
+	m.ctx, m.kill = context.WithCancel(w.t.Context())
+	m.alloc = allocator.New(allocator.Options{
+		Client: m.client, Live: m.client.Live(), Lists: m.client.Lists(), Recorder: quiet{}, ID: name, Elected: w.elected,
+	})
+	m.alloc.Start(m.ctx, m.wake)
+	w.relist(m, faults.Pools, 0)
+	m.mute[faults.Claims], m.mute[faults.Addresses] = true, true
+	w.managers = append(w.managers, m)
+	w.notef("manager %s starts", name)
+	go m.boot()
+	return m
+}
+
+// boot takes the pool over before the watches begin, as controllers/ does. A reconcile waits for them.
+func (m *manager) boot() {
+	obj := &v1alpha1.NetworkPool{}
+	if m.client.Live().Get(m.ctx, client.ObjectKey{Namespace: namespace, Name: poolName}, obj) == nil {
+		m.alloc.Fence(m.ctx, []v1alpha1.Pool{obj})
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fenced = true
+}
+
+// relist breaks a watch: it shows nothing, until a list that is taken now arrives.
+func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
+	listed, seen := w.api.List(kind), len(w.api.Changes(kind, 0))
+	arrive := func() {
+		m.seen[kind], m.mute[kind] = seen, false
+		if !m.dead {
+			m.replace(kind, listed)
+		}
+	}
+	if delay == 0 {
+		arrive()
+		return
+	}
+	m.mute[kind] = true
+	w.after(3, delay, arrive)
+}
+
+// after does something when so many more writes have happened (0: whatever happens), or after a time.
+func (w *world) after(writes int, d time.Duration, do func()) {
+	if writes > 0 {
+		writes += w.writes
+	}
+	w.later = append(w.later, deferred{writes, time.Now().Add(d), do})
+}
+
+func (w *world) manager(name string) *manager {
+	i := slices.IndexFunc(w.managers, func(m *manager) bool { return m.name == name })
+	return w.managers[i]
+}
+
+// crash kills a manager between two instructions, and starts another.
+func (w *world) crash(m *manager) {
+	w.notef("manager %s is killed", m.name)
+	m.dead = true
+	m.kill()
+	w.start()
+}
+
+// toRest does one step after the other until all is at rest.
+func (w *world) toRest() {
+	w.lastNews = time.Now()
+	begin := time.Now()
+	for {
+		synctest.Wait()
+		if len(w.bad) > 0 {
+			return
+		}
+		if w.dueLater() {
+			continue
+		}
+		if steps := w.steps(); len(steps) > 0 {
+			s := w.order(steps)
+			w.notef("%s", s.text)
+			s.do()
+			if w.vainly++; w.vainly > tooMany {
+				w.wrongf("the managers spin: %d steps without a change", tooMany)
+			}
+			continue
+		}
+		w.vainly = max(0, w.vainly-10)
+		idle := time.Since(w.lastNews)
+		if len(w.later) == 0 && w.disturb == nil && idle >= pause {
+			w.settled()
+		}
+		if len(w.later) == 0 && len(w.script) > 0 && idle >= pause {
+			w.act()
+			continue
+		}
+		if len(w.later) == 0 && len(w.script) == 0 && idle >= rest {
+			return
+		}
+		if time.Since(begin) > tooLong {
+			w.wrongf("no rest after %v", time.Since(begin))
+			return
+		}
+		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
+	}
+}
+
+// settled checks what holds soon after the last change, where nothing went wrong.
+func (w *world) settled() {
+	o := w.objects()
+	if w.prompt {
+		w.served(o)
+	}
+	for _, text := range w.history.AtRest(o) {
+		if !strings.HasSuffix(text, "has no claim") { // that may take OrphanGrace
+			w.wrongf("%v after the last change: %s", time.Since(w.lastNews).Truncate(time.Second), text)
+		}
+	}
+}
+
+// nextTime is when something can happen next.
+func (w *world) nextTime() time.Time {
+	next := w.lastNews.Add(rest)
+	if idle := time.Since(w.lastNews); idle < 5*pause || idle >= rest {
+		next = w.lastNews.Add(idle.Truncate(pause) + pause) // the user comes, or a client loses patience
+	}
+	for _, d := range w.later {
+		if d.at.Before(next) {
+			next = d.at
+		}
+	}
+	for _, m := range w.managers {
+		m.mu.Lock()
+		if !m.dead && !m.asleep && !m.wakeAt.IsZero() && m.wakeAt.Before(next) {
+			next = m.wakeAt
+		}
+		m.mu.Unlock()
+	}
+	return next
+}
+
+func (w *world) dueLater() bool {
+	for i, d := range w.later {
+		if (d.writes > 0 && w.writes >= d.writes) || !d.at.After(time.Now()) {
+			w.later = slices.Delete(w.later, i, i+1)
+			d.do()
+			return true
+		}
+	}
+	return false
+}
+
+// steps returns what can happen next.
+func (w *world) steps() []step {
+	var steps []step
+	for _, m := range w.managers {
+		if m.dead || m.asleep {
+			continue
+		}
+		for _, kind := range faults.Kinds {
+			if changes := w.api.Changes(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
+				c := changes[0]
+				steps = append(steps, step{event, w.describe(m, c), func() {
+					m.seen[kind]++
+					m.show(c)
+				}})
+			}
+		}
+		if m.fenced && !m.listed {
+			steps = append(steps, step{event, m.name + ": the first lists", func() {
+				m.listed = true
+				w.relist(m, faults.Addresses, 0)
+				w.relist(m, faults.Claims, 0)
+			}})
+		}
+		if m.due() {
+			steps = append(steps, step{kick, m.name + ": reconcile", m.reconcile})
+		}
+	}
+	for _, a := range slices.Clone(w.answers) {
+		switch m := w.manager(a.call.Client); {
+		case m.dead:
+			w.arrive(told{a.call, nil, errKilled})
+		case !m.asleep:
+			steps = append(steps, step{answer, a.call.String() + ": answered" + reason(a.err), func() { w.arrive(a) }})
+		}
+	}
+	for _, r := range w.api.Waiting() {
+		switch m := w.manager(r.Client); {
+		case m.dead:
+			w.api.Take(r)
+			r.Answer(nil, errKilled)
+		case !m.asleep:
+			steps = append(steps, step{call, r.String(), func() { w.serve(r) }})
+		}
+	}
+	if w.anytime && len(w.script) > 0 && w.vain != w.api.Version() {
+		steps = append(steps, step{user, "the user comes", w.act})
+	}
+	return steps
+}
+
+func (w *world) describe(m *manager, c faults.Change) string {
+	what := "shows"
+	if c.Deleted {
+		what = "shows the end of"
+	}
+	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefOf(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+}
+
+// serve lets a call happen, or what disturb makes of it.
+func (w *world) serve(r *faults.Request) {
+	w.api.Take(r)
+	<-time.After(latency)
+	if r.Write() {
+		w.writes++
+		if w.hurry > 0 && w.writes >= w.hurry && len(w.script) > 0 {
+			w.act()
+		}
+	}
+	if w.disturb != nil && w.disturb(w, r) {
+		w.lastNews = time.Now()
+		return
+	}
+	value, err := w.do(r)
+	w.answer(r, value, err)
+}
+
+// answer has the answer to a call arrive at some time.
+func (w *world) answer(r *faults.Request, value any, err error) {
+	w.answers = append(w.answers, told{r, value, err})
+}
+
+// arrive has an answer arrive now.
+func (w *world) arrive(a told) {
+	w.answers = slices.DeleteFunc(w.answers, func(other told) bool { return other.call == a.call })
+	a.call.Answer(a.value, a.err)
+}
+
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ", " + err.Error()
+}
+
+// do lets a call happen on the server.
+func (w *world) do(r *faults.Request) (any, error) {
+	before := w.api.Version()
+	value, err := w.api.Do(r)
+	w.changed(before, r.String())
+	return value, err
+}
+
+// act is the user's next action.
+func (w *world) act() {
+	before, a := w.api.Version(), w.script[0]
+	if a.do(w) {
+		w.script, w.vain = w.script[1:], 0
+	} else {
+		w.lastNews, w.vain = time.Now(), before
+	}
+	w.changed(before, "the user: "+a.text)
+}
+
+// changed checks the promise after a change.
+func (w *world) changed(before int64, by string) {
+	if w.api.Version() == before {
+		return
+	}
+	w.lastNews, w.vainly = time.Now(), 0
+	w.notef("    %s: now %d", by, w.api.Version())
+	for _, c := range w.news(faults.Claims) {
+		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
+		if old := w.given[c.Object.GetUID()]; old != "" && record != old {
+			w.wrongf("R1: the record of claim %s changed from %s to %q", c.Object.GetName(), old, record)
+		}
+		w.given[c.Object.GetUID()] = record
+		w.keepsWord(c)
+	}
+	for _, c := range w.news(faults.Addresses) {
+		a, ok := c.Object.(*ipamv1.IPAddress)
+		if !ok {
+			continue
+		}
+		last := w.rests[a.Spec.Address]
+		switch {
+		case c.Deleted && w.grace:
+			w.rests[a.Spec.Address] = w.cooling(a)
+		case last.Name != "" && last.Name != a.Name && last.Until.After(time.Now()):
+			w.wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Name, last.Until.Sub(epoch), a.Name)
+		}
+	}
+	for _, text := range w.history.Moment(w.objects()) {
+		w.wrongf("%s", text)
+	}
+}
+
+// keepsWord checks that a claim that was Ready stays it while it has its IPAddress.
+func (w *world) keepsWord(c faults.Change) {
+	claim, ok := c.Object.(*ipamv1.IPAddressClaim)
+	if !ok || c.Deleted || claim.DeletionTimestamp != nil {
+		return
+	}
+	for _, cond := range claim.Status.Conditions {
+		ready := cond.Status == metav1.ConditionTrue
+		if w.ready[claim.UID] && !ready && slices.ContainsFunc(w.objects().Addresses, func(a ipamv1.IPAddress) bool {
+			return a.OwnerReferences[0].UID == claim.UID
+		}) {
+			w.wrongf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
+		}
+		w.ready[claim.UID] = ready
+	}
+}
+
+// cooling returns the rest of a released address that is on record (R9).
+func (w *world) cooling(a *ipamv1.IPAddress) v1alpha1.CoolingRange {
+	for _, p := range w.objects().Pools {
+		for _, c := range p.PoolStatus().Cooling {
+			if c.First == a.Spec.Address {
+				return c
+			}
+		}
+	}
+	w.wrongf("R9: %s was released by %s and does not rest", a.Spec.Address, a.Name)
+	return v1alpha1.CoolingRange{}
+}
+
+func (w *world) news(kind faults.Kind) []faults.Change {
+	news := w.api.Changes(kind, w.seenLog[kind])
+	w.seenLog[kind] += len(news)
+	return news
+}
+
+func (w *world) objects() invariants.Objects {
+	var out invariants.Objects
+	for _, kind := range faults.Kinds {
+		for _, o := range w.api.List(kind) {
+			switch o := o.(type) {
+			case *v1alpha1.NetworkPool:
+				out.Pools = append(out.Pools, o)
+			case *ipamv1.IPAddressClaim:
+				out.Claims = append(out.Claims, *o)
+			case *ipamv1.IPAddress:
+				out.Addresses = append(out.Addresses, *o)
+			}
+		}
+	}
+	return out
+}
+
+// examine checks the end: the promise, and that every claim that can be is served.
+func (w *world) examine() {
+	o := w.objects()
+	for _, text := range w.history.AtRest(o) {
+		w.wrongf("%s", text)
+	}
+	served := w.served(o)
+	for name, want := range w.want {
+		if got := served[name]; got != want {
+			w.wrongf("claim %s has %q, not %s", name, got, want)
+		}
+	}
+}
+
+// served checks that every claim that can be is served, and returns their addresses.
+func (w *world) served(o invariants.Objects) map[string]string {
+	addresses := map[types.NamespacedName]ipamv1.IPAddress{}
+	for _, a := range o.Addresses {
+		addresses[client.ObjectKeyFromObject(&a)] = a
+	}
+	served := map[string]string{}
+	for _, c := range o.Claims {
+		a, has := addresses[client.ObjectKeyFromObject(&c)]
+		ready := c.Status.AddressRef.Name == c.Name
+		told := ""
+		for _, cond := range c.Status.Conditions {
+			ready = ready && cond.Status == "True"
+			told = cond.Reason
+		}
+		switch {
+		case c.DeletionTimestamp != nil:
+			w.wrongf("claim %s is still being deleted", c.Name)
+		case ready && has && a.OwnerReferences[0].UID == c.UID && a.Spec.Address == bare(w.given[c.UID]):
+			served[c.Name] = a.Spec.Address
+		case ready || has:
+			w.wrongf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.given[c.UID], a.Spec.Address)
+		case told == "":
+			w.wrongf("claim %s is not told why it waits", c.Name)
+		}
+	}
+	if want := min(len(o.Claims), w.capacity); len(served) != want {
+		w.wrongf("%d claims are served, not %d: %v", len(served), want, served)
+	}
+	return served
+}
+
+// bare is the address of a record, which may be a prefix.
+func bare(record string) string {
+	text, _, _ := strings.Cut(record, "/")
+	return text
+}
+
+// end ends every goroutine.
+func (w *world) end() {
+	for _, m := range w.managers {
+		m.dead, m.asleep = true, false
+		m.kill()
+	}
+	for synctest.Wait(); len(w.api.Waiting())+len(w.answers) > 0; synctest.Wait() {
+		w.steps()
+	}
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	if err := w.api.Create(o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,148 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Client is what one manager has of the server. As a client.Client it writes, and reads as from a
+// cache; methods that no manager needs are not there and panic.
+type Client struct {
+	client.Client
+	name   string
+	server *Server
+}
+
+// Client returns a client with a name.
+func (s *Server) Client(name string) *Client { return &Client{name: name, server: s} }
+
+// Live returns a reader that asks the server.
+func (c *Client) Live() client.Reader { return live{c: c} }
+
+// Lists returns what lists from the server.
+func (c *Client) Lists() *Lists { return &Lists{c: c} }
+
+// Get reads from a cache that has nothing: no Clusters and no Namespaces.
+func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(RefOf(o).resource(), key.Name)
+}
+
+// Create implements client.Writer.
+func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
+	body := copyOf(o)
+	r := &Request{Verb: "create", Ref: RefOf(o), do: func(s *store) (any, error) { return s.create(body) }}
+	return c.ask(ctx, r, o)
+}
+
+// Patch implements client.Writer, for JSON merge patches.
+func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
+	return c.patch(ctx, o, patch, false)
+}
+
+// Delete implements client.Writer.
+func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	var uid types.UID
+	var version string
+	if p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions; p != nil {
+		if p.UID != nil {
+			uid = *p.UID
+		}
+		if p.ResourceVersion != nil {
+			version = *p.ResourceVersion
+		}
+	}
+	ref := RefOf(o)
+	r := &Request{Verb: "delete", Ref: ref, do: func(s *store) (any, error) { return s.delete(ref, uid, version) }}
+	return c.ask(ctx, r, nil)
+}
+
+// Status implements client.StatusClient.
+func (c *Client) Status() client.SubResourceWriter { return status{c: c} }
+
+func (c *Client) patch(ctx context.Context, o client.Object, patch client.Patch, status bool) error {
+	if patch.Type() != types.MergePatchType {
+		return fmt.Errorf("patches of type %s are not known here", patch.Type())
+	}
+	body, err := patch.Data(o)
+	if err != nil {
+		return err
+	}
+	ref := RefOf(o)
+	r := &Request{Verb: "patch", Ref: ref, Status: status, do: func(s *store) (any, error) { return s.patch(ref, body, status) }}
+	return c.ask(ctx, r, o)
+}
+
+// ask sends a call and makes into, where there is one, what the server answers.
+func (c *Client) ask(ctx context.Context, r *Request, into client.Object) error {
+	got, err := ask[client.Object](ctx, c, r)
+	if err == nil && into != nil {
+		assign(into, got)
+	}
+	return err
+}
+
+type status struct {
+	client.SubResourceWriter
+	c *Client
+}
+
+func (s status) Update(ctx context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
+	body := copyOf(o)
+	r := &Request{Verb: "update", Ref: RefOf(o), Status: true, do: func(s *store) (any, error) { return s.update(body, true) }}
+	return s.c.ask(ctx, r, o)
+}
+
+func (s status) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.c.patch(ctx, o, patch, true)
+}
+
+type live struct {
+	client.Reader
+	c *Client
+}
+
+func (l live) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	ref := RefOf(o)
+	ref.Namespace, ref.Name = key.Namespace, key.Name
+	r := &Request{Verb: "get", Ref: ref, do: func(s *store) (any, error) { return s.get(ref) }}
+	return l.c.ask(ctx, r, o)
+}
+
+// Lists lists from the server.
+type Lists struct{ c *Client }
+
+// Claims lists IPAddressClaims.
+func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
+	return list(ctx, l.c, Claims, namespace, visit)
+}
+
+// Addresses lists IPAddresses.
+func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
+	return list(ctx, l.c, Addresses, namespace, visit)
+}
+
+type listing struct {
+	objects []client.Object
+	version string
+}
+
+func list[O client.Object](ctx context.Context, c *Client, kind Kind, namespace string, visit func(O)) (string, error) {
+	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: namespace}, do: func(s *store) (any, error) {
+		return listing{s.list(kind, namespace), fmt.Sprint(s.version)}, nil
+	}}
+	got, err := ask[listing](ctx, c, r)
+	if err != nil {
+		return "", err
+	}
+	for _, o := range got.objects {
+		if typed, ok := o.(O); ok {
+			visit(typed)
+		}
+	}
+	return got.version, nil
+}

@@ -1,0 +1,309 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Kind is a kind of object that the server has.
+type Kind string
+
+// The kinds.
+const (
+	Pools     Kind = v1alpha1.NetworkPoolKind
+	Claims    Kind = "IPAddressClaim"
+	Addresses Kind = "IPAddress"
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{Pools, Claims, Addresses}
+
+// Ref names an object.
+type Ref struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// RefOf names an object.
+func RefOf(o client.Object) Ref {
+	kind := Pools
+	switch o.(type) {
+	case *ipamv1.IPAddressClaim:
+		kind = Claims
+	case *ipamv1.IPAddress:
+		kind = Addresses
+	}
+	return Ref{kind, o.GetNamespace(), o.GetName()}
+}
+
+func (r Ref) resource() schema.GroupResource { return schema.GroupResource{Resource: string(r.Kind)} }
+
+func (r Ref) empty() client.Object {
+	switch r.Kind {
+	case Claims:
+		return &ipamv1.IPAddressClaim{}
+	case Addresses:
+		return &ipamv1.IPAddress{}
+	case Pools:
+	}
+	return &v1alpha1.NetworkPool{}
+}
+
+// Change is an event that a watch shows.
+type Change struct {
+	Deleted bool
+	Object  client.Object
+}
+
+// store is what the server has. Objects in it are never changed, only replaced.
+type store struct {
+	objects map[Ref]client.Object
+	// log is every change there was, by kind.
+	log     map[Kind][]Change
+	version int64
+	uids    int
+}
+
+func (s *store) get(ref Ref) (client.Object, error) {
+	if o, ok := s.objects[ref]; ok {
+		return copyOf(o), nil
+	}
+	return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+}
+
+func (s *store) create(o client.Object) (client.Object, error) {
+	ref := RefOf(o)
+	if _, exists := s.objects[ref]; exists {
+		return nil, apierrors.NewAlreadyExists(ref.resource(), ref.Name)
+	}
+	s.uids++
+	o = sent(o)
+	o.SetUID(types.UID("uid-" + strconv.Itoa(s.uids)))
+	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	o.SetGeneration(1)
+	setStatus(o, ref.empty())
+	return s.put(o), nil
+}
+
+// update replaces an object, or its status only.
+func (s *store) update(o client.Object, status bool) (client.Object, error) {
+	ref := RefOf(o)
+	old, exists := s.objects[ref]
+	if !exists {
+		return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+	}
+	if err := fenced(ref, old, o.GetUID(), o.GetResourceVersion()); err != nil {
+		return nil, err
+	}
+	return s.replace(ref, old, sent(o), status)
+}
+
+// patch applies a JSON merge patch to an object, or to its status only.
+func (s *store) patch(ref Ref, body []byte, status bool) (client.Object, error) {
+	old, exists := s.objects[ref]
+	if !exists {
+		return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+	}
+	var fence struct {
+		Metadata struct {
+			UID             types.UID
+			ResourceVersion string
+		}
+	}
+	decode(body, &fence)
+	if err := fenced(ref, old, fence.Metadata.UID, fence.Metadata.ResourceVersion); err != nil {
+		return nil, err
+	}
+	var is, patch map[string]any
+	decode(encode(old), &is)
+	decode(body, &patch)
+	next := ref.empty()
+	decode(encode(merge(is, patch)), next)
+	return s.replace(ref, old, next, status)
+}
+
+// delete deletes an object, or marks it where finalizers keep it.
+func (s *store) delete(ref Ref, uid types.UID, version string) (client.Object, error) {
+	old, exists := s.objects[ref]
+	if !exists {
+		return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+	}
+	if err := fenced(ref, old, uid, version); err != nil {
+		return nil, err
+	}
+	next := copyOf(old)
+	if len(old.GetFinalizers()) == 0 {
+		return s.remove(next), nil
+	}
+	if old.GetDeletionTimestamp() == nil {
+		now := metav1.NewTime(time.Now().Truncate(time.Second))
+		next.SetDeletionTimestamp(&now)
+		return s.put(next), nil
+	}
+	return next, nil
+}
+
+func fenced(ref Ref, old client.Object, uid types.UID, version string) error {
+	if uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(ref.resource(), ref.Name, fmt.Errorf("UID is %s, not %s", old.GetUID(), uid))
+	}
+	if version != "" && version != old.GetResourceVersion() {
+		return apierrors.NewConflict(ref.resource(), ref.Name, fmt.Errorf("resource version is %s, not %s", old.GetResourceVersion(), version))
+	}
+	return nil
+}
+
+// replace puts next in the place of old, as far as a client may.
+func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.Object, error) {
+	if status {
+		sent := next
+		next = copyOf(old)
+		setStatus(next, sent)
+	} else {
+		setStatus(next, old)
+		next.SetUID(old.GetUID())
+		next.SetCreationTimestamp(old.GetCreationTimestamp())
+		next.SetDeletionTimestamp(old.GetDeletionTimestamp())
+		next.SetGeneration(old.GetGeneration())
+	}
+	next.SetResourceVersion(old.GetResourceVersion())
+	if equality.Semantic.DeepEqual(old, next) {
+		return next, nil
+	}
+	if before, is := specOf(old); is {
+		if after, _ := specOf(next); !equality.Semantic.DeepEqual(before, after) {
+			next.SetGeneration(old.GetGeneration() + 1)
+		}
+	}
+	if old.GetDeletionTimestamp() != nil {
+		for _, f := range next.GetFinalizers() {
+			if !slices.Contains(old.GetFinalizers(), f) {
+				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: string(ref.Kind)}, ref.Name, nil)
+			}
+		}
+		if len(next.GetFinalizers()) == 0 {
+			return s.remove(next), nil
+		}
+	}
+	return s.put(next), nil
+}
+
+func (s *store) put(o client.Object) client.Object {
+	s.stamp(o)
+	s.objects[RefOf(o)] = o
+	s.log[RefOf(o).Kind] = append(s.log[RefOf(o).Kind], Change{Object: o})
+	return copyOf(o)
+}
+
+func (s *store) remove(o client.Object) client.Object {
+	s.stamp(o)
+	delete(s.objects, RefOf(o))
+	s.log[RefOf(o).Kind] = append(s.log[RefOf(o).Kind], Change{Object: o, Deleted: true})
+	return copyOf(o)
+}
+
+func (s *store) stamp(o client.Object) {
+	s.version++
+	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+}
+
+// list returns the objects of a kind, ordered by name.
+func (s *store) list(kind Kind, namespace string) []client.Object {
+	var out []client.Object
+	for ref, o := range s.objects {
+		if ref.Kind == kind && (namespace == "" || namespace == ref.Namespace) {
+			out = append(out, copyOf(o))
+		}
+	}
+	slices.SortFunc(out, func(a, b client.Object) int { return compare(RefOf(a), RefOf(b)) })
+	return out
+}
+
+func setStatus(to, from client.Object) {
+	switch to := to.(type) {
+	case *v1alpha1.NetworkPool:
+		if from, ok := from.(*v1alpha1.NetworkPool); ok {
+			to.Status = *from.Status.DeepCopy()
+		}
+	case *ipamv1.IPAddressClaim:
+		if from, ok := from.(*ipamv1.IPAddressClaim); ok {
+			to.Status = *from.Status.DeepCopy()
+		}
+	}
+}
+
+// specOf returns the spec of an object whose spec may change.
+func specOf(o client.Object) (any, bool) {
+	p, ok := o.(*v1alpha1.NetworkPool)
+	if !ok {
+		return nil, false
+	}
+	return p.Spec, true
+}
+
+func copyOf(o client.Object) client.Object {
+	out, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		panic(fmt.Sprintf("a copy of %T is not an object", o))
+	}
+	return out
+}
+
+// sent returns what arrives of an object that a client sends: times have seconds, for example.
+func sent(o client.Object) client.Object {
+	out := RefOf(o).empty()
+	decode(encode(o), out)
+	return out
+}
+
+// assign makes an object what another of its kind is.
+func assign(to, from client.Object) {
+	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem())
+}
+
+// merge applies a JSON merge patch (RFC 7386).
+func merge(is, patch map[string]any) map[string]any {
+	if is == nil {
+		is = map[string]any{}
+	}
+	for k, v := range patch {
+		switch v := v.(type) {
+		case nil:
+			delete(is, k)
+		case map[string]any:
+			below, _ := is[k].(map[string]any)
+			is[k] = merge(below, v)
+		default:
+			is[k] = v
+		}
+	}
+	return is
+}
+
+func encode(v any) []byte {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func decode(raw []byte, into any) {
+	if err := json.Unmarshal(raw, into); err != nil {
+		panic(err)
+	}
+}
