@@ -89,7 +89,7 @@ func main() {
 	ctrl.SetLogger(klog.Background())
 	if os.Getenv("GOGC") == "" {
 		// Memory is what a fleet pays for idle managers; collecting more often costs little here.
-		debug.SetGCPercent(30)
+		debug.SetGCPercent(20)
 	}
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")

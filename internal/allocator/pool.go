@@ -209,6 +209,9 @@ func (p *pool) observeAddress(a *address) bool {
 			p.forgetAddress(old.uid, old.key())
 		}
 	}
+	if c := p.claims[a.claimUID]; c != nil && c.owner.Name == a.name {
+		a.name, a.claimUID = c.owner.Name, c.owner.UID // equal, and kept once
+	}
 	p.addrs[a.key()] = a
 	if a.ip.IsValid() {
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: a.uid}, Owner: a.owner(), Range: p.ledger.Unit(a.ip)})
