@@ -50,7 +50,7 @@ func (streamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Start starts to watch.
 func (f *feed[O]) Start(ctx context.Context, q queue) error {
-	f.ctx, f.queue, f.synced = ctx, q, make(chan struct{})
+	f.ctx, f.queue = ctx, q
 	lw := streamed{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -85,6 +85,16 @@ func (f *feed[O]) WaitForSync(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// hasSynced tells whether the memory holds what the API server held.
+func (f *feed[O]) hasSynced() bool {
+	select {
+	case <-f.synced:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -130,9 +140,7 @@ func (f *feed[O]) Replace([]any, string) error {
 		go confirmGone(f.ctx, f.live, o, func() { f.gone(o) })
 	}
 	f.listed = nil
-	select {
-	case <-f.synced:
-	default:
+	if !f.hasSynced() {
 		close(f.synced)
 	}
 	return nil

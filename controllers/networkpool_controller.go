@@ -3,6 +3,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -48,6 +49,7 @@ type NetworkPoolReconciler struct {
 	Allocator *allocator.Allocator
 
 	fenced sync.Once
+	feeds  []interface{ hasSynced() bool }
 }
 
 // Reconcile brings one pool forward.
@@ -72,6 +74,11 @@ func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.Poo
 
 // Ready returns nil when the caches are filled and every pool's ledger is.
 func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
+	for _, f := range r.feeds {
+		if !f.hasSynced() {
+			return errors.New("the claims and their addresses are not read yet")
+		}
+	}
 	pools, err := listPools(ctx, r.Client, "")
 	if err != nil {
 		return fmt.Errorf("the pools are not read yet: %w", err)
@@ -133,6 +140,17 @@ type queue = workqueue.TypedRateLimitingInterface[allocator.PoolKey]
 func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[allocator.PoolKey]) error {
 	c := mgr.GetCache()
 	a := r.Allocator
+	addresses := &feed[*ipamv1.IPAddress]{
+		name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: r.addresses, namespace: a.Namespace,
+		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
+		observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
+	}
+	claims := &feed[*ipamv1.IPAddressClaim]{
+		name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: r.claims, namespace: a.Namespace,
+		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
+		observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
+	}
+	r.feeds = []interface{ hasSynced() bool }{addresses, claims}
 	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).
 		Named("networkpool").
 		WithOptions(options).
@@ -142,14 +160,8 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		})).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
-		WatchesRawSource(&feed[*ipamv1.IPAddress]{
-			name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: r.addresses, namespace: a.Namespace,
-			watcher: r.Watcher, live: r.Live, observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
-		}).
-		WatchesRawSource(&feed[*ipamv1.IPAddressClaim]{
-			name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: r.claims, namespace: a.Namespace,
-			watcher: r.Watcher, live: r.Live, observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
-		}).
+		WatchesRawSource(addresses).
+		WatchesRawSource(claims).
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
 		WatchesRawSource(source.TypedKind(c, namespaceMetadata(), namespaceHandler(a))).
 		Complete(r)
