@@ -48,7 +48,7 @@ func main() {
 }
 
 type options struct {
-	bursts       []int
+	bursts            []int
 	releases, singles int
 	manager           string
 }
