@@ -24,6 +24,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
@@ -79,11 +80,11 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 			return errors.New("the claims and their addresses are not read yet")
 		}
 	}
-	pools, err := listPools(ctx, r.Client, "")
+	all, err := pools.List(ctx, r.Client, "")
 	if err != nil {
 		return fmt.Errorf("the pools are not read yet: %w", err)
 	}
-	for _, p := range pools {
+	for _, p := range all {
 		if key := allocator.KeyOf(p); !r.Allocator.Ready(key) {
 			return fmt.Errorf("%s is not read yet", key)
 		}
@@ -107,30 +108,12 @@ func (r *NetworkPoolReconciler) claims(ctx context.Context, namespace string, vi
 // own reconcile.
 func (r *NetworkPoolReconciler) fence(ctx context.Context) {
 	r.fenced.Do(func() {
-		pools, err := listPools(ctx, r.Live, r.Allocator.Namespace)
+		all, err := pools.List(ctx, r.Live, r.Allocator.Namespace)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "The pools could not be read; each is taken over by itself")
 		}
-		r.Allocator.Fence(ctx, pools)
+		r.Allocator.Fence(ctx, all)
 	})
-}
-
-// listPools lists the pools of both kinds.
-func listPools(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
-	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	for _, list := range []client.ObjectList{local, global} {
-		if err := from.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return nil, err
-		}
-	}
-	pools := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
-	for i := range local.Items {
-		pools = append(pools, &local.Items[i])
-	}
-	for i := range global.Items {
-		pools = append(pools, &global.Items[i])
-	}
-	return pools, nil
 }
 
 type queue = workqueue.TypedRateLimitingInterface[allocator.PoolKey]

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -17,8 +18,8 @@ import (
 // overlaps warns of other pools of the same network that have some of the addresses (W13). It does
 // not refuse: two pools may be meant to take turns, and the allocator keeps the younger one from
 // granting (R11).
-func overlaps(ctx context.Context, pools client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
-	others, err := allPools(ctx, pools)
+func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
+	others, err := pools.List(ctx, reader, "")
 	if err != nil {
 		return admission.Warnings{"it could not be checked whether another pool has the same addresses: " + err.Error()}
 	}
@@ -43,22 +44,4 @@ func overlaps(ctx context.Context, pools client.Reader, pool v1alpha1.Pool, layo
 		}
 	}
 	return warnings
-}
-
-// allPools lists the pools of both kinds.
-func allPools(ctx context.Context, r client.Reader) ([]v1alpha1.Pool, error) {
-	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	for _, list := range []client.ObjectList{local, global} {
-		if err := r.List(ctx, list); err != nil {
-			return nil, err
-		}
-	}
-	out := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
-	for i := range local.Items {
-		out = append(out, &local.Items[i])
-	}
-	for i := range global.Items {
-		out = append(out, &global.Items[i])
-	}
-	return out, nil
 }

@@ -1,0 +1,30 @@
+// Package pools reads the pools of both kinds as one.
+package pools
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// List lists the NetworkPools of a namespace, of all namespaces if it is empty, and the
+// GlobalNetworkPools.
+func List(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
+	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
+	if err := from.List(ctx, local, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	if err := from.List(ctx, global); err != nil {
+		return nil, err
+	}
+	out := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
+	for i := range local.Items {
+		out = append(out, &local.Items[i])
+	}
+	for i := range global.Items {
+		out = append(out, &global.Items[i])
+	}
+	return out, nil
+}
