@@ -37,25 +37,27 @@ import (
 
 // options are the flags of the manager.
 type options struct {
-	leaderElect   bool
-	lease         time.Duration
-	renew         time.Duration
-	retry         time.Duration
-	namespace     string
-	watchFilter   string
-	webhookPort   int
-	webhookCerts  string
-	healthAddress string
-	concurrency   int
-	writers       int
-	auditInterval time.Duration
-	orphanGrace   time.Duration
-	diagnostics   flags.ManagerOptions
+	leaseNamespace string
+	leaderElect    bool
+	lease          time.Duration
+	renew          time.Duration
+	retry          time.Duration
+	namespace      string
+	watchFilter    string
+	webhookPort    int
+	webhookCerts   string
+	healthAddress  string
+	concurrency    int
+	writers        int
+	auditInterval  time.Duration
+	orphanGrace    time.Duration
+	diagnostics    flags.ManagerOptions
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.leaderElect, "leader-elect", false,
 		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
+	fs.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
 	fs.DurationVar(&o.lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait for a leader that is silent.")
 	fs.DurationVar(&o.renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
 	fs.DurationVar(&o.retry, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
@@ -125,6 +127,7 @@ func run(o *options) error {
 		HealthProbeBindAddress:        o.healthAddress,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "butler-ipam.butler.butlerlabs.dev",
+		LeaderElectionNamespace:       o.leaseNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &o.lease,
 		RenewDeadline:                 &o.renew,

@@ -109,10 +109,10 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 	return nil
 }
 
-// mayRelease tells whether a deleted claim may be released now: its Cluster is not paused. A Cluster
+// mayRelease tells whether a deleted claim may be released now: neither it nor its pool nor its Cluster is paused. A Cluster
 // that is gone does not hold it (contract, C.17).
 func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
-	if c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter) {
+	if c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter) || (p.base != nil && annotations.HasPaused(p.base)) {
 		return false
 	}
 	if c.cluster == "" {

@@ -265,6 +265,9 @@ func (a *Allocator) GlobalPools() []PoolKey {
 
 // Ready tells whether a pool was taken over, or is another manager's.
 func (a *Allocator) Ready(key PoolKey) bool {
+	if a.unserved(key) {
+		return true
+	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
 	return p.firstTurnTaken

@@ -30,7 +30,7 @@ var errAgain = errors.New("changed meanwhile")
 
 // doChores hands out everything that is to be written for single claims and addresses. It returns
 // when something that has to wait is due.
-func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
+func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admission admit) (time.Duration, error) {
 	type job struct {
 		uid types.UID
 		run func(context.Context, *pool, claim) error
@@ -64,7 +64,9 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time) (time.
 		if g := p.grants[uid]; g != nil && !g.settled && (!g.committed || elapsed(g.at, now) > requestTimeout) {
 			continue // not ours to write on before the next commit
 		}
-		jobs = append(jobs, job{uid, a.serve})
+		if paused, _ := admission(c); !paused {
+			jobs = append(jobs, job{uid, a.serve})
+		}
 	}
 	for _, addr := range p.strays {
 		if addr.busy || addr.claimUID == "" || len(strays) >= free {

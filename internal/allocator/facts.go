@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -102,6 +103,8 @@ type claim struct {
 	// failures counts errors in a row; nothing is tried before retryAt.
 	failures int
 	retryAt  time.Time
+	// lost is its IPAddress that was forced away: the next one is like it, whatever the spec says now.
+	lost *address
 	// nameHeld: an IPAddress of another claim has the claim's name (seen live).
 	nameHeld bool
 }
@@ -186,7 +189,9 @@ type address struct {
 	claimUID        types.UID
 	// ip is invalid where the object's address cannot be parsed: one bad object concerns only
 	// itself (W12).
-	ip netip.Addr
+	ip      netip.Addr
+	prefix  int32
+	gateway string
 	// protected: our finalizer is on it. others are the rest of its finalizers.
 	protected bool
 	others    []string
@@ -209,6 +214,8 @@ func addressOf(a *ipamv1.IPAddress) *address {
 		uid:       a.UID,
 		rv:        a.ResourceVersion,
 		deleting:  a.DeletionTimestamp != nil,
+		prefix:    ptr.Deref(a.Spec.Prefix, 0),
+		gateway:   intern(a.Spec.Gateway),
 	}
 	out.protected, out.others = split(a.Finalizers, AddressFinalizer)
 	_, out.moved = a.Annotations[deleteForMove]

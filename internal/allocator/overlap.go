@@ -7,12 +7,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// findOverlap notes which other pool of the same network has addresses of this one (R11).
+// findOverlap notes which other pools of the same network have addresses of this one (R11), and wakes
+// those for which that is new or over.
 func (a *Allocator) findOverlap(p *pool) {
 	p.mu.Lock()
 	layout, mine := p.layout, p.base
 	p.mu.Unlock()
 	text, younger := "", false
+	overlaps := map[PoolKey]bool{}
 	if layout != nil {
 		for _, other := range a.all() {
 			if other == p {
@@ -28,6 +30,7 @@ func (a *Allocator) findOverlap(p *pool) {
 			if len(shared) == 0 {
 				continue
 			}
+			overlaps[other.key] = true
 			laterBorn := base.GetCreationTimestamp().Time.Before(mine.GetCreationTimestamp().Time) ||
 				(base.GetCreationTimestamp() == mine.GetCreationTimestamp() && base.GetUID() < mine.GetUID())
 			if text == "" || (laterBorn && !younger) {
@@ -40,6 +43,23 @@ func (a *Allocator) findOverlap(p *pool) {
 	p.mu.Lock()
 	p.overlap, p.younger = text, younger
 	p.mu.Unlock()
+	a.wakeOverlapping(p, overlaps)
+}
+
+// wakeOverlapping notes with which pools a pool overlaps, and wakes those that it did not overlap with
+// before, or does no longer.
+func (a *Allocator) wakeOverlapping(p *pool, overlaps map[PoolKey]bool) {
+	for key := range p.overlaps {
+		if !overlaps[key] {
+			a.wake(key)
+		}
+	}
+	for key := range overlaps {
+		if !p.overlaps[key] {
+			a.wake(key)
+		}
+	}
+	p.overlaps = overlaps
 }
 
 // yields tells whether an overlap keeps this pool from granting: it is the younger of two.

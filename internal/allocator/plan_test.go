@@ -312,7 +312,7 @@ func TestMayTakeOver(t *testing.T) {
 			if tt.pool != nil {
 				tt.pool(p)
 			}
-			if may, wait := p.mayTakeOver(noon, tt.elected); may != tt.may || wait != tt.wait {
+			if may, wait := p.mayTakeOver(noon, tt.elected, anyone, func(*claim) bool { return true }); may != tt.may || wait != tt.wait {
 				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)
 			}
 		})

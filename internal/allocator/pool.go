@@ -80,6 +80,8 @@ type pool struct {
 	// overlap names a pool of the same network with some of the addresses; younger: it came first.
 	overlap string
 	younger bool
+	// overlaps are the pools that overlap, as the last reconcile found.
+	overlaps map[PoolKey]bool
 	// jobs is the number of writes handed out.
 	jobs      int
 	lastEvent map[string]time.Time
@@ -132,7 +134,7 @@ func (p *pool) observeClaim(c *claim) bool {
 		if !newer(c.rv, old.rv) {
 			return false
 		}
-		c.busy, c.failures, c.retryAt, c.nameHeld = old.busy, old.failures, old.retryAt, old.nameHeld
+		c.busy, c.failures, c.retryAt, c.nameHeld, c.lost = old.busy, old.failures, old.retryAt, old.nameHeld, old.lost
 		// A record never changes while the claim lives (R1): the first one stands, whatever is
 		// written over it. clusterctl replaces all annotations on the source of a move. Ours comes with
 		// our finalizer; what a user wrote before is no record yet.
@@ -221,8 +223,11 @@ func (p *pool) observeAddress(a *address) bool {
 	}
 	wake := p.sortAddress(a)
 	if c := p.byName[a.key()]; c != nil {
-		if g := p.grants[c.owner.UID]; g != nil && a.claimUID == c.owner.UID && g.committed {
-			g.settled = true
+		if a.claimUID == c.owner.UID {
+			c.lost = nil
+			if g := p.grants[c.owner.UID]; g != nil && g.committed {
+				g.settled = true
+			}
 		}
 		return p.sort(c) || wake
 	}
@@ -246,11 +251,15 @@ func (p *pool) rotateGone(now time.Time) {
 func (p *pool) forgetAddress(uid types.UID, name types.NamespacedName) {
 	p.gone[uid] = struct{}{}
 	p.ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
-	if a := p.addrs[name]; a != nil && a.uid == uid {
+	lost := p.addrs[name]
+	if lost != nil && lost.uid == uid {
 		delete(p.addrs, name)
 		delete(p.strays, name)
 	}
 	if c := p.byName[name]; c != nil {
+		if lost != nil && lost.uid == uid && lost.claimUID == c.owner.UID && !c.deleting {
+			c.lost = lost
+		}
 		c.nameHeld = false
 		p.sort(c)
 	}

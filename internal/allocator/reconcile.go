@@ -37,8 +37,9 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		}
 	}
 	if !p.holder {
+		admission := a.admission(ctx, p, now)
 		p.mu.Lock()
-		may, wait := p.mayTakeOver(now, a.Elected)
+		may, wait := p.mayTakeOver(now, a.Elected, admission, func(c *claim) bool { return a.mayRelease(ctx, p, c) })
 		p.firstTurnTaken = p.firstTurnTaken || !may
 		p.mu.Unlock()
 		if !may {
@@ -125,7 +126,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	for c, no := range refused {
 		a.refuse(p, c, *no)
 	}
-	wait, err := a.doChores(ctx, p, now)
+	wait, err := a.doChores(ctx, p, now, admission)
 	if err != nil {
 		return 0, err
 	}
@@ -212,6 +213,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		}
 	}
 	clear(p.gates)
+	a.wakeOverlapping(p, nil)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
 	var tell []*claim
@@ -233,7 +235,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		}
 		a.tell(p, tell, no)
 	}
-	wait, err := a.doChores(ctx, p, a.now())
+	wait, err := a.doChores(ctx, p, a.now(), admission)
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
 }

@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -59,7 +60,10 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 	recorded := c.recordText == text || (p.layout == nil && c.record.IsValid())
 	var prefix int32
 	var gateway string
-	if p.layout != nil {
+	switch lost := c.lost; {
+	case lost != nil && lost.ip == rng.From():
+		prefix, gateway = lost.prefix, lost.gateway
+	case p.layout != nil:
 		prefix, gateway = p.layout.Network(rng.From())
 	}
 	p.mu.Unlock()
@@ -171,6 +175,11 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alph
 		}
 	}
 	addr := addressOf(obj)
+	if key, ours := keyOfRef(obj.Namespace, obj.Spec.PoolRef); !ours || key != p.key {
+		// Its end is none of this pool's events: the name is tried again.
+		return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *failed("IPAddress %s of %s %s has the name of this claim; "+
+			"waiting until it is gone", nameOf(c.owner), obj.Spec.PoolRef.Kind, obj.Spec.PoolRef.Name)))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.observeAddress(addr)
@@ -297,21 +306,29 @@ func (a *Allocator) refuse(p *pool, c *claim, no refusal) {
 	go a.runClaim(a.jobs, p, c.owner.UID, func(ctx context.Context, p *pool, c claim) error {
 		ctx, cancel := timed(ctx)
 		defer cancel()
-		tmp := &ipamv1.IPAddressClaim{}
-		tmp.Status.Conditions = slices.Clone(c.conditions)
-		tmp.SetV1Beta1Conditions(slices.Clone(c.legacy))
-		conditions.Set(tmp, metav1.Condition{
-			Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
-		})
-		v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.reason, clusterv1.ConditionSeverityWarning, "%s", no.message)
-		obj, err := a.patchClaim(ctx, c, statusBody(c, tmp, ""), true)
-		if err != nil {
-			return a.writeFailed(ctx, p, c, "refusal", err)
-		}
-		metrics.Refusals.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name, no.reason).Inc()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.observeClaim(claimOf(obj))
-		return nil
+		return a.writeRefusal(ctx, p, c, no)
 	})
+}
+
+// writeRefusal writes a refusal into the status of a claim that does not say so yet.
+func (a *Allocator) writeRefusal(ctx context.Context, p *pool, c claim, no refusal) error {
+	if c.told == no.String() {
+		return nil
+	}
+	tmp := &ipamv1.IPAddressClaim{}
+	tmp.Status.Conditions = slices.Clone(c.conditions)
+	tmp.SetV1Beta1Conditions(slices.Clone(c.legacy))
+	conditions.Set(tmp, metav1.Condition{
+		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
+	})
+	v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.reason, clusterv1.ConditionSeverityWarning, "%s", no.message)
+	obj, err := a.patchClaim(ctx, c, statusBody(c, tmp, ""), true)
+	if err != nil {
+		return a.writeFailed(ctx, p, c, "refusal", err)
+	}
+	metrics.Refusals.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name, no.reason).Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observeClaim(claimOf(obj))
+	return nil
 }

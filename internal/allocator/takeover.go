@@ -17,7 +17,7 @@ import (
 
 // mayTakeOver tells whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
-func (p *pool) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) {
+func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasable func(*claim) bool) (bool, time.Duration) {
 	if now.Before(p.notBefore) {
 		return false, p.notBefore.Sub(now)
 	}
@@ -25,7 +25,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) {
 	if state == nil || !p.firstTurnTaken || (elected && p.backoff == 0) {
 		return true, 0
 	}
-	if !p.hasWork(state) {
+	if !p.hasWork(state, admission, releasable) {
 		p.workSince = time.Time{}
 		return false, 0
 	}
@@ -42,15 +42,37 @@ func (p *pool) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) {
 	return true, 0
 }
 
-// hasWork tells whether the pool has something that a live holder would have done by now.
-func (p *pool) hasWork(state *v1alpha1.AllocatorStatus) bool {
-	if len(p.chores) > 0 || len(state.InFlight) > 0 || p.base.GetDeletionTimestamp() != nil {
+// hasWork tells whether the pool has something that a live holder would have done by now. What is
+// paused, or another manager's by its label, is none.
+func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasable func(*claim) bool) bool {
+	work := p.base.GetDeletionTimestamp() != nil
+	wants := func(c *claim) bool {
+		if c.deleting {
+			return releasable(c)
+		}
+		paused, _ := admission(c)
+		return !paused
+	}
+	for _, g := range state.InFlight {
+		c := p.claims[types.UID(g.UID)]
+		work = work || c == nil || wants(c)
+	}
+	for _, c := range p.chores {
+		work = work || wants(c)
+	}
+	if work {
 		return true
 	}
-	work := false
 	free := p.ledger.HasFree()
 	p.pending.Scan(func(c *claim) bool {
-		work = c.told == "" || free
+		paused, no := admission(c)
+		switch {
+		case paused:
+		case no != nil:
+			work = c.told != no.String()
+		default:
+			work = c.told == "" || free
+		}
 		return !work
 	})
 	return work

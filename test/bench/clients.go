@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -106,7 +102,10 @@ func metric(ctx context.Context, m *framework.Manager, name string, want float64
 	tick := time.NewTicker(metricsPeriod)
 	defer tick.Stop()
 	for {
-		got, err := readMetric(ctx, m, name)
+		got, err := m.Metric(ctx, name)
+		if errors.Is(err, framework.ErrNoMetric) {
+			err = nil // before the first
+		}
 		if err != nil || got >= want {
 			return err
 		}
@@ -118,39 +117,9 @@ func metric(ctx context.Context, m *framework.Manager, name string, want float64
 	}
 }
 
-// readMetric sums a metric over its labels; one that does not exist is 0.
-func readMetric(ctx context.Context, m *framework.Manager, name string) (sum float64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		line := lines.Text()
-		rest, found := strings.CutPrefix(line, name)
-		if !found || (rest[0] != ' ' && rest[0] != '{') {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += value
-	}
-	return sum, lines.Err()
-}
-
-// release deletes claims and takes the time until they are gone.
+// release deletes claims and takes the time until a manager that has released nothing yet has
+// released them.
 func (c *clients) release(ctx context.Context, m *framework.Manager, n int) (time.Duration, error) {
-	before, err := readMetric(ctx, m, "butler_ipam_releases_total")
-	if err != nil {
-		return 0, err
-	}
 	start := time.Now()
 	deleting := make(chan error, 1)
 	go func() {
@@ -159,7 +128,7 @@ func (c *clients) release(ctx context.Context, m *framework.Manager, n int) (tim
 			return c.Delete(ctx, claim)
 		})
 	}()
-	err = metric(ctx, m, "butler_ipam_releases_total", before+float64(n))
+	err := metric(ctx, m, "butler_ipam_releases_total", float64(n))
 	return time.Since(start), errors.Join(err, <-deleting)
 }
 

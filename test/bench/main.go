@@ -96,7 +96,7 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 		}
 		t.rate(fmt.Sprintf("burst of %d claims", n), n, took, limit)
-		cpu, err := readMetric(ctx, m, "process_cpu_seconds_total")
+		cpu, err := m.Metric(ctx, "process_cpu_seconds_total")
 		if err != nil {
 			return err
 		}

@@ -51,16 +51,9 @@ type Manager struct {
 // StartManager starts a manager and returns when it says it is ready. The caller ends it with Stop
 // or Kill.
 func StartManager(ctx context.Context, opts ManagerOptions) (*Manager, error) {
-	dir, err := os.MkdirTemp("", "butler-ipam-manager-")
+	m, err := LaunchManager(ctx, opts)
 	if err != nil {
-		return nil, fmt.Errorf("starting the manager: %w", err)
-	}
-	m := &Manager{dir: dir, LogFile: opts.LogFile, done: make(chan struct{})}
-	if m.LogFile == "" {
-		m.LogFile = dir + "/manager.log"
-	}
-	if err := m.start(ctx, opts); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the manager: %w", err), os.RemoveAll(dir))
+		return nil, err
 	}
 	if err := m.waitReady(ctx, opts.ReadyTimeout); err != nil {
 		// The log is part of the error: its file goes with the process.
@@ -99,7 +92,7 @@ func (m *Manager) start(ctx context.Context, opts ManagerOptions) error {
 
 	args := []string{
 		"--kubeconfig=" + opts.Kubeconfig,
-		"--leader-elect=" + strconv.FormatBool(opts.LeaderElect),
+		"--leader-elect=" + strconv.FormatBool(opts.LeaderElect), "--leader-elect-namespace=default",
 		"--webhook-port=" + strconv.Itoa(opts.WebhookPort),
 		"--health-probe-bind-address=" + loopback(healthPort),
 		"--diagnostics-address=" + loopback(diagnosticsPort),

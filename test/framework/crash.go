@@ -1,0 +1,45 @@
+package framework
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// KillAPIServer ends the API server at once, as a crash would; StartAPIServer starts it again.
+// StopAPIServer waits for those who watch, which is a minute if a manager runs.
+func (c *ControlPlane) KillAPIServer() error {
+	// The test environment keeps the process to itself; its directory names it.
+	pid, err := findProcess("--cert-dir=" + c.env.ControlPlane.GetAPIServer().CertDir)
+	if err != nil {
+		return fmt.Errorf("killing the API server: %w", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("killing the API server: %w", err)
+	}
+	return c.StopAPIServer()
+}
+
+// findProcess returns the process that was started with an argument.
+func findProcess(arg string) (pid int, err error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range paths {
+		cmdline, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		for word := range bytes.SplitSeq(cmdline, []byte{0}) {
+			if string(word) == arg {
+				return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			}
+		}
+	}
+	return 0, errors.New("no process has the argument " + arg)
+}

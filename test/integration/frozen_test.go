@@ -1,0 +1,74 @@
+package integration
+
+import (
+	"context"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// expectCleanAudit waits until a manager has audited twice from now on, and expects that it found
+// nothing. The manager audits every second.
+func expectCleanAudit(ctx context.Context, m *framework.Manager) {
+	GinkgoHelper()
+	last := 0.0
+	for range 3 { // the first may have begun before
+		Eventually(func(g Gomega) {
+			at, err := m.Metric(ctx, "butler_ipam_audit_timestamp_seconds")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(at).To(BeNumerically(">", last))
+			last = at
+		}).Should(Succeed())
+	}
+	for _, name := range []string{"duplicate_addresses", "orphaned_addresses", "drift"} {
+		Expect(m.Metric(ctx, "butler_ipam_audit_"+name)).To(BeZero(), name)
+	}
+}
+
+var _ = Describe("The promise", func() {
+	It("holds when a frozen manager wakes up after another has taken over", func(ctx SpecContext) { // W3, L2
+		const n = 300
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.19.0.0/22").Obj()
+		create(ctx, pool)
+		history := &invariants.History{}
+		grown := func(to int) {
+			GinkgoHelper()
+			Eventually(func() int {
+				o := objects(ctx, ns)
+				Expect(history.Moment(o)).To(BeEmpty())
+				return len(o.Addresses)
+			}).Should(BeNumerically(">=", to))
+		}
+		first := namespaceManager(ctx, ns, "--audit-interval=1s")
+		done := make(chan struct{})
+		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
+		grown(n / 5)
+		Expect(first.Signal(syscall.SIGSTOP)).To(Succeed())
+		frozen := statusOf(ctx, pool).Allocator
+		Expect(len(objects(ctx, ns).Addresses)).To(BeNumerically("<", n), "the burst was over before the freeze")
+		second := namespaceManager(ctx, ns, "--audit-interval=1s")
+		grown(n / 2)
+		Expect(first.Signal(syscall.SIGCONT)).To(Succeed())
+		Eventually(done).Should(BeClosed())
+		expectAtRest(ctx, ns, n)
+		Expect(history.AtRest(objects(ctx, ns))).To(BeEmpty())
+		state := statusOf(ctx, pool).Allocator
+		Expect(state.Term).To(BeNumerically(">", frozen.Term))
+		for _, m := range []*framework.Manager{first, second} {
+			expectCleanAudit(ctx, m)
+		}
+		// The one that slept serves again when it is the only one.
+		Expect(second.Stop()).To(Succeed())
+		Expect(k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(ns))).To(Succeed())
+		expectAtRest(ctx, ns, 0)
+		expectCleanAudit(ctx, first)
+		Expect(first.Stop()).To(Succeed())
+	})
+})

@@ -1,0 +1,197 @@
+package integration
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// soon is a bound for what an event has to bring about: less than the minute after which every pool
+// is looked at anyway.
+const soon = 25e9
+
+// Namespaces keep specs apart. Global pools are in none, so no spec leaves one behind.
+var _ = AfterEach(func(ctx SpecContext) {
+	pools := &v1alpha1.GlobalNetworkPoolList{}
+	Expect(k8s.List(ctx, pools)).To(Succeed())
+	for i := range pools.Items {
+		force(ctx, &pools.Items[i])
+	}
+})
+
+// namespaceManager starts a manager that serves one namespace, so that it has flags of its own.
+func namespaceManager(ctx context.Context, ns string, args ...string) *framework.Manager {
+	GinkgoHelper()
+	return startManager(ctx, append([]string{"--namespace=" + ns}, args...)...)
+}
+
+// modify reads an object anew and patches it as a user would with kubectl.
+func modify[O client.Object](ctx context.Context, obj O, change func(O)) {
+	GinkgoHelper()
+	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
+	before, ok := obj.DeepCopyObject().(O)
+	Expect(ok).To(BeTrue())
+	change(obj)
+	Expect(k8s.Patch(ctx, obj, client.MergeFrom(before))).To(Succeed())
+}
+
+// modifyStatus is modify for the status.
+func modifyStatus[O client.Object](ctx context.Context, obj O, change func(O)) {
+	GinkgoHelper()
+	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
+	before, ok := obj.DeepCopyObject().(O)
+	Expect(ok).To(BeTrue())
+	change(obj)
+	Expect(k8s.Status().Patch(ctx, obj, client.MergeFrom(before))).To(Succeed())
+}
+
+func setPaused(ctx context.Context, obj client.Object, paused bool) {
+	GinkgoHelper()
+	modify(ctx, obj, func(o client.Object) {
+		annotations := o.GetAnnotations()
+		delete(annotations, clusterv1.PausedAnnotation)
+		if paused {
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations[clusterv1.PausedAnnotation] = ""
+		}
+		o.SetAnnotations(annotations)
+	})
+}
+
+// force takes an object away with all its finalizers, as somebody in a hurry does.
+func force(ctx context.Context, obj client.Object) {
+	GinkgoHelper()
+	Expect(client.IgnoreNotFound(k8s.Delete(ctx, obj))).To(Succeed())
+	empty := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
+	Expect(client.IgnoreNotFound(k8s.Patch(ctx, obj, empty))).To(Succeed())
+}
+
+// expectUntouched expects a claim without any trace of a provider.
+func expectUntouched(ctx context.Context, ns, name string) {
+	GinkgoHelper()
+	claim := getClaim(ctx, ns, name)
+	Expect(claim.Finalizers).To(BeEmpty(), name)
+	Expect(claim.Annotations).NotTo(HaveKey(v1alpha1.AddressAnnotation), name)
+	Expect(claim.Status.Conditions).To(BeEmpty(), name)
+	Expect(claim.Status.AddressRef.Name).To(BeEmpty(), name)
+}
+
+func keyOf(obj client.Object) client.ObjectKey { return client.ObjectKeyFromObject(obj) }
+
+// statusOf reads the status of a pool anew.
+func statusOf(ctx context.Context, pool v1alpha1.Pool) *v1alpha1.NetworkPoolStatus {
+	GinkgoHelper()
+	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+	return pool.PoolStatus()
+}
+
+// expectCondition waits for a condition of a pool, of the spec the pool has now, and returns its
+// message.
+func expectCondition(ctx context.Context, pool v1alpha1.Pool, condition string, status metav1.ConditionStatus, reason string) string {
+	GinkgoHelper()
+	var c *metav1.Condition
+	Eventually(func(g Gomega) {
+		s := statusOf(ctx, pool)
+		g.Expect(s.ObservedGeneration).To(Equal(pool.GetGeneration()))
+		c = meta.FindStatusCondition(s.Conditions, condition)
+		g.Expect(c).NotTo(BeNil())
+		g.Expect(*c).To(And(HaveField("Status", status), HaveField("Reason", reason)), c.Message)
+	}).WithTimeout(soon).Should(Succeed())
+	return c.Message
+}
+
+// eventsOf returns the reasons of the events of a pool, each as often as it was recorded.
+func eventsOf(ctx context.Context, pool v1alpha1.Pool) []string {
+	GinkgoHelper()
+	ns := pool.GetNamespace()
+	if ns == "" {
+		ns = corev1.NamespaceDefault
+	}
+	list := &eventsv1.EventList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(ns))).To(Succeed())
+	var reasons []string
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Regarding.UID != pool.GetUID() {
+			continue
+		}
+		n := int32(1)
+		if e.Series != nil {
+			n = e.Series.Count
+		}
+		for range n {
+			reasons = append(reasons, e.Reason)
+		}
+	}
+	return reasons
+}
+
+// madeAddress is an IPAddress for a claim of pool p, as another hand than the manager's makes it: a
+// move, a restore, a person.
+func madeAddress(ns, name, address string, prefix int32, owners ...metav1.OwnerReference) *ipamv1.IPAddress {
+	return &ipamv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: name, OwnerReferences: owners, Finalizers: []string{"ipam.cluster.x-k8s.io/ProtectAddress"},
+		},
+		Spec: ipamv1.IPAddressSpec{
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name},
+			PoolRef:  ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "p"},
+			Address:  address,
+			Prefix:   &prefix,
+		},
+	}
+}
+
+func claimOwner(name string, uid types.UID) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, UID: uid,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}
+}
+
+func poolOwner(name string, uid types.UID) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind, Name: name, UID: uid,
+		Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true),
+	}
+}
+
+func makeCluster(ns, name string, paused bool) *clusterv1.Cluster {
+	return &clusterv1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec:       clusterv1.ClusterSpec{Paused: &paused, ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "h", Port: 1}},
+	}
+}
+
+// expectNothingWrong checks what must not be at any moment.
+func expectNothingWrong(ctx context.Context, ns string) {
+	GinkgoHelper()
+	Expect((&invariants.History{}).Moment(objects(ctx, ns))).To(BeEmpty())
+}
+
+// endQuarantine lets what a pool adopted have been there for long (R10). No manager must run.
+func endQuarantine(ctx context.Context, pool *v1alpha1.NetworkPool) {
+	GinkgoHelper()
+	modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) {
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ReadyCondition)
+		Expect(c).To(HaveValue(HaveField("Reason", v1alpha1.AdoptingReason)))
+		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Add(-2 * time.Minute))
+	})
+}

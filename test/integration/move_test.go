@@ -1,0 +1,171 @@
+package integration
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// clusterctl creates objects with their metadata and spec and no status, gives owner references the
+// UIDs of the objects it created, and leaves a pool that was there already with the UID of the source.
+var _ = Describe("On the target of a move", func() {
+	const elsewhere = types.UID("00000000-0000-4000-8000-000000000000")
+	var (
+		ns      string
+		pool    *v1alpha1.NetworkPool
+		cluster *clusterv1.Cluster
+	)
+
+	BeforeEach(func(ctx SpecContext) {
+		ns = newNamespace(ctx, nil)
+		cluster = makeCluster(ns, "k", true)
+		create(ctx, cluster)
+	})
+	unpause := func(ctx SpecContext) {
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+	}
+	// served makes the pool and waits until it has an allocator: it adopts nothing then.
+	served := func(ctx SpecContext, p *v1alpha1.NetworkPool) {
+		GinkgoHelper()
+		pool = p
+		create(ctx, pool)
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+	}
+	moved := func(name, record string) *ipamv1.IPAddressClaim {
+		claim := framework.MakeClaim(ns, name).Pool("p").ClusterLabel("k").Annotate(v1alpha1.AddressAnnotation, record).Obj()
+		claim.Finalizers = []string{"ipam.cluster.x-k8s.io/ReleaseAddress"}
+		return claim
+	}
+	expectAdopted := func(ctx SpecContext, claim *ipamv1.IPAddressClaim, made *ipamv1.IPAddress) {
+		GinkgoHelper()
+		address := addressOf(ctx, ns, claim.Name)
+		Expect(address.UID).To(Equal(made.UID))
+		Expect(address.Spec).To(Equal(made.Spec))
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(made), address)).To(Succeed())
+			g.Expect(address.OwnerReferences).To(ConsistOf(claimOwner(claim.Name, claim.UID), poolOwner("p", pool.UID)))
+		}).Should(Succeed())
+	}
+
+	It("claims without a status are linked with their IPAddress again", func(ctx SpecContext) { // contract F.33, I4
+		m := namespaceManager(ctx, ns)
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.0.0/24").Gateway("10.12.0.1").Obj())
+		linked, late := moved("linked", "10.12.0.77"), moved("late", "10.12.0.78")
+		create(ctx, linked, late, framework.MakeClaim(ns, "new").Pool("p").ClusterLabel("k").Obj())
+		made := madeAddress(ns, "linked", "10.12.0.77", 24, claimOwner("linked", linked.UID), poolOwner("p", elsewhere))
+		made.Spec.Gateway = "10.12.0.1"
+		create(ctx, made, framework.MakeClaim(ns, "free").Pool("p").Obj())
+		addressOf(ctx, ns, "free")
+		// The IPAddress of late is on its way still: nothing is made for a paused Cluster.
+		Expect(objects(ctx, ns).Addresses).To(HaveLen(2))
+		expectUntouched(ctx, ns, "new")
+		madeLate := madeAddress(ns, "late", "10.12.0.78", 24, claimOwner("late", late.UID), poolOwner("p", elsewhere))
+		create(ctx, madeLate)
+		unpause(ctx)
+		expectAdopted(ctx, linked, made)
+		expectAdopted(ctx, late, madeLate)
+		addressOf(ctx, ns, "new")
+		expectAtRest(ctx, ns, 4)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("a claim whose IPAddress was left behind gets the address it remembers", func(ctx SpecContext) { // contract F.32, design: record
+		m := namespaceManager(ctx, ns)
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.1.0/24").Obj())
+		create(ctx, moved("c", "10.12.1.99"))
+		unpause(ctx)
+		Expect(addressOf(ctx, ns, "c").Spec).To(And(HaveField("Address", "10.12.1.99"), HaveField("Prefix", ptr.To[int32](24))))
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("and after a restore, an IPAddress of another UID is its claim's if the record says so", func(ctx SpecContext) { // R2
+		unpause(ctx)
+		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.2.0/24").Obj())
+		made := madeAddress(ns, "c", "10.12.2.50", 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere))
+		create(ctx, made)
+		// The address is taken though no claim has it, until a restore brings the claim or the grace ends.
+		Eventually(func() int64 { return statusOf(ctx, pool).AllocatedIPs }).Should(Equal(int64(1)))
+		claim := moved("c", "10.12.2.50")
+		create(ctx, claim)
+		expectAdopted(ctx, claim, made)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("a record never takes an address that another claim has", func(ctx SpecContext) { // R1: users can write annotations
+		unpause(ctx)
+		m := namespaceManager(ctx, ns)
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.3.0/24").Obj())
+		create(ctx, framework.MakeClaim(ns, "owner").Pool("p").Obj())
+		Expect(addressOf(ctx, ns, "owner").Spec.Address).To(Equal("10.12.3.1"))
+		create(ctx, moved("thief", "10.12.3.1"))
+		Expect(refusalOf(ctx, ns, "thief", "AllocationFailed")).To(ContainSubstring(ns + "/owner"))
+		expectNothingWrong(ctx, ns)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("nothing of a paused Cluster is written", func(ctx SpecContext) { // contract B.10, F.33
+		m := namespaceManager(ctx, ns)
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.5.0/24").Obj())
+		claim := framework.MakeClaim(ns, "c").Pool("p").ClusterLabel("k").Annotate(v1alpha1.AddressAnnotation, "10.12.5.9").Obj()
+		create(ctx, claim)
+		made := madeAddress(ns, "c", "10.12.5.9", 24, claimOwner("c", claim.UID), poolOwner("p", elsewhere))
+		create(ctx, made, framework.MakeClaim(ns, "free").Pool("p").Obj())
+		addressOf(ctx, ns, "free")
+		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(1e9).Should(BeEmpty())
+		Expect(getClaim(ctx, ns, "c").ResourceVersion).To(Equal(claim.ResourceVersion))
+		unpause(ctx)
+		expectAdopted(ctx, claim, made)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("a pool without a record of an allocator adopts at once and grants later", func(ctx SpecContext) { // R10
+		unpause(ctx)
+		pool = framework.MakePool("p").Namespace(ns).CIDR("10.12.4.0/24").Obj()
+		claim := moved("c", "10.12.4.7")
+		create(ctx, pool, claim)
+		made := madeAddress(ns, "c", "10.12.4.7", 24, claimOwner("c", claim.UID), poolOwner("p", pool.UID))
+		create(ctx, made, framework.MakeClaim(ns, "new").Pool("p").Obj())
+		m := namespaceManager(ctx, ns)
+		expectAdopted(ctx, claim, made)
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring(v1alpha1.AdoptingReason))
+		// It outlives the manager.
+		Expect(m.Kill()).To(Succeed())
+		m = namespaceManager(ctx, ns)
+		create(ctx, framework.MakeClaim(ns, "newer").Pool("p").Obj())
+		refusalOf(ctx, ns, "newer", "PoolNotReady")
+		// And it ends 75 s after it began: here, it began two minutes earlier.
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, pool)
+		m = namespaceManager(ctx, ns)
+		addressOf(ctx, ns, "new")
+		addressOf(ctx, ns, "newer")
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		expectAtRest(ctx, ns, 3)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("a pool whose status was wiped while it is served adopts again", func(ctx SpecContext) { // R10: backup, status wiped
+		unpause(ctx)
+		m := namespaceManager(ctx, ns)
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.6.0/24").Obj())
+		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		before := addressOf(ctx, ns, "c")
+		expectAtRest(ctx, ns, 1)
+		modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Status = v1alpha1.NetworkPoolStatus{} })
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		create(ctx, framework.MakeClaim(ns, "new").Pool("p").Obj())
+		refusalOf(ctx, ns, "new", "PoolNotReady")
+		after := addressOf(ctx, ns, "c")
+		Expect(after.ResourceVersion).To(Equal(before.ResourceVersion))
+		Expect(m.Stop()).To(Succeed())
+	})
+})

@@ -1,0 +1,80 @@
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// deleteForMove does what clusterctl does with an object on the source of a move: it replaces all of
+// its annotations, deletes it, and takes all of its finalizers (contract, F.34).
+func deleteForMove(ctx context.Context, obj client.Object) {
+	GinkgoHelper()
+	mark := client.RawPatch(types.JSONPatchType, []byte(
+		`[{"op": "add", "path": "/metadata/annotations", "value": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}}]`))
+	Expect(k8s.Patch(ctx, obj, mark)).To(Succeed())
+	force(ctx, obj)
+	expectGone(ctx, obj)
+}
+
+var _ = Describe("On the source of a move", func() {
+	It("addresses that left are held until an operator releases them", func(ctx SpecContext) { // R9, contract F.34
+		startManager(ctx)
+		ns := newNamespace(ctx, nil)
+		cluster := makeCluster(ns, "k", false)
+		pool := framework.MakeGlobalPool(ns).CIDR("10.12.16.0/29").Obj()
+		stays := framework.MakeClaim(ns, "stays").GlobalPool(ns).Obj()
+		create(ctx, cluster, pool, framework.MakeClaim(ns, "a").GlobalPool(ns).Cluster("k").Obj(),
+			framework.MakeClaim(ns, "b").GlobalPool(ns).Cluster("k").Obj(), stays)
+		for _, name := range []string{"a", "b", "stays"} {
+			addressOf(ctx, ns, name)
+		}
+		held := map[string]string{}
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+		for _, name := range []string{"a", "b"} {
+			address := addressOf(ctx, ns, name)
+			held[address.Spec.Address] = name
+			deleteForMove(ctx, address)
+		}
+		for _, name := range []string{"a", "b"} {
+			deleteForMove(ctx, getClaim(ctx, ns, name))
+		}
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.MovedReason)
+		Eventually(func(g Gomega) {
+			status := statusOf(ctx, pool)
+			got := map[string]string{}
+			for _, h := range status.Held {
+				g.Expect(h).To(And(HaveField("Reason", v1alpha1.MovedReason), HaveField("Namespace", ns), HaveField("Last", h.First)))
+				got[h.First] = h.Name
+			}
+			g.Expect(got).To(Equal(held))
+			g.Expect(status.AllocatedIPs).To(Equal(int64(1)))
+			g.Expect(status.AvailableIPs).To(Equal(int64(3)))
+		}).Should(Succeed())
+		create(ctx, framework.MakeClaim(ns, "new").GlobalPool(ns).Obj())
+		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring("status.held"))
+		// It is kept where a restart finds it; what stayed is released as ever.
+		m := startManager(ctx)
+		create(ctx, framework.MakeClaim(ns, "newer").GlobalPool(ns).Obj())
+		refusalOf(ctx, ns, "newer", "PoolNotReady")
+		Expect(m.Stop()).To(Succeed())
+		deleteClaim(ctx, ns, "stays")
+		expectGone(ctx, stays)
+
+		modifyStatus(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) { p.Status.Held = nil })
+		addressOf(ctx, ns, "new")
+		addressOf(ctx, ns, "newer")
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		Eventually(func() int64 { return statusOf(ctx, pool).AvailableIPs }).Should(Equal(int64(4)))
+		Expect(eventsOf(ctx, pool)).To(ContainElement("PoolMoved"))
+	})
+})

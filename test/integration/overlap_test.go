@@ -1,0 +1,150 @@
+package integration
+
+import (
+	"context"
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// createPair creates two pools in this order, at least a second apart: the age of an object is told
+// in whole seconds. No manager must run, or the younger one cannot be made anew.
+func createPair(ctx context.Context, older, younger v1alpha1.Pool) {
+	GinkgoHelper()
+	create(ctx, older)
+	Eventually(func(g Gomega) {
+		younger.SetResourceVersion("")
+		younger.SetUID("")
+		g.Expect(k8s.Create(ctx, younger)).To(Succeed())
+		if !older.GetCreationTimestamp().Time.Before(younger.GetCreationTimestamp().Time) {
+			g.Expect(k8s.Delete(ctx, younger)).To(Succeed())
+			g.Expect(younger.GetName()).To(BeEmpty(), "created within the same second")
+		}
+	}).Should(Succeed())
+}
+
+var _ = Describe("Pools of one network that overlap", func() {
+	var ns string
+
+	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
+
+	expectOverlap := func(ctx SpecContext, pool v1alpha1.Pool, other string) {
+		GinkgoHelper()
+		Expect(expectCondition(ctx, pool, v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.OverlapReason)).To(
+			And(ContainSubstring(other), ContainSubstring("spec.network")))
+	}
+
+	It("say so both, and the younger grants nothing", func(ctx SpecContext) { // R11, W13, peers 3
+		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.0.0/28").Obj()
+		younger := framework.MakePool("younger").Namespace(ns).Addresses("10.14.0.9-10.14.0.20").Obj()
+		createPair(ctx, older, younger)
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakeClaim(ns, "o").Pool("older").Obj(), framework.MakeClaim(ns, "y").Pool("younger").Obj())
+		addressOf(ctx, ns, "o")
+		Expect(refusalOf(ctx, ns, "y", "PoolNotReady")).To(ContainSubstring("NetworkPool " + ns + "/older has 10.14.0.9"))
+		expectOverlap(ctx, older, "younger")
+		expectOverlap(ctx, younger, "older")
+		expectCondition(ctx, older, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		expectCondition(ctx, younger, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.OverlapReason)
+		for _, pool := range []v1alpha1.Pool{older, younger} {
+			Expect(eventsOf(ctx, pool)).To(ContainElement("PoolOverlap"))
+		}
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("hear of each other when the second one comes", func(ctx SpecContext) { // R11
+		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.1.0/28").Obj()
+		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.1.0/29").Obj()
+		m := namespaceManager(ctx, ns)
+		create(ctx, older)
+		expectCondition(ctx, older, v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason)
+		create(ctx, younger)
+		expectOverlap(ctx, younger, "older")
+		expectOverlap(ctx, older, "younger")
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("serve again when the overlap ends", func(ctx SpecContext) { // R11, W6: woken by what happened
+		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.2.0/28").Obj()
+		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.2.0/29").Obj()
+		createPair(ctx, older, younger)
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakeClaim(ns, "y").Pool("younger").Obj())
+		refusalOf(ctx, ns, "y", "PoolNotReady")
+		modify(ctx, older, func(p *v1alpha1.NetworkPool) { p.Spec.Network = "elsewhere" })
+		Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, "y")).Status }).
+			WithTimeout(soon).Should(Equal(metav1.ConditionTrue))
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("keep the younger from granting from the first moment of a restart", func(ctx SpecContext) { // R11, I1
+		const n = 5
+		older := framework.MakePool("z-older").Namespace(ns).CIDR("10.14.3.0/28").Obj()
+		younger := framework.MakePool("a-younger").Namespace(ns).CIDR("10.14.3.0/28").Obj()
+		createPair(ctx, older, younger)
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			create(ctx, framework.MakeClaim(ns, name).Pool("a-younger").Obj())
+		}
+		// One pool after the other, the younger one first.
+		m := namespaceManager(ctx, ns, "--pool-concurrency=1")
+		expectOverlap(ctx, younger, "z-older")
+		Eventually(func(g Gomega) {
+			o := objects(ctx, ns)
+			var granted []string
+			for i := range o.Addresses {
+				granted = append(granted, o.Addresses[i].Spec.Address)
+			}
+			Expect(granted).To(BeEmpty())
+			told := slices.DeleteFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return readyOf(&c).Reason != "PoolNotReady" })
+			g.Expect(told).To(HaveLen(n))
+		}).WithTimeout(soon).Should(Succeed())
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("both serve where spec.allowOverlap says so", func(ctx SpecContext) { // R11
+		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.4.0/28").Obj()
+		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.4.0/28").AllowOverlap().Obj()
+		createPair(ctx, older, younger)
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakeClaim(ns, "o").Pool("older").Obj(), framework.MakeClaim(ns, "y").Pool("younger").Obj())
+		addressOf(ctx, ns, "o")
+		addressOf(ctx, ns, "y")
+		expectOverlap(ctx, older, "younger")
+		expectOverlap(ctx, younger, "older")
+		expectCondition(ctx, younger, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("do not, where the networks differ", func(ctx SpecContext) { // R11: the same range in two data centres
+		one := framework.MakePool("one").Namespace(ns).CIDR("10.14.5.0/28").Network("dc-1").Obj()
+		two := framework.MakePool("two").Namespace(ns).CIDR("10.14.5.0/28").Network("dc-2").Obj()
+		create(ctx, one, two)
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakeClaim(ns, "one").Pool("one").Obj(), framework.MakeClaim(ns, "two").Pool("two").Obj())
+		Expect(addressOf(ctx, ns, "one").Spec.Address).To(Equal("10.14.5.1"))
+		Expect(addressOf(ctx, ns, "two").Spec.Address).To(Equal("10.14.5.1"))
+		for _, pool := range []v1alpha1.Pool{one, two} {
+			expectCondition(ctx, pool, v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason)
+			expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		}
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("may be of different kinds", func(ctx SpecContext) { // R11
+		older := framework.MakeGlobalPool(ns).CIDR("10.14.6.0/28").Obj()
+		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.6.0/28").Obj()
+		createPair(ctx, older, younger)
+		m := startManager(ctx)
+		create(ctx, framework.MakeClaim(ns, "g").GlobalPool(ns).Obj(), framework.MakeClaim(ns, "y").Pool("younger").Obj())
+		addressOf(ctx, ns, "g")
+		Expect(refusalOf(ctx, ns, "y", "PoolNotReady")).To(ContainSubstring("GlobalNetworkPool " + ns))
+		expectOverlap(ctx, older, "younger")
+		Expect(m.Stop()).To(Succeed())
+	})
+})

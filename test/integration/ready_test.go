@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"net/http"
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("A manager's probes", func() {
+	It("say that it is not ready before it knows what was given, and ready after", func(ctx SpecContext) { // style 11
+		ns := newNamespace(ctx, nil)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.0.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		// It may not read the IPAddresses for now, so it cannot know what was given.
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam-manager"}}
+		Expect(k8s.Get(ctx, keyOf(role), role)).To(Succeed())
+		whole := role.DeepCopy()
+		modify(ctx, role, func(r *rbacv1.ClusterRole) {
+			r.Rules = slices.DeleteFunc(r.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "ipaddresses") })
+			Expect(len(r.Rules)).To(BeNumerically("<", len(whole.Rules)))
+		})
+		m, err := framework.LaunchManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--namespace=" + ns}})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() {
+			if CurrentSpecReport().Failed() {
+				GinkgoWriter.Println(m.LogTail(40))
+			}
+			Expect(m.Kill()).To(Succeed())
+		})
+		probe := func(endpoint string) func() int {
+			return func() int {
+				code, text, err := m.Probe(ctx, endpoint)
+				if err != nil {
+					return 0 // it does not listen yet
+				}
+				GinkgoWriter.Println(text)
+				return code
+			}
+		}
+		Eventually(probe("healthz")).Should(Equal(http.StatusOK))
+		Eventually(probe("readyz")).Should(Equal(http.StatusInternalServerError))
+		Consistently(probe("readyz")).WithTimeout(2e9).Should(Equal(http.StatusInternalServerError))
+		Expect(probe("healthz")()).To(Equal(http.StatusOK))
+		expectUntouched(ctx, ns, "c")
+
+		modify(ctx, role, func(r *rbacv1.ClusterRole) { r.Rules = whole.Rules })
+		Eventually(probe("readyz")).Should(Equal(http.StatusOK))
+		addressOf(ctx, ns, "c") // with the rights of its role and no others
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("say that one is ready which waits to be elected, and does nothing", func(ctx SpecContext) { // HA
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.1.0/24").Obj()
+		create(ctx, pool)
+		options := framework.ManagerOptions{Binary: binary, Kubeconfig: cp.Kubeconfig, LeaderElect: true, Args: []string{
+			"--namespace=" + ns, "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
+		}}
+		start := func() *framework.Manager {
+			m, err := framework.StartManager(ctx, options)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
+			return m
+		}
+		first := start()
+		create(ctx, framework.MakeClaim(ns, "a").Pool("p").Obj())
+		addressOf(ctx, ns, "a")
+		second := start()
+		create(ctx, framework.MakeClaim(ns, "b").Pool("p").Obj())
+		addressOf(ctx, ns, "b")
+		Expect(statusOf(ctx, pool).Allocator).To(HaveValue(HaveField("Term", int64(1))))
+		Expect(first.Kill()).To(Succeed())
+		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		addressOf(ctx, ns, "c")
+		Expect(statusOf(ctx, pool).Allocator).To(HaveValue(HaveField("Term", int64(2))))
+		expectAtRest(ctx, ns, 3)
+		Expect(second.Stop()).To(Succeed())
+	})
+})

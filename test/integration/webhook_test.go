@@ -1,0 +1,161 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// warnings collects what the API server warns a client of.
+type warnings struct {
+	sync.Mutex
+	texts []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.Lock()
+	defer w.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+// take returns what was said since the last call.
+func (w *warnings) take() []string {
+	w.Lock()
+	defer w.Unlock()
+	texts := w.texts
+	w.texts = nil
+	return texts
+}
+
+// serveWebhooks starts a manager with webhooks and has the API server ask them about the pools of a
+// namespace, and about global pools that carry its name as the label "spec". The webhooks are those
+// of config/webhook.
+func serveWebhooks(ctx context.Context, ns string) {
+	GinkgoHelper()
+	port, err := framework.FreePort()
+	Expect(err).NotTo(HaveOccurred())
+	certs := GinkgoT().TempDir()
+	// The certificate comes with its CA behind it.
+	chain, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(filepath.Join(certs, "tls.crt"), chain, 0o600)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(certs, "tls.key"), key, 0o600)).To(Succeed())
+	startManager(ctx, fmt.Sprintf("--webhook-port=%d", port), "--webhook-cert-dir="+certs)
+
+	root, err := framework.RepoRoot()
+	Expect(err).NotTo(HaveOccurred())
+	text, err := os.ReadFile(filepath.Join(root, "config", "webhook", "manifests.yaml"))
+	Expect(err).NotTo(HaveOccurred())
+	configuration := &admissionv1.ValidatingWebhookConfiguration{}
+	Expect(yaml.UnmarshalStrict(text, configuration)).To(Succeed())
+	configuration.Name = ns
+	for i := range configuration.Webhooks {
+		hook := &configuration.Webhooks[i]
+		hook.ClientConfig = admissionv1.WebhookClientConfig{
+			URL:      ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, *hook.ClientConfig.Service.Path)),
+			CABundle: chain,
+		}
+		if hook.Rules[0].Resources[0] == "networkpools" {
+			hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}}
+		} else {
+			hook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"spec": ns}}
+		}
+	}
+	create(ctx, configuration)
+	DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, configuration)).To(Succeed()) })
+	// The API server takes a moment to ask.
+	Eventually(func() error {
+		return k8s.Create(ctx, framework.MakePool("asked").Namespace(ns).Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
+	}).Should(Satisfy(apierrors.IsInvalid))
+}
+
+var _ = Describe("The webhooks", Ordered, func() {
+	var (
+		ns    string
+		heard *warnings
+		c     client.Client
+	)
+
+	BeforeAll(func(ctx SpecContext) {
+		ns = newNamespace(ctx, nil)
+		serveWebhooks(ctx, ns)
+		heard = &warnings{}
+		cfg := rest.CopyConfig(cp.Config)
+		cfg.WarningHandler = heard
+		var err error
+		c, err = client.New(cfg, client.Options{Scheme: k8s.Scheme()})
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	refused := func(err error, says ...string) {
+		GinkgoHelper()
+		Expect(err).To(HaveOccurred())
+		for _, text := range says {
+			Expect(err.Error()).To(ContainSubstring(text))
+		}
+	}
+
+	It("refuse a pool whose ranges do not add up, and say what to do", func(ctx SpecContext) { // W13, peers 28
+		refused(c.Create(ctx, framework.MakePool("reserved").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
+			Prefix(24).Reserved("10.21.0.5", "10.21.0.8-10.21.1.2").Obj()),
+			"spec.reserved[1].cidr", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove it")
+		refused(c.Create(ctx, framework.MakePool("tenant").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
+			Prefix(24).Tenant("10.21.0.5", "10.21.0.20").Obj()), "spec.tenantAllocation.end", "outside the pool")
+		refused(c.Create(ctx, framework.MakePool("pin").Namespace(ns).Addresses("10.21.0.1-10.21.0.9").PreAllocate("vip", "10.21.0.10").Obj()),
+			"spec.preAllocations[vip]", "outside the pool")
+		global := framework.MakeGlobalPool(ns).Addresses("10.21.0.1-10.21.0.9").Reserved("10.21.9.1").Obj()
+		global.Labels = map[string]string{"spec": ns}
+		refused(c.Create(ctx, global), "GlobalNetworkPool", "spec.reserved[0].cidr")
+	})
+
+	It("refuse a change that would cut off an address in use, and name its holder", func(ctx SpecContext) { // W14, peers 23
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.21.2.0/28").Obj()
+		create(ctx, pool, framework.MakeClaim(ns, "holder").Pool("p").Obj())
+		Expect(addressOf(ctx, ns, "holder").Spec.Address).To(Equal("10.21.2.1"))
+		change := func(spec func(*v1alpha1.NetworkPoolSpec)) error {
+			Expect(c.Get(ctx, keyOf(pool), pool)).To(Succeed())
+			before := pool.DeepCopy()
+			spec(&pool.Spec)
+			return c.Patch(ctx, pool, client.MergeFrom(before))
+		}
+		holder := "10.21.2.1/32 (IPAddressClaim " + ns + "/holder)"
+		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.CIDR = "10.21.2.8/29" }), "cut off addresses that are in use", holder)
+		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.21.2.0/30"}} }), holder)
+		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" }), holder)
+		// What nobody has may go.
+		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.21.2.8/29"}} })).To(Succeed())
+		deleteClaim(ctx, ns, "holder")
+		expectGone(ctx, framework.MakeClaim(ns, "holder").Obj())
+		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" })).To(Succeed())
+		// Nor do they stand in the way of the manager's own writes, or of a deletion.
+		Expect(c.Delete(ctx, pool)).To(Succeed())
+		expectGone(ctx, pool)
+	})
+
+	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, peers 3
+		Expect(c.Create(ctx, framework.MakePool("one").Namespace(ns).CIDR("10.21.3.0/28").Obj())).To(Succeed())
+		Eventually(func() []string {
+			heard.take()
+			Expect(c.Create(ctx, framework.MakePool("two").Namespace(ns).CIDR("10.21.3.8/29").Obj(), client.DryRunAll)).To(Succeed())
+			return heard.take()
+		}).WithTimeout(soon).Should(ConsistOf(And(ContainSubstring("NetworkPool "+ns+"/one has 10.21.3.8"), ContainSubstring("spec.network"))))
+		Expect(c.Create(ctx, framework.MakePool("two").Namespace(ns).CIDR("10.21.3.8/29").Network("other").Obj())).To(Succeed())
+		Expect(heard.take()).To(BeEmpty())
+	})
+})
