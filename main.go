@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -89,10 +88,7 @@ func main() {
 		os.Exit(2)
 	}
 	ctrl.SetLogger(klog.Background())
-	if os.Getenv("GOGC") == "" {
-		// Memory is what a fleet pays for idle managers; collecting more often costs little here.
-		debug.SetGCPercent(20)
-	}
+	boundGarbage()
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)

@@ -110,13 +110,16 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 		granted, refused = p.plan(now, maxBatch, admission)
 	}
 	cooled := a.coolReleases(ctx, p, now)
-	stale := p.staleGrants(now)
-	differs, urgent := p.dirty(now)
-	idle := differs && now.Sub(p.lastCommit) >= settleDelay
-	urgent = urgent || p.holdsRelease()
+	due := granted > 0 || cooled || p.staleGrants(now) || p.holdsRelease()
+	differs := false
+	if !due {
+		var urgent bool
+		differs, urgent = p.dirty(now)
+		due = urgent || (differs && now.Sub(p.lastCommit) >= settleDelay)
+	}
 	p.mu.Unlock()
 
-	if granted > 0 || cooled || stale || urgent || idle {
+	if due {
 		if err := a.commit(ctx, p); err != nil {
 			return 0, err
 		}
@@ -132,8 +135,11 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// A commit counts the grants that it settles: what is left of dead claims is counted out after it.
-	if differs, _ := p.dirty(now); differs || len(p.grants) > 0 {
+	if due && len(p.grants) == 0 {
+		// A commit counts the grants that it settles: what is left of dead claims is counted out after it.
+		differs, _ = p.dirty(now)
+	}
+	if differs || len(p.grants) > 0 {
 		wait = sooner(wait, settleDelay)
 	}
 	if d := p.quarantineUntil.Sub(now); d > 0 {
