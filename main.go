@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	goruntime "runtime"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -88,11 +89,12 @@ func main() {
 		os.Exit(2)
 	}
 	ctrl.SetLogger(klog.Background())
-	boundGarbage()
+	headroom := boundGarbage()
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
 	}
+	goruntime.KeepAlive(headroom)
 }
 
 func run(o *options) error {
