@@ -73,7 +73,7 @@ type Allocator struct {
 	wake  func(PoolKey)
 	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
 	jobs  context.Context //nolint:containedctx // the controller's own context, set once at its start
-	slots chan struct{}
+	crew  crew
 	lists lister
 }
 
@@ -96,7 +96,7 @@ func New(o Options) *Allocator {
 		pools:   map[PoolKey]*pool{},
 		wake:    func(PoolKey) {},
 		jobs:    context.Background(),
-		slots:   make(chan struct{}, o.Writers),
+		crew:    crew{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
 }

@@ -36,7 +36,7 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 		run func(context.Context, *pool, claim) error
 	}
 	var jobs, releases []job
-	var strays []address
+	var strays []*address
 	var wait time.Duration
 	p.mu.Lock()
 	free := maxJobs - p.jobs
@@ -68,16 +68,16 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 			jobs = append(jobs, job{uid, a.serve})
 		}
 	}
-	for _, addr := range p.strays {
-		if addr.busy || addr.claimUID == "" || len(strays) >= free {
+	for _, s := range p.strays {
+		if s.busy || s.claimUID == "" || len(strays) >= free {
 			continue
 		}
-		if d := addr.retryAt.Sub(now); d > 0 {
+		if d := s.retryAt.Sub(now); d > 0 {
 			wait = sooner(wait, d)
 			continue
 		}
-		addr.busy = true
-		strays = append(strays, *addr)
+		s.busy = true
+		strays = append(strays, s.address)
 	}
 	base, holder := p.base, p.holder
 	p.mu.Unlock()
@@ -100,24 +100,22 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 		if c := p.claims[j.uid]; c != nil && !c.busy {
 			c.busy = true
 			p.jobs++
-			go a.runClaim(a.jobs, p, j.uid, j.run)
+			a.crew.do(func() { a.runClaim(a.jobs, p, j.uid, j.run) })
 		}
 	}
 	for _, addr := range strays {
 		p.jobs++
-		go a.runStray(a.jobs, p, addr)
+		a.crew.do(func() { a.runStray(a.jobs, p, addr) })
 	}
 	return wait, nil
 }
 
 // runClaim runs one job for a claim in its turn, and notes how it went.
 func (a *Allocator) runClaim(ctx context.Context, p *pool, uid types.UID, run func(context.Context, *pool, claim) error) {
-	a.slots <- struct{}{}
 	var err error
 	if c, known := a.claimSnapshot(p, uid); known && ctx.Err() == nil {
 		err = run(ctx, p, c)
 	}
-	<-a.slots
 	p.mu.Lock()
 	p.jobs--
 	wake := p.jobs == 0 || p.jobs == maxJobs/4 || err != nil

@@ -151,8 +151,10 @@ func (p *pool) setBase(obj v1alpha1.Pool) {
 	p.setBaseLocked(obj)
 }
 
-// setBaseLocked makes a pool the base of the next commit, and its spec what is planned on.
+// setBaseLocked makes a pool the base of the next commit, and its spec what is planned on. A write
+// without managed fields leaves them as they are, and costs less.
 func (p *pool) setBaseLocked(obj v1alpha1.Pool) {
+	obj.SetManagedFields(nil)
 	p.base = obj
 	if p.generation != obj.GetGeneration() {
 		p.generation = obj.GetGeneration()

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unique"
@@ -77,36 +78,60 @@ type claim struct {
 	owner   ledger.Owner
 	created time.Time
 	rv      string
-	// finalized: our finalizer is on it. others are the rest of its finalizers.
-	finalized bool
-	others    []string
-	// conditions, of both generations, are those of a claim whose status is still to be written.
-	conditions []metav1.Condition
-	legacy     clusterv1.Conditions
+	// others are its finalizers but ours.
+	others []string
+	// said is nil for the many whose status says Ready and nothing else.
+	said       *said
 	recordText string
 	record     netipx.IPRange
 	requested  string
 	cluster    string
 	watchLabel string
-	paused     bool
-	deleting   bool
-	moved      bool
+	// finalized: our finalizer is on it.
+	finalized bool
+	paused    bool
+	deleting  bool
+	moved     bool
 	// bound: the status names the address and is Ready, in both generations of conditions.
 	bound bool
 	// everBound: the status names an address, Ready or not.
 	everBound bool
-	// told is the reason and message of the claim's Ready=False, so that nothing is said twice.
-	told string
 
 	// busy: a job works on the claim.
 	busy bool
+	// nameHeld: an IPAddress of another claim has the claim's name (seen live).
+	nameHeld bool
 	// failures counts errors in a row; nothing is tried before retryAt.
 	failures int
 	retryAt  time.Time
 	// lost is its IPAddress that was forced away: the next one is like it, whatever the spec says now.
 	lost *address
-	// nameHeld: an IPAddress of another claim has the claim's name (seen live).
-	nameHeld bool
+}
+
+// said is what the status of a claim says: its conditions, of both generations.
+type said struct {
+	conditions []metav1.Condition
+	legacy     clusterv1.Conditions
+	// refusal is the reason and message of Ready=False, so that nothing is said twice.
+	refusal string
+}
+
+// told is the refusal that the claim's status shows, empty if none.
+func (c *claim) told() string {
+	if c.said == nil {
+		return ""
+	}
+	return c.said.refusal
+}
+
+// withStatus returns an IPAddressClaim with the conditions of c, to set one on.
+func (c *claim) withStatus() *ipamv1.IPAddressClaim {
+	out := &ipamv1.IPAddressClaim{}
+	if c.said != nil {
+		out.Status.Conditions = slices.Clone(c.said.conditions)
+		out.SetV1Beta1Conditions(slices.Clone(c.said.legacy))
+	}
+	return out
 }
 
 func claimOf(c *ipamv1.IPAddressClaim) *claim {
@@ -135,11 +160,11 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		}
 	}
 	out.bound = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
-	if !out.bound {
-		out.conditions, out.legacy = c.Status.Conditions, c.GetV1Beta1Conditions()
+	if legacy := c.GetV1Beta1Conditions(); !out.bound || len(c.Status.Conditions)+len(legacy) > 2 {
+		out.said = &said{conditions: c.Status.Conditions, legacy: legacy}
 	}
 	if ready.Status == metav1.ConditionFalse {
-		out.told = ready.Reason + ": " + ready.Message
+		out.said.refusal = ready.Reason + ": " + ready.Message
 	}
 	return out
 }
@@ -190,21 +215,27 @@ type address struct {
 	// ip is invalid where the object's address cannot be parsed: one bad object concerns only
 	// itself (W12).
 	ip      netip.Addr
-	prefix  int32
 	gateway string
-	// protected: our finalizer is on it. others are the rest of its finalizers.
-	protected bool
-	others    []string
+	// others are its finalizers but ours.
+	others []string
 	// owners are those that are neither claims nor pools.
-	owners   []metav1.OwnerReference
-	deleting bool
-	moved    bool
+	owners []metav1.OwnerReference
+	prefix int32
+	// protected: our finalizer is on it.
+	protected bool
+	deleting  bool
+	moved     bool
 	// poolUID is the UID of the pool among its owners.
 	poolUID types.UID
-	// seenOrphan is when it was first seen without a living claim.
-	seenOrphan time.Time
-	busy       bool
-	retryAt    time.Time
+}
+
+// stray is an IPAddress without a claim that we know.
+type stray struct {
+	*address
+	// since is when a live read first showed that it has none.
+	since   time.Time
+	busy    bool
+	retryAt time.Time
 }
 
 func addressOf(a *ipamv1.IPAddress) *address {

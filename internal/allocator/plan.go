@@ -50,7 +50,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			r, no = p.choose(c)
 		}
 		if no != nil {
-			if c.told != no.String() {
+			if c.told() != no.String() {
 				refused[c] = no
 			}
 			return true

@@ -45,7 +45,7 @@ type pool struct {
 	pending *btree.BTreeG[*claim]
 	chores  map[types.UID]*claim
 	// strays are IPAddresses without a claim that we know.
-	strays map[types.NamespacedName]*address
+	strays map[types.NamespacedName]*stray
 	grants map[types.UID]*grant
 	// gone are UIDs whose end was seen, those of before since the last rotation: an answer to a write of
 	// ours, or a list, that is older than the end must not revive them.
@@ -94,7 +94,7 @@ func newPool(key PoolKey) *pool {
 	p.byName = map[types.NamespacedName]*claim{}
 	p.addrs = map[types.NamespacedName]*address{}
 	p.chores = map[types.UID]*claim{}
-	p.strays = map[types.NamespacedName]*address{}
+	p.strays = map[types.NamespacedName]*stray{}
 	p.grants = map[types.UID]*grant{}
 	p.cooling = map[netipx.IPRange]v1alpha1.CoolingRange{}
 	p.held = map[netipx.IPRange]v1alpha1.HeldRange{}
@@ -205,15 +205,11 @@ func (p *pool) observeAddress(a *address) bool {
 		if !newer(a.rv, old.rv) {
 			return false
 		}
-		if old.uid == a.uid {
-			a.busy, a.retryAt, a.seenOrphan = old.busy, old.retryAt, old.seenOrphan
-		} else {
+		if old.uid != a.uid {
 			p.forgetAddress(old.uid, old.key())
 		}
 	}
-	if c := p.claims[a.claimUID]; c != nil && c.owner.Name == a.name {
-		a.name, a.claimUID = c.owner.Name, c.owner.UID // equal, and kept once
-	}
+	p.share(a)
 	p.addrs[a.key()] = a
 	if a.ip.IsValid() {
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: a.uid}, Owner: a.owner(), Range: p.ledger.Unit(a.ip)})
@@ -232,6 +228,13 @@ func (p *pool) observeAddress(a *address) bool {
 		return p.sort(c) || wake
 	}
 	return wake
+}
+
+// share has an IPAddress and its claim keep their name and UID once.
+func (p *pool) share(a *address) {
+	if c := p.claims[a.claimUID]; c != nil && c.owner.Name == a.name {
+		a.name, a.claimUID = c.owner.Name, c.owner.UID
+	}
 }
 
 func (p *pool) isGone(uid types.UID) bool {
@@ -308,10 +311,13 @@ func (p *pool) complete(c *claim, a *address) bool {
 func (p *pool) sortAddress(a *address) bool {
 	if c := p.claims[a.claimUID]; c != nil || a.moved {
 		delete(p.strays, a.key())
-		a.seenOrphan = time.Time{}
 		return false
 	}
-	p.strays[a.key()] = a
+	if s := p.strays[a.key()]; s != nil {
+		s.address = a
+	} else {
+		p.strays[a.key()] = &stray{address: a}
+	}
 	return true
 }
 

@@ -225,7 +225,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
 		wait, other := admission(c)
-		if !wait && other == nil && !c.busy && c.told != no.String() {
+		if !wait && other == nil && !c.busy && c.told() != no.String() {
 			tell = append(tell, c)
 		}
 		return true

@@ -159,24 +159,22 @@ func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone boo
 // runStray deals with an IPAddress whose claim we do not know: with proof that the claim is gone
 // the IPAddress is void and removed; at once if it stands in somebody's way, else after a while,
 // since a restore may bring the claim after its address (R2).
-func (a *Allocator) runStray(ctx context.Context, p *pool, addr address) {
-	a.slots <- struct{}{}
+func (a *Allocator) runStray(ctx context.Context, p *pool, addr *address) {
 	retry, err := a.settleStray(ctx, p, addr)
-	<-a.slots
 	p.mu.Lock()
 	p.jobs--
-	if is := p.addrs[addr.key()]; is != nil && is.uid == addr.uid {
-		is.busy = false
+	if s := p.strays[addr.key()]; s != nil && s.uid == addr.uid {
+		s.busy = false
 		if err != nil {
 			retry = max(retry, time.Second)
 		}
-		is.retryAt = a.now().Add(retry)
+		s.retryAt = a.now().Add(retry)
 	}
 	p.mu.Unlock()
 	a.wake(p.key)
 }
 
-func (a *Allocator) settleStray(ctx context.Context, p *pool, addr address) (time.Duration, error) {
+func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (time.Duration, error) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	live := &ipamv1.IPAddressClaim{}
@@ -196,25 +194,25 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr address) (tim
 		return time.Second, nil
 	}
 	nameTaken := err == nil
-	if c := p.byName[addr.key()]; c != nil && p.adoptable(c, current) {
+	if c := p.byName[addr.key()]; c != nil && p.adoptable(c, current.address) {
 		p.sort(c)
 		p.mu.Unlock()
 		return time.Second, nil
 	}
-	if current.seenOrphan.IsZero() {
-		current.seenOrphan = a.now()
+	if current.since.IsZero() {
+		current.since = a.now()
 	}
 	contested := nameTaken
 	if current.ip.IsValid() {
 		contested = contested || p.blocker(p.ledger.Unit(current.ip), current.owner()) != nil
 	}
-	wait := a.OrphanGrace - a.now().Sub(current.seenOrphan)
-	addr, base := *current, p.base
+	wait := a.OrphanGrace - a.now().Sub(current.since)
+	addr, base := current.address, p.base
 	p.mu.Unlock()
 	if !contested && wait > 0 {
 		return wait, nil
 	}
-	if _, err := a.remove(ctx, p, addr); err != nil {
+	if _, err := a.remove(ctx, p, *addr); err != nil {
 		return time.Second, err
 	}
 	metrics.Voided.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()

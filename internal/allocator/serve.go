@@ -259,9 +259,7 @@ func (a *Allocator) addressChanged(ctx context.Context, p *pool, addr address, e
 
 // bind writes the claim's status: the address, and Ready in both generations of conditions.
 func (a *Allocator) bind(ctx context.Context, p *pool, c claim) error {
-	tmp := &ipamv1.IPAddressClaim{}
-	tmp.Status.Conditions = slices.Clone(c.conditions)
-	tmp.SetV1Beta1Conditions(slices.Clone(c.legacy))
+	tmp := c.withStatus()
 	conditions.Set(tmp, metav1.Condition{
 		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated",
 	})
@@ -312,12 +310,10 @@ func (a *Allocator) refuse(p *pool, c *claim, no refusal) {
 
 // writeRefusal writes a refusal into the status of a claim that does not say so yet.
 func (a *Allocator) writeRefusal(ctx context.Context, p *pool, c claim, no refusal) error {
-	if c.told == no.String() {
+	if c.told() == no.String() {
 		return nil
 	}
-	tmp := &ipamv1.IPAddressClaim{}
-	tmp.Status.Conditions = slices.Clone(c.conditions)
-	tmp.SetV1Beta1Conditions(slices.Clone(c.legacy))
+	tmp := c.withStatus()
 	conditions.Set(tmp, metav1.Condition{
 		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
 	})

@@ -69,9 +69,9 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		switch {
 		case paused:
 		case no != nil:
-			work = c.told != no.String()
+			work = c.told() != no.String()
 		default:
-			work = c.told == "" || free
+			work = c.told() == "" || free
 		}
 		return !work
 	})
@@ -200,6 +200,7 @@ func (p *pool) rebuild(found listed) {
 		p.noteRecord(c)
 	}
 	for _, addr := range p.addrs {
+		p.share(addr)
 		if addr.ip.IsValid() {
 			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: addr.uid}, Owner: addr.owner(), Range: p.ledger.Unit(addr.ip)})
 		}
@@ -220,8 +221,12 @@ func (p *pool) rebuild(found listed) {
 	for _, c := range p.claims {
 		p.sort(c)
 	}
-	for _, addr := range p.addrs {
-		p.sortAddress(addr)
+	known := p.strays
+	p.strays = map[types.NamespacedName]*stray{} // before the claims came, all were strays: a map does not shrink
+	for name, addr := range p.addrs {
+		if p.sortAddress(addr) && known[name] != nil {
+			p.strays[name] = known[name]
+		}
 	}
 }
 
