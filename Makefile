@@ -138,7 +138,7 @@ test-race: ## Run the tests that need no control plane under the race detector.
 .PHONY: bench
 bench: control-plane manager ## Measure the library, then the manager against a real API server.
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil
-	go run -buildvcs=false ./test/bench $(ARGS)
+	go run -buildvcs=false ./test/bench -manager $(BIN)/manager $(ARGS)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Lint.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -130,56 +129,6 @@ func (c *clients) release(ctx context.Context, m *framework.Manager, n int) (tim
 	}()
 	err := metric(ctx, m, "butler_ipam_releases_total", float64(n))
 	return time.Since(start), errors.Join(err, <-deleting)
-}
-
-// measureSingles creates claims one after the other and waits for each.
-func (c *clients) measureSingles(ctx context.Context, n, allocated int, t *table) error {
-	write, err := c.writeLatency(ctx, n)
-	if err != nil {
-		return err
-	}
-	if err := c.watchClaims(ctx); err != nil {
-		return err
-	}
-	var took []time.Duration
-	for i := range n {
-		name := fmt.Sprintf("single-%04d", i)
-		if err := c.create(ctx, name); err != nil {
-			return err
-		}
-		created := time.Now()
-		if err := c.waitReady(ctx, name); err != nil {
-			return err
-		}
-		took = append(took, time.Since(created))
-	}
-	slices.Sort(took)
-	p50, worst := took[n/2], took[n-1]
-	t.add(fmt.Sprintf("one claim at a time, %d allocated, p50", allocated), fmt.Sprintf("%.1f ms", ms(p50)),
-		fmt.Sprintf("%.1f API writes of %.1f ms", float64(p50)/float64(write), ms(write)))
-	t.add("one claim at a time, slowest", fmt.Sprintf("%.1f ms", ms(worst)), fmt.Sprintf("of %d", n))
-	return nil
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// writeLatency is the median time of one of four writes by a bare client, one after the other: a
-// create and the three writes of a claim.
-func (c *clients) writeLatency(ctx context.Context, n int) (time.Duration, error) {
-	var took []time.Duration
-	for i := range n {
-		claim := framework.MakeClaim(namespace, fmt.Sprintf("write-%04d", i)).PoolRef("bench.example.com", "None", "none").Obj()
-		start := time.Now()
-		if err := c.Create(ctx, claim); err != nil {
-			return 0, err
-		}
-		if err := c.threeWrites(ctx, claim.Name, i); err != nil {
-			return 0, err
-		}
-		took = append(took, time.Since(start)/4)
-	}
-	slices.Sort(took)
-	return took[n/2], nil
 }
 
 // watched are the claims as a watch shows them; a watch that breaks is taken up again.

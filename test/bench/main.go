@@ -53,7 +53,18 @@ type options struct {
 	manager           string
 }
 
-func run(ctx context.Context, o options) (err error) {
+func run(ctx context.Context, o options) error {
+	if o.manager == "" {
+		dir, err := os.MkdirTemp("", "butler-ipam-bench-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		// Once, and not as a part of what is measured.
+		if o.manager, err = framework.BuildManager(ctx, dir); err != nil {
+			return err
+		}
+	}
 	t := &table{}
 	for i, n := range o.bursts {
 		last := i == len(o.bursts)-1
