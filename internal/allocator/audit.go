@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
@@ -40,41 +41,52 @@ func (au *Auditor) Start(ctx context.Context) error {
 // is being written right now is neither.
 func (au *Auditor) audit(ctx context.Context) error {
 	a := au.Allocator
-	found, err := a.lists.list(ctx, a.Namespace)
+	living := map[types.UID]struct{}{}
+	_, err := a.Lists.Claims(ctx, a.Namespace, func(c *ipamv1.IPAddressClaim) { living[c.UID] = struct{}{} })
 	if err != nil {
 		return err
 	}
+	type place struct {
+		pool *pool
+		ip   netip.Addr
+	}
+	owners := map[place]types.UID{}
 	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
 	duplicates, oldOrphans, oldDrift := 0, 0, 0
-	for key, addrs := range found.addrs {
-		living := map[types.UID]bool{}
-		for _, c := range found.claims[key] {
-			living[c.owner.UID] = true
+	_, err = a.Lists.Addresses(ctx, a.Namespace, func(obj *ipamv1.IPAddress) {
+		key, ours := keyOfRef(obj.Namespace, obj.Spec.PoolRef)
+		if !ours {
+			return
 		}
-		owners := map[netip.Addr]types.UID{}
+		addr := addressOf(obj)
+		if _, lives := living[addr.claimUID]; !lives && addr.claimUID != "" {
+			orphans[addr.uid] = true
+			if au.orphans[addr.uid] {
+				oldOrphans++
+			}
+			return
+		}
+		if !addr.ip.IsValid() {
+			return
+		}
 		p := a.locked(key)
-		for _, addr := range addrs {
-			if addr.claimUID != "" && !living[addr.claimUID] {
-				orphans[addr.uid] = true
-				if au.orphans[addr.uid] {
-					oldOrphans++
-				}
-				continue
-			}
-			if other, taken := owners[addr.ip]; taken && addr.ip.IsValid() && other != addr.claimUID {
-				duplicates++
-				log.FromContext(ctx).Error(nil, "Two claims have one address", "address", addr.ip.String(), "pool", key.String(),
-					"claim", addr.key().String())
-			}
-			owners[addr.ip] = addr.claimUID
-			if _, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid}); !known && addr.ip.IsValid() {
-				drift[addr.uid] = true
-				if au.drift[addr.uid] {
-					oldDrift++
-				}
+		defer p.mu.Unlock()
+		at := place{p, addr.ip}
+		if other, taken := owners[at]; taken && other != addr.claimUID {
+			duplicates++
+			log.FromContext(ctx).Error(nil, "Two claims have one address", "address", addr.ip.String(), "pool", key.String(),
+				"claim", addr.key().String())
+		}
+		owners[at] = addr.claimUID
+		if _, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid}); !known {
+			drift[addr.uid] = true
+			if au.drift[addr.uid] {
+				oldDrift++
 			}
 		}
-		p.mu.Unlock()
+	})
+	if err != nil {
+		return err
 	}
 	au.orphans, au.drift = orphans, drift
 	metrics.AuditDuplicates.WithLabelValues().Set(float64(duplicates))

@@ -37,8 +37,8 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 	}
 	var jobs, releases []job
 	var strays []*address
-	var wait time.Duration
 	p.mu.Lock()
+	wait := p.nextRetry(now)
 	free := maxJobs - p.jobs
 	for uid, c := range p.chores {
 		if len(jobs)+len(releases) >= free {
@@ -48,8 +48,7 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 		if g := p.grants[uid]; c.busy || (p.base == nil && !c.deleting) || (c.deleting && g != nil && g.settled) {
 			continue
 		}
-		if d := c.retryAt.Sub(now); d > 0 {
-			wait = sooner(wait, d)
+		if c.retryAt.After(now) {
 			continue
 		}
 		if c.deleting {
@@ -124,6 +123,7 @@ func (a *Allocator) runClaim(ctx context.Context, p *pool, uid types.UID, run fu
 		if err != nil {
 			c.retryAt = a.now().Add(retryDelay(c.failures))
 			c.failures++
+			p.retrying[uid] = struct{}{}
 		} else {
 			c.failures, c.retryAt = 0, time.Time{}
 		}

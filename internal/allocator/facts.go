@@ -80,7 +80,7 @@ type claim struct {
 	rv      string
 	// others are its finalizers but ours.
 	others []string
-	// said is nil for the many whose status says Ready and nothing else.
+	// said is nil for the many whose status says nothing yet, or Ready and nothing else.
 	said       *said
 	recordText string
 	record     netipx.IPRange
@@ -160,7 +160,8 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		}
 	}
 	out.bound = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
-	if legacy := c.GetV1Beta1Conditions(); !out.bound || len(c.Status.Conditions)+len(legacy) > 2 {
+	legacy := c.GetV1Beta1Conditions()
+	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.bound) {
 		out.said = &said{conditions: c.Status.Conditions, legacy: legacy}
 	}
 	if ready.Status == metav1.ConditionFalse {

@@ -14,10 +14,10 @@ type Lists interface {
 	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (version string, err error)
 }
 
-// listed is what a consistent list found, by pool.
+// listed is what a consistent list found of one pool.
 type listed struct {
-	claims map[PoolKey][]*claim
-	addrs  map[PoolKey][]*address
+	claims []*claim
+	addrs  []*address
 }
 
 // lister lists claims and IPAddresses with consistent reads. Pools of one namespace that ask while
@@ -30,30 +30,35 @@ type lister struct {
 	next    map[string]*shared
 }
 
+// shared is a list for the pools that are its keys: what is there of others is not kept.
 type shared struct {
 	done  chan struct{}
-	found listed
+	found map[PoolKey]*listed
 	err   error
 }
 
-// list returns what exists in a namespace ("": everywhere) at some moment after the call.
-func (l *lister) list(ctx context.Context, namespace string) (listed, error) {
+// list returns what exists of a pool at some moment after the call.
+func (l *lister) list(ctx context.Context, key PoolKey) (*listed, error) {
+	namespace := key.Namespace
 	l.mu.Lock()
 	if l.running == nil {
 		l.running, l.next = map[string]chan struct{}{}, map[string]*shared{}
 	}
 	turn := l.next[namespace]
 	if turn == nil {
-		turn = &shared{done: make(chan struct{})}
+		turn = &shared{done: make(chan struct{}), found: map[PoolKey]*listed{}}
 		l.next[namespace] = turn
 		go l.run(ctx, namespace, turn, l.running[namespace])
+	}
+	if turn.found[key] == nil {
+		turn.found[key] = &listed{}
 	}
 	l.mu.Unlock()
 	select {
 	case <-turn.done:
-		return turn.found, turn.err
+		return turn.found[key], turn.err
 	case <-ctx.Done():
-		return listed{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
@@ -65,7 +70,7 @@ func (l *lister) run(ctx context.Context, namespace string, turn *shared, before
 	delete(l.next, namespace)
 	l.running[namespace] = turn.done
 	l.mu.Unlock()
-	turn.found, turn.err = l.read(context.WithoutCancel(ctx), namespace)
+	turn.err = l.read(context.WithoutCancel(ctx), namespace, turn.found)
 	l.mu.Lock()
 	if l.running[namespace] == turn.done {
 		delete(l.running, namespace)
@@ -74,27 +79,25 @@ func (l *lister) run(ctx context.Context, namespace string, turn *shared, before
 	close(turn.done)
 }
 
-func (l *lister) read(ctx context.Context, namespace string) (listed, error) {
-	found := listed{claims: map[PoolKey][]*claim{}, addrs: map[PoolKey][]*address{}}
+func (l *lister) read(ctx context.Context, namespace string, found map[PoolKey]*listed) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		_, err := l.lists.Addresses(ctx, namespace, func(a *ipamv1.IPAddress) {
-			if key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef); ours {
-				found.addrs[key] = append(found.addrs[key], addressOf(a))
+			key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef)
+			if of := found[key]; ours && of != nil {
+				of.addrs = append(of.addrs, addressOf(a))
 			}
 		})
 		return err
 	})
 	g.Go(func() error {
 		_, err := l.lists.Claims(ctx, namespace, func(c *ipamv1.IPAddressClaim) {
-			if key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef); ours {
-				found.claims[key] = append(found.claims[key], claimOf(c))
+			key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
+			if of := found[key]; ours && of != nil {
+				of.claims = append(of.claims, claimOf(c))
 			}
 		})
 		return err
 	})
-	if err := g.Wait(); err != nil {
-		return listed{}, err
-	}
-	return found, nil
+	return g.Wait()
 }

@@ -44,6 +44,8 @@ type pool struct {
 	// pending are the claims that want a grant, oldest first; chores those that want anything else.
 	pending *btree.BTreeG[*claim]
 	chores  map[types.UID]*claim
+	// retrying are claims of which the last try failed: those with a retryAt.
+	retrying map[types.UID]struct{}
 	// strays are IPAddresses without a claim that we know.
 	strays map[types.NamespacedName]*stray
 	grants map[types.UID]*grant
@@ -94,6 +96,7 @@ func newPool(key PoolKey) *pool {
 	p.byName = map[types.NamespacedName]*claim{}
 	p.addrs = map[types.NamespacedName]*address{}
 	p.chores = map[types.UID]*claim{}
+	p.retrying = map[types.UID]struct{}{}
 	p.strays = map[types.NamespacedName]*stray{}
 	p.grants = map[types.UID]*grant{}
 	p.cooling = map[netipx.IPRange]v1alpha1.CoolingRange{}
@@ -266,6 +269,19 @@ func (p *pool) forgetAddress(uid types.UID, name types.NamespacedName) {
 		c.nameHeld = false
 		p.sort(c)
 	}
+}
+
+// nextRetry is how long until a claim is due whose last try failed, 0 if there is none.
+func (p *pool) nextRetry(now time.Time) time.Duration {
+	var wait time.Duration
+	for uid := range p.retrying {
+		if c := p.claims[uid]; c != nil && c.retryAt.After(now) {
+			wait = sooner(wait, c.retryAt.Sub(now))
+		} else {
+			delete(p.retrying, uid)
+		}
+	}
+	return wait
 }
 
 // sort puts a claim where it belongs and tells whether anything is to be done for it.

@@ -148,12 +148,6 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	for _, c := range p.cooling {
 		wait = sooner(wait, max(c.Until.Sub(now), time.Millisecond))
 	}
-	p.pending.Scan(func(c *claim) bool {
-		if d := c.retryAt.Sub(now); d > 0 {
-			wait = sooner(wait, d)
-		}
-		return true
-	})
 	return wait, nil
 }
 
@@ -280,14 +274,14 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 			return false, nil
 		}
 		// The watch may lag behind an object that another manager wrote: the list decides.
-		found, err := a.lists.list(ctx, p.key.Namespace)
+		found, err := a.lists.list(ctx, p.key)
 		if err != nil {
 			return false, err
 		}
-		for _, c := range found.claims[p.key] {
+		for _, c := range found.claims {
 			used = used || c.remembers()
 		}
-		if used || len(found.addrs[p.key]) > 0 {
+		if used || len(found.addrs) > 0 {
 			return false, nil
 		}
 	}

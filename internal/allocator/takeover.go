@@ -158,14 +158,14 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	is := p.base.PoolStatus().Allocator
 	done := p.fenced
 	p.fenced = nil
-	var found listed
+	found := &listed{}
 	if done == nil || is == nil || is.Holder != a.ID || is.Term != done.term {
 		var err error
 		if done, err = a.fence(ctx, p); err != nil {
 			return err
 		}
 		start := a.now()
-		if found, err = a.lists.list(ctx, p.key.Namespace); err != nil {
+		if found, err = a.lists.list(ctx, p.key); err != nil {
 			return fmt.Errorf("listing what %s has given: %w", p.key, err)
 		}
 		p.listTook = a.now().Sub(start)
@@ -182,7 +182,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 }
 
 // rebuild makes the ledger from the list, what the watches know beyond it, and what is in flight.
-func (p *pool) rebuild(found listed) {
+func (p *pool) rebuild(found *listed) {
 	status := p.base.PoolStatus()
 	space, unit := p.space()
 	p.ledger = ledger.New(space, unit)
@@ -190,10 +190,10 @@ func (p *pool) rebuild(found listed) {
 	for uid := range p.grants {
 		delete(p.grants, uid)
 	}
-	for _, c := range found.claims[p.key] {
+	for _, c := range found.claims {
 		p.observeClaim(c)
 	}
-	for _, addr := range found.addrs[p.key] {
+	for _, addr := range found.addrs {
 		p.observeAddress(addr)
 	}
 	for _, c := range p.claims {

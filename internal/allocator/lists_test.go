@@ -1,0 +1,130 @@
+package allocator
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// existing is what the API server lists.
+type existing struct {
+	claims []*ipamv1.IPAddressClaim
+	addrs  []*ipamv1.IPAddress
+}
+
+func (e *existing) Claims(_ context.Context, _ string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
+	for _, c := range e.claims {
+		visit(c)
+	}
+	return "9", nil
+}
+
+func (e *existing) Addresses(_ context.Context, _ string, visit func(*ipamv1.IPAddress)) (string, error) {
+	for _, a := range e.addrs {
+		visit(a)
+	}
+	return "9", nil
+}
+
+// has adds a claim of a pool and its IPAddress.
+func (e *existing) has(pool PoolKey, name, ip string) {
+	meta := metav1.ObjectMeta{Namespace: pool.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5"}
+	e.claims = append(e.claims, &ipamv1.IPAddressClaim{ObjectMeta: meta, Spec: ipamv1.IPAddressClaimSpec{PoolRef: pool.ref()}})
+	meta.UID = types.UID("address-" + name)
+	meta.OwnerReferences = []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: types.UID("uid-" + name)}}
+	e.addrs = append(e.addrs, &ipamv1.IPAddress{ObjectMeta: meta, Spec: ipamv1.IPAddressSpec{
+		ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: pool.ref(), Address: ip,
+	}})
+}
+
+// A takeover of a small pool must not copy the whole fleet.
+func TestListKeepsThePoolAlone(t *testing.T) {
+	other, e := testKey, &existing{}
+	other.Name = "other"
+	e.has(testKey, "a", "10.0.0.1")
+	e.has(other, "b", "10.0.0.1")
+	l := lister{lists: e}
+	for key, want := range map[PoolKey]string{testKey: "a", other: "b"} {
+		found, err := l.list(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found.claims) != 1 || len(found.addrs) != 1 || found.claims[0].owner.Name != want || found.addrs[0].name != want {
+			t.Errorf("%s: %d claims and %d addresses, want those of %s", key, len(found.claims), len(found.addrs), want)
+		}
+	}
+}
+
+func TestAudit(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		// change is done to a pool with two claims, a and b, that have an address each and are known.
+		change func(*existing, *Allocator)
+		// first and second are duplicates, orphans and drift as two audits in a row report them.
+		first, second [3]float64
+	}{
+		"AllIsWell": {reason: "two claims with an address each"},
+		"Duplicate": {
+			reason: "a duplicate counts at once",
+			change: func(e *existing, _ *Allocator) { e.addrs[1].Spec.Address = e.addrs[0].Spec.Address },
+			first:  [3]float64{1, 0, 0}, second: [3]float64{1, 0, 0},
+		},
+		"OtherPool": {
+			reason: "the same address in another pool is another address",
+			change: func(e *existing, a *Allocator) {
+				other := testKey
+				other.Name = "other"
+				e.has(other, "c", "10.0.0.1")
+				a.ObserveAddress(e.addrs[2])
+			},
+		},
+		"Orphan": {
+			reason: "an address without a claim may be one that is on its way, unless it is found again",
+			change: func(e *existing, _ *Allocator) { e.claims = slices.Delete(e.claims, 0, 1) },
+			second: [3]float64{0, 1, 0},
+		},
+		"Drift": {
+			reason: "an address that the memory has missed",
+			change: func(e *existing, _ *Allocator) { e.has(testKey, "c", "10.0.0.3") },
+			second: [3]float64{0, 0, 1},
+		},
+		"Unreadable": {
+			reason: "an address that is none concerns only itself",
+			change: func(e *existing, a *Allocator) { e.has(testKey, "c", "nonsense"); a.ObserveAddress(e.addrs[2]) },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := &existing{}
+			e.has(testKey, "a", "10.0.0.1")
+			e.has(testKey, "b", "10.0.0.2")
+			a := New(Options{Lists: e})
+			for i := range e.claims {
+				a.ObserveClaim(e.claims[i])
+				a.ObserveAddress(e.addrs[i])
+			}
+			if tc.change != nil {
+				tc.change(e, a)
+			}
+			au := &Auditor{Allocator: a}
+			for i, want := range [][3]float64{tc.first, tc.second} {
+				if err := au.audit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := [3]float64{
+					testutil.ToFloat64(metrics.AuditDuplicates), testutil.ToFloat64(metrics.AuditOrphans), testutil.ToFloat64(metrics.AuditDrift),
+				}
+				if got != want {
+					t.Errorf("%s: audit %d reports %v duplicates, orphans and drift, want %v", tc.reason, i+1, got, want)
+				}
+			}
+		})
+	}
+}
