@@ -113,13 +113,13 @@ type said struct {
 	conditions []metav1.Condition
 	legacy     clusterv1.Conditions
 	// refusal is the reason and message of Ready=False, so that nothing is said twice.
-	refusal string
+	refusal refusal
 }
 
-// told is the refusal that the claim's status shows, empty if none.
-func (c *claim) told() string {
+// told is the refusal that the claim's status shows, the zero one if none.
+func (c *claim) told() refusal {
 	if c.said == nil {
-		return ""
+		return refusal{}
 	}
 	return c.said.refusal
 }
@@ -165,7 +165,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		out.said = &said{conditions: c.Status.Conditions, legacy: legacy}
 	}
 	if ready.Status == metav1.ConditionFalse {
-		out.said.refusal = ready.Reason + ": " + ready.Message
+		out.said.refusal = refusal{ready.Reason, ready.Message}
 	}
 	return out
 }

@@ -16,8 +16,6 @@ import (
 // refusal is why a claim gets nothing now: a reason of the CAPI contract and what to do about it.
 type refusal struct{ reason, message string }
 
-func (r refusal) String() string { return r.reason + ": " + r.message }
-
 func failed(format string, args ...any) *refusal {
 	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, fmt.Sprintf(format, args...)}
 }
@@ -33,6 +31,7 @@ type admit func(c *claim) (wait bool, refused *refusal)
 // claims that are refused with the reason. One claim's failure never holds up another's.
 func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refused map[*claim]*refusal) {
 	refused = map[*claim]*refusal{}
+	p.full = nil
 	var grants []*grant
 	p.pending.Scan(func(c *claim) bool {
 		if len(grants) >= room {
@@ -50,7 +49,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			r, no = p.choose(c)
 		}
 		if no != nil {
-			if c.told() != no.String() {
+			if c.told() != *no {
 				refused[c] = no
 			}
 			return true
@@ -99,10 +98,13 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 	if r, ok := p.ledger.TakeOne(); ok {
 		return r, nil
 	}
-	n := p.ledger.Counts()
-	return netipx.IPRange{}, &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason,
-		fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
-			p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))}
+	if p.full == nil {
+		n := p.ledger.Counts()
+		p.full = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason,
+			fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
+				p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))}
+	}
+	return netipx.IPRange{}, p.full
 }
 
 // recorded gives a claim what it remembers. Users can write that annotation too: what a claim never had

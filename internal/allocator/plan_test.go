@@ -136,7 +136,7 @@ func TestPlan(t *testing.T) {
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
 			claims: func(p *pool) {
-				see(p, "bad", 1, asks("nonsense")).said = &said{refusal: no + `: the requested address "nonsense" is not an IP address`}
+				see(p, "bad", 1, asks("nonsense")).said = &said{refusal: refusal{no, `the requested address "nonsense" is not an IP address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
@@ -297,8 +297,8 @@ func TestMayTakeOver(t *testing.T) {
 			p.workSince, p.changed = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: patience - time.Second, reason: "the holder writes"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *pool) {
-			see(p, "a", 0).said = &said{refusal: "so"}
-			see(p, "b", 0, remembers("10.0.0.1")).said = &said{refusal: "so"}
+			see(p, "a", 0).said = &said{refusal: refusal{"r", "so"}}
+			see(p, "b", 0, remembers("10.0.0.1")).said = &said{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {

@@ -54,7 +54,9 @@ type pool struct {
 	gone, goneBefore map[types.UID]struct{}
 	rotated          time.Time
 
-	ledger  *ledger.Ledger
+	ledger *ledger.Ledger
+	// full is what a plan tells the claims that find nothing free, made once: thousands may wait.
+	full    *refusal
 	layout  *poolspec.Layout
 	specErr string
 	cooling map[netipx.IPRange]v1alpha1.CoolingRange

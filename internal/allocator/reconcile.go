@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -106,7 +107,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	before := p.base
 	unfinished := p.unfinished()
 	granted, refused := 0, map[*claim]*refusal{}
-	if unfinished <= lowWater && (unfinished < a.Writers || p.pending.Len() >= maxBatch/2) {
+	if !annotations.HasPaused(p.base) && unfinished <= lowWater && (unfinished < a.Writers || p.pending.Len() >= maxBatch/2) {
 		granted, refused = p.plan(now, maxBatch, admission)
 	}
 	cooled := a.coolReleases(ctx, p, now)
@@ -219,7 +220,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
 		wait, other := admission(c)
-		if !wait && other == nil && !c.busy && c.told() != no.String() {
+		if !wait && other == nil && !c.busy && c.told() != *no {
 			tell = append(tell, c)
 		}
 		return true

@@ -310,7 +310,7 @@ func (a *Allocator) refuse(p *pool, c *claim, no refusal) {
 
 // writeRefusal writes a refusal into the status of a claim that does not say so yet.
 func (a *Allocator) writeRefusal(ctx context.Context, p *pool, c claim, no refusal) error {
-	if c.told() == no.String() {
+	if c.told() == no {
 		return nil
 	}
 	tmp := c.withStatus()

@@ -69,9 +69,9 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		switch {
 		case paused:
 		case no != nil:
-			work = c.told() != no.String()
+			work = c.told() != *no
 		default:
-			work = c.told() == "" || free
+			work = c.told() == (refusal{}) || free
 		}
 		return !work
 	})
