@@ -102,6 +102,10 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 			return err
 		}
 		defer func() { _ = m.Kill() }()
+		foreign, err := c.foreignPool(ctx)
+		if err != nil {
+			return err
+		}
 		took, err := c.burst(ctx, m, n)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
@@ -115,7 +119,7 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 		if !full {
 			return nil
 		}
-		if err := c.measureSingles(ctx, o.singles, n, t); err != nil {
+		if err := c.measureSingles(ctx, foreign, o.singles, n, t); err != nil {
 			return err
 		}
 		rss, err := m.PeakRSS()

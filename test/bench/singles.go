@@ -18,17 +18,13 @@ import (
 // measureSingles creates claims one after the other and waits for each. Before each, a bare client
 // does the same four writes, one after the other and with the same watches open: on a machine that
 // others use too, only what alternates compares.
-func (c *clients) measureSingles(ctx context.Context, n, allocated int, t *table) error {
+func (c *clients) measureSingles(ctx context.Context, foreign *v1alpha1.NetworkPool, n, allocated int, t *table) error {
 	if err := c.watchClaims(ctx); err != nil {
-		return err
-	}
-	pool, err := c.foreignPool(ctx)
-	if err != nil {
 		return err
 	}
 	var bare, took []time.Duration
 	for i := range n {
-		four, err := c.fourWrites(ctx, pool, fmt.Sprintf("write-%04d", i), i)
+		four, err := c.fourWrites(ctx, foreign, fmt.Sprintf("write-%04d", i), i)
 		if err != nil {
 			return err
 		}
@@ -42,8 +38,8 @@ func (c *clients) measureSingles(ctx context.Context, n, allocated int, t *table
 		}
 		bare, took = append(bare, four), append(took, time.Since(created))
 	}
-	pool.Status.Allocator.InFlight = nil // or the manager would see work that waits
-	if err := c.Status().Update(ctx, pool); err != nil {
+	foreign.Status.Allocator.InFlight = nil // or the manager would see work that waits
+	if err := c.Status().Update(ctx, foreign); err != nil {
 		return err
 	}
 	slices.Sort(bare)
