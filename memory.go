@@ -14,5 +14,5 @@ func boundGarbage() (headroom []byte) {
 		return nil
 	}
 	debug.SetGCPercent(10)
-	return make([]byte, 32<<20)
+	return make([]byte, 20<<20)
 }
