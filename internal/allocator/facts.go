@@ -207,7 +207,8 @@ func parseRecord(s string) (netipx.IPRange, bool) {
 	return r, err == nil
 }
 
-// address is what the allocator remembers of an IPAddress.
+// address is what the allocator remembers of an IPAddress. Once observed it never changes: jobs read it
+// without the pool's lock.
 type address struct {
 	namespace, name string
 	uid             types.UID

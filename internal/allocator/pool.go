@@ -214,7 +214,9 @@ func (p *pool) observeAddress(a *address) bool {
 			p.forgetAddress(old.uid, old.key())
 		}
 	}
-	p.share(a)
+	if c := p.claims[a.claimUID]; c != nil && c.owner.Name == a.name {
+		a.name, a.claimUID = c.owner.Name, c.owner.UID // equal, and kept once
+	}
 	p.addrs[a.key()] = a
 	if a.ip.IsValid() {
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: a.uid}, Owner: a.owner(), Range: p.ledger.Unit(a.ip)})
@@ -233,13 +235,6 @@ func (p *pool) observeAddress(a *address) bool {
 		return p.sort(c) || wake
 	}
 	return wake
-}
-
-// share has an IPAddress and its claim keep their name and UID once.
-func (p *pool) share(a *address) {
-	if c := p.claims[a.claimUID]; c != nil && c.owner.Name == a.name {
-		a.name, a.claimUID = c.owner.Name, c.owner.UID
-	}
 }
 
 func (p *pool) isGone(uid types.UID) bool {

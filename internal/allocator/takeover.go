@@ -200,7 +200,6 @@ func (p *pool) rebuild(found *listed) {
 		p.noteRecord(c)
 	}
 	for _, addr := range p.addrs {
-		p.share(addr)
 		if addr.ip.IsValid() {
 			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: addr.uid}, Owner: addr.owner(), Range: p.ledger.Unit(addr.ip)})
 		}
