@@ -55,11 +55,7 @@ type NetworkPoolReconciler struct {
 
 // Reconcile brings one pool forward.
 func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.PoolKey) (reconcile.Result, error) {
-	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
-	if key.Kind == v1alpha1.GlobalNetworkPoolKind {
-		pool = &v1alpha1.GlobalNetworkPool{}
-	}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, pool)
+	pool, err := key.Get(ctx, r.Client)
 	switch {
 	case apierrors.IsNotFound(err):
 		return r.Allocator.Reconcile(ctx, key, nil)

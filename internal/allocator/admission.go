@@ -21,7 +21,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
 	return func(c *claim) (bool, *refusal) {
-		if c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter) {
+		if a.leavesAlone(c) {
 			return true, nil
 		}
 		if c.cluster != "" {
@@ -61,6 +61,11 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 		}
 		return false, nil
 	}
+}
+
+// leavesAlone tells whether nothing is done for a claim: it is paused, or another manager's by its label.
+func (a *Allocator) leavesAlone(c *claim) bool {
+	return c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter)
 }
 
 // gate says whether the Cluster of a claim lets it be served.
@@ -112,7 +117,7 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 // mayRelease tells whether a deleted claim may be released now: neither it nor its pool nor its Cluster is paused. A Cluster
 // that is gone does not hold it (contract, C.17).
 func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
-	if c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter) || (p.base != nil && annotations.HasPaused(p.base)) {
+	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
 		return false
 	}
 	if c.cluster == "" {

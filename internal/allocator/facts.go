@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -8,12 +9,14 @@ import (
 	"unique"
 
 	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
@@ -43,6 +46,15 @@ func (k PoolKey) String() string {
 		return k.Kind + " " + k.Name
 	}
 	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
+
+// Get reads the pool, of whichever kind it is.
+func (k PoolKey) Get(ctx context.Context, from client.Reader) (v1alpha1.Pool, error) {
+	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
+	if k.Kind == v1alpha1.GlobalNetworkPoolKind {
+		pool = &v1alpha1.GlobalNetworkPool{}
+	}
+	return pool, from.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, pool)
 }
 
 func (k PoolKey) ref() ipamv1.IPPoolReference {
@@ -153,12 +165,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 	}
 	out.record, _ = parseRecord(out.recordText)
 	out.everBound = c.Status.AddressRef.Name != ""
-	ready := metav1.Condition{}
-	for _, cond := range c.Status.Conditions {
-		if cond.Type == ipamv1.IPAddressClaimReadyCondition {
-			ready = cond
-		}
-	}
+	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
 	out.bound = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
 	legacy := c.GetV1Beta1Conditions()
 	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.bound) {

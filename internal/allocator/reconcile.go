@@ -251,11 +251,7 @@ func (a *Allocator) tell(p *pool, claims []*claim, no *refusal) {
 func (a *Allocator) exists(ctx context.Context, key PoolKey) (bool, error) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
-	if key.Kind == v1alpha1.GlobalNetworkPoolKind {
-		pool = &v1alpha1.GlobalNetworkPool{}
-	}
-	err := a.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, pool)
+	_, err := key.Get(ctx, a.Live)
 	return err == nil, client.IgnoreNotFound(err)
 }
 
@@ -316,8 +312,10 @@ func (p *pool) warm(now time.Time) {
 
 // endRest ends the rest of a range: its time has come, or the claim it rests for has it again.
 func (p *pool) endRest(r netipx.IPRange) {
-	delete(p.cooling, r)
-	p.ledger.Remove(restKey(ledger.Cooling, r))
+	if _, rests := p.cooling[r]; rests {
+		delete(p.cooling, r)
+		p.ledger.Remove(restKey(ledger.Cooling, r))
+	}
 }
 
 // staleGrants tells whether a grant is too old to be written on without asking again (a process

@@ -220,12 +220,11 @@ func (p *pool) rebuild(found *listed) {
 	for _, c := range p.claims {
 		p.sort(c)
 	}
-	known := p.strays
-	p.strays = map[types.NamespacedName]*stray{} // before the claims came, all were strays: a map does not shrink
-	for name, addr := range p.addrs {
-		if p.sortAddress(addr) && known[name] != nil {
-			p.strays[name] = known[name]
-		}
+	for _, addr := range p.addrs {
+		p.sortAddress(addr)
+	}
+	if len(p.strays) == 0 {
+		p.strays = map[types.NamespacedName]*stray{} // before the claims came, all were strays: a map does not shrink
 	}
 }
 

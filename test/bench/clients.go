@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -215,10 +216,5 @@ func (c *clients) until(ctx context.Context, done func(map[string]*ipamv1.IPAddr
 }
 
 func isReady(claim *ipamv1.IPAddressClaim) bool {
-	for _, c := range claim.Status.Conditions {
-		if c.Type == ipamv1.IPAddressClaimReadyCondition {
-			return c.Status == metav1.ConditionTrue && claim.Status.AddressRef.Name != ""
-		}
-	}
-	return false
+	return meta.IsStatusConditionTrue(claim.Status.Conditions, ipamv1.IPAddressClaimReadyCondition) && claim.Status.AddressRef.Name != ""
 }
