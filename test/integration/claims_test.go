@@ -144,15 +144,8 @@ var _ = Describe("Claims", Ordered, func() {
 			framework.MakeClaim(ns, "a").Pool("p").Obj(), framework.MakeClaim(ns, "b").Pool("p").Obj())
 		addressOf(ctx, ns, "a")
 		before := addressOf(ctx, ns, "b")
-		Expect(k8s.Delete(ctx, before.DeepCopy())).To(Succeed())
-		forced := before.DeepCopy()
-		forced.Finalizers = nil
-		Expect(k8s.Patch(ctx, forced, client.MergeFrom(before))).To(Succeed())
-		after := &ipamv1.IPAddress{}
-		Eventually(func(g Gomega) {
-			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(before), after)).To(Succeed())
-			g.Expect(after.UID).NotTo(Equal(before.UID))
-		}).Should(Succeed())
+		force(ctx, before.DeepCopy())
+		after := recreated(ctx, before)
 		Expect(after.Spec).To(Equal(before.Spec))
 	})
 

@@ -26,6 +26,21 @@ func burst(ctx context.Context, ns string, n int) {
 	Expect(g.Wait()).To(Succeed())
 }
 
+// addresses counts the IPAddresses that exist, and expects that none is held twice.
+func addresses(ctx context.Context, ns string, history *invariants.History) func() int {
+	return func() int {
+		o := objects(ctx, ns)
+		Expect(history.Moment(o)).To(BeEmpty())
+		return len(o.Addresses)
+	}
+}
+
+// grown waits until so many IPAddresses exist.
+func grown(ctx context.Context, ns string, history *invariants.History, to int) {
+	GinkgoHelper()
+	Eventually(addresses(ctx, ns, history)).Should(BeNumerically(">=", to))
+}
+
 func ready(o invariants.Objects) int {
 	n := 0
 	for i := range o.Claims {
@@ -60,11 +75,7 @@ var _ = Describe("The promise", func() {
 		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
 		for kill := 1; kill <= kills; kill++ {
 			// A share of the work, not a time, decides when it dies.
-			Eventually(func() int {
-				o := objects(ctx, ns)
-				Expect(history.Moment(o)).To(BeEmpty())
-				return len(o.Addresses)
-			}).Should(BeNumerically(">=", kill*n/(kills+2)))
+			grown(ctx, ns, history, kill*n/(kills+2))
 			Expect(m.Kill()).To(Succeed())
 			m = startManager(ctx)
 		}
@@ -82,11 +93,7 @@ var _ = Describe("The promise", func() {
 		done := make(chan struct{})
 		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
 		for kill := range 4 {
-			Eventually(func() int {
-				o := objects(ctx, ns)
-				Expect(history.Moment(o)).To(BeEmpty())
-				return len(o.Addresses)
-			}).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
+			Eventually(addresses(ctx, ns, history)).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
 			Expect(managers[kill%2].Kill()).To(Succeed())
 			managers[kill%2] = startManager(ctx)
 		}

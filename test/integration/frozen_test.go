@@ -31,16 +31,6 @@ func expectCleanAudit(ctx context.Context, m *framework.Manager) {
 	}
 }
 
-// grown waits until so many IPAddresses exist, and expects that none is held twice meanwhile.
-func grown(ctx context.Context, ns string, history *invariants.History, to int) {
-	GinkgoHelper()
-	Eventually(func() int {
-		o := objects(ctx, ns)
-		Expect(history.Moment(o)).To(BeEmpty())
-		return len(o.Addresses)
-	}).Should(BeNumerically(">=", to))
-}
-
 var _ = Describe("The promise", func() {
 	It("holds when a frozen manager wakes up after another has taken over", func(ctx SpecContext) { // W3, L2
 		ns := newNamespace(ctx, nil)

@@ -43,21 +43,25 @@ func namespaceManager(ctx context.Context, ns string, args ...string) *framework
 // modify reads an object anew and patches it as a user would with kubectl.
 func modify[O client.Object](ctx context.Context, obj O, change func(O)) {
 	GinkgoHelper()
-	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
-	before, ok := obj.DeepCopyObject().(O)
-	Expect(ok).To(BeTrue())
-	change(obj)
-	Expect(k8s.Patch(ctx, obj, client.MergeFrom(before))).To(Succeed())
+	patch := changed(ctx, obj, change)
+	Expect(k8s.Patch(ctx, obj, patch)).To(Succeed())
 }
 
 // modifyStatus is modify for the status.
 func modifyStatus[O client.Object](ctx context.Context, obj O, change func(O)) {
 	GinkgoHelper()
+	patch := changed(ctx, obj, change)
+	Expect(k8s.Status().Patch(ctx, obj, patch)).To(Succeed())
+}
+
+// changed reads an object anew, changes it, and returns the patch for that.
+func changed[O client.Object](ctx context.Context, obj O, change func(O)) client.Patch {
+	GinkgoHelper()
 	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
 	before, ok := obj.DeepCopyObject().(O)
 	Expect(ok).To(BeTrue())
 	change(obj)
-	Expect(k8s.Status().Patch(ctx, obj, client.MergeFrom(before))).To(Succeed())
+	return client.MergeFrom(before)
 }
 
 func setPaused(ctx context.Context, obj client.Object, paused bool) {
@@ -141,6 +145,17 @@ func eventsOf(ctx context.Context, pool v1alpha1.Pool) []string {
 		}
 	}
 	return reasons
+}
+
+// recreated waits for another IPAddress of the name of one that was forced away.
+func recreated(ctx context.Context, before *ipamv1.IPAddress) *ipamv1.IPAddress {
+	GinkgoHelper()
+	after := &ipamv1.IPAddress{}
+	Eventually(func(g Gomega) {
+		g.Expect(k8s.Get(ctx, keyOf(before), after)).To(Succeed())
+		g.Expect(after.UID).NotTo(Equal(before.UID))
+	}).WithTimeout(soon).Should(Succeed())
+	return after
 }
 
 // madeAddress is an IPAddress for a claim of pool p, as another hand than the manager's makes it: a

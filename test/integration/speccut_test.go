@@ -58,11 +58,7 @@ var _ = Describe("A changed spec", func() {
 		modify(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.13.1.8/29" })
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		force(ctx, before.DeepCopy())
-		after := &ipamv1.IPAddress{}
-		Eventually(func(g Gomega) {
-			g.Expect(k8s.Get(ctx, keyOf(before), after)).To(Succeed())
-			g.Expect(after.UID).NotTo(Equal(before.UID))
-		}).WithTimeout(soon).Should(Succeed())
+		after := recreated(ctx, before)
 		Expect(after.Spec.Address).To(Equal(before.Spec.Address))
 		Expect(after.Spec).To(Equal(before.Spec))
 		Expect(m.Stop()).To(Succeed())

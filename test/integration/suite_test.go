@@ -11,7 +11,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,12 +86,7 @@ func getClaim(ctx context.Context, namespace, name string) *ipamv1.IPAddressClai
 }
 
 func readyOf(claim *ipamv1.IPAddressClaim) metav1.Condition {
-	for _, c := range claim.Status.Conditions {
-		if c.Type == ipamv1.IPAddressClaimReadyCondition {
-			return c
-		}
-	}
-	return metav1.Condition{}
+	return ptr.Deref(meta.FindStatusCondition(claim.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
 }
 
 // addressOf waits for a claim's address.

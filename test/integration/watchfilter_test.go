@@ -55,11 +55,7 @@ var _ = Describe("A manager with a watch filter", func() {
 		before := addressOf(ctx, ns, "mine")
 		modify(ctx, before, func(a *ipamv1.IPAddress) { a.Labels = nil })
 		force(ctx, before.DeepCopy())
-		after := &ipamv1.IPAddress{}
-		Eventually(func(g Gomega) {
-			g.Expect(k8s.Get(ctx, keyOf(before), after)).To(Succeed())
-			g.Expect(after.UID).NotTo(Equal(before.UID))
-		}).WithTimeout(soon).Should(Succeed())
+		after := recreated(ctx, before)
 		Expect(after.Spec).To(Equal(before.Spec))
 		Expect(m.Stop()).To(Succeed())
 	})
