@@ -71,7 +71,7 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 		if s.busy || s.claimUID == "" || len(strays) >= free {
 			continue
 		}
-		if d := s.retryAt.Sub(now); d > 0 {
+		if d := p.dueOf(s, a.OrphanGrace).Sub(now); d > 0 {
 			wait = sooner(wait, d)
 			continue
 		}

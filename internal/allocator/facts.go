@@ -111,8 +111,6 @@ type claim struct {
 
 	// busy: a job works on the claim.
 	busy bool
-	// nameHeld: an IPAddress of another claim has the claim's name (seen live).
-	nameHeld bool
 	// failures counts errors in a row; nothing is tried before retryAt.
 	failures int
 	retryAt  time.Time
@@ -242,9 +240,11 @@ type address struct {
 type stray struct {
 	*address
 	// since is when a live read first showed that it has none.
-	since   time.Time
-	busy    bool
-	retryAt time.Time
+	since time.Time
+	// contested: a claim of another pool needs its name.
+	contested bool
+	busy      bool
+	retryAt   time.Time
 }
 
 func addressOf(a *ipamv1.IPAddress) *address {

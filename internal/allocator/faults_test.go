@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -191,8 +192,17 @@ var scenarios = []scenario{
 		claims: []string{"a", "b", "c"}, script: []action{remove("a"), add("a"), remove("a"), add("a")},
 	},
 	{
+		name: "remade", spec: pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
+		claims: []string{"a"}, script: slices.Repeat([]action{remove("a"), add("a")}, 6),
+	},
+	{
 		name: "ripped", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		claims: []string{"a", "b", "c"}, script: []action{rip(faults.Claims, "a"), add("a"), rip(faults.Claims, "b")},
+	},
+	{
+		// The next claim of the name needs what is left of the one that was ripped out.
+		name: "replaced", spec: pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
+		claims: []string{"a"}, script: slices.Repeat([]action{rip(faults.Claims, "a"), add("a")}, 4),
 	},
 	{
 		name: "takeover", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
@@ -419,6 +429,22 @@ func TestHaste(t *testing.T) {
 		}
 	})
 	t.Logf("%d runs", runs)
+}
+
+// TestDisorder runs every scenario in a random order of steps, with a user who does not wait, while nothing
+// goes wrong.
+func TestDisorder(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			for seed := range *storms {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					s.run(t, func(w *world) {
+						w.order, w.anytime = shuffled(rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
+					})
+				})
+			}
+		})
+	}
 }
 
 // TestStorms runs every scenario with random disturbances in a random order of steps: with one

@@ -37,7 +37,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 		if len(grants) >= room {
 			return false
 		}
-		if c.busy || c.retryAt.After(now) || c.nameHeld {
+		if c.busy || c.retryAt.After(now) {
 			return true
 		}
 		wait, no := admission(c)

@@ -122,12 +122,11 @@ func TestPlan(t *testing.T) {
 			want:   map[string]string{"bad": no, "outside": no, "good": "10.0.0.1"},
 			reason: "metal3 #988: one bad claim must not block the others",
 		},
-		"busy, backing off, name held": {
+		"busy, backing off": {
 			addresses: "10.0.0.1-10.0.0.9",
 			claims: func(p *pool) {
 				see(p, "busy", 1).busy = true
 				see(p, "later", 1).retryAt = noon.Add(time.Second)
-				see(p, "held", 1).nameHeld = true
 				see(p, "good", 2)
 			},
 			want:   map[string]string{"good": "10.0.0.1"},

@@ -131,15 +131,23 @@ func nameOf(o ledger.Owner) types.NamespacedName {
 // observeClaim feeds a claim as an event, a list or our own write returned it. It tells whether the
 // pool has something to do.
 func (p *pool) observeClaim(c *claim) bool {
-	old := p.claims[c.owner.UID]
 	if p.isGone(c.owner.UID) {
 		return false
+	}
+	old, known := p.claims[c.owner.UID], p.byName[nameOf(c.owner)]
+	if known != nil && known.owner.UID != c.owner.UID {
+		// Of two claims of one name, the one that was written later proves the end of the other.
+		if !newer(c.rv, known.rv) {
+			p.forgetClaim(c.owner.UID)
+			return false
+		}
+		p.forgetClaim(known.owner.UID)
 	}
 	if old != nil {
 		if !newer(c.rv, old.rv) {
 			return false
 		}
-		c.busy, c.failures, c.retryAt, c.nameHeld, c.lost = old.busy, old.failures, old.retryAt, old.nameHeld, old.lost
+		c.busy, c.failures, c.retryAt, c.lost = old.busy, old.failures, old.retryAt, old.lost
 		// A record never changes while the claim lives (R1): the first one stands, whatever is
 		// written over it. clusterctl replaces all annotations on the source of a move. Ours comes with
 		// our finalizer; what a user wrote before is no record yet.
@@ -149,9 +157,7 @@ func (p *pool) observeClaim(c *claim) bool {
 		p.unsort(old)
 	}
 	p.claims[c.owner.UID] = c
-	if known := p.byName[nameOf(c.owner)]; known == nil || known.owner.UID == c.owner.UID || !older(c, known) {
-		p.byName[nameOf(c.owner)] = c
-	}
+	p.byName[nameOf(c.owner)] = c
 	p.noteRecord(c)
 	if c.moved {
 		p.holdMoved(c.owner, c.record)
@@ -263,7 +269,7 @@ func (p *pool) forgetAddress(uid types.UID, name types.NamespacedName) {
 		if lost != nil && lost.uid == uid && lost.claimUID == c.owner.UID && !c.deleting {
 			c.lost = lost
 		}
-		c.nameHeld = false
+		c.failures, c.retryAt = 0, time.Time{} // it may have waited for this name
 		p.sort(c)
 	}
 }

@@ -111,7 +111,8 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 		granted, refused = p.plan(now, maxBatch, admission)
 	}
 	cooled := a.coolReleases(ctx, p, now)
-	due := granted > 0 || cooled || p.staleGrants(now) || p.holdsRelease()
+	freed := p.frees()
+	due := granted > 0 || cooled || freed || p.staleGrants(now)
 	differs := false
 	if !due {
 		var urgent bool
@@ -136,6 +137,9 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if freed && p.pending.Len() > 0 {
+		wait = time.Millisecond // for whom nothing was free before the commit
+	}
 	if due && len(p.grants) == 0 {
 		// A commit counts the grants that it settles: what is left of dead claims is counted out after it.
 		differs, _ = p.dirty(now)
@@ -152,10 +156,11 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	return wait, nil
 }
 
-// holdsRelease tells whether a grant that only waits to be settled holds up a release.
-func (p *pool) holdsRelease() bool {
+// frees tells whether the next commit ends a grant that holds up somebody: the release of its claim or,
+// where the claim is gone, whoever waits for an address.
+func (p *pool) frees() bool {
 	for uid, g := range p.grants {
-		if c := p.claims[uid]; g.settled && c != nil && c.deleting {
+		if c := p.claims[uid]; g.settled && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
 			return true
 		}
 	}

@@ -2,14 +2,17 @@ package allocator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -160,27 +163,60 @@ func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone boo
 // the IPAddress is void and removed; at once if it stands in somebody's way, else after a while,
 // since a restore may bring the claim after its address (R2).
 func (a *Allocator) runStray(ctx context.Context, p *pool, addr *address) {
-	retry, err := a.settleStray(ctx, p, addr)
+	kept, err := a.settleStray(ctx, p, addr)
 	p.mu.Lock()
 	p.jobs--
 	if s := p.strays[addr.key()]; s != nil && s.uid == addr.uid {
 		s.busy = false
-		if err != nil {
-			retry = max(retry, time.Second)
+		if !kept {
+			s.retryAt = a.now().Add(time.Second)
 		}
-		s.retryAt = a.now().Add(retry)
 	}
 	p.mu.Unlock()
+	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "An IPAddress without a claim could not be settled; it is tried again",
+			"address", addr.key().String(), "pool", p.key.String())
+	}
 	a.wake(p.key)
 }
 
-func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (time.Duration, error) {
+// dueOf is when a stray is to be looked at: when its grace is over, and before that when nobody has
+// looked or somebody needs what it has.
+func (p *pool) dueOf(s *stray, grace time.Duration) time.Time {
+	if end := s.since.Add(grace); !s.since.IsZero() && end.After(s.retryAt) && !p.contested(s) {
+		return end
+	}
+	return s.retryAt
+}
+
+// contested tells whether a claim has the name of a stray, or anybody its address. The claim that
+// remembers the address adopts the IPAddress.
+func (p *pool) contested(s *stray) bool {
+	if c := p.byName[s.key()]; c != nil {
+		return !p.adoptable(c, s.address)
+	}
+	return s.contested || (s.ip.IsValid() && p.blocker(p.ledger.Unit(s.ip), s.owner()) != nil)
+}
+
+// contest has the pool settle at once what an earlier claim of a name has left: a claim of another
+// pool needs the name.
+func (a *Allocator) contest(key PoolKey, name types.NamespacedName) {
+	p := a.locked(key)
+	defer p.mu.Unlock()
+	if s := p.strays[name]; s != nil && !s.contested {
+		s.contested = true
+		a.wake(key)
+	}
+}
+
+// settleStray removes a stray, or tells that it is kept for now.
+func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (kept bool, err error) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	live := &ipamv1.IPAddressClaim{}
-	err := a.Live.Get(ctx, addr.key(), live)
+	err = a.Live.Get(ctx, addr.key(), live)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return 0, err
+		return false, err
 	}
 	p.mu.Lock()
 	if err == nil {
@@ -191,34 +227,30 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ti
 	current := p.strays[addr.key()]
 	if current == nil || current.uid != addr.uid || (!p.holder && p.base != nil) {
 		p.mu.Unlock()
-		return time.Second, nil
+		return false, nil
 	}
-	nameTaken := err == nil
 	if c := p.byName[addr.key()]; c != nil && p.adoptable(c, current.address) {
 		p.sort(c)
 		p.mu.Unlock()
-		return time.Second, nil
+		return false, nil
 	}
 	if current.since.IsZero() {
 		current.since = a.now()
 	}
-	contested := nameTaken
-	if current.ip.IsValid() {
-		contested = contested || p.blocker(p.ledger.Unit(current.ip), current.owner()) != nil
-	}
-	wait := a.OrphanGrace - a.now().Sub(current.since)
+	current.contested = current.contested || err == nil
+	kept = !p.contested(current) && a.now().Before(current.since.Add(a.OrphanGrace))
 	addr, base := current.address, p.base
 	p.mu.Unlock()
-	if !contested && wait > 0 {
-		return wait, nil
+	if kept {
+		return true, nil
 	}
 	if _, err := a.remove(ctx, p, *addr); err != nil {
-		return time.Second, err
+		return false, err
 	}
 	metrics.Voided.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	if base != nil {
 		a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "VoidAddressRemoved", "Release",
 			"IPAddress %s was removed: the claim it was made for is gone", addr.key())
 	}
-	return time.Second, nil
+	return false, nil
 }

@@ -177,6 +177,9 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alph
 	addr := addressOf(obj)
 	if key, ours := keyOfRef(obj.Namespace, obj.Spec.PoolRef); !ours || key != p.key {
 		// Its end is none of this pool's events: the name is tried again.
+		if ours {
+			a.contest(key, nameOf(c.owner))
+		}
 		return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *failed("IPAddress %s of %s %s has the name of this claim; "+
 			"waiting until it is gone", nameOf(c.owner), obj.Spec.PoolRef.Kind, obj.Spec.PoolRef.Name)))
 	}
@@ -185,9 +188,6 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alph
 	p.observeAddress(addr)
 	if addr.claimUID == c.owner.UID {
 		return nil
-	}
-	if live := p.claims[c.owner.UID]; live != nil {
-		live.nameHeld = true
 	}
 	return errAgain
 }

@@ -92,7 +92,8 @@ func (s *store) create(o client.Object) (client.Object, error) {
 	}
 	s.uids++
 	o = sent(o)
-	o.SetUID(types.UID("uid-" + strconv.Itoa(s.uids)))
+	// Distinct, and as a real one's in no order: Knuth's multiplicative hash.
+	o.SetUID(types.UID(fmt.Sprintf("uid-%08x", uint32(s.uids)*2654435761)))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	o.SetGeneration(1)
 	setStatus(o, ref.empty())

@@ -1,0 +1,82 @@
+package allocator
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+)
+
+// uid gives a claim a UID and a resource version of its own.
+func uid(u types.UID, version string) func(*ipamv1.IPAddressClaim) {
+	return func(c *ipamv1.IPAddressClaim) { c.UID, c.ResourceVersion = u, version }
+}
+
+// An IPAddress whose claim is gone is kept for a claim that a restore may bring, unless it stands in somebody's way.
+func TestStrayIsDue(t *testing.T) {
+	const grace = 75 * time.Second
+	tests := map[string]struct {
+		happens func(*Allocator, *pool)
+		want    time.Duration // after noon, when it was looked at
+	}{
+		"Nothing":         {func(*Allocator, *pool) {}, grace},
+		"AnotherName":     {func(_ *Allocator, p *pool) { see(p, "b", 1) }, grace},
+		"TheNameIsNeeded": {func(_ *Allocator, p *pool) { see(p, "a", 1, uid("new", "5")) }, 0},
+		"NeededElsewhere": {func(a *Allocator, _ *pool) { a.contest(testKey, types.NamespacedName{Namespace: "ns", Name: "a"}) }, 0},
+		"TheAddressIsRemembered": {
+			func(_ *Allocator, p *pool) { see(p, "b", 1, remembers("10.0.0.1")) }, 0,
+		},
+		"TheClaimIsBack": {
+			func(_ *Allocator, p *pool) { see(p, "a", 1, uid("new", "5"), remembers("10.0.0.1")) }, grace,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := New(Options{})
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			a.pools[testKey] = p
+			seeAddress(p, "a", "10.0.0.1", "gone")
+			s := p.strays[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			if s == nil {
+				t.Fatal("an address without a claim is a stray")
+			}
+			if got := p.dueOf(s, grace); !got.IsZero() {
+				t.Errorf("one that nobody has looked at is due at %v, want at once", got)
+			}
+			s.since = noon
+			tc.happens(a, p)
+			want := time.Time{}
+			if tc.want > 0 {
+				want = noon.Add(tc.want)
+			}
+			if got := p.dueOf(s, grace); !got.Equal(want) {
+				t.Errorf("due at %v, want %v", got, want)
+			}
+			s.retryAt = noon.Add(2 * grace)
+			if got := p.dueOf(s, grace); !got.Equal(s.retryAt) {
+				t.Errorf("due at %v, want not before the next try at %v", got, s.retryAt)
+			}
+		})
+	}
+}
+
+// Whichever is seen first, and whatever their UIDs and their second of birth: of two claims of one name the
+// later one lives.
+func TestOneClaimOfAName(t *testing.T) {
+	first, second := uid("m", "8"), uid("a", "9")
+	for name, order := range map[string][]func(*ipamv1.IPAddressClaim){
+		"InOrder": {first, second}, "TheEndWasMissed": {second, first},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			for _, change := range order {
+				see(p, "c", 1, change)
+			}
+			known := p.byName[types.NamespacedName{Namespace: "ns", Name: "c"}]
+			if len(p.claims) != 1 || p.pending.Len() != 1 || known == nil || known.owner.UID != "a" || !p.isGone("m") {
+				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.claims), p.pending.Len(), known)
+			}
+		})
+	}
+}
