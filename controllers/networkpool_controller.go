@@ -30,6 +30,8 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status;globalnetworkpools/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers;globalnetworkpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status;ipallocations/finalizers,verbs=update;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status;ipaddressclaims/finalizers,verbs=update;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;update;patch;delete
@@ -88,8 +90,8 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 	return nil
 }
 
-// addresses lists IPAddresses, claims IPAddressClaims, both after the pools are fenced: so the lists
-// that fill the memory are also those of the takeovers.
+// addresses lists IPAddresses, claims IPAddressClaims, allocations IPAllocations, all after the pools are
+// fenced: so the lists that fill the memory are also those of the takeovers.
 func (r *NetworkPoolReconciler) addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
 	r.fence(ctx)
 	return r.Lists.Addresses(ctx, namespace, visit)
@@ -98,6 +100,11 @@ func (r *NetworkPoolReconciler) addresses(ctx context.Context, namespace string,
 func (r *NetworkPoolReconciler) claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
 	r.fence(ctx)
 	return r.Lists.Claims(ctx, namespace, visit)
+}
+
+func (r *NetworkPoolReconciler) allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
+	r.fence(ctx)
+	return r.Lists.Allocations(ctx, namespace, visit)
 }
 
 // fence takes every pool over, once, at the start. A pool for which that fails is taken over by its
@@ -129,7 +136,12 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
 		observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
 	}
-	r.feeds = []interface{ hasSynced() bool }{addresses, claims}
+	allocations := &feed[*v1alpha1.IPAllocation]{
+		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: r.allocations, namespace: a.Namespace,
+		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
+		observe: a.ObserveAllocation, forget: a.ForgetAllocation, missing: a.AllocationsBeyond,
+	}
+	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}
 	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).
 		Named("networkpool").
 		WithOptions(options).
@@ -141,6 +153,7 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
 		WatchesRawSource(addresses).
 		WatchesRawSource(claims).
+		WatchesRawSource(allocations).
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
 		WatchesRawSource(source.TypedKind(c, namespaceMetadata(), namespaceHandler(a))).
 		Complete(r)

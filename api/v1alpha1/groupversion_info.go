@@ -14,7 +14,8 @@ var (
 	GroupVersion = schema.GroupVersion{Group: "butler.butlerlabs.dev", Version: "v1alpha1"}
 
 	schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-		s.AddKnownTypes(GroupVersion, &NetworkPool{}, &NetworkPoolList{}, &GlobalNetworkPool{}, &GlobalNetworkPoolList{})
+		s.AddKnownTypes(GroupVersion, &NetworkPool{}, &NetworkPoolList{}, &GlobalNetworkPool{}, &GlobalNetworkPoolList{},
+			&IPAllocation{}, &IPAllocationList{})
 		metav1.AddToGroupVersion(s, GroupVersion)
 		return nil
 	})

@@ -14,9 +14,9 @@ const (
 	// PoolFinalizer holds a pool that is being deleted until nothing uses it.
 	PoolFinalizer = "butler.butlerlabs.dev/networkpool"
 
-	// AddressAnnotation on an IPAddressClaim is the record of what the claim was given: an address,
-	// or a prefix where the pool hands out prefixes. It is written once, before the IPAddress, and
-	// never changes while the claim lives.
+	// AddressAnnotation is the record of what an IPAddressClaim or an IPAllocation was given: an
+	// address, a prefix, or a range (first-last). It is written once, before the IPAddress or the status,
+	// and never changes while the object lives.
 	AddressAnnotation = "butler.butlerlabs.dev/address"
 
 	// RequestedAddressAnnotation on an IPAddressClaim asks for one particular address.

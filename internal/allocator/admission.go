@@ -25,7 +25,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			return true, nil
 		}
 		if c.cluster != "" {
-			key := types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
+			key := c.clusterKey()
 			g, known := clusters[key]
 			if !known {
 				g = a.gateOf(ctx, key)
@@ -39,7 +39,10 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			case paused, unknown:
 				return true, nil
 			case absent:
-				return false, failed("waiting for Cluster %s, which does not exist", key)
+				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
+				if c.block == nil {
+					return false, failed("waiting for Cluster %s, which does not exist", key)
+				}
 			}
 		}
 		if p.base == nil {
@@ -123,7 +126,7 @@ func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
 	if c.cluster == "" {
 		return true
 	}
-	key := types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
+	key := c.clusterKey()
 	g := a.gateOf(ctx, key)
 	if g == paused || g == unknown {
 		p.gates[key] = struct{}{}

@@ -173,6 +173,23 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 	return key, true
 }
 
+// ObserveAllocation feeds an IPAllocation that was seen, and returns the pool to reconcile for it.
+func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
+	key := keyOfAllocation(o)
+	p := a.locked(key)
+	defer p.mu.Unlock()
+	return key, p.observeClaim(claimOfAllocation(o))
+}
+
+// ForgetAllocation feeds the proof that an IPAllocation is gone.
+func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
+	key := keyOfAllocation(o)
+	p := a.locked(key)
+	defer p.mu.Unlock()
+	p.forgetClaim(o.UID)
+	return key, true
+}
+
 // ObserveAddress feeds an IPAddress that was seen.
 func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 	key, ours := keyOfRef(addr.Namespace, addr.Spec.PoolRef)
@@ -198,15 +215,29 @@ func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 
 // ClaimsBeyond returns, as stubs, the claims that are remembered and not among those listed.
 func (a *Allocator) ClaimsBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddressClaim {
-	var out []*ipamv1.IPAddressClaim
+	return beyond(a, listed, func(stub *ipamv1.IPAddressClaim, key PoolKey) { stub.Spec.PoolRef = key.ref() })
+}
+
+// AllocationsBeyond returns, as stubs, the IPAllocations that are remembered and not among those listed.
+func (a *Allocator) AllocationsBeyond(listed map[types.UID]struct{}) []*v1alpha1.IPAllocation {
+	return beyond(a, listed, func(stub *v1alpha1.IPAllocation, key PoolKey) {
+		stub.Spec.PoolRef = v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}
+	})
+}
+
+// beyond returns, as stubs, the claims of a kind that are remembered and not among those listed.
+func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in func(O, PoolKey)) []O {
+	var out []O
 	for _, p := range a.all() {
 		p.mu.Lock()
 		for uid, c := range p.claims {
-			if _, ok := listed[uid]; !ok {
-				stub := &ipamv1.IPAddressClaim{Spec: ipamv1.IPAddressClaimSpec{PoolRef: p.key.ref()}}
-				stub.Namespace, stub.Name, stub.UID = c.owner.Namespace, c.owner.Name, uid
-				out = append(out, stub)
+			stub, is := c.object().(O)
+			if _, ok := listed[uid]; ok || !is {
+				continue
 			}
+			stub.SetUID(uid)
+			in(stub, p.key)
+			out = append(out, stub)
 		}
 		p.mu.Unlock()
 	}

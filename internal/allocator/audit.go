@@ -1,14 +1,17 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
-	"net/netip"
+	"slices"
 	"time"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
@@ -37,22 +40,37 @@ func (au *Auditor) Start(ctx context.Context) error {
 	}
 }
 
+// holding is a range that a living object has, in the order of addresses.
+type holding struct {
+	rng  netipx.IPRange
+	uid  types.UID
+	what string
+}
+
 // audit counts duplicates at once. Orphans and drift count when two audits in a row find them: what
 // is being written right now is neither.
 func (au *Auditor) audit(ctx context.Context) error {
 	a := au.Allocator
 	living := map[types.UID]struct{}{}
+	held := map[*pool][]holding{}
+	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
+	oldOrphans, oldDrift := 0, 0
+	// has notes what an object has, and whether the memory knows it.
+	has := func(key PoolKey, h holding, known func(*pool) bool) {
+		p := a.locked(key)
+		defer p.mu.Unlock()
+		held[p] = append(held[p], h)
+		if !known(p) {
+			drift[h.uid] = true
+			if au.drift[h.uid] {
+				oldDrift++
+			}
+		}
+	}
 	_, err := a.Lists.Claims(ctx, a.Namespace, func(c *ipamv1.IPAddressClaim) { living[c.UID] = struct{}{} })
 	if err != nil {
 		return err
 	}
-	type place struct {
-		pool *pool
-		ip   netip.Addr
-	}
-	owners := map[place]types.UID{}
-	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
-	duplicates, oldOrphans, oldDrift := 0, 0, 0
 	_, err = a.Lists.Addresses(ctx, a.Namespace, func(obj *ipamv1.IPAddress) {
 		key, ours := keyOfRef(obj.Namespace, obj.Spec.PoolRef)
 		if !ours {
@@ -66,27 +84,33 @@ func (au *Auditor) audit(ctx context.Context) error {
 			}
 			return
 		}
-		if !addr.ip.IsValid() {
-			return
-		}
-		p := a.locked(key)
-		defer p.mu.Unlock()
-		at := place{p, addr.ip}
-		if other, taken := owners[at]; taken && other != addr.claimUID {
-			duplicates++
-			log.FromContext(ctx).Error(nil, "Two claims have one address", "address", addr.ip.String(), "pool", key.String(),
-				"claim", addr.key().String())
-		}
-		owners[at] = addr.claimUID
-		if _, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid}); !known {
-			drift[addr.uid] = true
-			if au.drift[addr.uid] {
-				oldDrift++
-			}
+		if addr.ip.IsValid() {
+			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, "IPAddress " + addr.key().String()}, func(p *pool) bool {
+				_, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid})
+				return known
+			})
 		}
 	})
 	if err != nil {
 		return err
+	}
+	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
+		if c := claimOfAllocation(obj); c.has().IsValid() {
+			has(keyOfAllocation(obj), holding{c.has(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String()}, func(p *pool) bool {
+				mine := p.claims[c.owner.UID]
+				return mine != nil && mine.has() == c.has()
+			})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	duplicates := 0
+	for p, all := range held {
+		duplicates += overlapping(all, func(one, other holding) {
+			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.rng.From().String(), "pool", p.key.String(),
+				"one", one.what, "other", other.what)
+		})
 	}
 	au.orphans, au.drift = orphans, drift
 	metrics.AuditDuplicates.WithLabelValues().Set(float64(duplicates))
@@ -94,4 +118,23 @@ func (au *Auditor) audit(ctx context.Context) error {
 	metrics.AuditDrift.WithLabelValues().Set(float64(oldDrift))
 	metrics.AuditTime.WithLabelValues().Set(float64(a.now().Unix()))
 	return nil
+}
+
+// overlapping counts, and reports, the holdings that share an address with an earlier one.
+func overlapping(all []holding, report func(one, other holding)) int {
+	slices.SortFunc(all, func(a, b holding) int {
+		return cmp.Or(a.rng.From().Compare(b.rng.From()), cmp.Compare(a.uid, b.uid))
+	})
+	n := 0
+	var furthest holding
+	for _, h := range all {
+		if furthest.rng.IsValid() && h.rng.From().Compare(furthest.rng.To()) <= 0 {
+			report(furthest, h)
+			n++
+		}
+		if !furthest.rng.IsValid() || !h.rng.To().Less(furthest.rng.To()) {
+			furthest = h
+		}
+	}
+	return n
 }

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -56,7 +55,11 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 			if p.mustRest(c) {
 				wait = time.Millisecond
 			} else if a.mayRelease(ctx, p, c) {
-				releases = append(releases, job{uid, a.release})
+				release := a.release
+				if c.block != nil {
+					release = a.releaseBlock
+				}
+				releases = append(releases, job{uid, release})
 			}
 			continue
 		}
@@ -64,7 +67,11 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 			continue // not ours to write on before the next commit
 		}
 		if paused, _ := admission(c); !paused {
-			jobs = append(jobs, job{uid, a.serve})
+			serve := a.serve
+			if c.block != nil {
+				serve = a.serveBlock
+			}
+			jobs = append(jobs, job{uid, serve})
 		}
 	}
 	for _, s := range p.strays {
@@ -157,7 +164,7 @@ func retryDelay(failures int) time.Duration {
 
 // refreshClaim reads a claim live: the answer to a write that was refused.
 func (a *Allocator) refreshClaim(ctx context.Context, p *pool, c claim) error {
-	live := &ipamv1.IPAddressClaim{}
+	live := c.object()
 	err := a.Live.Get(ctx, nameOf(c.owner), live)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,11 +174,11 @@ func (a *Allocator) refreshClaim(ctx context.Context, p *pool, c claim) error {
 		return nil
 	case err != nil:
 		return err
-	case live.UID != c.owner.UID:
+	case live.GetUID() != c.owner.UID:
 		p.forgetClaim(c.owner.UID)
 	}
-	if key, ours := keyOfRef(live.Namespace, live.Spec.PoolRef); ours && key == p.key {
-		p.observeClaim(claimOf(live))
+	if next, key := observed(live); key == p.key {
+		p.observeClaim(next)
 	}
 	return nil
 }

@@ -108,9 +108,7 @@ func (p *pool) landed(answer v1alpha1.Pool, at time.Time) {
 	for _, uid := range p.attempt.grants {
 		if g := p.grants[uid]; g != nil {
 			g.committed = true
-			if p.claims[uid] == nil {
-				g.settled = true // the claim went while the commit was under way
-			}
+			p.settle(uid) // while the commit was under way the claim went, or got what it needs
 		}
 	}
 	for _, g := range p.grants {
@@ -123,6 +121,24 @@ func (p *pool) landed(answer v1alpha1.Pool, at time.Time) {
 	p.backoff = 0
 	p.lastCommit = at
 	p.setBaseLocked(answer)
+}
+
+// settle notes that a committed grant is done: its claim is gone, or has what was granted (R6).
+func (p *pool) settle(uid types.UID) {
+	g := p.grants[uid]
+	if g == nil || !g.committed {
+		return
+	}
+	c := p.claims[uid]
+	switch {
+	case c == nil:
+		g.settled = true
+	case c.block != nil:
+		g.settled = g.settled || c.remembers()
+	default:
+		a := p.addressOf(c)
+		g.settled = g.settled || (a != nil && a.claimUID == uid)
+	}
 }
 
 // rollback forgets the grants of an attempt that cannot land any more.
@@ -176,7 +192,7 @@ func (p *pool) inFlight() []v1alpha1.Grant {
 	})
 	for _, g := range ordered {
 		out = append(out, v1alpha1.Grant{
-			Kind: claimKind, Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
+			Kind: g.owner.Kind(), Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
 			First: g.rng.From().String(), Last: g.rng.To().String(),
 		})
 	}

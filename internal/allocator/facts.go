@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -84,9 +85,19 @@ func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
 	return PoolKey{}, false
 }
 
-// claim is what the allocator remembers of an IPAddressClaim: enough to decide and to write without
-// reading it again.
+// keyOfAllocation names the pool that an IPAllocation means.
+func keyOfAllocation(a *v1alpha1.IPAllocation) PoolKey {
+	key, _ := keyOfRef(a.Namespace, ipamv1.IPPoolReference{
+		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
+	})
+	return key
+}
+
+// claim is what the allocator remembers of an IPAddressClaim, or of an IPAllocation, which is a claim of
+// a block: enough to decide and to write without reading it again.
 type claim struct {
+	// block is nil for an IPAddressClaim.
+	block   *block
 	owner   ledger.Owner
 	created time.Time
 	rv      string
@@ -97,6 +108,7 @@ type claim struct {
 	recordText string
 	record     netipx.IPRange
 	requested  string
+	// cluster is the name of its Cluster, empty if it names none.
 	cluster    string
 	watchLabel string
 	// finalized: our finalizer is on it.
@@ -126,12 +138,50 @@ type said struct {
 	refusal refusal
 }
 
+// clusterKey names the Cluster of a claim that has one.
+func (c *claim) clusterKey() types.NamespacedName {
+	if c.block != nil {
+		return types.NamespacedName{Namespace: c.block.clusterNamespace, Name: c.cluster}
+	}
+	return types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
+}
+
 // told is the refusal that the claim's status shows, the zero one if none.
 func (c *claim) told() refusal {
 	if c.said == nil {
 		return refusal{}
 	}
 	return c.said.refusal
+}
+
+// object is an empty object with the kind and the name of a claim.
+func (c *claim) object() client.Object {
+	meta := metav1.ObjectMeta{Namespace: c.owner.Namespace, Name: c.owner.Name}
+	if c.block != nil {
+		return &v1alpha1.IPAllocation{ObjectMeta: meta}
+	}
+	return &ipamv1.IPAddressClaim{ObjectMeta: meta}
+}
+
+// finalizer is ours, for the kind of the claim.
+func (c *claim) finalizer() string {
+	if c.block != nil {
+		return v1alpha1.IPAllocationFinalizer
+	}
+	return ClaimFinalizer
+}
+
+// observed returns what is remembered of an IPAddressClaim or an IPAllocation, and the pool it names, if
+// that is one of ours.
+func observed(o client.Object) (*claim, PoolKey) {
+	switch o := o.(type) {
+	case *ipamv1.IPAddressClaim:
+		key, _ := keyOfRef(o.Namespace, o.Spec.PoolRef)
+		return claimOf(o), key
+	case *v1alpha1.IPAllocation:
+		return claimOfAllocation(o), keyOfAllocation(o)
+	}
+	return nil, PoolKey{}
 }
 
 // withStatus returns an IPAddressClaim with the conditions of c, to set one on.

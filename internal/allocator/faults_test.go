@@ -103,6 +103,43 @@ func inherit(name, address string) action {
 	}}
 }
 
+// allocate asks for a block; change makes it a particular one.
+func allocate(name string, count int32, change ...func(*v1alpha1.IPAllocation)) action {
+	return action{fmt.Sprintf("add allocation %s of %d", name, count), func(w *world) bool {
+		o := &v1alpha1.IPAllocation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: v1alpha1.IPAllocationSpec{
+				PoolRef: v1alpha1.PoolReference{Name: poolName}, Count: &count, Type: v1alpha1.LoadBalancerAllocation,
+				TenantClusterRef: v1alpha1.ClusterReference{Namespace: namespace, Name: "tenant"},
+			},
+		}
+		for _, f := range change {
+			f(o)
+		}
+		return w.api.Create(o) == nil
+	}}
+}
+
+func pinned(first, last string) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
+	}
+}
+
+func deallocate(name string) action {
+	return action{"delete allocation " + name, func(w *world) bool { return w.api.Delete(ref(faults.Allocations, name), false) == nil }}
+}
+
+// allocated has the status of an allocation say that it has a range, as Butler wrote it, or a person does.
+func allocated(name, first, last string) action {
+	return action{fmt.Sprintf("the status of %s says %s-%s", name, first, last), func(w *world) bool {
+		return w.api.EditStatus(ref(faults.Allocations, name), func(o client.Object) {
+			s := &o.(*v1alpha1.IPAllocation).Status
+			s.Phase, s.StartAddress, s.EndAddress = v1alpha1.AllocationAllocated, first, last
+		}) == nil
+	}}
+}
+
 func resize(addresses string) action {
 	return action{"the pool has " + addresses, func(w *world) bool {
 		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) {
@@ -147,11 +184,44 @@ func pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.Ne
 	return s
 }
 
+// reserve hands out the first and last address of the subnet too.
+func reserve(s *v1alpha1.NetworkPoolSpec) { s.AllocateReservedIPAddresses = true }
+
 func cooling(seconds int64) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.AddressReuseGracePeriodSeconds = &seconds }
 }
 
 var scenarios = []scenario{
+	{
+		name: "blocks", spec: pool("10.0.0.1-10.0.0.16"), prompt: true, capacity: 16, claims: []string{"a", "b"},
+		before: []action{allocate("w", 3, pinned("10.0.0.14", "10.0.0.16"))},
+		script: []action{
+			allocate("x", 4), allocate("y", 6), add("c"), allocate("z", 5), deallocate("x"), remove("a"), deallocate("y"),
+		},
+		want: map[string]string{"w": "10.0.0.14-10.0.0.16"},
+	},
+	{
+		name: "blocks again", spec: pool("10.0.0.0-10.0.0.3", reserve), prompt: true, capacity: 0,
+		script: slices.Repeat([]action{allocate("x", 4), deallocate("x")}, 4),
+	},
+	{
+		name: "forced blocks", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		script: []action{
+			allocate("x", 4), rip(faults.Allocations, "x"), allocate("x", 6), allocated("x", "10.0.0.1", "10.0.0.2"), add("b"), deallocate("x"),
+		},
+	},
+	{
+		name: "block cooling", spec: pool("10.0.0.0-10.0.0.3", reserve, cooling(30)), capacity: 0,
+		script: []action{allocate("x", 4), deallocate("x"), allocate("y", 4), deallocate("y"), allocate("y", 4)},
+	},
+	{
+		name: "adopted blocks", spec: pool("10.0.0.1-10.0.0.12"), capacity: 2,
+		before: []action{
+			allocate("x", 4), allocated("x", "10.0.0.2", "10.0.0.5"), allocate("y", 2), allocated("y", "10.0.0.7", "10.0.0.8"),
+		},
+		claims: []string{"a"}, script: []action{allocate("z", 4), add("b"), deallocate("y")},
+		want: map[string]string{"x": "10.0.0.2-10.0.0.5"},
+	},
 	{
 		name: "burst", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
 		claims: []string{"a", "b", "c", "d"},

@@ -6,18 +6,21 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // Lists reads what exists with consistent reads, object by object.
 type Lists interface {
 	Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (version string, err error)
 	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (version string, err error)
+	Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (version string, err error)
 }
 
 // listed is what a consistent list found of one pool.
 type listed struct {
-	claims []*claim
-	addrs  []*address
+	claims, blocks []*claim
+	addrs          []*address
 }
 
 // lister lists claims and IPAddresses with consistent reads. Pools of one namespace that ask while
@@ -95,6 +98,14 @@ func (l *lister) read(ctx context.Context, namespace string, found map[PoolKey]*
 			key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
 			if of := found[key]; ours && of != nil {
 				of.claims = append(of.claims, claimOf(c))
+			}
+		})
+		return err
+	})
+	g.Go(func() error {
+		_, err := l.lists.Allocations(ctx, namespace, func(o *v1alpha1.IPAllocation) {
+			if of := found[keyOfAllocation(o)]; of != nil {
+				of.blocks = append(of.blocks, claimOfAllocation(o))
 			}
 		})
 		return err

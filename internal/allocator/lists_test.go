@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
@@ -17,6 +18,7 @@ import (
 type existing struct {
 	claims []*ipamv1.IPAddressClaim
 	addrs  []*ipamv1.IPAddress
+	blocks []*v1alpha1.IPAllocation
 }
 
 func (e *existing) Claims(_ context.Context, _ string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
@@ -31,6 +33,24 @@ func (e *existing) Addresses(_ context.Context, _ string, visit func(*ipamv1.IPA
 		visit(a)
 	}
 	return "9", nil
+}
+
+func (e *existing) Allocations(_ context.Context, _ string, visit func(*v1alpha1.IPAllocation)) (string, error) {
+	for _, b := range e.blocks {
+		visit(b)
+	}
+	return "9", nil
+}
+
+// hasBlock adds an IPAllocation that has a block.
+func (e *existing) hasBlock(pool PoolKey, name, record string) {
+	e.blocks = append(e.blocks, &v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pool.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5",
+			Finalizers: []string{v1alpha1.IPAllocationFinalizer}, Annotations: map[string]string{v1alpha1.AddressAnnotation: record},
+		},
+		Spec: v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Kind: pool.Kind, Name: pool.Name}},
+	})
 }
 
 // has adds a claim of a pool and its IPAddress.
@@ -50,14 +70,18 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 	other.Name = "other"
 	e.has(testKey, "a", "10.0.0.1")
 	e.has(other, "b", "10.0.0.1")
+	e.hasBlock(testKey, "a", "10.0.0.8/29")
+	e.hasBlock(other, "b", "10.0.0.8/29")
 	l := lister{lists: e}
 	for key, want := range map[PoolKey]string{testKey: "a", other: "b"} {
 		found, err := l.list(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found.claims) != 1 || len(found.addrs) != 1 || found.claims[0].owner.Name != want || found.addrs[0].name != want {
-			t.Errorf("%s: %d claims and %d addresses, want those of %s", key, len(found.claims), len(found.addrs), want)
+		if len(found.claims) != 1 || len(found.addrs) != 1 || len(found.blocks) != 1 ||
+			found.claims[0].owner.Name != want || found.addrs[0].name != want || found.blocks[0].owner.Name != want {
+			t.Errorf("%s: %d claims, %d addresses and %d blocks, want those of %s",
+				key, len(found.claims), len(found.addrs), len(found.blocks), want)
 		}
 	}
 }
@@ -93,6 +117,36 @@ func TestAudit(t *testing.T) {
 		"Drift": {
 			reason: "an address that the memory has missed",
 			change: func(e *existing, _ *Allocator) { e.has(testKey, "c", "10.0.0.3") },
+			second: [3]float64{0, 0, 1},
+		},
+		"BlockOverAddress": {
+			reason: "a block that has the address of a claim",
+			change: func(e *existing, a *Allocator) {
+				e.hasBlock(testKey, "x", "10.0.0.0/30")
+				a.ObserveAllocation(e.blocks[0])
+			},
+			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
+		},
+		"BlockBesideAddress": {
+			reason: "a block with addresses of its own",
+			change: func(e *existing, a *Allocator) {
+				e.hasBlock(testKey, "x", "10.0.0.4/30")
+				a.ObserveAllocation(e.blocks[0])
+			},
+		},
+		"BlocksOverlap": {
+			reason: "two blocks, a long one and one in it, and one beside both",
+			change: func(e *existing, a *Allocator) {
+				for name, r := range map[string]string{"x": "10.0.0.16-10.0.0.40", "y": "10.0.0.20/30", "z": "10.0.0.24/30", "w": "10.0.0.41/32"} {
+					e.hasBlock(testKey, name, r)
+					a.ObserveAllocation(e.blocks[len(e.blocks)-1])
+				}
+			},
+			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
+		},
+		"UnknownBlock": {
+			reason: "a block that the memory has missed",
+			change: func(e *existing, _ *Allocator) { e.hasBlock(testKey, "x", "10.0.0.8/29") },
 			second: [3]float64{0, 0, 1},
 		},
 		"Unreadable": {

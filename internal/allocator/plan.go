@@ -67,10 +67,44 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 	return len(grants), refused
 }
 
-// choose finds the address of a claim: what it remembers, the one pinned to its name, the one it
-// asks for, the one that rests for its name, or the best fit.
+// choose finds the address of a claim, or its block: the one that is meant for it, or the best fit.
 func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
-	if other := p.addrs[nameOf(c.owner)]; other != nil && other.claimUID != c.owner.UID {
+	if r, no := p.meant(c); no != nil || r.IsValid() {
+		return r, no
+	}
+	if c.block != nil {
+		return p.chooseBlock(c)
+	}
+	if r, ok := p.ledger.TakeOne(); ok {
+		return r, nil
+	}
+	if p.full == nil {
+		n := p.ledger.Counts()
+		p.full = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason,
+			fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
+				p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))}
+	}
+	return netipx.IPRange{}, p.full
+}
+
+// canServe tells whether choose would find something.
+func (p *pool) canServe(c *claim) bool {
+	switch r, no := p.meant(c); {
+	case no != nil || r.IsValid():
+		return no == nil
+	case c.block != nil:
+		return p.ledger.Counts().LargestFree >= c.block.size(p.base.PoolSpec())
+	}
+	return p.ledger.HasFree()
+}
+
+// meant finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks
+// for, or the one that rests for its name. Nothing at all: any will do.
+func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
+	if c.block != nil {
+		return p.meantForBlock(c)
+	}
+	if other := p.addressOf(c); other != nil && other.claimUID != c.owner.UID {
 		return netipx.IPRange{}, failed("IPAddress %s/%s still belongs to an earlier claim of this name; waiting until it is gone",
 			other.namespace, other.name)
 	}
@@ -90,27 +124,26 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 		}
 		return p.exactly(c, ip.Unmap(), "requested")
 	}
+	return p.restingFor(c.owner, func(r netipx.IPRange) bool { return p.ledger.Unit(r.From()) == r }), nil
+}
+
+// restingFor finds a range that rests for the name of an owner, and fits.
+func (p *pool) restingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
 	for r, rest := range p.cooling {
-		if rest.Namespace == c.owner.Namespace && rest.Name == c.owner.Name && p.ledger.InSpace(r) && p.blocker(r, c.owner) == nil {
-			return r, nil
+		if rest.Namespace == o.Namespace && rest.Name == o.Name && fits(r) && p.ledger.InSpace(r) && p.blocker(r, o) == nil {
+			return r
 		}
 	}
-	if r, ok := p.ledger.TakeOne(); ok {
-		return r, nil
-	}
-	if p.full == nil {
-		n := p.ledger.Counts()
-		p.full = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason,
-			fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
-				p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))}
-	}
-	return netipx.IPRange{}, p.full
+	return netipx.IPRange{}
 }
 
 // recorded gives a claim what it remembers. Users can write that annotation too: what a claim never had
 // must be something that the pool hands out, and nobody else may have it (R1).
 func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
-	r := p.ledger.Unit(c.record.From())
+	r := c.record
+	if c.block == nil {
+		r = p.ledger.Unit(r.From())
+	}
 	if r != c.record || (!c.everBound && !p.ledger.InSpace(r)) {
 		return netipx.IPRange{}, failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
 			v1alpha1.AddressAnnotation, c.recordText, p.key)
@@ -157,7 +190,7 @@ func (p *pool) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
 func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
 	switch h.Source {
 	case ledger.Pin:
-		return h.Owner.Name != o.Name
+		return h.Owner.Name != o.Name || o.Block
 	case ledger.Cooling:
 		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
 	default:
@@ -171,10 +204,11 @@ func describeHold(h *ledger.Hold) string {
 		who = h.Owner.Namespace + "/" + h.Owner.Name
 	}
 	switch h.Source {
-	case ledger.Object:
-		return "IPAddress " + who
-	case ledger.Record, ledger.Grant:
-		return "IPAddressClaim " + who
+	case ledger.Object, ledger.Record, ledger.Grant:
+		if h.Source == ledger.Object && !h.Owner.Block {
+			return "IPAddress " + who
+		}
+		return h.Owner.Kind() + " " + who
 	case ledger.Pin:
 		return "a preAllocation for claims named " + who
 	case ledger.Cooling:

@@ -297,9 +297,26 @@ func TestMayTakeOver(t *testing.T) {
 		}, wait: patience - time.Second, reason: "the holder writes"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *pool) {
 			see(p, "a", 0).said = &said{refusal: refusal{"r", "so"}}
-			see(p, "b", 0, remembers("10.0.0.1")).said = &said{refusal: refusal{"r", "so"}}
+			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
+		"a full pool, and its claim": {pool: func(p *pool) {
+			see(p, "b", 0, remembers("10.0.0.1")).said = &said{refusal: refusal{"r", "so"}}
+			p.workSince = noon.Add(-time.Hour)
+		}, may: true, reason: "a claim that could have its own again"},
+		"a request for what is held": {pool: func(p *pool) {
+			see(p, "a", 0, asks("10.0.0.1")).said = &said{refusal: refusal{"r", "so"}}
+			seeAddress(p, "b", "10.0.0.1", "uid-b")
+			p.workSince = noon.Add(-time.Hour)
+		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
+		"a block that fits nowhere": {pool: func(p *pool) {
+			seeBlock(p, "x", 10).said = &said{refusal: refusal{"r", "so"}}
+			p.workSince = noon.Add(-time.Hour)
+		}, reason: "as above"},
+		"a block that fits": {pool: func(p *pool) {
+			seeBlock(p, "x", 9).said = &said{refusal: refusal{"r", "so"}}
+			p.workSince = noon.Add(-time.Hour)
+		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
 		}}, pool: func(p *pool) { p.workSince = noon.Add(-patience) }, may: true, reason: "a grant that nobody finishes"},
@@ -354,14 +371,13 @@ func TestQuarantine(t *testing.T) {
 		}}
 	}
 	tests := map[string]struct {
-		change        []func(*v1alpha1.NetworkPool)
-		used, adopted bool
-		want          time.Time
+		change []func(*v1alpha1.NetworkPool)
+		used   bool
+		want   time.Time
 	}{
 		"an allocator is on record": {used: true},
-		"nothing is used":           {adopted: true},
-		"adopted":                   {used: true, adopted: true, want: noon.Add(75 * time.Second)},
-		"goes on after a restart":   {change: []func(*v1alpha1.NetworkPool){adopting}, used: true, want: noon.Add(45 * time.Second)},
+		"nothing is used":           {change: []func(*v1alpha1.NetworkPool){adopting}},
+		"something is used":         {change: []func(*v1alpha1.NetworkPool){adopting}, used: true, want: noon.Add(45 * time.Second)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -369,7 +385,7 @@ func TestQuarantine(t *testing.T) {
 			if tt.used {
 				see(p, "a", 0, remembers("10.0.0.1"))
 			}
-			if p.quarantine(tt.adopted, noon, 75*time.Second); !p.quarantineUntil.Equal(tt.want) {
+			if p.quarantine(75 * time.Second); !p.quarantineUntil.Equal(tt.want) {
 				t.Errorf("until %v, not %v", p.quarantineUntil, tt.want)
 			}
 			if reason, _ := p.closed(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {

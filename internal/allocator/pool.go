@@ -69,8 +69,9 @@ type pool struct {
 	generation int64
 	holder     bool
 	term       int64
-	// fenced: we are the holder on record, since before the watches began (Fence).
-	fenced  *fence
+	// fenced is the term in which we are the holder on record, since before the watches began (Fence): the
+	// first half of a takeover. 0: none.
+	fenced  int64
 	attempt *attempt
 	// changed is when the pool last moved on by another hand; workSince since when work has waited.
 	changed, workSince time.Time
@@ -80,7 +81,9 @@ type pool struct {
 	listTook           time.Duration
 	firstTurnTaken     bool
 	quarantineUntil    time.Time
-	lastCommit         time.Time
+	// adopting: what exists is taken over from another allocator (R10).
+	adopting   bool
+	lastCommit time.Time
 	// overlap names a pool of the same network with some of the addresses; younger: it came first.
 	overlap string
 	younger bool
@@ -131,18 +134,10 @@ func nameOf(o ledger.Owner) types.NamespacedName {
 // observeClaim feeds a claim as an event, a list or our own write returned it. It tells whether the
 // pool has something to do.
 func (p *pool) observeClaim(c *claim) bool {
-	if p.isGone(c.owner.UID) {
+	if p.isGone(c.owner.UID) || !p.takesName(c) {
 		return false
 	}
-	old, known := p.claims[c.owner.UID], p.byName[nameOf(c.owner)]
-	if known != nil && known.owner.UID != c.owner.UID {
-		// Of two claims of one name, the one that was written later proves the end of the other.
-		if !newer(c.rv, known.rv) {
-			p.forgetClaim(c.owner.UID)
-			return false
-		}
-		p.forgetClaim(known.owner.UID)
-	}
+	old := p.claims[c.owner.UID]
 	if old != nil {
 		if !newer(c.rv, old.rv) {
 			return false
@@ -157,25 +152,57 @@ func (p *pool) observeClaim(c *claim) bool {
 		p.unsort(old)
 	}
 	p.claims[c.owner.UID] = c
-	p.byName[nameOf(c.owner)] = c
 	p.noteRecord(c)
 	if c.moved {
 		p.holdMoved(c.owner, c.record)
 	}
+	if c.block != nil {
+		p.settle(c.owner.UID)
+		p.sortOverlapping(c.has(), c)
+		return p.sort(c)
+	}
+	p.byName[nameOf(c.owner)] = c
 	if a := p.addrs[nameOf(c.owner)]; a != nil {
 		p.sortAddress(a)
 	}
 	return p.sort(c)
 }
 
+// takesName tells whether the name of a claim is its own. Of two claims of one name, the one that was
+// written later proves the end of the other.
+func (p *pool) takesName(c *claim) bool {
+	known := p.byName[nameOf(c.owner)]
+	if c.block != nil || known == nil || known.owner.UID == c.owner.UID {
+		return true
+	}
+	if newer(c.rv, known.rv) {
+		p.forgetClaim(known.owner.UID)
+		return true
+	}
+	p.forgetClaim(c.owner.UID)
+	return false
+}
+
 // noteRecord states what a claim remembers it was given: one unit, whatever a user wrote there.
 func (p *pool) noteRecord(c *claim) {
+	if c.block != nil {
+		p.noteBlock(c)
+		return
+	}
 	key := ledger.Key{Source: ledger.Record, UID: c.owner.UID}
 	if !c.record.IsValid() {
 		p.ledger.Remove(key)
 		return
 	}
 	p.ledger.Add(ledger.Hold{Key: key, Owner: c.owner, Range: p.ledger.Unit(c.record.From())})
+}
+
+// handsOutPrefixes tells whether the pool hands out prefixes instead of addresses.
+func (p *pool) handsOutPrefixes() bool {
+	if p.layout.Is6() {
+		return p.layout.UnitBits() < 128
+	}
+	return p.layout.UnitBits() < 32
 }
 
 // recordOf is the text of a record: an address, or a prefix where the pool hands out prefixes.
@@ -199,10 +226,11 @@ func (p *pool) forgetClaim(uid types.UID) {
 		delete(p.byName, nameOf(c.owner))
 	}
 	p.ledger.Remove(ledger.Key{Source: ledger.Record, UID: uid})
-	if g := p.grants[uid]; g != nil && g.committed {
-		g.settled = true
-	}
-	if a := p.addrs[nameOf(c.owner)]; a != nil {
+	p.settle(uid)
+	if c.block != nil {
+		p.ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
+		p.sortOverlapping(c.has(), c)
+	} else if a := p.addrs[nameOf(c.owner)]; a != nil {
 		p.sortAddress(a)
 	}
 }
@@ -234,9 +262,7 @@ func (p *pool) observeAddress(a *address) bool {
 	if c := p.byName[a.key()]; c != nil {
 		if a.claimUID == c.owner.UID {
 			c.lost = nil
-			if g := p.grants[c.owner.UID]; g != nil && g.committed {
-				g.settled = true
-			}
+			p.settle(c.owner.UID)
 		}
 		return p.sort(c) || wake
 	}
@@ -290,16 +316,18 @@ func (p *pool) nextRetry(now time.Time) time.Duration {
 // sort puts a claim where it belongs and tells whether anything is to be done for it.
 func (p *pool) sort(c *claim) bool {
 	p.unsort(c)
-	a := p.addrs[nameOf(c.owner)]
+	a := p.addressOf(c)
 	mine := a != nil && a.claimUID == c.owner.UID
 	switch {
 	case c.moved:
 		return false
 	case c.deleting:
-		if !c.finalized && !mine {
+		if !c.finalized && !mine && p.grants[c.owner.UID] == nil {
 			return false
 		}
 		p.chores[c.owner.UID] = c
+	case c.block != nil:
+		return p.sortBlock(c)
 	case mine:
 		if p.complete(c, a) {
 			return false
@@ -311,6 +339,14 @@ func (p *pool) sort(c *claim) bool {
 		p.pending.Set(c)
 	}
 	return true
+}
+
+// addressOf returns the IPAddress that has the name of a claim, nil for an IPAllocation.
+func (p *pool) addressOf(c *claim) *address {
+	if c.block != nil {
+		return nil
+	}
+	return p.addrs[nameOf(c.owner)]
 }
 
 func (p *pool) unsort(c *claim) {

@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -103,6 +104,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	p.mu.Lock()
 	clear(p.gates)
 	p.warm(now)
+	p.endAdoption(now)
 	p.rotateGone(now)
 	before := p.base
 	unfinished := p.unfinished()
@@ -280,8 +282,8 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 		if err != nil {
 			return false, err
 		}
-		for _, c := range found.claims {
-			used = used || c.remembers()
+		for _, c := range slices.Concat(found.claims, found.blocks) {
+			used = used || c.remembers() || (c.block != nil && c.block.shown.IsValid())
 		}
 		if used || len(found.addrs) > 0 {
 			return false, nil
@@ -304,6 +306,19 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 	}
 	p.setBase(next)
 	return deleting, nil
+}
+
+// endAdoption ends what is taken on trust, when the quarantine is over.
+func (p *pool) endAdoption(now time.Time) {
+	if !p.adopting || p.quarantineUntil.After(now) {
+		return
+	}
+	p.adopting = false
+	for _, c := range p.claims {
+		if c.block != nil && !c.remembers() {
+			p.sort(c)
+		}
+	}
 }
 
 // warm ends the rest of ranges whose time has come.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 		if !c.deleting || !p.mustRest(c) || !a.mayRelease(ctx, p, c) {
 			continue
 		}
-		r := p.ledger.Unit(p.addrs[nameOf(c.owner)].ip)
+		r := p.releasable(c)
 		grace := time.Duration(*p.base.PoolSpec().AddressReuseGracePeriodSeconds) * time.Second
 		p.addCooling(r, v1alpha1.CoolingRange{
 			First: r.From().String(), Last: r.To().String(),
@@ -44,12 +45,24 @@ func (p *pool) mustRest(c *claim) bool {
 		return false
 	}
 	grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds
-	addr := p.addrs[nameOf(c.owner)]
-	if grace == nil || *grace <= 0 || addr == nil || addr.claimUID != c.owner.UID || !addr.ip.IsValid() {
+	r := p.releasable(c)
+	if grace == nil || *grace <= 0 || !r.IsValid() {
 		return false
 	}
-	_, noted := p.cooling[p.ledger.Unit(addr.ip)]
+	_, noted := p.cooling[r]
 	return !noted
+}
+
+// releasable is what the end of a claim makes free: its IPAddress, or its block.
+func (p *pool) releasable(c *claim) netipx.IPRange {
+	if c.block != nil {
+		return c.has()
+	}
+	addr := p.addressOf(c)
+	if addr == nil || addr.claimUID != c.owner.UID || !addr.ip.IsValid() {
+		return netipx.IPRange{}
+	}
+	return p.ledger.Unit(addr.ip)
 }
 
 // release gives up what a deleted claim has: the IPAddress first, then, when a live read shows that
@@ -92,12 +105,15 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 		return nil
 	}
 	p.mu.Unlock()
+	return a.letGo(ctx, p, c)
+}
+
+// letGo takes our finalizer off a deleted claim that has nothing any more.
+func (a *Allocator) letGo(ctx context.Context, p *pool, c claim) error {
 	if !c.finalized {
 		return nil
 	}
-	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": map[string]any{
-		"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": c.others,
-	}}, false)
+	next, err := a.patchClaim(ctx, c, map[string]any{"finalizers": c.others}, nil)
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "release", err)
 	}
@@ -108,7 +124,7 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 		// The answer to the patch that takes the last finalizer off a deleted object is its end.
 		p.forgetClaim(c.owner.UID)
 	} else {
-		p.observeClaim(claimOf(obj))
+		p.observeClaim(next)
 	}
 	return nil
 }

@@ -108,35 +108,46 @@ func (p *pool) adoptable(c *claim, addr *address) bool {
 
 // record writes on the claim what it is given, together with our finalizer, before anything else.
 func (a *Allocator) record(ctx context.Context, p *pool, c claim, text string) (claim, error) {
-	obj, err := a.patchClaim(ctx, c, map[string]any{"metadata": map[string]any{
-		"uid": c.owner.UID, "resourceVersion": c.rv, "finalizers": append(slices.Clone(c.others), ClaimFinalizer),
+	next, err := a.patchClaim(ctx, c, map[string]any{
+		"finalizers":  append(slices.Clone(c.others), c.finalizer()),
 		"annotations": map[string]string{v1alpha1.AddressAnnotation: text},
-	}}, false)
+	}, nil)
 	if err != nil {
 		return c, a.writeFailed(ctx, p, c, "record", err)
 	}
-	next := claimOf(obj)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old := p.claims[c.owner.UID]; old != nil {
-		old.record = netipx.IPRange{} // ours is the record from now on, whatever a user wrote
-	}
 	p.observeClaim(next)
+	if known := p.claims[c.owner.UID]; known != nil && known.record != next.record {
+		known.record = next.record // ours is the record from now on, whatever a user wrote
+		p.noteRecord(known)
+		p.sort(known)
+	}
 	return *next, nil
 }
 
-// patchClaim patches a claim, fenced by UID and resource version (R3).
-func (a *Allocator) patchClaim(ctx context.Context, c claim, body map[string]any, status bool) (*ipamv1.IPAddressClaim, error) {
+// patchClaim patches the metadata of a claim, fenced by UID and resource version (R3), or its status,
+// where one is given, and returns what the claim is then.
+func (a *Allocator) patchClaim(ctx context.Context, c claim, meta, status map[string]any) (*claim, error) {
+	body := map[string]any{"metadata": fenced(meta, c.owner.UID, c.rv)}
+	if status != nil {
+		body["status"] = status
+	}
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	obj := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.owner.Namespace, Name: c.owner.Name}}
-	patch := client.RawPatch(types.MergePatchType, raw)
-	if status {
-		return obj, a.Client.Status().Patch(ctx, obj, patch)
+	obj, patch := c.object(), client.RawPatch(types.MergePatchType, raw)
+	if status != nil {
+		err = a.Client.Status().Patch(ctx, obj, patch)
+	} else {
+		err = a.Client.Patch(ctx, obj, patch)
 	}
-	return obj, a.Client.Patch(ctx, obj, patch)
+	if err != nil {
+		return nil, err
+	}
+	next, _ := observed(obj)
+	return next, nil
 }
 
 // create makes the IPAddress. It is idempotent per claim: the name is the claim's, and the claim's
@@ -221,9 +232,17 @@ func (a *Allocator) repair(ctx context.Context, p *pool, c claim, poolObj v1alph
 	return nil
 }
 
+// fenced adds to the metadata of a patch which object it is for, in which state (R3).
+func fenced(meta map[string]any, uid types.UID, rv string) map[string]any {
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	meta["uid"], meta["resourceVersion"] = uid, rv
+	return meta
+}
+
 func (a *Allocator) patchAddress(ctx context.Context, addr address, meta map[string]any) (*ipamv1.IPAddress, error) {
-	meta["uid"], meta["resourceVersion"] = addr.uid, addr.rv
-	raw, err := json.Marshal(map[string]any{"metadata": meta})
+	raw, err := json.Marshal(map[string]any{"metadata": fenced(meta, addr.uid, addr.rv)})
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +284,7 @@ func (a *Allocator) bind(ctx context.Context, p *pool, c claim) error {
 	})
 	v1beta1conditions.MarkTrue(tmp, clusterv1.ReadyV1Beta1Condition)
 	first := !c.everBound
-	obj, err := a.patchClaim(ctx, c, statusBody(c, tmp, c.owner.Name), true)
+	next, err := a.patchClaim(ctx, c, nil, claimStatus(tmp, c.owner.Name))
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "status", err)
 	}
@@ -274,11 +293,11 @@ func (a *Allocator) bind(ctx context.Context, p *pool, c claim) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.observeClaim(claimOf(obj))
+	p.observeClaim(next)
 	return nil
 }
 
-func statusBody(c claim, tmp *ipamv1.IPAddressClaim, addressName string) map[string]any {
+func claimStatus(tmp *ipamv1.IPAddressClaim, addressName string) map[string]any {
 	status := map[string]any{
 		"conditions": tmp.Status.Conditions,
 		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": tmp.GetV1Beta1Conditions()}},
@@ -286,10 +305,7 @@ func statusBody(c claim, tmp *ipamv1.IPAddressClaim, addressName string) map[str
 	if addressName != "" {
 		status["addressRef"] = map[string]any{"name": addressName}
 	}
-	return map[string]any{
-		"metadata": map[string]any{"uid": c.owner.UID, "resourceVersion": c.rv},
-		"status":   status,
-	}
+	return status
 }
 
 // refuse says on the claim why it gets no address, once. It is a job of its own.
@@ -313,18 +329,27 @@ func (a *Allocator) writeRefusal(ctx context.Context, p *pool, c claim, no refus
 	if c.told() == no {
 		return nil
 	}
-	tmp := c.withStatus()
-	conditions.Set(tmp, metav1.Condition{
-		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
-	})
-	v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.reason, clusterv1.ConditionSeverityWarning, "%s", no.message)
-	obj, err := a.patchClaim(ctx, c, statusBody(c, tmp, ""), true)
+	var status map[string]any
+	if c.block != nil {
+		status = refusedBlock(c, no)
+	} else {
+		tmp := c.withStatus()
+		conditions.Set(tmp, metav1.Condition{
+			Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
+		})
+		v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.reason, clusterv1.ConditionSeverityWarning, "%s", no.message)
+		status = claimStatus(tmp, "")
+	}
+	next, err := a.patchClaim(ctx, c, nil, status)
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "refusal", err)
+	}
+	if c.block != nil {
+		a.tellRefusal(next, no)
 	}
 	metrics.Refusals.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name, no.reason).Inc()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.observeClaim(claimOf(obj))
+	p.observeClaim(next)
 	return nil
 }

@@ -3,9 +3,12 @@ package allocator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -63,7 +66,6 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 	if work {
 		return true
 	}
-	free := p.ledger.HasFree()
 	p.pending.Scan(func(c *claim) bool {
 		paused, no := admission(c)
 		switch {
@@ -71,7 +73,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		case no != nil:
 			work = c.told() != *no
 		default:
-			work = c.told() == (refusal{}) || free
+			work = c.told() == (refusal{}) || p.canServe(c)
 		}
 		return !work
 	})
@@ -97,13 +99,6 @@ func (p *pool) lostTurn(now time.Time) {
 	metrics.LostTerms.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 }
 
-// fence is a takeover of which only the first half is done: the write.
-type fence struct {
-	term int64
-	// adopted: no allocator was on record before (R10).
-	adopted bool
-}
-
 // Fence makes this manager the holder of pools. It must be called before the lists with which the
 // watches of claims and IPAddresses begin: whatever the holders before have granted is then in those
 // lists or in flight, and a takeover needs none of its own. Pools for which the write fails are left
@@ -119,25 +114,25 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 		g.Go(func() error {
 			p := a.pool(key)
 			p.setBase(obj)
-			f, err := a.fence(ctx, p)
+			term, err := a.fence(ctx, p)
 			if err != nil {
 				log.FromContext(ctx).V(1).Info("A pool is taken over later", "pool", key.String(), "because", err.Error())
 				return nil
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.fenced = f
+			p.fenced = term
 			return nil
 		})
 	}
 	_ = g.Wait()
 }
 
-// fence writes this manager into the pool as its holder.
-func (a *Allocator) fence(ctx context.Context, p *pool) (*fence, error) {
+// fence writes this manager into the pool as its holder, and returns its term.
+func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) {
 	old := p.base.PoolStatus().Allocator
 	if old != nil && old.Holder == a.ID {
-		return &fence{term: old.Term}, nil
+		return old.Term, nil
 	}
 	next := p.base.DeepCopyObject().(v1alpha1.Pool)
 	state := &v1alpha1.AllocatorStatus{Holder: a.ID, Term: 1}
@@ -145,11 +140,18 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (*fence, error) {
 		state.Term, state.InFlight = old.Term+1, old.InFlight
 	}
 	next.PoolStatus().Allocator = state
+	if old == nil {
+		// Whoever comes after us must know, should we die before the first commit.
+		meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
+			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason,
+			Message: "looking for what exists already", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
+		})
+	}
 	if err := a.updateStatus(ctx, next); err != nil {
-		return nil, fmt.Errorf("taking over %s: %w", p.key, err)
+		return 0, fmt.Errorf("taking over %s: %w", p.key, err)
 	}
 	p.setBase(next)
-	return &fence{term: state.Term, adopted: old == nil}, nil
+	return state.Term, nil
 }
 
 // takeOver makes this manager the pool's holder: first the write, then the list, so that whatever
@@ -157,9 +159,9 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (*fence, error) {
 func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	is := p.base.PoolStatus().Allocator
 	done := p.fenced
-	p.fenced = nil
+	p.fenced = 0
 	found := &listed{}
-	if done == nil || is == nil || is.Holder != a.ID || is.Term != done.term {
+	if done == 0 || is == nil || is.Holder != a.ID || is.Term != done {
 		var err error
 		if done, err = a.fence(ctx, p); err != nil {
 			return err
@@ -172,9 +174,10 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.adopting = p.wasAdopting() != nil
 	p.rebuild(found)
-	p.holder, p.firstTurnTaken, p.term = true, true, done.term
-	p.quarantine(done.adopted, a.now(), a.Quarantine)
+	p.holder, p.firstTurnTaken, p.term = true, true, done
+	p.quarantine(a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", p.term,
 		"claims", len(p.claims), "addresses", len(p.addrs), "inFlight", len(p.grants))
@@ -190,7 +193,7 @@ func (p *pool) rebuild(found *listed) {
 	for uid := range p.grants {
 		delete(p.grants, uid)
 	}
-	for _, c := range found.claims {
+	for _, c := range slices.Concat(found.claims, found.blocks) {
 		p.observeClaim(c)
 	}
 	for _, addr := range found.addrs {
@@ -209,11 +212,9 @@ func (p *pool) rebuild(found *listed) {
 		if err != nil {
 			continue
 		}
-		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
-		// The list began after the fence: what it shows of the claim and its IPAddress is proof (R6).
-		addr := p.addrs[nameOf(owner)]
-		done := p.claims[owner.UID] == nil || (addr != nil && addr.claimUID == owner.UID)
-		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, inherited: true, settled: done}
+		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID), Block: g.Kind == v1alpha1.IPAllocationKind}
+		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, inherited: true}
+		p.settle(owner.UID) // the list began after the fence: what it shows is proof (R6)
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
 	}
 	p.restFrom(status)
@@ -262,17 +263,19 @@ func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
 
 // quarantine holds new grants back where addresses exist and no allocator is on record (R10). It
 // survives a restart in the Ready condition.
-func (p *pool) quarantine(adopted bool, now time.Time, length time.Duration) {
-	used := p.ledger.Counts().Owners > 0
-	for _, c := range p.base.GetConditions() {
-		if c.Type == v1alpha1.ReadyCondition && c.Reason == v1alpha1.AdoptingReason {
-			p.quarantineUntil = c.LastTransitionTime.Add(length)
-			return
-		}
+func (p *pool) quarantine(length time.Duration) {
+	if c := p.wasAdopting(); c != nil && p.ledger.Counts().Owners > 0 {
+		p.quarantineUntil = c.LastTransitionTime.Add(length)
 	}
-	if adopted && used {
-		p.quarantineUntil = now.Add(length)
+}
+
+// wasAdopting returns the condition that a quarantine which is not over has left, if one has.
+func (p *pool) wasAdopting() *metav1.Condition {
+	c := meta.FindStatusCondition(p.base.GetConditions(), v1alpha1.ReadyCondition)
+	if c == nil || c.Reason != v1alpha1.AdoptingReason {
+		return nil
 	}
+	return c
 }
 
 func inFlightOf(status *v1alpha1.NetworkPoolStatus) []v1alpha1.Grant {

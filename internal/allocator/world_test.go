@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,6 +160,12 @@ func (m *manager) show(c faults.Change) {
 		} else {
 			_, wake = m.alloc.ObserveAddress(o)
 		}
+	case *v1alpha1.IPAllocation:
+		if c.Deleted {
+			_, wake = m.alloc.ForgetAllocation(o)
+		} else {
+			_, wake = m.alloc.ObserveAllocation(o)
+		}
 	}
 	if wake {
 		m.wake(poolKey)
@@ -180,6 +187,10 @@ func (m *manager) replace(kind faults.Kind, listed []client.Object) {
 		}
 	case faults.Addresses:
 		for _, o := range m.alloc.AddressesBeyond(uids) {
+			missing = append(missing, o)
+		}
+	case faults.Allocations:
+		for _, o := range m.alloc.AllocationsBeyond(uids) {
 			missing = append(missing, o)
 		}
 	case faults.Pools:
@@ -370,7 +381,7 @@ func (w *world) start() *manager {
 	})
 	m.alloc.Start(m.ctx, m.wake)
 	w.relist(m, faults.Pools, 0)
-	m.mute[faults.Claims], m.mute[faults.Addresses] = true, true
+	m.mute[faults.Claims], m.mute[faults.Addresses], m.mute[faults.Allocations] = true, true, true
 	w.managers = append(w.managers, m)
 	w.notef("manager %s starts", name)
 	go m.boot()
@@ -533,6 +544,7 @@ func (w *world) steps() []step {
 				m.listed = true
 				w.relist(m, faults.Addresses, 0)
 				w.relist(m, faults.Claims, 0)
+				w.relist(m, faults.Allocations, 0)
 			}})
 		}
 		if m.due() {
@@ -632,10 +644,10 @@ func (w *world) changed(before int64, by string) {
 	}
 	w.lastNews, w.vainly = time.Now(), 0
 	w.notef("    %s: now %d", by, w.api.Version())
-	for _, c := range w.news(faults.Claims) {
+	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
 		if old := w.given[c.Object.GetUID()]; old != "" && record != old {
-			w.wrongf("R1: the record of claim %s changed from %s to %q", c.Object.GetName(), old, record)
+			w.wrongf("R1: the record of %s changed from %s to %q", c.Object.GetName(), old, record)
 		}
 		w.given[c.Object.GetUID()] = record
 		w.keepsWord(c)
@@ -705,6 +717,8 @@ func (w *world) objects() invariants.Objects {
 				out.Claims = append(out.Claims, *o)
 			case *ipamv1.IPAddress:
 				out.Addresses = append(out.Addresses, *o)
+			case *v1alpha1.IPAllocation:
+				out.Allocations = append(out.Allocations, *o)
 			}
 		}
 	}
@@ -718,9 +732,12 @@ func (w *world) examine() {
 		w.wrongf("%s", text)
 	}
 	served := w.served(o)
+	for _, a := range o.Allocations {
+		served[a.Name] = a.Status.CIDR
+	}
 	for name, want := range w.want {
 		if got := served[name]; got != want {
-			w.wrongf("claim %s has %q, not %s", name, got, want)
+			w.wrongf("%s has %q, not %q", name, got, want)
 		}
 	}
 }
@@ -754,7 +771,28 @@ func (w *world) served(o invariants.Objects) map[string]string {
 	if want := min(len(o.Claims), w.capacity); len(served) != want {
 		w.wrongf("%d claims are served, not %d: %v", len(served), want, served)
 	}
+	w.servedBlocks(o)
 	return served
+}
+
+// servedBlocks checks that every allocation has its block, or says that there is none: not while one that
+// asks for as many would fit.
+func (w *world) servedBlocks(o invariants.Objects) {
+	for _, a := range o.Allocations {
+		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
+		switch {
+		case a.DeletionTimestamp != nil:
+			w.wrongf("allocation %s is still being deleted", a.Name)
+		case ready == nil:
+			w.wrongf("allocation %s is not told why it waits", a.Name)
+		case (a.Status.Phase == v1alpha1.AllocationAllocated) != (ready.Status == metav1.ConditionTrue):
+			w.wrongf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
+		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.given[a.UID] || a.Status.AllocatedCount != int64(len(a.Status.Addresses))):
+			w.wrongf("allocation %s shows %s with %d addresses and remembers %s", a.Name, a.Status.CIDR, a.Status.AllocatedCount, w.given[a.UID])
+		case ready.Status == metav1.ConditionFalse && a.Spec.Count != nil && a.Spec.PinnedRange == nil && o.Pools[0].PoolStatus().LargestFreeBlock >= int64(*a.Spec.Count):
+			w.wrongf("allocation %s waits for %d addresses: %s; the pool has %d in a row", a.Name, *a.Spec.Count, ready.Message, o.Pools[0].PoolStatus().LargestFreeBlock)
+		}
+	}
 }
 
 // bare is the address of a record, which may be a prefix.

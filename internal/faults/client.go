@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // Client is what one manager has of the server. As a client.Client it writes, and reads as from a
@@ -124,6 +126,11 @@ func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1
 // Addresses lists IPAddresses.
 func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
 	return list(ctx, l.c, Addresses, namespace, visit)
+}
+
+// Allocations lists IPAllocations.
+func (l *Lists) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
+	return list(ctx, l.c, Allocations, namespace, visit)
 }
 
 type listing struct {

@@ -137,6 +137,10 @@ func (s *Server) Create(o client.Object) error {
 
 // Edit changes an object at once, by another hand than a client's.
 func (s *Server) Edit(ref Ref, change func(client.Object)) error {
+	return s.edit(ref, change, false)
+}
+
+func (s *Server) edit(ref Ref, change func(client.Object), status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, err := s.store.get(ref)
@@ -144,8 +148,13 @@ func (s *Server) Edit(ref Ref, change func(client.Object)) error {
 		return err
 	}
 	change(o)
-	_, err = s.store.update(o, false)
+	_, err = s.store.update(o, status)
 	return err
+}
+
+// EditStatus changes the status of an object at once, by another hand than a client's.
+func (s *Server) EditStatus(ref Ref, change func(client.Object)) error {
+	return s.edit(ref, change, true)
 }
 
 // Delete deletes an object at once, by another hand than a client's. With force it takes off the

@@ -24,13 +24,14 @@ type Kind string
 
 // The kinds.
 const (
-	Pools     Kind = v1alpha1.NetworkPoolKind
-	Claims    Kind = "IPAddressClaim"
-	Addresses Kind = "IPAddress"
+	Pools       Kind = v1alpha1.NetworkPoolKind
+	Claims      Kind = "IPAddressClaim"
+	Addresses   Kind = "IPAddress"
+	Allocations Kind = v1alpha1.IPAllocationKind
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{Pools, Claims, Addresses}
+var Kinds = []Kind{Pools, Claims, Addresses, Allocations}
 
 // Ref names an object.
 type Ref struct {
@@ -46,6 +47,8 @@ func RefOf(o client.Object) Ref {
 		kind = Claims
 	case *ipamv1.IPAddress:
 		kind = Addresses
+	case *v1alpha1.IPAllocation:
+		kind = Allocations
 	}
 	return Ref{kind, o.GetNamespace(), o.GetName()}
 }
@@ -58,6 +61,8 @@ func (r Ref) empty() client.Object {
 		return &ipamv1.IPAddressClaim{}
 	case Addresses:
 		return &ipamv1.IPAddress{}
+	case Allocations:
+		return &v1alpha1.IPAllocation{Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}}
 	case Pools:
 	}
 	return &v1alpha1.NetworkPool{}
@@ -242,6 +247,10 @@ func setStatus(to, from client.Object) {
 		}
 	case *ipamv1.IPAddressClaim:
 		if from, ok := from.(*ipamv1.IPAddressClaim); ok {
+			to.Status = *from.Status.DeepCopy()
+		}
+	case *v1alpha1.IPAllocation:
+		if from, ok := from.(*v1alpha1.IPAllocation); ok {
 			to.Status = *from.Status.DeepCopy()
 		}
 	}

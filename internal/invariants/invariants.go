@@ -3,13 +3,17 @@
 package invariants
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // History remembers which address each claim was seen with. The zero value is ready to use.
@@ -17,9 +21,10 @@ type History struct{ given map[types.UID]string }
 
 // Objects are what the API server has at one moment.
 type Objects struct {
-	Pools     []v1alpha1.Pool
-	Claims    []ipamv1.IPAddressClaim
-	Addresses []ipamv1.IPAddress
+	Pools       []v1alpha1.Pool
+	Claims      []ipamv1.IPAddressClaim
+	Addresses   []ipamv1.IPAddress
+	Allocations []v1alpha1.IPAllocation
 }
 
 type poolRef struct{ kind, namespace, name string }
@@ -31,61 +36,106 @@ func refOf(namespace string, r ipamv1.IPPoolReference) (poolRef, bool) {
 	return poolRef{r.Kind, namespace, r.Name}, r.APIGroup == v1alpha1.GroupVersion.Group
 }
 
-// Moment returns what must not be at any moment: an address of two living claims (I1), and a claim
-// whose address changed (I4).
+// Moment returns what must not be at any moment: an address of two living objects (I1), and a claim or an
+// allocation whose addresses changed (I4).
 func (h *History) Moment(o Objects) []string {
 	if h.given == nil {
 		h.given = map[types.UID]string{}
 	}
 	var bad []string
-	living := map[types.UID]bool{}
-	for i := range o.Claims {
-		living[o.Claims[i].UID] = true
-	}
-	type place struct {
-		pool poolRef
-		addr string
-	}
-	held := map[place]string{}
-	for i := range o.Addresses {
-		a := &o.Addresses[i]
-		pool, ours := refOf(a.Namespace, a.Spec.PoolRef)
-		uid := claimUID(a)
-		if !ours || !living[uid] {
+	held := map[poolRef][]holding{}
+	for _, x := range o.holdings() {
+		if !x.living {
 			continue // void: no living claim can use it (R2)
 		}
-		address := canonical(a.Spec.Address)
-		at, who := place{pool, address}, a.Namespace+"/"+a.Name
-		if other, taken := held[at]; taken {
-			bad = append(bad, fmt.Sprintf("I1: %s of %v is held by %s and %s", address, pool, other, who))
+		held[x.pool] = append(held[x.pool], x)
+		if before, seen := h.given[x.owner]; seen && before != x.text {
+			bad = append(bad, fmt.Sprintf("I4: the address of %s %s changed from %s to %s", x.kind, x.who, before, x.text))
 		}
-		held[at] = who
-		if before, seen := h.given[uid]; seen && before != address {
-			bad = append(bad, fmt.Sprintf("I4: the address of claim %s changed from %s to %s", who, before, address))
+		h.given[x.owner] = x.text
+	}
+	for _, all := range held {
+		slices.SortStableFunc(all, func(a, b holding) int { return a.rng.From().Compare(b.rng.From()) })
+		var last holding // the one that reaches furthest
+		for _, x := range all {
+			if last.rng.IsValid() && x.rng.From().Compare(last.rng.To()) <= 0 {
+				bad = append(bad, fmt.Sprintf("I1: %s of %v is held by %s and %s", x.rng.From(), x.pool, last.who, x.who))
+			}
+			if !last.rng.IsValid() || !x.rng.To().Less(last.rng.To()) {
+				last = x
+			}
 		}
-		h.given[uid] = address
 	}
 	return bad
 }
 
-// AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
-// without a claim, grants that were never settled, and counts that do not match (I2).
-func (h *History) AtRest(o Objects) []string {
-	bad := h.Moment(o)
+// holding is what an object has.
+type holding struct {
+	pool poolRef
+	// rng is invalid where the address cannot be read.
+	rng             netipx.IPRange
+	text, kind, who string
+	// owner is the claim or the allocation; living: it exists.
+	owner  types.UID
+	living bool
+}
+
+// holdings are what the IPAddresses and IPAllocations of our pools have.
+func (o Objects) holdings() []holding {
 	living := map[types.UID]bool{}
 	for i := range o.Claims {
 		living[o.Claims[i].UID] = true
 	}
-	used := map[poolRef]int64{}
+	var out []holding
 	for i := range o.Addresses {
 		a := &o.Addresses[i]
 		pool, ours := refOf(a.Namespace, a.Spec.PoolRef)
 		if !ours {
 			continue
 		}
-		used[pool]++
-		if uid := claimUID(a); uid != "" && !living[uid] {
-			bad = append(bad, fmt.Sprintf("I2: IPAddress %s/%s has no claim", a.Namespace, a.Name))
+		x := holding{pool: pool, text: a.Spec.Address, kind: "claim", who: a.Namespace + "/" + a.Name, owner: claimUID(a)}
+		x.living = living[x.owner]
+		if ip, err := netip.ParseAddr(a.Spec.Address); err == nil {
+			ip = ip.Unmap()
+			x.rng, x.text = netipx.IPRangeFrom(ip, ip), ip.String()
+		}
+		out = append(out, x)
+	}
+	for i := range o.Allocations {
+		a := &o.Allocations[i]
+		record := a.Annotations[v1alpha1.AddressAnnotation]
+		r, err := poolutil.ParseRange(record)
+		if err != nil || !slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer) {
+			continue
+		}
+		pool, _ := refOf(a.Namespace, ipamv1.IPPoolReference{
+			APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
+		})
+		out = append(out, holding{pool: pool, rng: r, text: record, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
+	}
+	return out
+}
+
+// AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
+// without a claim, allocations that do not show what they have, grants that were never settled, and counts
+// that do not match (I2).
+func (h *History) AtRest(o Objects) []string {
+	bad := h.Moment(o)
+	used := map[poolRef]int64{}
+	for _, x := range o.holdings() {
+		used[x.pool] += max(1, poolutil.Size(x.rng))
+		if x.owner != "" && !x.living {
+			bad = append(bad, fmt.Sprintf("I2: IPAddress %s has no claim", x.who))
+		}
+	}
+	for i := range o.Allocations {
+		a := &o.Allocations[i]
+		shown, record := "", a.Annotations[v1alpha1.AddressAnnotation]
+		if a.Status.Phase == v1alpha1.AllocationAllocated {
+			shown = a.Status.CIDR
+		}
+		if shown != record {
+			bad = append(bad, fmt.Sprintf("I2: IPAllocation %s/%s shows %q and remembers %q", a.Namespace, a.Name, shown, record))
 		}
 	}
 	for _, p := range o.Pools {
@@ -102,14 +152,6 @@ func (h *History) AtRest(o Objects) []string {
 		}
 	}
 	return bad
-}
-
-// canonical makes equal addresses equal texts; what is no address stays as it is.
-func canonical(address string) string {
-	if ip, err := netip.ParseAddr(address); err == nil {
-		return ip.Unmap().String()
-	}
-	return address
 }
 
 func claimUID(a *ipamv1.IPAddress) types.UID {

@@ -35,8 +35,8 @@ const (
 	Held
 )
 
-// uses tells whether a source means that somebody has the address now.
-func (s Source) uses() bool { return s <= Grant }
+// Uses tells whether a source means that somebody has the address now.
+func (s Source) Uses() bool { return s <= Grant }
 
 // Key identifies a fact: the source and the UID of the object that states it. Facts that no object
 // states (pins, cooling, held) use a name of their own.
@@ -45,11 +45,21 @@ type Key struct {
 	UID    types.UID
 }
 
-// Owner is the object a range is taken for, normally a claim. Pins and ranges at rest have a name
-// and no UID.
+// Owner is the object a range is taken for: a claim, or an IPAllocation, which has a block. Pins and
+// ranges at rest have a name and no UID.
 type Owner struct {
 	Namespace, Name string
 	UID             types.UID
+	// Block: it is an IPAllocation.
+	Block bool
+}
+
+// Kind is the kind of an owner that has a UID.
+func (o Owner) Kind() string {
+	if o.Block {
+		return "IPAllocation"
+	}
+	return "IPAddressClaim"
 }
 
 // Hold is one fact.
@@ -137,7 +147,7 @@ func (l *Ledger) Add(h Hold) {
 	hold := &h
 	l.holds[h.Key] = hold
 	l.free.TakeAny(h.Range)
-	if h.Source.uses() {
+	if h.Source.Uses() {
 		l.owners[hold.ownerID()]++
 	}
 	l.taken.add(hold, l.recount)
@@ -150,7 +160,7 @@ func (l *Ledger) Remove(k Key) (Hold, bool) {
 		return Hold{}, false
 	}
 	delete(l.holds, k)
-	if hold.Source.uses() {
+	if hold.Source.Uses() {
 		if l.owners[hold.ownerID()]--; l.owners[hold.ownerID()] == 0 {
 			delete(l.owners, hold.ownerID())
 		}
@@ -189,7 +199,7 @@ func (l *Ledger) Overlapping(r netipx.IPRange) []*Hold {
 func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold)) {
 	l.taken.all(func(s *span) {
 		if s.uses > 0 {
-			uses := slices.DeleteFunc(slices.Clone(s.holds), func(h *Hold) bool { return !h.Source.uses() })
+			uses := slices.DeleteFunc(slices.Clone(s.holds), func(h *Hold) bool { return !h.Source.Uses() })
 			visit(s.rng(), uses)
 		}
 	})
@@ -214,6 +224,16 @@ func (l *Ledger) TakeOne() (netipx.IPRange, bool) {
 		return netipx.IPRange{}, false
 	}
 	return netipx.RangeOfPrefix(p), true
+}
+
+// TakeBlock takes n contiguous addresses for somebody: at the start of the smallest free block that has
+// as many, the lowest of those. The caller states it with Add. False: there is no such block, or the pool
+// hands out prefixes.
+func (l *Ledger) TakeBlock(n uint64) (netipx.IPRange, bool) {
+	if l.unit < l.bits {
+		return netipx.IPRange{}, false
+	}
+	return l.free.BestFit(n)
 }
 
 // Untake gives back what TakeOne took and nobody stated.

@@ -138,7 +138,7 @@ func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Hold {
 		last = r.To()
 		var users []Hold
 		for _, h := range holds {
-			if h.Source.uses() { // TestUsesNamesUsers says why they are here
+			if h.Source.Uses() { // TestUsesNamesUsers says why they are here
 				users = append(users, *h)
 			}
 		}

@@ -74,7 +74,7 @@ func (t *spans) add(h *Hold, recount recount) {
 	gap := func(first, last netip.Addr) {
 		s := &span{first: first, last: last, holds: []*Hold{h}}
 		recount(s.rng(), false, true)
-		if h.Source.uses() {
+		if h.Source.Uses() {
 			s.uses = 1
 			recount(s.rng(), true, true)
 		}
@@ -85,7 +85,7 @@ func (t *spans) add(h *Hold, recount recount) {
 			gap(next, s.first.Prev())
 		}
 		s.holds = append(s.holds, h)
-		if h.Source.uses() {
+		if h.Source.Uses() {
 			if s.uses++; s.uses == 1 {
 				recount(s.rng(), true, true)
 			}
@@ -107,7 +107,7 @@ func (t *spans) remove(h *Hold, recount recount, freed func(netipx.IPRange)) {
 				break
 			}
 		}
-		if h.Source.uses() {
+		if h.Source.Uses() {
 			if s.uses--; s.uses == 0 {
 				recount(s.rng(), true, false)
 			}

@@ -25,8 +25,8 @@ var (
 	PoolLargestFree   = gauge("pool_largest_free_block", "Addresses of the largest contiguous free block.", poolLabels...)
 	PoolFragmentation = gauge("pool_fragmentation_percent", "0 where all free addresses are contiguous.", poolLabels...)
 	PoolCooling       = gauge("pool_cooling_ranges", "Released ranges that rest before they are given to another claim.", poolLabels...)
-	PoolWaiting       = gauge("pool_waiting_claims", "Claims that wait for an address.", poolLabels...)
-	PoolInFlight      = gauge("pool_grants_in_flight", "Grants whose IPAddress is not confirmed yet.", poolLabels...)
+	PoolWaiting       = gauge("pool_waiting_claims", "Claims and allocations that wait for addresses.", poolLabels...)
+	PoolInFlight      = gauge("pool_grants_in_flight", "Grants whose IPAddress, or record on an IPAllocation, is not confirmed yet.", poolLabels...)
 )
 
 // Counters of the grant protocol.
@@ -50,7 +50,7 @@ var Fulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
 
 // Results of the periodic audit. All must be 0.
 var (
-	AuditDuplicates = gauge("audit_duplicate_addresses", "Addresses that two living claims have. Must be 0.")
+	AuditDuplicates = gauge("audit_duplicate_addresses", "Addresses that two living claims or allocations have. Must be 0.")
 	AuditOrphans    = gauge("audit_orphaned_addresses", "IPAddresses whose claim does not exist, found by two audits in a row. Must be 0.")
 	AuditDrift      = gauge("audit_drift", "Objects on the API server that the ledger does not know, in two audits in a row. Must be 0.")
 	AuditTime       = gauge("audit_timestamp_seconds", "When the last audit ended, in Unix time.")

@@ -11,36 +11,53 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Lists reads IPAddressClaims and IPAddresses with consistent reads: what it shows existed at some
-// moment after the call.
-type Lists struct{ rest rest.Interface }
+// Lists reads IPAddressClaims, IPAddresses and IPAllocations with consistent reads: what it shows existed
+// at some moment after the call.
+type Lists struct{ ipam, butler rest.Interface }
 
 // New returns lists of the API server that a configuration names.
 func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Lists, error) {
-	gvk := ipamv1.GroupVersion.WithKind("IPAddressClaim")
-	r, err := apiutil.RESTClientForGVK(gvk, true, false, cfg, serializer.NewCodecFactory(scheme), client)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", gvk.GroupVersion(), err)
+	codecs := serializer.NewCodecFactory(scheme)
+	clientFor := func(gv schema.GroupVersion) (rest.Interface, error) {
+		r, err := apiutil.RESTClientForGVK(gv.WithKind(""), true, false, cfg, codecs, client)
+		if err != nil {
+			return nil, fmt.Errorf("making a client for %s: %w", gv, err)
+		}
+		return r, nil
 	}
-	return &Lists{rest: r}, nil
+	ipam, err := clientFor(ipamv1.GroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	butler, err := clientFor(v1alpha1.GroupVersion)
+	return &Lists{ipam: ipam, butler: butler}, err
 }
 
 // Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
 // version from which a watch goes on.
 func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return list(ctx, l.rest, namespace, "ipaddressclaims", visit)
+	return list(ctx, l.ipam, namespace, "ipaddressclaims", visit)
 }
 
 // Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return list(ctx, l.rest, namespace, "ipaddresses", visit)
+	return list(ctx, l.ipam, namespace, "ipaddresses", visit)
+}
+
+// Allocations visits the IPAllocations of a namespace; the empty one means all of them. It returns the
+// resource version from which a watch goes on.
+func (l *Lists) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
+	return list(ctx, l.butler, namespace, "ipallocations", visit)
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers

@@ -200,3 +200,64 @@ func (b *ClaimBuilder) Annotate(key, value string) *ClaimBuilder {
 
 // Obj returns the claim; the builder may be used again.
 func (b *ClaimBuilder) Obj() *ipamv1.IPAddressClaim { return b.claim.DeepCopy() }
+
+// AllocationBuilder builds an IPAllocation.
+type AllocationBuilder struct{ allocation v1alpha1.IPAllocation }
+
+// MakeAllocation starts an allocation of pool p for the load balancers of a Cluster of its namespace that
+// is named tenant.
+func MakeAllocation(namespace, name string) *AllocationBuilder {
+	return &AllocationBuilder{allocation: v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.IPAllocationSpec{
+			PoolRef:          v1alpha1.PoolReference{Name: "p"},
+			TenantClusterRef: v1alpha1.ClusterReference{Namespace: namespace, Name: "tenant"},
+			Type:             v1alpha1.LoadBalancerAllocation,
+		},
+	}}
+}
+
+// Pool names a NetworkPool.
+func (b *AllocationBuilder) Pool(name string) *AllocationBuilder {
+	b.allocation.Spec.PoolRef = v1alpha1.PoolReference{Name: name}
+	return b
+}
+
+// GlobalPool names a GlobalNetworkPool.
+func (b *AllocationBuilder) GlobalPool(name string) *AllocationBuilder {
+	b.allocation.Spec.PoolRef = v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name}
+	return b
+}
+
+// Cluster names the Cluster that the block is for.
+func (b *AllocationBuilder) Cluster(namespace, name string) *AllocationBuilder {
+	b.allocation.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: namespace, Name: name}
+	return b
+}
+
+// Nodes makes it a block for machines.
+func (b *AllocationBuilder) Nodes() *AllocationBuilder {
+	b.allocation.Spec.Type = v1alpha1.NodesAllocation
+	return b
+}
+
+// Count sets the number of addresses.
+func (b *AllocationBuilder) Count(n int32) *AllocationBuilder {
+	b.allocation.Spec.Count = &n
+	return b
+}
+
+// Pinned asks for a range.
+func (b *AllocationBuilder) Pinned(first, last string) *AllocationBuilder {
+	b.allocation.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
+	return b
+}
+
+// Label sets a label.
+func (b *AllocationBuilder) Label(key, value string) *AllocationBuilder {
+	metav1.SetMetaDataLabel(&b.allocation.ObjectMeta, key, value)
+	return b
+}
+
+// Obj returns the allocation; the builder may be used again.
+func (b *AllocationBuilder) Obj() *v1alpha1.IPAllocation { return b.allocation.DeepCopy() }

@@ -128,12 +128,18 @@ func eventsOf(ctx context.Context, pool v1alpha1.Pool) []string {
 	if ns == "" {
 		ns = corev1.NamespaceDefault
 	}
+	return eventReasons(ctx, ns, pool.GetUID())
+}
+
+// eventReasons returns the reasons of the events about an object, each as often as it was recorded.
+func eventReasons(ctx context.Context, ns string, uid types.UID) []string {
+	GinkgoHelper()
 	list := &eventsv1.EventList{}
 	Expect(k8s.List(ctx, list, client.InNamespace(ns))).To(Succeed())
 	var reasons []string
 	for i := range list.Items {
 		e := &list.Items[i]
-		if e.Regarding.UID != pool.GetUID() {
+		if e.Regarding.UID != uid {
 			continue
 		}
 		n := int32(1)

@@ -131,14 +131,16 @@ func objects(ctx context.Context, namespace string) invariants.Objects {
 	GinkgoHelper()
 	var o invariants.Objects
 	claims, addresses, pools := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
+	allocations := &v1alpha1.IPAllocationList{}
 	// Addresses first: a claim is gone only after its address, so what is read here has its claim in
 	// the second list unless it is an orphan.
 	Expect(k8s.List(ctx, addresses, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, claims, client.InNamespace(namespace))).To(Succeed())
+	Expect(k8s.List(ctx, allocations, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, pools, client.InNamespace(namespace))).To(Succeed())
 	for i := range pools.Items {
 		o.Pools = append(o.Pools, &pools.Items[i])
 	}
-	o.Claims, o.Addresses = claims.Items, addresses.Items
+	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, allocations.Items
 	return o
 }

@@ -1,0 +1,186 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// IPAllocationKind is the kind of a contiguous block of addresses.
+	IPAllocationKind = "IPAllocation"
+
+	// IPAllocationFinalizer holds an IPAllocation that is being deleted until its block is released.
+	IPAllocationFinalizer = "butler.butlerlabs.dev/ipallocation"
+
+	// AllocatedBy is what status.allocatedBy says of blocks that this allocator granted.
+	AllocatedBy = "networkpool-controller"
+
+	// MaxListedAddresses is how many addresses status.addresses lists at most.
+	MaxListedAddresses = 65536
+)
+
+// AllocationType is what a block is used for.
+// +kubebuilder:validation:Enum=nodes;loadbalancer
+type AllocationType string
+
+const (
+	// NodesAllocation is a block for the machines of a cluster.
+	NodesAllocation AllocationType = "nodes"
+	// LoadBalancerAllocation is a block for the Services of a cluster.
+	LoadBalancerAllocation AllocationType = "loadbalancer"
+)
+
+// AllocationPhase is where an IPAllocation is in its life.
+// +kubebuilder:validation:Enum=Pending;Allocated;Released;Failed
+type AllocationPhase string
+
+const (
+	// AllocationPending waits for its block.
+	AllocationPending AllocationPhase = "Pending"
+	// AllocationAllocated has its block.
+	AllocationAllocated AllocationPhase = "Allocated"
+	// AllocationReleased is being deleted.
+	AllocationReleased AllocationPhase = "Released"
+	// AllocationFailed could not be given a block. It is tried again as soon as the pool changes.
+	AllocationFailed AllocationPhase = "Failed"
+)
+
+// IPAllocationSpec asks a pool for a contiguous block of addresses.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: delete this IPAllocation and create another one"
+type IPAllocationSpec struct {
+	// poolRef names the pool: a NetworkPool of the same namespace, or a GlobalNetworkPool.
+	PoolRef PoolReference `json:"poolRef"`
+	// tenantClusterRef names the Cluster that the block is for.
+	TenantClusterRef ClusterReference `json:"tenantClusterRef"`
+	// type says what the block is used for. It decides on the count where none is given.
+	Type AllocationType `json:"type"`
+	// count is the number of addresses. Absent, it is the default of the pool for the type:
+	// tenantAllocation.defaults, else 5 for nodes and 8 for loadbalancer. It is ignored where
+	// pinnedRange is set.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Count *int32 `json:"count,omitempty"`
+	// pinnedRange asks for these addresses and no others.
+	// +optional
+	PinnedRange *PinnedRange `json:"pinnedRange,omitempty"`
+}
+
+// PoolReference names a pool.
+type PoolReference struct {
+	// kind of the pool.
+	// +optional
+	// +kubebuilder:default=NetworkPool
+	// +kubebuilder:validation:Enum=NetworkPool;GlobalNetworkPool
+	Kind string `json:"kind,omitempty"`
+	// name of the pool.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// ClusterReference names a Cluster of Cluster API.
+type ClusterReference struct {
+	// name of the Cluster.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// namespace of the Cluster.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+}
+
+// NamespacedName is the Cluster's.
+func (r ClusterReference) NamespacedName() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
+
+// PinnedRange is a range of addresses, both ends included.
+// +kubebuilder:validation:XValidation:rule="!isIP(self.startAddress) || !isIP(self.endAddress) || self.startAddress.contains(':') == self.endAddress.contains(':')",message="startAddress and endAddress must be of one family, IPv4 or IPv6"
+// +kubebuilder:validation:XValidation:rule="!isIP(self.startAddress) || !isIP(self.endAddress) || self.startAddress.contains(':') || self.endAddress.contains(':') || [(self.startAddress + '.' + self.endAddress).split('.').map(o, int(o))].all(n, ((n[0] * 256 + n[1]) * 256 + n[2]) * 256 + n[3] <= ((n[4] * 256 + n[5]) * 256 + n[6]) * 256 + n[7])",message="endAddress is before startAddress; write the lower address as startAddress",fieldPath=".endAddress"
+type PinnedRange struct {
+	// startAddress is the first address.
+	StartAddress Address `json:"startAddress"`
+	// endAddress is the last address.
+	EndAddress Address `json:"endAddress"`
+}
+
+// IPAllocationStatus is what the allocation was given.
+type IPAllocationStatus struct {
+	// phase is where the allocation is in its life.
+	// +optional
+	Phase AllocationPhase `json:"phase,omitempty"`
+	// cidr is the block: a CIDR where it is one, else first-last.
+	// +optional
+	CIDR string `json:"cidr,omitempty"`
+	// startAddress is the first address of the block.
+	// +optional
+	StartAddress string `json:"startAddress,omitempty"`
+	// endAddress is the last address of the block.
+	// +optional
+	EndAddress string `json:"endAddress,omitempty"`
+	// addresses are those of the block in ascending order: all of them, unless they are more than 65536
+	// or their text is larger than an object may be. allocatedCount says how many there are.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=65536
+	Addresses []string `json:"addresses,omitempty"`
+	// allocatedCount is the number of addresses of the block.
+	AllocatedCount int64 `json:"allocatedCount"`
+	// observedGeneration is the generation of the spec the status speaks of.
+	ObservedGeneration int64 `json:"observedGeneration"`
+	// allocatedAt is when the block was granted.
+	// +optional
+	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
+	// allocatedBy names who granted it.
+	// +optional
+	AllocatedBy string `json:"allocatedBy,omitempty"`
+	// releasedAt is when the deletion of the allocation was noted.
+	// +optional
+	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
+	// conditions of the allocation.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// IPAllocation is a contiguous block of addresses of a pool, held for a Cluster.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:shortName=ipa,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.tenantClusterRef.name`
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Start",type=string,JSONPath=`.status.startAddress`
+// +kubebuilder:printcolumn:name="End",type=string,JSONPath=`.status.endAddress`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type IPAllocation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec IPAllocationSpec `json:"spec"`
+	// +optional
+	// +kubebuilder:default={phase: "Pending", allocatedCount: 0, observedGeneration: 0}
+	Status IPAllocationStatus `json:"status,omitempty"`
+}
+
+// GetConditions serves cluster-api's util/conditions.
+func (a *IPAllocation) GetConditions() []metav1.Condition { return a.Status.Conditions }
+
+// SetConditions serves cluster-api's util/conditions.
+func (a *IPAllocation) SetConditions(c []metav1.Condition) { a.Status.Conditions = c }
+
+// IPAllocationList is a list of IPAllocations.
+// +kubebuilder:object:root=true
+type IPAllocationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPAllocation `json:"items"`
+}

@@ -1,0 +1,242 @@
+package allocator
+
+import (
+	"fmt"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+const (
+	// defaultNodes and defaultLoadBalancers are the counts of allocations that say none, in pools that
+	// say none (Butler's).
+	defaultNodes         = 5
+	defaultLoadBalancers = 8
+	// maxListedText bounds the text of status.addresses: etcd takes objects of 1.5 MiB.
+	maxListedText = 1_450_000
+)
+
+// block is what the allocator remembers of an IPAllocation beyond what it shares with a claim.
+type block struct {
+	use v1alpha1.AllocationType
+	// count is 0 where the pool decides.
+	count            int64
+	generation       int64
+	clusterNamespace string
+	// pinned is the range it must have, invalid if any will do.
+	pinned netipx.IPRange
+	// shown is what its status says it has, invalid if nothing.
+	shown netipx.IPRange
+	// allocatedAt is when the status says that was granted.
+	allocatedAt time.Time
+	phase       v1alpha1.AllocationPhase
+	// overlap is what its Overlap condition says, if True.
+	overlap string
+}
+
+func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
+	out := &claim{
+		owner:      ledger.Owner{Namespace: intern(a.Namespace), Name: a.Name, UID: a.UID, Block: true},
+		created:    a.CreationTimestamp.Time,
+		rv:         a.ResourceVersion,
+		recordText: a.Annotations[v1alpha1.AddressAnnotation],
+		cluster:    intern(a.Spec.TenantClusterRef.Name),
+		watchLabel: intern(a.Labels[clusterv1.WatchLabel]),
+		paused:     annotations.HasPaused(a),
+		deleting:   a.DeletionTimestamp != nil,
+		block: &block{
+			use:              a.Spec.Type,
+			count:            int64(ptr.Deref(a.Spec.Count, 0)),
+			generation:       a.Generation,
+			clusterNamespace: intern(a.Spec.TenantClusterRef.Namespace),
+			phase:            a.Status.Phase,
+		},
+	}
+	b := out.block
+	out.finalized, out.others = split(a.Finalizers, v1alpha1.IPAllocationFinalizer)
+	_, out.moved = a.Annotations[deleteForMove]
+	out.record, _ = poolutil.ParseRange(out.recordText)
+	if pin := a.Spec.PinnedRange; pin != nil {
+		b.pinned, _ = poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)
+	}
+	ready := ptr.Deref(meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
+	if a.Status.Phase == v1alpha1.AllocationAllocated || a.Status.Phase == v1alpha1.AllocationReleased {
+		b.shown, _ = poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
+	}
+	if a.Status.AllocatedAt != nil {
+		b.allocatedAt = a.Status.AllocatedAt.Time
+	}
+	if o := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.OverlapCondition); o != nil && o.Status == metav1.ConditionTrue {
+		b.overlap = o.Message
+	}
+	out.everBound = b.shown.IsValid()
+	out.bound = out.everBound && b.phase == v1alpha1.AllocationAllocated && ready.Status == metav1.ConditionTrue && wholeStatus(a, b.shown)
+	if len(a.Status.Conditions) > 0 {
+		out.said = &said{conditions: a.Status.Conditions}
+		if ready.Status == metav1.ConditionFalse {
+			out.said.refusal = refusal{ready.Reason, ready.Message}
+		}
+	}
+	return out
+}
+
+// wholeStatus tells whether the status of an allocation says everything that is to be said of its block.
+func wholeStatus(a *v1alpha1.IPAllocation, r netipx.IPRange) bool {
+	s := &a.Status
+	listed := s.Addresses
+	return s.CIDR == poolutil.FormatRange(r) && s.AllocatedCount == poolutil.Size(r) && s.ObservedGeneration == a.Generation &&
+		s.AllocatedAt != nil && s.AllocatedBy != "" && s.ReleasedAt == nil && len(listed) == listedOf(r) &&
+		(len(listed) == 0 || (listed[0] == r.From().String() && (len(listed) < int(poolutil.Size(r)) || listed[len(listed)-1] == r.To().String())))
+}
+
+// listedOf is the number of addresses of a range that status.addresses lists. It costs O(1) unless the text
+// may be too long.
+func listedOf(r netipx.IPRange) int {
+	const quotesAndComma, longest = 3, len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+	n := int(min(poolutil.Size(r), poolutil.MaxEnumerated))
+	if n*(longest+quotesAndComma) <= maxListedText || r.From().Is4() {
+		return n
+	}
+	text := 0
+	for i, a := range poolutil.Enumerate(r) {
+		if text += len(a) + quotesAndComma; text > maxListedText {
+			return i
+		}
+	}
+	return n
+}
+
+// size is the number of addresses of the block that an allocation asks a pool for.
+func (b *block) size(spec *v1alpha1.NetworkPoolSpec) int64 {
+	if b.count > 0 {
+		return b.count
+	}
+	nodes, loadBalancers := int64(defaultNodes), int64(defaultLoadBalancers)
+	if t := spec.TenantAllocation; t != nil && t.Defaults != nil {
+		nodes, loadBalancers = max(int64(t.Defaults.NodesPerTenant), 1), max(int64(t.Defaults.LBPoolPerTenant), 1)
+	}
+	if b.use == v1alpha1.NodesAllocation {
+		return nodes
+	}
+	return loadBalancers
+}
+
+// has is the block of an allocation: what it remembers, else what its status says, as Butler left it.
+func (c *claim) has() netipx.IPRange {
+	if c.remembers() {
+		return c.record
+	}
+	return c.block.shown
+}
+
+// noteBlock states what an allocation has. What it remembers, or shows, counts as it is, whether or not
+// the pool hands it out: two that overlap are both kept.
+func (p *pool) noteBlock(c *claim) {
+	record := ledger.Key{Source: ledger.Record, UID: c.owner.UID}
+	shown := ledger.Key{Source: ledger.Object, UID: c.owner.UID}
+	if c.remembers() {
+		p.ledger.Add(ledger.Hold{Key: record, Owner: c.owner, Range: c.record})
+	} else {
+		p.ledger.Remove(record)
+	}
+	if !c.remembers() && c.block.shown.IsValid() {
+		p.ledger.Add(ledger.Hold{Key: shown, Owner: c.owner, Range: c.block.shown})
+	} else {
+		p.ledger.Remove(shown)
+	}
+}
+
+// sortOverlapping has another look at the allocations that have some of a range: whether they share it
+// is part of their status.
+func (p *pool) sortOverlapping(r netipx.IPRange, but *claim) {
+	if !r.IsValid() {
+		return
+	}
+	for _, h := range p.ledger.Overlapping(r) {
+		if other := p.claims[h.Owner.UID]; other != nil && other != but && other.block != nil {
+			p.sort(other)
+		}
+	}
+}
+
+// overlapOf says who else has some of the block of an allocation, empty if nobody. It cannot be undone by
+// us: which of two holders is to go is for a person to decide.
+func (p *pool) overlapOf(c *claim) string {
+	for _, h := range p.ledger.Overlapping(c.has()) {
+		if h.Source.Uses() && h.Owner.UID != c.owner.UID {
+			return fmt.Sprintf("%s has %s too; delete one of the two", describeHold(h), poolutil.FormatRange(h.Range))
+		}
+	}
+	return ""
+}
+
+// sortBlock puts an allocation that lives where it belongs.
+func (p *pool) sortBlock(c *claim) bool {
+	shows := c.remembers() && c.block.shown == c.record
+	switch {
+	case shows && c.bound && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c):
+		return false
+	case shows, p.adopts(c), p.grants[c.owner.UID] != nil:
+		p.chores[c.owner.UID] = c
+	default:
+		p.pending.Set(c)
+	}
+	return true
+}
+
+// adopts tells whether what the status of an allocation says is taken on trust, as another allocator's
+// doing: no record of ours is older (R10).
+func (p *pool) adopts(c *claim) bool {
+	return p.adopting && !c.remembers() && c.block.shown.IsValid()
+}
+
+// meantForBlock finds what is meant for an allocation: what it remembers, what its status says it has, the
+// range it is pinned to, or the one that rests for its name.
+func (p *pool) meantForBlock(c *claim) (netipx.IPRange, *refusal) {
+	if p.handsOutPrefixes() {
+		return netipx.IPRange{}, failed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", p.key, p.layout.UnitBits())
+	}
+	if c.remembers() {
+		return p.recorded(c)
+	}
+	if shown := c.block.shown; shown.IsValid() {
+		if h := p.blocker(shown, c.owner); h != nil {
+			return netipx.IPRange{}, failed("the status says %s, of which %s is held by %s", poolutil.FormatRange(shown),
+				poolutil.FormatRange(h.Range), describeHold(h))
+		}
+		return shown, nil
+	}
+	if pinned := c.block.pinned; pinned.IsValid() {
+		if !p.ledger.InSpace(pinned) {
+			return netipx.IPRange{}, failed("pinnedRange %s is not wholly among the addresses that %s hands out", poolutil.FormatRange(pinned), p.key)
+		}
+		if h := p.blocker(pinned, c.owner); h != nil {
+			return netipx.IPRange{}, failed("pinnedRange %s overlaps %s, which is held by %s",
+				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), describeHold(h))
+		}
+		return pinned, nil
+	}
+	n := c.block.size(p.base.PoolSpec())
+	return p.restingFor(c.owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
+}
+
+// chooseBlock finds the best fit for an allocation.
+func (p *pool) chooseBlock(c *claim) (netipx.IPRange, *refusal) {
+	n := c.block.size(p.base.PoolSpec())
+	if r, ok := p.ledger.TakeBlock(uint64(n)); ok {
+		return r, nil
+	}
+	// Without numbers that change all the time: nothing is said twice.
+	return netipx.IPRange{}, &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, fmt.Sprintf(
+		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations", p.key, n)}
+}

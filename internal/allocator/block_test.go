@@ -1,0 +1,223 @@
+package allocator
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// seeBlock has a pool see an IPAllocation of so many addresses; 0: it does not say.
+func seeBlock(p *pool, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *claim {
+	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1,
+		CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{},
+	}}
+	o.Spec = v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: testKey.Name}, Type: v1alpha1.LoadBalancerAllocation}
+	if count > 0 {
+		o.Spec.Count = &count
+	}
+	for _, f := range change {
+		f(o)
+	}
+	p.observeClaim(claimOfAllocation(o))
+	return p.claims[o.UID]
+}
+
+func has(block string) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Annotations[v1alpha1.AddressAnnotation], o.Finalizers = block, []string{v1alpha1.IPAllocationFinalizer}
+	}
+}
+
+// shows has the status say that a block is allocated, as Butler writes it.
+func shows(first, last string) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, StartAddress: first, EndAddress: last}
+	}
+}
+
+func pinned(first, last string) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
+	}
+}
+
+func nodes(o *v1alpha1.IPAllocation) { o.Spec.Type = v1alpha1.NodesAllocation }
+
+func TestChooseBlock(t *testing.T) {
+	defaults := func(o *v1alpha1.NetworkPool) {
+		o.Spec.TenantAllocation = &v1alpha1.TenantAllocation{
+			Start: "10.0.0.1", End: "10.0.0.60", Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 6},
+		}
+	}
+	tests := map[string]struct {
+		pool  []func(*v1alpha1.NetworkPool)
+		there func(*pool)
+		count int32
+		ask   []func(*v1alpha1.IPAllocation)
+		want  string // the block, or what the refusal says
+	}{
+		"from the start":            {count: 4, want: "10.0.0.1-10.0.0.4"},
+		"eight for load balancers":  {want: "10.0.0.1-10.0.0.8"},
+		"five for nodes":            {ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
+		"the pool's default":        {pool: []func(*v1alpha1.NetworkPool){defaults}, want: "10.0.0.1-10.0.0.6"},
+		"the pool's other default":  {pool: []func(*v1alpha1.NetworkPool){defaults}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.3"},
+		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
+		"best fit": {
+			there: func(p *pool) { seeBlock(p, "y", 1, has("10.0.0.5/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
+			count: 4, want: "10.0.0.1-10.0.0.4", // not among the 50 at the end
+		},
+		"best fit, the next hole": {
+			there: func(p *pool) { seeBlock(p, "y", 1, has("10.0.0.4/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
+			count: 4, want: "10.0.0.5-10.0.0.8",
+		},
+		"too large": {count: 61, want: "no contiguous block available"},
+		"fragmented": {
+			there: func(p *pool) { seeAddress(p, "c", "10.0.0.30", "uid-c") },
+			count: 31, want: "no contiguous block available",
+		},
+		"pinned": {ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
+		"pinned outside": {
+			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "not wholly among the addresses",
+		},
+		"pinned over a claim's": {
+			there: func(p *pool) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
+			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25/32, which is held by IPAddress ns/c",
+		},
+		"pinned over a block": {
+			there: func(p *pool) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },
+			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.28/30, which is held by IPAllocation ns/y",
+		},
+		"pinned over a preAllocation of its name": {
+			pool: []func(*v1alpha1.NetworkPool){pins("x", "10.0.0.25")},
+			ask:  []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "a preAllocation for claims named x",
+		},
+		"what rests for its name": {
+			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+				o.Status.Cooling = []v1alpha1.CoolingRange{{First: "10.0.0.9", Last: "10.0.0.12", Namespace: "ns", Name: "x", Until: metav1.NewTime(noon.Add(time.Hour))}}
+			}},
+			count: 4, want: "10.0.0.9-10.0.0.12",
+		},
+		"what rests for its name, of another size": {
+			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+				o.Status.Cooling = []v1alpha1.CoolingRange{{First: "10.0.0.9", Last: "10.0.0.12", Namespace: "ns", Name: "x", Until: metav1.NewTime(noon.Add(time.Hour))}}
+			}},
+			count: 3, want: "10.0.0.1-10.0.0.3",
+		},
+		"what it remembers": {ask: []func(*v1alpha1.IPAllocation){has("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
+		"an annotation that a user wrote": {
+			ask:   []func(*v1alpha1.IPAllocation){func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.0/8" }},
+			count: 4, want: "10.0.0.1-10.0.0.4",
+		},
+		"what its status says": {ask: []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
+		"what its status says, and another has": {
+			there: func(p *pool) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
+			ask:   []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, want: "the status says 10.0.0.40-10.0.0.44, of which 10.0.0.44/30 is held by IPAllocation ns/y",
+		},
+		"a pool of prefixes": {
+			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+				o.Spec.Addresses, o.Spec.AllocationPrefixLength = []string{"10.0.0.0/24"}, new(int32(28))
+			}},
+			count: 4, want: "hands out prefixes of /28",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.60", tt.pool...)
+			if tt.there != nil {
+				tt.there(p)
+			}
+			c := seeBlock(p, "x", tt.count, tt.ask...)
+			fits := p.canServe(c)
+			r, no := p.choose(c)
+			var got string
+			if no != nil {
+				got = no.message
+			} else {
+				got = r.From().String() + "-" + r.To().String()
+			}
+			if !strings.Contains(got, strings.ReplaceAll(tt.want, "/32-", "-")) {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if fits != (no == nil) {
+				t.Errorf("canServe says %v", fits)
+			}
+		})
+	}
+}
+
+// What two allocations had before us is not for us to judge: both keep it and say so, and nobody else is held up.
+func TestOverlappingAdoption(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.60")
+	p.adopting = true
+	x := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
+	y := seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"))
+	z := seeBlock(p, "z", 4)
+	for _, c := range []*claim{x, y} {
+		if p.chores[c.owner.UID] == nil || p.overlapOf(c) == "" {
+			t.Errorf("%s: among the chores: %v, overlap %q", c.owner.Name, p.chores[c.owner.UID] != nil, p.overlapOf(c))
+		}
+	}
+	if n := p.ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
+		t.Errorf("%+v", n)
+	}
+	if p.plan(noon, 9, anyone); p.grants[z.owner.UID] == nil || p.grants[x.owner.UID] != nil {
+		t.Errorf("granted: %v", p.grants)
+	}
+	// The end of one is the end of the overlap of the other.
+	y = seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"), has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
+	p.forgetClaim(x.owner.UID)
+	if text := p.overlapOf(y); text != "" || !p.ledger.InSpace(y.has()) {
+		t.Errorf("still: %s", text)
+	}
+	if r, _ := p.ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
+		t.Errorf("the addresses that only x had are not free: %s", r)
+	}
+}
+
+// Etcd takes no object of more than 1.5 MiB.
+func TestListedAddressesFitIntoAnObject(t *testing.T) {
+	for in, want := range map[string]int{
+		"10.0.0.0/29": 8, "10.0.0.0/16": 65536, "10.0.0.0/8": 65536, "255.255.0.0/16": 65536,
+		"2001:db8::/120": 256, "2001:db8::/64": 65536, "2001:db8:1111:2222:3333:4444:5555::/112": 35472,
+	} {
+		r, err := poolutil.ParseRange(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := listedOf(r); got != want {
+			t.Errorf("%s: %d addresses, want %d", in, got, want)
+		}
+		text := 0
+		for _, a := range poolutil.Enumerate(r)[:listedOf(r)] {
+			text += len(a) + 3
+		}
+		if text > maxListedText {
+			t.Errorf("%s: %d bytes", in, text)
+		}
+	}
+}
+
+// A status that somebody has changed is no evidence against what the allocation remembers (R8).
+func TestStatusByHand(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.60")
+	c := seeBlock(p, "x", 4, has("10.0.0.8/30"), shows("10.0.0.1", "10.0.0.4"))
+	if got := c.has(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
+		t.Errorf("it has %s", got)
+	}
+	if _, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: c.owner.UID}); known {
+		t.Error("what the status says counts as taken")
+	}
+	if r, no := p.choose(c); no != nil || r != c.record {
+		t.Errorf("it is given %s, %v", r, no)
+	}
+}

@@ -1,0 +1,352 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	gstruct "github.com/onsi/gomega/gstruct"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// allocatedTo waits until an allocation has a block, and returns it as its status says.
+func allocatedTo(ctx context.Context, o *v1alpha1.IPAllocation) string {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+		g.Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationAllocated), "%+v", o.Status.Conditions)
+	}).WithTimeout(soon).Should(Succeed())
+	return o.Status.CIDR
+}
+
+// refusedBlock waits until an allocation has failed, or waits, for a reason, and returns what it is told.
+func refusedBlock(ctx context.Context, o *v1alpha1.IPAllocation, phase v1alpha1.AllocationPhase, reason string) string {
+	GinkgoHelper()
+	var ready *metav1.Condition
+	Eventually(func(g Gomega) {
+		g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+		ready = meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition)
+		g.Expect(ready).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason))))
+		g.Expect(o.Status.Phase).To(Equal(phase))
+	}).WithTimeout(soon).Should(Succeed())
+	return ready.Message
+}
+
+func remove(ctx context.Context, objs ...client.Object) {
+	GinkgoHelper()
+	for _, o := range objs {
+		Expect(k8s.Delete(ctx, o)).To(Succeed())
+	}
+	for _, o := range objs {
+		expectGone(ctx, o)
+	}
+}
+
+var _ = Describe("IPAllocations", Ordered, func() {
+	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
+
+	It("get a block, and say all of it", func(ctx SpecContext) { // B2, B11-B13, B66, B72
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.0.0/24").Reserved("10.20.0.0/28").Obj()
+		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
+		Expect(k8s.Create(ctx, o)).To(Succeed())
+		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+		Expect(o.Status.Phase).To(BeElementOf(v1alpha1.AllocationPending, v1alpha1.AllocationFailed))
+		create(ctx, pool)
+		Expect(allocatedTo(ctx, o)).To(Equal("10.20.0.16/29"))
+		Expect(o.Finalizers).To(ConsistOf(v1alpha1.IPAllocationFinalizer))
+		Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.20.0.16/29"))
+		Expect(o.Status).To(gstruct.MatchAllFields(gstruct.Fields{
+			"Phase": Equal(v1alpha1.AllocationAllocated), "CIDR": Equal("10.20.0.16/29"),
+			"StartAddress": Equal("10.20.0.16"), "EndAddress": Equal("10.20.0.23"), "AllocatedCount": Equal(int64(8)),
+			"Addresses": Equal([]string{
+				"10.20.0.16", "10.20.0.17", "10.20.0.18", "10.20.0.19", "10.20.0.20", "10.20.0.21", "10.20.0.22", "10.20.0.23",
+			}),
+			"ObservedGeneration": Equal(o.Generation), "AllocatedBy": Equal("networkpool-controller"),
+			"AllocatedAt": Not(BeNil()), "ReleasedAt": BeNil(),
+			"Conditions": ContainElement(And(HaveField("Type", "Ready"), HaveField("Status", metav1.ConditionTrue),
+				HaveField("Reason", "Ready"), HaveField("Message", "allocated 8 IPs: 10.20.0.16/29"))),
+		}))
+		expectNumbers(ctx, pool, map[string]int64{"totalIPs": 239, "allocatedIPs": 8, "availableIPs": 231, "allocationCount": 1})
+		// A block that is no CIDR is first-last.
+		odd := framework.MakeAllocation(ns, "odd").Count(3).Obj()
+		create(ctx, odd)
+		Expect(allocatedTo(ctx, odd)).To(Equal("10.20.0.24-10.20.0.26"))
+		Eventually(func() []string { return eventsAbout(ctx, ns, o) }).Should(ConsistOf("IPsAllocated"))
+	})
+
+	It("take the count of the pool for their type", func(ctx SpecContext) { // B5, F22
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.1.0/24").Tenant("10.20.1.32", "10.20.1.95").Obj()
+		pool.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 6}
+		nodes, lb := framework.MakeAllocation(ns, "nodes").Nodes().Obj(), framework.MakeAllocation(ns, "lb").Obj()
+		create(ctx, pool, framework.MakePool("plain").Namespace(ns).CIDR("10.20.2.0/24").Obj(), nodes, lb)
+		allocatedTo(ctx, nodes)
+		allocatedTo(ctx, lb)
+		Expect(nodes.Status.AllocatedCount).To(Equal(int64(3)))
+		Expect(lb.Status.AllocatedCount).To(Equal(int64(6)))
+		// Pools that say nothing: 5 and 8.
+		nodes, lb = framework.MakeAllocation(ns, "nodes-2").Pool("plain").Nodes().Obj(), framework.MakeAllocation(ns, "lb-2").Pool("plain").Obj()
+		create(ctx, nodes, lb)
+		allocatedTo(ctx, nodes)
+		allocatedTo(ctx, lb)
+		Expect(nodes.Status.AllocatedCount).To(Equal(int64(5)))
+		Expect(lb.Status.AllocatedCount).To(Equal(int64(8)))
+	})
+
+	It("fail with a reason, and are served when there is room", func(ctx SpecContext) { // B27-B29, F15
+		ns := newNamespace(ctx, nil)
+		first := framework.MakeAllocation(ns, "first").Count(6).Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.3.0/28").Obj(), first)
+		allocatedTo(ctx, first)
+		late, small := framework.MakeAllocation(ns, "late").Count(10).Obj(), framework.MakeAllocation(ns, "small").Count(4).Obj()
+		create(ctx, late)
+		Expect(refusedBlock(ctx, late, v1alpha1.AllocationFailed, "PoolExhausted")).To(ContainSubstring("no contiguous block available"))
+		create(ctx, small) // one failure never blocks another
+		allocatedTo(ctx, small)
+		remove(ctx, small)
+		remove(ctx, first)
+		allocatedTo(ctx, late)
+		Expect(eventsAbout(ctx, ns, late)).To(ConsistOf("AllocationFailed", "IPsAllocated"))
+	})
+
+	It("can be pinned to a range, over which nobody else has a say", func(ctx SpecContext) { // B61, B62, F12
+		ns := newNamespace(ctx, nil)
+		pin := framework.MakeAllocation(ns, "pinned").Pinned("10.20.4.8", "10.20.4.11").Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.4.0/28").Gateway("10.20.4.1").Reserved("10.20.4.14").Obj(), pin)
+		Expect(allocatedTo(ctx, pin)).To(Equal("10.20.4.8/30"))
+		for name, c := range map[string]struct{ first, last, want string }{
+			"taken":    {"10.20.4.6", "10.20.4.8", "10.20.4.8/30, which is held by IPAllocation " + ns + "/pinned"},
+			"reserved": {"10.20.4.13", "10.20.4.14", "not wholly among the addresses"},
+			"gateway":  {"10.20.4.1", "10.20.4.2", "not wholly among the addresses"},
+			"outside":  {"10.20.4.12", "10.20.4.20", "not wholly among the addresses"},
+		} {
+			o := framework.MakeAllocation(ns, name).Pinned(c.first, c.last).Obj()
+			create(ctx, o)
+			Expect(refusedBlock(ctx, o, v1alpha1.AllocationFailed, "AllocationFailed")).To(ContainSubstring(c.want))
+		}
+		free := framework.MakeAllocation(ns, "free").Pinned("10.20.4.6", "10.20.4.7").Obj()
+		create(ctx, free)
+		Expect(allocatedTo(ctx, free)).To(Equal("10.20.4.6/31"))
+	})
+
+	It("may be IPv6, and larger than a list of addresses", func(ctx SpecContext) { // B65, B67
+		ns := newNamespace(ctx, nil)
+		huge, large := framework.MakeAllocation(ns, "huge").Count(1<<31-1).Obj(), framework.MakeAllocation(ns, "large").Count(65536).Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("2001:db8:20::/64").Obj(), large)
+		allocatedTo(ctx, large)
+		Expect(large.Status.Addresses).To(HaveLen(65536))
+		create(ctx, huge)
+		allocatedTo(ctx, huge)
+		s := huge.Status
+		Expect([]string{s.StartAddress, s.EndAddress, s.CIDR}).To(Equal(
+			[]string{"2001:db8:20::1:1", "2001:db8:20::8000:ffff", "2001:db8:20::1:1-2001:db8:20::8000:ffff"}))
+		Expect(s.AllocatedCount).To(Equal(int64(1<<31 - 1)))
+		Expect(len(s.Addresses)).To(And(BeNumerically(">", 60000), BeNumerically("<=", 65536))) // as etcd takes an object
+		remove(ctx, large, huge)
+	})
+
+	It("of a global pool are served where it serves", func(ctx SpecContext) {
+		ns, other := newNamespace(ctx, map[string]string{"team": "a"}), newNamespace(ctx, nil)
+		create(ctx, framework.MakeGlobalPool("blocks").CIDR("10.20.5.0/28").ForNamespaces("team", "a").Obj())
+		in, out := framework.MakeAllocation(ns, "in").GlobalPool("blocks").Count(4).Obj(), framework.MakeAllocation(other, "out").GlobalPool("blocks").Count(4).Obj()
+		create(ctx, in, out)
+		allocatedTo(ctx, in)
+		Expect(refusedBlock(ctx, out, v1alpha1.AllocationFailed, "AllocationFailed")).To(ContainSubstring("does not serve namespace " + other))
+		remove(ctx, in, out)
+	})
+
+	It("are released with a time, and their block goes to the next", func(ctx SpecContext) { // B13, B69
+		ns := newNamespace(ctx, nil)
+		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
+		o.Finalizers = []string{"example.com/watcher"}
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.6.0/29").AllocateReserved().Obj()
+		create(ctx, pool, o)
+		allocatedTo(ctx, o)
+		next := framework.MakeAllocation(ns, "next").Count(8).Obj()
+		create(ctx, next)
+		refusedBlock(ctx, next, v1alpha1.AllocationFailed, "PoolExhausted")
+		Expect(k8s.Delete(ctx, o)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+			g.Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationReleased))
+			g.Expect(o.Status.ReleasedAt).NotTo(BeNil())
+			g.Expect(o.Finalizers).To(ConsistOf("example.com/watcher"))
+		}).WithTimeout(soon).Should(Succeed())
+		// It exists, so its block is not free (I3).
+		Expect(refusedBlock(ctx, next, v1alpha1.AllocationFailed, "PoolExhausted")).NotTo(BeEmpty())
+		Expect(statusOf(ctx, pool).AllocatedIPs).To(Equal(int64(8)))
+		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Finalizers = nil })
+		allocatedTo(ctx, next)
+		Expect(next.Status.CIDR).To(Equal("10.20.6.0/29"))
+	})
+
+	It("keep their block, whatever is written over it", func(ctx SpecContext) { // R8, I4
+		ns := newNamespace(ctx, nil)
+		o, other := framework.MakeAllocation(ns, "lb").Count(4).Obj(), framework.MakeAllocation(ns, "other").Count(4).Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.7.0/28").Obj(), o)
+		was := allocatedTo(ctx, o)
+		create(ctx, other)
+		allocatedTo(ctx, other)
+		status := o.Status.DeepCopy()
+		same := func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+			g.Expect(o.Status.CIDR).To(Equal(was))
+			g.Expect(o.Status.Addresses).To(Equal(status.Addresses))
+			g.Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationAllocated))
+			g.Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, was))
+			g.Expect(o.Finalizers).To(ContainElement(v1alpha1.IPAllocationFinalizer))
+		}
+		modifyStatus(ctx, o, func(o *v1alpha1.IPAllocation) {
+			o.Status.StartAddress, o.Status.EndAddress, o.Status.CIDR = other.Status.StartAddress, other.Status.EndAddress, other.Status.CIDR
+		})
+		Eventually(same).WithTimeout(soon).Should(Succeed())
+		modifyStatus(ctx, o, func(o *v1alpha1.IPAllocation) {
+			o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}
+		})
+		Eventually(same).WithTimeout(soon).Should(Succeed())
+		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = other.Status.CIDR })
+		Eventually(same).WithTimeout(soon).Should(Succeed())
+		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Annotations, o.Finalizers = nil, nil })
+		Eventually(same).WithTimeout(soon).Should(Succeed())
+		expectNothingWrong(ctx, ns)
+	})
+
+	It("wait while their Cluster is paused, and are not released then", func(ctx SpecContext) { // B.10
+		ns := newNamespace(ctx, nil)
+		cluster := makeCluster(ns, "tenant", true)
+		o := framework.MakeAllocation(ns, "lb").Count(4).Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.8.0/28").Obj(), cluster)
+		bystander := framework.MakeAllocation(ns, "bystander").Count(4).Cluster(ns, "elsewhere").Obj()
+		create(ctx, o, bystander)
+		allocatedTo(ctx, bystander) // it came later
+		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+		Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationPending))
+		Expect(o.Finalizers).To(BeEmpty())
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+		allocatedTo(ctx, o)
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+		Expect(k8s.Delete(ctx, o)).To(Succeed())
+		remove(ctx, bystander)
+		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+		expectGone(ctx, o)
+	})
+
+	It("hold up the deletion of their pool, and none that has no block does", func(ctx SpecContext) { // B71, F13
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.9.0/29").Obj()
+		o, failed := framework.MakeAllocation(ns, "lb").Count(4).Obj(), framework.MakeAllocation(ns, "failed").Count(30).Obj()
+		create(ctx, pool, o, failed)
+		allocatedTo(ctx, o)
+		refusedBlock(ctx, failed, v1alpha1.AllocationFailed, "PoolExhausted")
+		Expect(k8s.Delete(ctx, pool)).To(Succeed())
+		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)).To(ContainSubstring(ns + "/lb"))
+		remove(ctx, o)
+		expectGone(ctx, pool)
+		Eventually(func() string {
+			return refusedBlock(ctx, failed, v1alpha1.AllocationPending, "PoolNotReady")
+		}).WithTimeout(soon).Should(ContainSubstring("does not exist"))
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.9.0/26").Obj())
+		allocatedTo(ctx, failed)
+	})
+})
+
+var _ = Describe("The promise", func() {
+	It("holds for claims and allocations with two active managers, each killed now and then", func(ctx SpecContext) {
+		const n, blocks = 600, 200
+		ns := newNamespace(ctx, nil)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.21.0.0/20").Obj())
+		history := &invariants.History{}
+		managers := []*framework.Manager{startManager(ctx), startManager(ctx)}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer GinkgoRecover()
+			for i := range blocks {
+				create(ctx, framework.MakeAllocation(ns, fmt.Sprintf("b%d", i)).Count(int32(1+i%16)).Obj())
+			}
+			burst(ctx, ns, n)
+			for i := range blocks / 2 {
+				Expect(k8s.Delete(ctx, framework.MakeAllocation(ns, fmt.Sprintf("b%d", 2*i)).Obj())).To(Succeed())
+			}
+		}()
+		for kill := range 4 {
+			Eventually(func() int {
+				o := objects(ctx, ns)
+				Expect(history.Moment(o)).To(BeEmpty())
+				return len(o.Addresses) + len(o.Allocations)
+			}).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*(n+blocks)/8))
+			Expect(managers[kill%2].Kill()).To(Succeed())
+			managers[kill%2] = startManager(ctx)
+		}
+		<-done
+		expectAtRest(ctx, ns, n)
+		for i := range blocks / 2 {
+			o := framework.MakeAllocation(ns, fmt.Sprintf("b%d", 2*i+1)).Obj()
+			allocatedTo(ctx, o)
+			Expect(o.Status.AllocatedCount).To(Equal(int64(1 + (2*i+1)%16)))
+		}
+		Expect(history.AtRest(objects(ctx, ns))).To(BeEmpty())
+		for _, m := range managers {
+			Expect(m.Stop()).To(Succeed())
+		}
+	})
+
+	It("keeps what Butler has allocated, and says where two overlap", func(ctx SpecContext) { // B12
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.22.0.0/24").Obj()
+		create(ctx, pool)
+		butlers := map[string][2]string{"a": {"10.22.0.16", "10.22.0.23"}, "b": {"10.22.0.40", "10.22.0.43"}, "c": {"10.22.0.43", "10.22.0.46"}}
+		for name, r := range butlers {
+			o := framework.MakeAllocation(ns, name).Count(4).Obj()
+			o.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
+			create(ctx, o)
+			o.Status = v1alpha1.IPAllocationStatus{
+				Phase: v1alpha1.AllocationAllocated, StartAddress: r[0], EndAddress: r[1], AllocatedBy: v1alpha1.AllocatedBy,
+				AllocatedAt: ptr.To(metav1.Now().Rfc3339Copy()),
+			}
+			Expect(k8s.Status().Update(ctx, o)).To(Succeed())
+		}
+		m := namespaceManager(ctx, ns)
+		a, b, c := framework.MakeAllocation(ns, "a").Obj(), framework.MakeAllocation(ns, "b").Obj(), framework.MakeAllocation(ns, "c").Obj()
+		overlap := func(o *v1alpha1.IPAllocation) func(Gomega) *metav1.Condition {
+			return func(g Gomega) *metav1.Condition {
+				g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+				g.Expect(o.Status.AllocatedCount).To(Equal(int64(len(o.Status.Addresses))))
+				return meta.FindStatusCondition(o.Status.Conditions, v1alpha1.OverlapCondition)
+			}
+		}
+		is := func(status metav1.ConditionStatus, text string) OmegaMatcher {
+			return HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(text))))
+		}
+		Eventually(overlap(a)).WithTimeout(soon).Should(is(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(b)).WithTimeout(soon).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
+		Eventually(overlap(c)).WithTimeout(soon).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
+		for name, r := range butlers {
+			o := framework.MakeAllocation(ns, name).Obj()
+			allocatedTo(ctx, o)
+			Expect([2]string{o.Status.StartAddress, o.Status.EndAddress}).To(Equal(r))
+			Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, o.Status.CIDR))
+		}
+		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // nothing was allocated
+		remove(ctx, c)
+		Eventually(overlap(b)).WithTimeout(soon).Should(is(metav1.ConditionFalse, "nobody else"))
+		Expect(m.Stop()).To(Succeed())
+	})
+})
+
+// eventsAbout returns the reasons of the events of an object of a namespace.
+func eventsAbout(ctx context.Context, ns string, o client.Object) []string {
+	GinkgoHelper()
+	return eventReasons(ctx, ns, o.GetUID())
+}
