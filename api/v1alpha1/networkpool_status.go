@@ -33,11 +33,27 @@ type NetworkPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Held []HeldRange `json:"held,omitempty"`
+	// capacityEvents are the last events about the capacity of the pool: one each 10 minutes for each
+	// condition, whatever manager records it.
+	// +optional
+	// +listType=map
+	// +listMapKey=condition
+	CapacityEvents []CapacityEvent `json:"capacityEvents,omitempty"`
 	// conditions of the pool.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// CapacityEvent is the last event about a capacity condition.
+type CapacityEvent struct {
+	// condition is the type of the condition.
+	Condition string `json:"condition"`
+	// status is what the condition was when the event was recorded.
+	Status metav1.ConditionStatus `json:"status"`
+	// time is when the event was recorded.
+	Time metav1.Time `json:"time"`
 }
 
 // AllocatorStatus says which manager grants addresses of the pool and what it granted that is not

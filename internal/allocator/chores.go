@@ -17,11 +17,9 @@ import (
 
 const (
 	// maxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
-	maxJobs = 256
-	// eventPause is the least time between two events of one tier of one pool (B77).
-	eventPause = 10 * time.Minute
-	minRetry   = 50 * time.Millisecond
-	maxRetry   = 30 * time.Second
+	maxJobs  = 256
+	minRetry = 50 * time.Millisecond
+	maxRetry = 30 * time.Second
 )
 
 // errAgain says that what was read differs from what was believed: look again, quietly.

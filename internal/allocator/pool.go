@@ -90,8 +90,7 @@ type pool struct {
 	// overlaps are the pools that overlap, as the last reconcile found.
 	overlaps map[PoolKey]bool
 	// jobs is the number of writes handed out.
-	jobs      int
-	lastEvent map[string]time.Time
+	jobs int
 }
 
 func newPool(key PoolKey) *pool {
@@ -106,7 +105,6 @@ func newPool(key PoolKey) *pool {
 	p.grants = map[types.UID]*grant{}
 	p.cooling = map[netipx.IPRange]v1alpha1.CoolingRange{}
 	p.held = map[netipx.IPRange]v1alpha1.HeldRange{}
-	p.lastEvent = map[string]time.Time{}
 	p.gates = map[types.NamespacedName]struct{}{}
 	p.pending = btree.NewBTreeGOptions(older, btree.Options{NoLocks: true})
 	p.ledger = ledger.New(nil, 128)

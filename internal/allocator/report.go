@@ -2,6 +2,7 @@ package allocator
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -9,17 +10,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// capacityEvents names the event of each capacity condition (B76).
-var capacityEvents = map[string]string{
-	v1alpha1.CapacityWarningCondition:   "PoolCapacityWarning",
-	v1alpha1.CapacityCriticalCondition:  "PoolCapacityCritical",
-	v1alpha1.CapacityExhaustedCondition: "PoolCapacityExhausted",
-}
-
 // report publishes what a commit changed: gauges, and events where a condition turned.
 func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 	p.mu.Lock()
-	now, s := a.now(), p.base.PoolStatus()
+	s := p.base.PoolStatus()
 	waiting := p.pending.Len()
 	base := p.base
 	p.mu.Unlock()
@@ -36,18 +30,15 @@ func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 
 	was := before.GetConditions()
 	for _, tier := range capacityTiers {
+		event := lastEvent(s, tier.condition)
 		is := meta.FindStatusCondition(s.Conditions, tier.condition)
-		if is == nil || meta.IsStatusConditionTrue(was, tier.condition) == (is.Status == metav1.ConditionTrue) {
-			continue
-		}
-		if last, said := p.lastEvent[tier.condition]; said && now.Sub(last) < eventPause {
-			continue // B77
-		}
-		p.lastEvent[tier.condition] = now
-		if is.Status == metav1.ConditionTrue {
-			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, capacityEvents[tier.condition], "Allocate", "%s", is.Message)
-		} else {
-			a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", "Release",
+		switch {
+		case event == nil || is == nil || equality.Semantic.DeepEqual(event, lastEvent(before.PoolStatus(), tier.condition)):
+		case event.Status == metav1.ConditionTrue:
+			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, tier.event, "Allocate", "%s", is.Message)
+		default:
+			// The recorder takes events of one reason and action for one: each tier has an action of its own.
+			a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.condition,
 				"%s, below %d%%", is.Message, tier.percent)
 		}
 	}

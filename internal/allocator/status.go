@@ -16,16 +16,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// capacityTiers are the conditions that say how full a pool is, and from which utilization (B75).
-var capacityTiers = []struct {
-	condition string
-	percent   int64
-}{
-	{v1alpha1.CapacityWarningCondition, 70},
-	{v1alpha1.CapacityCriticalCondition, 85},
-	{v1alpha1.CapacityExhaustedCondition, 95},
-}
-
 // compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
 // as it is, and the last layout that could be for what is already promised.
 func (p *pool) compile() {
@@ -108,6 +98,7 @@ func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
 		c.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
+	s.CapacityEvents = capacityEvents(s, now)
 }
 
 // conditions says what the pool is worth to a person. All are always present (B10).
@@ -129,21 +120,7 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, p.overlap
 	}
 	out := []metav1.Condition{ready, overlap}
-	percent := int64(0)
-	if n.Total > 0 {
-		percent = int64(float64(n.Allocated) / float64(n.Total) * 100)
-	}
-	for _, tier := range capacityTiers {
-		c := metav1.Condition{
-			Type: tier.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.BelowThresholdReason,
-			Message: fmt.Sprintf("Pool utilization is %d%% (%d/%d IPs)", percent, n.Allocated, n.Total),
-		}
-		if n.Total > 0 && percent >= tier.percent {
-			c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.AboveThresholdReason
-		}
-		out = append(out, c)
-	}
-	return out
+	return append(out, capacity(n)...)
 }
 
 // closed tells why the pool grants nothing new, if so.

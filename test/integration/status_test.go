@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -137,8 +138,22 @@ var _ = Describe("A pool's status", func() {
 		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
 		use(0)
 		expectTiers(0)
+		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
+		// How it ended is told when the ten minutes are over, once, by whatever manager.
+		Expect(m.Stop()).To(Succeed())
+		modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) {
+			for i := range p.Status.CapacityEvents {
+				e := &p.Status.CapacityEvents[i]
+				e.Time = metav1.NewTime(e.Time.Add(-11 * time.Minute))
+			}
+		})
+		m = namespaceManager(ctx, ns)
 		told = append(told, "PoolCapacityRecovered", "PoolCapacityRecovered", "PoolCapacityRecovered")
 		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ConsistOf(told...))
+		Expect(m.Kill()).To(Succeed())
+		m = namespaceManager(ctx, ns)
+		use(1)
+		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
 		Expect(m.Stop()).To(Succeed())
 	})
 })

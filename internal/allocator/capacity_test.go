@@ -1,0 +1,57 @@
+package allocator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// A story of a pool of 100: how full it is at a minute, and which events are new then.
+func TestCapacityEvents(t *testing.T) {
+	const warning, critical, exhausted = v1alpha1.CapacityWarningCondition, v1alpha1.CapacityCriticalCondition, v1alpha1.CapacityExhaustedCondition
+	s := &v1alpha1.NetworkPoolStatus{}
+	for _, step := range []struct {
+		minute int
+		used   int64
+		want   []string
+		reason string
+	}{
+		{0, 69, nil, "a new pool has nothing to say"},
+		{1, 70, []string{warning + "=True"}, "at the threshold counts"},
+		{2, 95, []string{critical + "=True", exhausted + "=True"}, "each tier has its own limit"},
+		{3, 94, nil, "exhausted has spoken a minute ago"},
+		{4, 95, nil, "nothing has changed since it spoke"},
+		{11, 60, []string{warning + "=False"}, "its ten minutes are over, the others' are not"},
+		{12, 60, []string{critical + "=False", exhausted + "=False"}, "how it ended is told at last"},
+		{13, 99, nil, "all have spoken"},
+		{22, 99, []string{warning + "=True", critical + "=True", exhausted + "=True"}, "still so"},
+		{60, 99, nil, "once is enough"},
+	} {
+		now := noon.Add(time.Duration(step.minute) * time.Minute)
+		s.Conditions = capacity(ledger.Counts{Total: 100, Allocated: step.used})
+		next := capacityEvents(s, now)
+		var news []string
+		for _, e := range next {
+			if last := lastEvent(s, e.Condition); last == nil || !last.Time.Equal(&e.Time) {
+				news = append(news, e.Condition+"="+string(e.Status))
+			}
+		}
+		s.CapacityEvents = next
+		if diff := cmp.Diff(step.want, news); diff != "" {
+			t.Errorf("minute %d, %s (-want +got):\n%s", step.minute, step.reason, diff)
+		}
+	}
+}
+
+func TestCapacityOfAnEmptyPool(t *testing.T) {
+	for _, c := range capacity(ledger.Counts{}) {
+		if c.Status != metav1.ConditionFalse || c.Message != "Pool utilization is 0% (0/0 IPs)" {
+			t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
+		}
+	}
+}
