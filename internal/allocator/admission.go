@@ -83,6 +83,9 @@ const (
 
 // gateOf looks at a Cluster: spec.paused and the annotation both pause it (contract, B.10).
 func (a *Allocator) gateOf(ctx context.Context, key types.NamespacedName) gate {
+	if a.Namespace != "" && key.Namespace != a.Namespace {
+		return open // not ours to see: a block may be for a Cluster of any namespace
+	}
 	cluster := &clusterv1.Cluster{}
 	err := a.Client.Get(ctx, key, cluster)
 	switch {

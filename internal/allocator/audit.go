@@ -77,7 +77,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 			return
 		}
 		addr := addressOf(obj)
-		if _, lives := living[addr.claimUID]; !lives && addr.claimUID != "" {
+		if _, lives := living[addr.claimUID]; !lives && !addr.byHand() {
 			orphans[addr.uid] = true
 			if au.orphans[addr.uid] {
 				oldOrphans++

@@ -42,6 +42,8 @@ type block struct {
 	phase       v1alpha1.AllocationPhase
 	// overlap is what its Overlap condition says, if True.
 	overlap string
+	// orphanSince is when a live read first showed that its Cluster does not exist.
+	orphanSince time.Time
 }
 
 func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {

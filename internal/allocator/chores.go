@@ -73,7 +73,7 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 		}
 	}
 	for _, s := range p.strays {
-		if s.busy || s.claimUID == "" || len(strays) >= free {
+		if s.busy || s.byHand() || len(strays) >= free {
 			continue
 		}
 		if d := p.dueOf(s, a.OrphanGrace).Sub(now); d > 0 {

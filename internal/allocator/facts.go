@@ -327,6 +327,11 @@ func addressOf(a *ipamv1.IPAddress) *address {
 	return out
 }
 
+// byHand tells whether an IPAddress is of nobody's making that we know: it names no claim as its owner and
+// lacks the finalizer. The garbage collector takes the owner reference to a claim that is gone off an IPAddress
+// and leaves the IPAddress, since its pool owns it too.
+func (a *address) byHand() bool { return a.claimUID == "" && !a.protected }
+
 func (a *address) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: a.namespace, Name: a.name}
 }

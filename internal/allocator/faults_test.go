@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -160,6 +161,10 @@ var (
 	}}
 )
 
+var makeCluster = action{"create the Cluster", func(w *world) bool {
+	return w.api.Create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}}) == nil
+}}
+
 // blind has watches of the first manager show nothing, until see.
 func blind(kinds ...faults.Kind) action {
 	return action{"watches stop", func(w *world) bool {
@@ -213,6 +218,11 @@ var scenarios = []scenario{
 	{
 		name: "block cooling", spec: pool("10.0.0.0-10.0.0.3", reserve, cooling(30)), capacity: 0,
 		script: []action{allocate("x", 4), deallocate("x"), allocate("y", 4), deallocate("y"), allocate("y", 4)},
+	},
+	{
+		// Whose Cluster is gone is collected; one that is there again was never an orphan.
+		name: "orphaned blocks", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		script: []action{allocate("x", 4), rip(faults.Clusters, "tenant"), add("b"), makeCluster, allocate("y", 4), rip(faults.Clusters, "tenant")},
 	},
 	{
 		name: "adopted blocks", spec: pool("10.0.0.1-10.0.0.12"), capacity: 2,

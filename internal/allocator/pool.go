@@ -84,6 +84,8 @@ type pool struct {
 	// adopting: what exists is taken over from another allocator (R10).
 	adopting   bool
 	lastCommit time.Time
+	// nextSweep is when orphans are looked for next.
+	nextSweep time.Time
 	// overlap names a pool of the same network with some of the addresses; younger: it came first.
 	overlap string
 	younger bool

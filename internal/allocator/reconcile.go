@@ -137,6 +137,9 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	if err != nil {
 		return 0, err
 	}
+	if d := a.sweep(ctx, p, now); d > 0 {
+		wait = sooner(wait, d)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if freed && p.pending.Len() > 0 {

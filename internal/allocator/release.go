@@ -254,6 +254,10 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 		current.since = a.now()
 	}
 	current.contested = current.contested || err == nil
+	event := orphanGC
+	if p.contested(current) {
+		event = "VoidAddressRemoved"
+	}
 	kept = !p.contested(current) && a.now().Before(current.since.Add(a.OrphanGrace))
 	addr, base := current.address, p.base
 	p.mu.Unlock()
@@ -265,7 +269,7 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 	}
 	metrics.Voided.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	if base != nil {
-		a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "VoidAddressRemoved", "Release",
+		a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, event, "Release",
 			"IPAddress %s was removed: the claim it was made for is gone", addr.key())
 	}
 	return false, nil

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -197,6 +198,7 @@ func (m *manager) replace(kind faults.Kind, listed []client.Object) {
 		if len(listed) == 0 && m.cached != nil {
 			m.show(faults.Change{Object: m.cached, Deleted: true})
 		}
+	case faults.Clusters: // not watched
 	}
 	for _, o := range missing {
 		go m.confirm(o)
@@ -328,6 +330,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
 			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]v1alpha1.CoolingRange{}, seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
+		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
 		w.create(s.pool())
 		for _, a := range s.before {
 			a.do(w)
@@ -734,6 +737,9 @@ func (w *world) examine() {
 	served := w.served(o)
 	for _, a := range o.Allocations {
 		served[a.Name] = a.Status.CIDR
+		if a.Status.Phase == v1alpha1.AllocationAllocated && len(w.api.List(faults.Clusters)) == 0 {
+			w.wrongf("allocation %s has %s for a Cluster that does not exist", a.Name, a.Status.CIDR)
+		}
 	}
 	for name, want := range w.want {
 		if got := served[name]; got != want {

@@ -29,9 +29,19 @@ func (c *Client) Live() client.Reader { return live{c: c} }
 // Lists returns what lists from the server.
 func (c *Client) Lists() *Lists { return &Lists{c: c} }
 
-// Get reads from a cache that has nothing: no Clusters and no Namespaces.
+// Get reads from a cache that is always right. It has no Namespaces.
 func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	return apierrors.NewNotFound(RefOf(o).resource(), key.Name)
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	ref := RefOf(o)
+	if ref.Kind != Clusters {
+		return apierrors.NewNotFound(ref.resource(), key.Name)
+	}
+	got, err := c.server.store.get(Ref{Clusters, key.Namespace, key.Name})
+	if err == nil {
+		assign(o, got)
+	}
+	return err
 }
 
 // Create implements client.Writer.

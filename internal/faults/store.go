@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,9 +29,10 @@ const (
 	Claims      Kind = "IPAddressClaim"
 	Addresses   Kind = "IPAddress"
 	Allocations Kind = v1alpha1.IPAllocationKind
+	Clusters    Kind = "Cluster"
 )
 
-// Kinds are all of them.
+// Kinds are those that managers watch.
 var Kinds = []Kind{Pools, Claims, Addresses, Allocations}
 
 // Ref names an object.
@@ -49,6 +51,8 @@ func RefOf(o client.Object) Ref {
 		kind = Addresses
 	case *v1alpha1.IPAllocation:
 		kind = Allocations
+	case *clusterv1.Cluster:
+		kind = Clusters
 	}
 	return Ref{kind, o.GetNamespace(), o.GetName()}
 }
@@ -63,6 +67,8 @@ func (r Ref) empty() client.Object {
 		return &ipamv1.IPAddress{}
 	case Allocations:
 		return &v1alpha1.IPAllocation{Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}}
+	case Clusters:
+		return &clusterv1.Cluster{}
 	case Pools:
 	}
 	return &v1alpha1.NetworkPool{}

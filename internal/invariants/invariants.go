@@ -75,9 +75,9 @@ type holding struct {
 	// rng is invalid where the address cannot be read.
 	rng             netipx.IPRange
 	text, kind, who string
-	// owner is the claim or the allocation; living: it exists.
-	owner  types.UID
-	living bool
+	// owner is the claim or the allocation; living: it exists. byHand: no provider made the IPAddress.
+	owner          types.UID
+	living, byHand bool
 }
 
 // holdings are what the IPAddresses and IPAllocations of our pools have.
@@ -95,6 +95,7 @@ func (o Objects) holdings() []holding {
 		}
 		x := holding{pool: pool, text: a.Spec.Address, kind: "claim", who: a.Namespace + "/" + a.Name, owner: claimUID(a)}
 		x.living = living[x.owner]
+		x.byHand = x.owner == "" && len(a.Finalizers) == 0
 		if ip, err := netip.ParseAddr(a.Spec.Address); err == nil {
 			ip = ip.Unmap()
 			x.rng, x.text = netipx.IPRangeFrom(ip, ip), ip.String()
@@ -124,7 +125,7 @@ func (h *History) AtRest(o Objects) []string {
 	used := map[poolRef]int64{}
 	for _, x := range o.holdings() {
 		used[x.pool] += max(1, poolutil.Size(x.rng))
-		if x.owner != "" && !x.living {
+		if !x.byHand && !x.living {
 			bad = append(bad, fmt.Sprintf("I2: IPAddress %s has no claim", x.who))
 		}
 	}

@@ -38,6 +38,7 @@ var (
 	Takeovers = counter("takeovers_total", "Times this manager took a pool over.", poolLabels...)
 	LostTerms = counter("lost_terms_total", "Times another manager took a pool from this one.", poolLabels...)
 	Voided    = counter("voided_addresses_total", "IPAddresses removed because the claim they were made for is gone.", poolLabels...)
+	Orphans   = counter("orphaned_allocations_total", "IPAllocations deleted because their Cluster is gone.", poolLabels...)
 	WriteErrs = counter("write_errors_total", "Failed writes of claims and IPAddresses, by step; each is tried again.", "step")
 )
 
@@ -71,6 +72,6 @@ func init() {
 	for _, g := range pools {
 		metrics.Registry.MustRegister(g)
 	}
-	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, WriteErrs, Fulfilment,
+	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, WriteErrs, Fulfilment,
 		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
 }

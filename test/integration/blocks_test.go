@@ -56,40 +56,40 @@ var _ = Describe("IPAllocations", Ordered, func() {
 
 	It("get a block, and say all of it", func(ctx SpecContext) { // B2, B11-B13, B66, B72
 		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.0.0/24").Reserved("10.20.0.0/28").Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.0.0/24").Reserved("10.120.0.0/28").Obj()
 		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
 		Expect(k8s.Create(ctx, o)).To(Succeed())
 		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		Expect(o.Status.Phase).To(BeElementOf(v1alpha1.AllocationPending, v1alpha1.AllocationFailed))
 		create(ctx, pool)
-		Expect(allocatedTo(ctx, o)).To(Equal("10.20.0.16/29"))
+		Expect(allocatedTo(ctx, o)).To(Equal("10.120.0.16/29"))
 		Expect(o.Finalizers).To(ConsistOf(v1alpha1.IPAllocationFinalizer))
-		Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.20.0.16/29"))
+		Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.120.0.16/29"))
 		Expect(o.Status).To(gstruct.MatchAllFields(gstruct.Fields{
-			"Phase": Equal(v1alpha1.AllocationAllocated), "CIDR": Equal("10.20.0.16/29"),
-			"StartAddress": Equal("10.20.0.16"), "EndAddress": Equal("10.20.0.23"), "AllocatedCount": Equal(int64(8)),
+			"Phase": Equal(v1alpha1.AllocationAllocated), "CIDR": Equal("10.120.0.16/29"),
+			"StartAddress": Equal("10.120.0.16"), "EndAddress": Equal("10.120.0.23"), "AllocatedCount": Equal(int64(8)),
 			"Addresses": Equal([]string{
-				"10.20.0.16", "10.20.0.17", "10.20.0.18", "10.20.0.19", "10.20.0.20", "10.20.0.21", "10.20.0.22", "10.20.0.23",
+				"10.120.0.16", "10.120.0.17", "10.120.0.18", "10.120.0.19", "10.120.0.20", "10.120.0.21", "10.120.0.22", "10.120.0.23",
 			}),
 			"ObservedGeneration": Equal(o.Generation), "AllocatedBy": Equal("networkpool-controller"),
 			"AllocatedAt": Not(BeNil()), "ReleasedAt": BeNil(),
 			"Conditions": ContainElement(And(HaveField("Type", "Ready"), HaveField("Status", metav1.ConditionTrue),
-				HaveField("Reason", "Ready"), HaveField("Message", "allocated 8 IPs: 10.20.0.16/29"))),
+				HaveField("Reason", "Ready"), HaveField("Message", "allocated 8 IPs: 10.120.0.16/29"))),
 		}))
 		expectNumbers(ctx, pool, map[string]int64{"totalIPs": 239, "allocatedIPs": 8, "availableIPs": 231, "allocationCount": 1})
 		// A block that is no CIDR is first-last.
 		odd := framework.MakeAllocation(ns, "odd").Count(3).Obj()
 		create(ctx, odd)
-		Expect(allocatedTo(ctx, odd)).To(Equal("10.20.0.24-10.20.0.26"))
+		Expect(allocatedTo(ctx, odd)).To(Equal("10.120.0.24-10.120.0.26"))
 		Eventually(func() []string { return eventsAbout(ctx, ns, o) }).Should(ConsistOf("IPsAllocated"))
 	})
 
 	It("take the count of the pool for their type", func(ctx SpecContext) { // B5, F22
 		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.1.0/24").Tenant("10.20.1.32", "10.20.1.95").Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.1.0/24").Tenant("10.120.1.32", "10.120.1.95").Obj()
 		pool.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 6}
 		nodes, lb := framework.MakeAllocation(ns, "nodes").Nodes().Obj(), framework.MakeAllocation(ns, "lb").Obj()
-		create(ctx, pool, framework.MakePool("plain").Namespace(ns).CIDR("10.20.2.0/24").Obj(), nodes, lb)
+		create(ctx, pool, framework.MakePool("plain").Namespace(ns).CIDR("10.120.2.0/24").Obj(), nodes, lb)
 		allocatedTo(ctx, nodes)
 		allocatedTo(ctx, lb)
 		Expect(nodes.Status.AllocatedCount).To(Equal(int64(3)))
@@ -106,7 +106,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 	It("fail with a reason, and are served when there is room", func(ctx SpecContext) { // B27-B29, F15
 		ns := newNamespace(ctx, nil)
 		first := framework.MakeAllocation(ns, "first").Count(6).Obj()
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.3.0/28").Obj(), first)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.3.0/28").Obj(), first)
 		allocatedTo(ctx, first)
 		late, small := framework.MakeAllocation(ns, "late").Count(10).Obj(), framework.MakeAllocation(ns, "small").Count(4).Obj()
 		create(ctx, late)
@@ -116,27 +116,27 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		remove(ctx, small)
 		remove(ctx, first)
 		allocatedTo(ctx, late)
-		Expect(eventsAbout(ctx, ns, late)).To(ConsistOf("AllocationFailed", "IPsAllocated"))
+		Eventually(func() []string { return eventsAbout(ctx, ns, late) }).WithTimeout(soon).Should(ConsistOf("AllocationFailed", "IPsAllocated"))
 	})
 
 	It("can be pinned to a range, over which nobody else has a say", func(ctx SpecContext) { // B61, B62, F12
 		ns := newNamespace(ctx, nil)
-		pin := framework.MakeAllocation(ns, "pinned").Pinned("10.20.4.8", "10.20.4.11").Obj()
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.4.0/28").Gateway("10.20.4.1").Reserved("10.20.4.14").Obj(), pin)
-		Expect(allocatedTo(ctx, pin)).To(Equal("10.20.4.8/30"))
+		pin := framework.MakeAllocation(ns, "pinned").Pinned("10.120.4.8", "10.120.4.11").Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.4.0/28").Gateway("10.120.4.1").Reserved("10.120.4.14").Obj(), pin)
+		Expect(allocatedTo(ctx, pin)).To(Equal("10.120.4.8/30"))
 		for name, c := range map[string]struct{ first, last, want string }{
-			"taken":    {"10.20.4.6", "10.20.4.8", "10.20.4.8/30, which is held by IPAllocation " + ns + "/pinned"},
-			"reserved": {"10.20.4.13", "10.20.4.14", "not wholly among the addresses"},
-			"gateway":  {"10.20.4.1", "10.20.4.2", "not wholly among the addresses"},
-			"outside":  {"10.20.4.12", "10.20.4.20", "not wholly among the addresses"},
+			"taken":    {"10.120.4.6", "10.120.4.8", "10.120.4.8/30, which is held by IPAllocation " + ns + "/pinned"},
+			"reserved": {"10.120.4.13", "10.120.4.14", "not wholly among the addresses"},
+			"gateway":  {"10.120.4.1", "10.120.4.2", "not wholly among the addresses"},
+			"outside":  {"10.120.4.12", "10.120.4.20", "not wholly among the addresses"},
 		} {
 			o := framework.MakeAllocation(ns, name).Pinned(c.first, c.last).Obj()
 			create(ctx, o)
 			Expect(refusedBlock(ctx, o, v1alpha1.AllocationFailed, "AllocationFailed")).To(ContainSubstring(c.want))
 		}
-		free := framework.MakeAllocation(ns, "free").Pinned("10.20.4.6", "10.20.4.7").Obj()
+		free := framework.MakeAllocation(ns, "free").Pinned("10.120.4.6", "10.120.4.7").Obj()
 		create(ctx, free)
-		Expect(allocatedTo(ctx, free)).To(Equal("10.20.4.6/31"))
+		Expect(allocatedTo(ctx, free)).To(Equal("10.120.4.6/31"))
 	})
 
 	It("may be IPv6, and larger than a list of addresses", func(ctx SpecContext) { // B65, B67
@@ -157,7 +157,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 
 	It("of a global pool are served where it serves", func(ctx SpecContext) {
 		ns, other := newNamespace(ctx, map[string]string{"team": "a"}), newNamespace(ctx, nil)
-		create(ctx, framework.MakeGlobalPool("blocks").CIDR("10.20.5.0/28").ForNamespaces("team", "a").Obj())
+		create(ctx, framework.MakeGlobalPool("blocks").CIDR("10.120.5.0/28").ForNamespaces("team", "a").Obj())
 		in, out := framework.MakeAllocation(ns, "in").GlobalPool("blocks").Count(4).Obj(), framework.MakeAllocation(other, "out").GlobalPool("blocks").Count(4).Obj()
 		create(ctx, in, out)
 		allocatedTo(ctx, in)
@@ -169,7 +169,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		ns := newNamespace(ctx, nil)
 		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
 		o.Finalizers = []string{"example.com/watcher"}
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.6.0/29").AllocateReserved().Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.6.0/29").AllocateReserved().Obj()
 		create(ctx, pool, o)
 		allocatedTo(ctx, o)
 		next := framework.MakeAllocation(ns, "next").Count(8).Obj()
@@ -187,13 +187,13 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(statusOf(ctx, pool).AllocatedIPs).To(Equal(int64(8)))
 		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Finalizers = nil })
 		allocatedTo(ctx, next)
-		Expect(next.Status.CIDR).To(Equal("10.20.6.0/29"))
+		Expect(next.Status.CIDR).To(Equal("10.120.6.0/29"))
 	})
 
 	It("keep their block, whatever is written over it", func(ctx SpecContext) { // R8, I4
 		ns := newNamespace(ctx, nil)
 		o, other := framework.MakeAllocation(ns, "lb").Count(4).Obj(), framework.MakeAllocation(ns, "other").Count(4).Obj()
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.7.0/28").Obj(), o)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.7.0/28").Obj(), o)
 		was := allocatedTo(ctx, o)
 		create(ctx, other)
 		allocatedTo(ctx, other)
@@ -225,7 +225,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		ns := newNamespace(ctx, nil)
 		cluster := makeCluster(ns, "tenant", true)
 		o := framework.MakeAllocation(ns, "lb").Count(4).Obj()
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.8.0/28").Obj(), cluster)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.8.0/28").Obj(), cluster)
 		bystander := framework.MakeAllocation(ns, "bystander").Count(4).Cluster(ns, "elsewhere").Obj()
 		create(ctx, o, bystander)
 		allocatedTo(ctx, bystander) // it came later
@@ -244,7 +244,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 
 	It("hold up the deletion of their pool, and none that has no block does", func(ctx SpecContext) { // B71, F13
 		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.9.0/29").Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.9.0/29").Obj()
 		o, failed := framework.MakeAllocation(ns, "lb").Count(4).Obj(), framework.MakeAllocation(ns, "failed").Count(30).Obj()
 		create(ctx, pool, o, failed)
 		allocatedTo(ctx, o)
@@ -256,7 +256,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Eventually(func() string {
 			return refusedBlock(ctx, failed, v1alpha1.AllocationPending, "PoolNotReady")
 		}).WithTimeout(soon).Should(ContainSubstring("does not exist"))
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.9.0/26").Obj())
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.9.0/26").Obj())
 		allocatedTo(ctx, failed)
 	})
 })
@@ -265,7 +265,7 @@ var _ = Describe("The promise", func() {
 	It("holds for claims and allocations with two active managers, each killed now and then", func(ctx SpecContext) {
 		const n, blocks = 600, 200
 		ns := newNamespace(ctx, nil)
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.21.0.0/20").Obj())
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.121.0.0/20").Obj())
 		history := &invariants.History{}
 		managers := []*framework.Manager{startManager(ctx), startManager(ctx)}
 		done := make(chan struct{})
@@ -304,9 +304,9 @@ var _ = Describe("The promise", func() {
 
 	It("keeps what Butler has allocated, and says where two overlap", func(ctx SpecContext) { // B12
 		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.22.0.0/24").Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.122.0.0/24").Obj()
 		create(ctx, pool)
-		butlers := map[string][2]string{"a": {"10.22.0.16", "10.22.0.23"}, "b": {"10.22.0.40", "10.22.0.43"}, "c": {"10.22.0.43", "10.22.0.46"}}
+		butlers := map[string][2]string{"a": {"10.122.0.16", "10.122.0.23"}, "b": {"10.122.0.40", "10.122.0.43"}, "c": {"10.122.0.43", "10.122.0.46"}}
 		for name, r := range butlers {
 			o := framework.MakeAllocation(ns, name).Count(4).Obj()
 			o.Finalizers = []string{v1alpha1.IPAllocationFinalizer}

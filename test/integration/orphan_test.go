@@ -64,7 +64,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal(address.Spec.Address))
 		expectGone(ctx, address)
 		Expect(m.Metric(ctx, "butler_ipam_voided_addresses_total")).To(BeEquivalentTo(1))
-		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ContainElement("VoidAddressRemoved"))
+		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ContainElement("OrphanedAllocationGC"))
 		expectAtRest(ctx, ns, 1)
 		Expect(m.Stop()).To(Succeed())
 	})

@@ -1,0 +1,98 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// sweepEvery is how often the allocations of a pool are compared with the Clusters they are for. The
+// cache answers most of it.
+const sweepEvery = 15 * time.Second
+
+// orphanGC is the reason of the event that tells of something that was removed because its owner is gone (B70).
+const orphanGC = "OrphanedAllocationGC"
+
+// sweep looks for allocations whose Cluster is gone, and hands out a job for each that is due. An allocation
+// has to be found so twice, a grace apart, by a live read that says NotFound: any other answer keeps it. It
+// returns when to come back.
+func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.holder || now.Before(p.nextSweep) {
+		return max(0, p.nextSweep.Sub(now))
+	}
+	every := min(sweepEvery, a.OrphanGrace)
+	p.nextSweep = now.Add(every)
+	blocks := 0
+	for uid, c := range p.claims {
+		if c.block == nil || c.deleting || c.moved || !c.remembers() {
+			continue
+		}
+		blocks++
+		if c.busy || a.leavesAlone(c) || a.gateOf(ctx, c.clusterKey()) != absent {
+			continue
+		}
+		since := c.block.orphanSince
+		if p.jobs >= maxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
+			continue
+		}
+		c.busy = true
+		p.jobs++
+		a.crew.do(func() { a.runClaim(a.jobs, p, uid, a.checkOrphan) })
+	}
+	if blocks == 0 {
+		p.nextSweep = time.Time{}
+		return 0
+	}
+	return every
+}
+
+// checkOrphan asks the API server for the Cluster of an allocation, and deletes the allocation at the second
+// sighting without one. Its block is released as at every deletion.
+func (a *Allocator) checkOrphan(ctx context.Context, p *pool, c claim) error {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	key := c.clusterKey()
+	err := a.Live.Get(ctx, key, &clusterv1.Cluster{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("looking for Cluster %s: %w", key, err)
+	}
+	now, since := a.now(), c.block.orphanSince
+	first := since.IsZero()
+	p.mu.Lock()
+	if known := p.claims[c.owner.UID]; known != nil {
+		switch {
+		case err == nil:
+			known.block.orphanSince = time.Time{}
+		case first:
+			known.block.orphanSince = now
+		}
+	}
+	base := p.base
+	p.mu.Unlock()
+	if err == nil || first || now.Sub(since) < a.OrphanGrace {
+		return nil
+	}
+	uid, rv := c.owner.UID, c.rv
+	err = a.Client.Delete(ctx, c.object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return a.refreshClaim(ctx, p, c) // it has changed: the next sweep decides
+	case err != nil:
+		return fmt.Errorf("deleting IPAllocation %s: %w", nameOf(c.owner), err)
+	}
+	metrics.Orphans.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+	if base != nil {
+		a.Recorder.Eventf(base, allocationOf(&c), corev1.EventTypeNormal, orphanGC, "Release",
+			"IPAllocation %s was deleted: Cluster %s does not exist", nameOf(c.owner), key)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package integration
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// The garbage collector and the namespace controller of Kubernetes run.
+var _ = Describe("What has lost its owner", Ordered, func() {
+	BeforeAll(func(ctx SpecContext) {
+		stop, err := cp.StartControllerManager()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+		startManager(ctx, "--orphan-grace=2s")
+	})
+
+	It("is collected when the namespace of its Cluster is deleted", func(ctx SpecContext) { // B70
+		ns, team := newNamespace(ctx, nil), newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.0.0/28").Obj()
+		lost, kept := framework.MakeAllocation(ns, "lost").Count(4).Cluster(team, "tenant").Obj(), framework.MakeAllocation(ns, "kept").Count(4).Obj()
+		create(ctx, pool, makeCluster(team, "tenant", false), makeCluster(ns, "tenant", false), lost, kept)
+		allocatedTo(ctx, lost)
+		was := allocatedTo(ctx, kept)
+		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}})).To(Succeed())
+		expectGone(ctx, makeCluster(team, "tenant", false))
+		expectGone(ctx, lost)
+		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ContainElement("OrphanedAllocationGC"))
+		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 4, "allocationCount": 1})
+		Expect(allocatedTo(ctx, kept)).To(Equal(was))
+	})
+
+	It("is collected when the finalizers of its Cluster were removed by hand", func(ctx SpecContext) { // B70
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.1.0/28").Obj()
+		cluster := makeCluster(ns, "tenant", false)
+		cluster.Finalizers = []string{clusterv1.ClusterFinalizer}
+		o := framework.MakeAllocation(ns, "lb").Count(4).Obj()
+		create(ctx, pool, cluster, o)
+		allocatedTo(ctx, o)
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		// A Cluster that is being deleted is there: what comes after it is served, so the manager has had time.
+		after := framework.MakeAllocation(ns, "after").Count(1).Obj()
+		create(ctx, after)
+		allocatedTo(ctx, after)
+		Expect(allocatedTo(ctx, o)).NotTo(BeEmpty())
+		force(ctx, cluster)
+		expectGone(ctx, o)
+		expectGone(ctx, after)
+		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 0})
+	})
+
+	It("is collected when a claim went without its finalizer", func(ctx SpecContext) { // R2
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.2.0/32").Obj()
+		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		address := addressOf(ctx, ns, "c")
+		modify(ctx, getClaim(ctx, ns, "c"), func(c *ipamv1.IPAddressClaim) { c.Finalizers = nil })
+		force(ctx, getClaim(ctx, ns, "c"))
+		expectGone(ctx, address)
+		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
+		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal(address.Spec.Address))
+	})
+
+	It("is kept while it waits for an address of its own, and when its namespace goes nothing is left", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.3.0/30").Obj()
+		failed := framework.MakeAllocation(ns, "failed").Count(30).Obj() // its Cluster never was
+		create(ctx, pool, failed, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		refusedBlock(ctx, failed, v1alpha1.AllocationFailed, "PoolExhausted")
+		addressOf(ctx, ns, "c")
+		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
+		Eventually(func() error {
+			return k8s.Get(ctx, client.ObjectKey{Name: ns}, &corev1.Namespace{})
+		}).Should(MatchError(ContainSubstring("not found")))
+	})
+})
