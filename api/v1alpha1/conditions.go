@@ -36,3 +36,31 @@ const (
 	// AboveThresholdReason: utilization is at or above the threshold.
 	AboveThresholdReason = "UtilizationAboveThreshold"
 )
+
+// Conditions of a ProviderConfig and of the network of a Cluster.
+const (
+	// PoolAvailableCondition of a ProviderConfig is True where a new Cluster can be given addresses.
+	PoolAvailableCondition = "PoolAvailable"
+	// NetworkReadyCondition of a Cluster is True where it has the addresses it asked for.
+	NetworkReadyCondition = "NetworkReady"
+)
+
+// Reasons of these conditions, beside ReadyReason, DeletingReason and ValidationFailedReason.
+const (
+	// PoolAvailableReason: a pool has room for a new Cluster.
+	PoolAvailableReason = "PoolAvailable"
+	// PoolExhaustedReason: no pool has a block that is large enough.
+	PoolExhaustedReason = "PoolExhausted"
+	// AllocationFailedReason: a pool refuses the allocation, whatever room it has.
+	AllocationFailedReason = "AllocationFailed"
+	// NetworkNotReadyReason: no pool grants anything now.
+	NetworkNotReadyReason = "NetworkNotReady"
+	// ReconcilingReason: it is being worked on, nothing is wrong yet.
+	ReconcilingReason = "Reconciling"
+	// QuotaExceededReason: quotaPerTenant does not allow it.
+	QuotaExceededReason = "QuotaExceeded"
+	// CloudModeReason: the infrastructure provider gives the addresses, not a pool.
+	CloudModeReason = "CloudMode"
+	// AccessDeniedReason: the ProviderConfig does not serve the namespace of the Cluster.
+	AccessDeniedReason = "AccessDenied"
+)

@@ -1,0 +1,44 @@
+package v1alpha1
+
+// Labels of the IPAllocations that are made for a Cluster. Values are at most 63 characters long: a
+// longer name is shortened, so what decides is the spec, never a label.
+const (
+	// TeamLabel is the namespace of the Cluster. On a Namespace it says whose the namespace is: those
+	// that have it may use the ProviderConfigs that do not say otherwise.
+	TeamLabel = "butler.butlerlabs.dev/team"
+	// TenantLabel is the name of the Cluster.
+	TenantLabel = "butler.butlerlabs.dev/tenant"
+	// NetworkPoolLabel is the name of the pool.
+	NetworkPoolLabel = "butler.butlerlabs.dev/network-pool"
+	// AllocationTypeLabel is the type of the allocation, nodes or loadbalancer.
+	AllocationTypeLabel = "butler.butlerlabs.dev/allocation-type"
+	// AllocationRoleLabel is InitialRole or GrowthRole.
+	AllocationRoleLabel = "butler.butlerlabs.dev/allocation-role"
+	// ProviderConfigLabel is the name of the ProviderConfig. On a Cluster it asks for the addresses of
+	// that ProviderConfig.
+	ProviderConfigLabel = "butler.butlerlabs.dev/provider-config"
+)
+
+// Values of AllocationRoleLabel.
+const (
+	// InitialRole is the block a Cluster began with. It stays as long as the Cluster.
+	InitialRole = "initial"
+	// GrowthRole is a block that was added on demand, and is given back when nothing uses it.
+	GrowthRole = "growth"
+)
+
+const (
+	// LBPoolSizeAnnotation on a Cluster is how many load-balancer addresses it begins with. It goes
+	// before what the ProviderConfig says.
+	LBPoolSizeAnnotation = "butler.butlerlabs.dev/lb-pool-size"
+
+	// TriedPoolsAnnotation on a Cluster that has no block yet lists the pools that had none for it. It is
+	// written by the manager, as JSON, and removed when the Cluster is served.
+	TriedPoolsAnnotation = "butler.butlerlabs.dev/tried-pools"
+
+	// ProviderConfigFinalizer holds a ProviderConfig that is being deleted while Clusters use it.
+	ProviderConfigFinalizer = "butler.butlerlabs.dev/providerconfig"
+
+	// TenantNetworkFinalizer holds a Cluster that is being deleted until its blocks are released.
+	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
+)

@@ -1,0 +1,67 @@
+package tenancy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+const (
+	noPools = "mode is ipam, but the ProviderConfig names no pools; add network.poolRefs"
+
+	// maxNamed is how many pools a message names.
+	maxNamed = 8
+)
+
+// exhausted says of each pool why the Cluster has no block of it. There are no numbers in it that change
+// by themselves: the same state is not told twice.
+func (f *failover) exhausted() Decision {
+	d := Decision{Action: Exhausted, Tried: f.tried, Reason: v1alpha1.NetworkNotReadyReason}
+	var why []string
+	missing, full, refused := 0, 0, 0
+	for _, p := range f.Pools {
+		why = append(why, describe(p.Ref)+" "+f.failure(p))
+		switch {
+		case p.State == Missing:
+			missing++
+		case f.hadNoRoom(p):
+			full++
+		case f.attempt(p) != nil:
+			refused++
+		}
+	}
+	switch {
+	case full > 0:
+		d.Reason = v1alpha1.PoolExhaustedReason
+	case refused > 0:
+		d.Reason = v1alpha1.AllocationFailedReason
+	case missing == len(f.Pools):
+		d.Reason = v1alpha1.ValidationFailedReason
+	}
+	d.Message = fmt.Sprintf("no pool gives %d addresses: %s; add addresses to a pool, ask for fewer with the annotation %s, or add a pool to the ProviderConfig",
+		f.Count, listed(why), v1alpha1.LBPoolSizeAnnotation)
+	return d
+}
+
+// failure is why one pool gives nothing.
+func (f *failover) failure(p Pool) string {
+	a := f.attempt(p)
+	switch {
+	case !p.usable():
+		return p.Message
+	case a != nil && !a.refused():
+		return fmt.Sprintf("has no %d free addresses in a row", f.Count)
+	case f.at != nil && f.at.Ref == p.Ref && f.Standing.Message != "":
+		return "refuses: " + f.Standing.Message
+	}
+	return "refused the allocation"
+}
+
+// listed joins what is said of pools, up to as many as a person reads.
+func listed(items []string) string {
+	if n := len(items); n > maxNamed {
+		return fmt.Sprintf("%s; and %d more", strings.Join(items[:maxNamed], "; "), n-maxNamed)
+	}
+	return strings.Join(items, "; ")
+}

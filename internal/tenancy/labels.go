@@ -1,0 +1,40 @@
+package tenancy
+
+import "github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+
+// Block is an allocation that is made for a Cluster.
+type Block struct {
+	// Cluster it is for.
+	Cluster v1alpha1.ClusterReference
+	// Pool it comes from.
+	Pool v1alpha1.PoolReference
+	// Type says what it is used for.
+	Type v1alpha1.AllocationType
+	// Role is InitialRole or GrowthRole.
+	Role string
+	// ProviderConfig is the name of the one that it is made for.
+	ProviderConfig string
+}
+
+// Labels are those of a block: Butler's five, by which its users and tools find allocations (B72), and the
+// ProviderConfig. Values beyond 63 characters are cut, and a hash of the whole takes the place of what is
+// missing: whoever selects by a label takes the value from here.
+func Labels(b Block) map[string]string {
+	return map[string]string{
+		v1alpha1.TeamLabel:           shorten(b.Cluster.Namespace, maxLabel),
+		v1alpha1.TenantLabel:         shorten(b.Cluster.Name, maxLabel),
+		v1alpha1.NetworkPoolLabel:    shorten(b.Pool.Name, maxLabel),
+		v1alpha1.AllocationTypeLabel: string(b.Type),
+		v1alpha1.AllocationRoleLabel: b.Role,
+		v1alpha1.ProviderConfigLabel: shorten(b.ProviderConfig, maxLabel),
+	}
+}
+
+// ClusterLabels are the labels by which all blocks of a Cluster are found. They are necessary, not
+// sufficient: what is found is the Cluster's only if Owns says so.
+func ClusterLabels(cluster v1alpha1.ClusterReference) map[string]string {
+	return map[string]string{
+		v1alpha1.TeamLabel:   shorten(cluster.Namespace, maxLabel),
+		v1alpha1.TenantLabel: shorten(cluster.Name, maxLabel),
+	}
+}

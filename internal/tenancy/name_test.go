@@ -1,0 +1,112 @@
+package tenancy
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+func cluster(namespace, name string) v1alpha1.ClusterReference {
+	return v1alpha1.ClusterReference{Namespace: namespace, Name: name}
+}
+
+var (
+	longNamespace = strings.Repeat("n", 63)
+	longName      = strings.Repeat("a", 253)
+)
+
+// B41, B42.
+func TestName(t *testing.T) {
+	tests := map[string]struct {
+		reason       string
+		cluster      v1alpha1.ClusterReference
+		want, growth string
+	}{
+		"Butlers": {reason: "as Butler names them", cluster: cluster("team-platform", "prod-cluster"),
+			want: "team-platform-prod-cluster-lb", growth: "team-platform-prod-cluster-lb-7"},
+		"Longest": {reason: "253 characters are not cut", cluster: cluster("ns", strings.Repeat("a", 247)),
+			want: "ns-" + strings.Repeat("a", 247) + "-lb", growth: "ns-" + strings.Repeat("a", 234) + "-9d0adc86c9-lb-7"},
+		"Dots": {reason: "no cut behind a dot", cluster: cluster("ns", strings.Repeat("a", 235)+"...b.."+strings.Repeat("c", 12)),
+			want: "", growth: ""},
+		"Both": {reason: "the longest there are", cluster: cluster(longNamespace, longName)},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, growth := Name(c.cluster), GrowthName(c.cluster, 7)
+			for _, n := range []string{got, growth} {
+				if len(n) > 253 || len(validation.IsDNS1123Subdomain(n)) > 0 {
+					t.Errorf("%s: %q is no name: %v", c.reason, n, validation.IsDNS1123Subdomain(n))
+				}
+			}
+			if !strings.HasSuffix(got, "-lb") || !strings.HasSuffix(growth, "-lb-7") {
+				t.Errorf("%s: the ending was cut: %s, %s", c.reason, got, growth)
+			}
+			if c.want != "" && (got != c.want || growth != c.growth) {
+				t.Errorf("%s: got %s and %s", c.reason, got, growth)
+			}
+		})
+	}
+}
+
+func TestNamesThatAreCutDiffer(t *testing.T) {
+	a, b := cluster(longNamespace, longName), cluster(longNamespace, longName[1:]+"b")
+	if Name(a) == Name(b) || GrowthName(a, 1) == GrowthName(b, 1) || GrowthName(a, 1) == GrowthName(a, 2) {
+		t.Error("two names became one")
+	}
+}
+
+// Two Clusters, one name: the spec says whose an allocation is.
+func TestOwns(t *testing.T) {
+	a, b := cluster("a-b", "c"), cluster("a", "b-c")
+	if Name(a) != Name(b) {
+		t.Fatal("these names are expected to collide")
+	}
+	allocation := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{TenantClusterRef: a}}
+	allocation.Name, allocation.Labels = Name(b), ClusterLabels(b)
+	if !Owns(a, allocation) || Owns(b, allocation) {
+		t.Error("an allocation is not the one's that its spec names")
+	}
+}
+
+// B72.
+func TestLabels(t *testing.T) {
+	got := Labels(Block{
+		Cluster: cluster("team-platform", "prod-cluster"), Pool: v1alpha1.PoolReference{Name: "lab-pool"},
+		Type: v1alpha1.LoadBalancerAllocation, Role: v1alpha1.InitialRole, ProviderConfig: "harvester-lab",
+	})
+	for key, want := range map[string]string{
+		"butler.butlerlabs.dev/team": "team-platform", "butler.butlerlabs.dev/tenant": "prod-cluster", "butler.butlerlabs.dev/network-pool": "lab-pool",
+		"butler.butlerlabs.dev/allocation-type": "loadbalancer", "butler.butlerlabs.dev/allocation-role": "initial",
+		"butler.butlerlabs.dev/provider-config": "harvester-lab",
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+	if len(got) != 6 {
+		t.Errorf("got %d labels: %v", len(got), got)
+	}
+}
+
+func TestLabelsAreValid(t *testing.T) {
+	dotted := strings.Repeat("a", 50) + "." + strings.Repeat(".", 40) + "b"
+	for _, name := range []string{"short", strings.Repeat("a", 63), strings.Repeat("a", 64), longName, dotted} {
+		labels := Labels(Block{Cluster: cluster(longNamespace, name), Pool: v1alpha1.PoolReference{Name: name}, ProviderConfig: name})
+		for key, value := range labels {
+			if errs := validation.IsValidLabelValue(value); len(errs) > 0 {
+				t.Errorf("%s: %q: %v", key, value, errs)
+			}
+		}
+		for key, value := range ClusterLabels(cluster(longNamespace, name)) {
+			if labels[key] != value {
+				t.Errorf("%s: blocks have %q, selected is %q", key, labels[key], value)
+			}
+		}
+	}
+	if a, b := shorten(longName, maxLabel), shorten(longName+"b", maxLabel); a == b || a != shorten(longName, maxLabel) {
+		t.Errorf("%q and %q", a, b)
+	}
+}

@@ -1,0 +1,100 @@
+package tenancy
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// PoolState is whether a pool grants blocks.
+type PoolState int
+
+const (
+	// Missing pools do not exist.
+	Missing PoolState = iota
+	// Closed pools grant nothing until somebody does something about it.
+	Closed
+	// Settling pools grant nothing yet, and will say soon whether they do. They are worth waiting for.
+	Settling
+	// Open pools grant blocks, as far as they have room.
+	Open
+)
+
+// Pool is what decisions are made from: what one poolRef of a ProviderConfig stands for.
+type Pool struct {
+	// Ref names the pool. Its kind is never empty.
+	Ref v1alpha1.PoolReference
+	// State is whether it grants blocks.
+	State PoolState
+	// Message says why it grants none, where it does not.
+	Message string
+	// AvailableIPs and LargestFreeBlock are those of its status: what was so a moment ago.
+	AvailableIPs, LargestFreeBlock int64
+	// NodesPerTenant is tenantAllocation.defaults.nodesPerTenant; 0 where the pool says nothing.
+	NodesPerTenant int32
+}
+
+// PoolOf describes the pool that ref names to a ProviderConfig of a namespace. obj is nil where there is
+// no such pool. A GlobalNetworkPool is closed to the namespaces that it does not select, and a pool that
+// hands out prefixes is closed to blocks.
+func PoolOf(ref v1alpha1.PoolReference, obj v1alpha1.Pool, from Namespace) Pool {
+	p := Pool{Ref: withKind(ref)}
+	if obj == nil {
+		p.Message = "does not exist"
+		return p
+	}
+	p.AvailableIPs, p.LargestFreeBlock = obj.PoolStatus().AvailableIPs, obj.PoolStatus().LargestFreeBlock
+	if t := obj.PoolSpec().TenantAllocation; t != nil && t.Defaults != nil {
+		p.NodesPerTenant = t.Defaults.NodesPerTenant
+	}
+	p.State, p.Message = stateOf(obj, from)
+	return p
+}
+
+func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {
+	if obj.GetDeletionTimestamp() != nil {
+		return Closed, "is being deleted"
+	}
+	if n := obj.PoolSpec().AllocationPrefixLength; n != nil {
+		return Closed, fmt.Sprintf("hands out prefixes of /%d, not blocks of addresses", *n)
+	}
+	if global, ok := obj.(*v1alpha1.GlobalNetworkPool); ok && global.Spec.NamespaceSelector != nil {
+		selected, err := from.matches(global.Spec.NamespaceSelector)
+		if err != nil {
+			return Closed, fmt.Sprintf("has an invalid namespaceSelector: %v", err)
+		}
+		if !selected {
+			return Closed, fmt.Sprintf("does not serve the namespace %s", from.Name)
+		}
+	}
+	ready := meta.FindStatusCondition(obj.GetConditions(), v1alpha1.ReadyCondition)
+	switch {
+	case ready == nil || ready.Status == metav1.ConditionUnknown:
+		return Settling, "was not looked at yet"
+	case ready.Status == metav1.ConditionTrue:
+		return Open, ""
+	case ready.Reason == v1alpha1.AdoptingReason:
+		return Settling, "is not ready: " + ready.Message
+	}
+	return Closed, "is not ready: " + ready.Message
+}
+
+// usable tells whether an allocation of the pool is served now or soon.
+func (p Pool) usable() bool { return p.State == Open || p.State == Settling }
+
+// room tells whether the pool says that it has n free addresses in a row.
+func (p Pool) room(n int32) bool { return p.State == Open && p.LargestFreeBlock >= int64(n) }
+
+// describe names a pool in a message.
+func describe(ref v1alpha1.PoolReference) string { return ref.Kind + " " + ref.Name }
+
+// withKind states the kind that a reference leaves out, so that equal references are equal values.
+func withKind(ref v1alpha1.PoolReference) v1alpha1.PoolReference {
+	if ref.Kind == "" {
+		ref.Kind = v1alpha1.NetworkPoolKind
+	}
+	return ref
+}

@@ -1,0 +1,61 @@
+package tenancy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+func TestPoolOf(t *testing.T) {
+	home := Namespace{Name: "home", Labels: map[string]string{"stage": "prod"}}
+	ready := func(status metav1.ConditionStatus, reason string) v1alpha1.NetworkPoolStatus {
+		return v1alpha1.NetworkPoolStatus{AvailableIPs: 9, LargestFreeBlock: 4, Conditions: []metav1.Condition{
+			{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, Message: "why"}}}
+	}
+	open := ready(metav1.ConditionTrue, v1alpha1.ReadyReason)
+	global := func(selector *metav1.LabelSelector) v1alpha1.Pool {
+		return &v1alpha1.GlobalNetworkPool{Spec: v1alpha1.GlobalNetworkPoolSpec{NamespaceSelector: selector}, Status: open}
+	}
+	deleted := metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}
+	tests := map[string]struct {
+		reason string
+		obj    v1alpha1.Pool
+		state  PoolState
+		says   string
+		nodes  int32
+	}{
+		"Missing":  {reason: "nothing of that name", state: Missing, says: "does not exist"},
+		"Open":     {reason: "Ready is True", obj: &v1alpha1.NetworkPool{Status: open}, state: Open},
+		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: Settling, says: "was not looked at yet"},
+		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: Settling, says: "was not looked at yet"},
+		"Adopting": {reason: "this ends by itself", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.AdoptingReason)}, state: Settling, says: "is not ready: why"},
+		"Closed":   {reason: "this does not", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.OverlapReason)}, state: Closed, says: "is not ready: why"},
+		"Deleted":  {reason: "its status may be old", obj: &v1alpha1.NetworkPool{ObjectMeta: deleted, Status: open}, state: Closed, says: "is being deleted"},
+		"Prefixes": {reason: "it serves claims alone", obj: &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{AllocationPrefixLength: ptr.To[int32](64)}, Status: open}, state: Closed, says: "hands out prefixes of /64, not blocks of addresses"},
+		"Global":   {reason: "a global pool serves everybody", obj: global(nil), state: Open},
+		"Selected": {reason: "or whom it selects", obj: global(&metav1.LabelSelector{MatchLabels: home.Labels}), state: Open},
+		"Others":   {reason: "and nobody else", obj: global(&metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}), state: Closed, says: "does not serve the namespace home"},
+		"BadSelector": {reason: "nobody knows whom", obj: global(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}),
+			state: Closed, says: `has an invalid namespaceSelector: "Like" is not a valid label selector operator`},
+		"Nodes": {reason: "the defaults come along", state: Open, nodes: 3,
+			obj: &v1alpha1.NetworkPool{Status: open, Spec: v1alpha1.NetworkPoolSpec{TenantAllocation: &v1alpha1.TenantAllocation{Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3}}}}},
+		"NoDefaults": {reason: "a range without defaults says nothing", state: Open,
+			obj: &v1alpha1.NetworkPool{Status: open, Spec: v1alpha1.NetworkPoolSpec{TenantAllocation: &v1alpha1.TenantAllocation{}}}},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := Pool{Ref: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "p"}, State: c.state, Message: c.says, NodesPerTenant: c.nodes}
+			if c.obj != nil {
+				want.AvailableIPs, want.LargestFreeBlock = c.obj.PoolStatus().AvailableIPs, c.obj.PoolStatus().LargestFreeBlock
+			}
+			if diff := cmp.Diff(want, PoolOf(v1alpha1.PoolReference{Name: "p"}, c.obj, home)); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+		})
+	}
+}

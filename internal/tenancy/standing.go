@@ -1,0 +1,54 @@
+package tenancy
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Standing is the IPAllocation that a Cluster has under its Name now.
+type Standing struct {
+	// Pool that it asks.
+	Pool v1alpha1.PoolReference
+	// Count of addresses it asks for.
+	Count int32
+	// Manual is whether somebody else made it: it pins a range, names no count, or has no provider-config
+	// label. It is left as it is.
+	Manual bool
+	// Deleting is whether it has a deletionTimestamp.
+	Deleting bool
+	// Phase of its status.
+	Phase v1alpha1.AllocationPhase
+	// Reason and Message of its Ready condition.
+	Reason, Message string
+}
+
+// StandingOf describes an allocation.
+func StandingOf(a *v1alpha1.IPAllocation) *Standing {
+	s := &Standing{
+		Pool: withKind(a.Spec.PoolRef), Deleting: a.DeletionTimestamp != nil, Phase: a.Status.Phase,
+		Manual: a.Spec.PinnedRange != nil || a.Spec.Count == nil || a.Labels[v1alpha1.ProviderConfigLabel] == "",
+	}
+	if a.Spec.Count != nil {
+		s.Count = *a.Spec.Count
+	}
+	if ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition); ready != nil {
+		s.Reason, s.Message = ready.Reason, ready.Message
+	}
+	return s
+}
+
+// wait is what is said while the allocator has the word.
+func (s Standing) wait(tried []Attempt) Decision {
+	d := Decision{Action: Wait, Tried: tried, Reason: v1alpha1.ReconcilingReason, Message: s.Message}
+	if s.Phase == v1alpha1.AllocationFailed {
+		d.Reason = s.Reason
+	}
+	if d.Reason == "" {
+		d.Reason = v1alpha1.AllocationFailedReason
+	}
+	if d.Message == "" {
+		d.Message = "waiting for " + describe(withKind(s.Pool))
+	}
+	return d
+}
