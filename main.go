@@ -169,8 +169,18 @@ func start(mgr manager.Manager, o *options) error {
 		Writers:     o.writers,
 		OrphanGrace: o.orphanGrace,
 	})
+	clusters := &controllers.ClusterReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), WatchFilter: o.watchFilter, Namespace: o.namespace,
+	}
+	if err := clusters.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the cluster controller: %w", err)
+	}
+	configs := &controllers.ProviderConfigReconciler{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("butler-ipam"), Now: time.Now}
+	if err := configs.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the provider config controller: %w", err)
+	}
 	reconciler := &controllers.NetworkPoolReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc, Seen: clusters.Seen,
 	}
 	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
 	if err != nil {

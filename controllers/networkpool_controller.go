@@ -50,6 +50,8 @@ type NetworkPoolReconciler struct {
 	Watcher   client.WithWatch
 	Lists     allocator.Lists
 	Allocator *allocator.Allocator
+	// Seen is told of every IPAllocation that the watch shows.
+	Seen func(*v1alpha1.IPAllocation)
 
 	fenced sync.Once
 	feeds  []interface{ hasSynced() bool }
@@ -107,6 +109,16 @@ func (r *NetworkPoolReconciler) allocations(ctx context.Context, namespace strin
 	return r.Lists.Allocations(ctx, namespace, visit)
 }
 
+// seen passes on what a watch of IPAllocations shows.
+func (r *NetworkPoolReconciler) seen(
+	feed func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool),
+) func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
+	return func(o *v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
+		defer r.Seen(o)
+		return feed(o)
+	}
+}
+
 // fence takes every pool over, once, at the start. A pool for which that fails is taken over by its
 // own reconcile.
 func (r *NetworkPoolReconciler) fence(ctx context.Context) {
@@ -139,7 +151,7 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 	allocations := &feed[*v1alpha1.IPAllocation]{
 		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: r.allocations, namespace: a.Namespace,
 		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
-		observe: a.ObserveAllocation, forget: a.ForgetAllocation, missing: a.AllocationsBeyond,
+		observe: r.seen(a.ObserveAllocation), forget: r.seen(a.ForgetAllocation), missing: a.AllocationsBeyond,
 	}
 	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}
 	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).

@@ -36,9 +36,6 @@ const (
 	// written by the manager, as JSON, and removed when the Cluster is served.
 	TriedPoolsAnnotation = "butler.butlerlabs.dev/tried-pools"
 
-	// ProviderConfigFinalizer holds a ProviderConfig that is being deleted while Clusters use it.
-	ProviderConfigFinalizer = "butler.butlerlabs.dev/providerconfig"
-
 	// TenantNetworkFinalizer holds a Cluster that is being deleted until its blocks are released.
 	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
 )

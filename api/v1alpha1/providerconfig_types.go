@@ -182,6 +182,14 @@ type ProviderConfig struct {
 	Status ProviderConfigStatus `json:"status,omitempty"`
 }
 
+// Network is spec.network: mode cloud where there is none.
+func (c *ProviderConfig) Network() ProviderNetwork {
+	if c.Spec.Network == nil {
+		return ProviderNetwork{Mode: CloudMode}
+	}
+	return *c.Spec.Network
+}
+
 // GetConditions serves cluster-api's util/conditions.
 func (c *ProviderConfig) GetConditions() []metav1.Condition { return c.Status.Conditions }
 

@@ -175,7 +175,7 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 
 // ObserveAllocation feeds an IPAllocation that was seen, and returns the pool to reconcile for it.
 func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
-	key := keyOfAllocation(o)
+	key := KeyOfAllocation(o)
 	p := a.locked(key)
 	defer p.mu.Unlock()
 	return key, p.observeClaim(claimOfAllocation(o))
@@ -183,7 +183,7 @@ func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) 
 
 // ForgetAllocation feeds the proof that an IPAllocation is gone.
 func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
-	key := keyOfAllocation(o)
+	key := KeyOfAllocation(o)
 	p := a.locked(key)
 	defer p.mu.Unlock()
 	p.forgetClaim(o.UID)

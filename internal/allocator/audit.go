@@ -96,7 +96,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
 		if c := claimOfAllocation(obj); c.has().IsValid() {
-			has(keyOfAllocation(obj), holding{c.has(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String()}, func(p *pool) bool {
+			has(KeyOfAllocation(obj), holding{c.has(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String()}, func(p *pool) bool {
 				mine := p.claims[c.owner.UID]
 				return mine != nil && mine.has() == c.has()
 			})

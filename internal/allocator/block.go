@@ -66,7 +66,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 	}
 	b := out.block
 	out.finalized, out.others = split(a.Finalizers, v1alpha1.IPAllocationFinalizer)
-	_, out.moved = a.Annotations[deleteForMove]
+	_, out.moved = a.Annotations[DeleteForMoveAnnotation]
 	out.record, _ = poolutil.ParseRange(out.recordText)
 	if pin := a.Spec.PinnedRange; pin != nil {
 		b.pinned, _ = poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)
@@ -139,6 +139,12 @@ func (c *claim) has() netipx.IPRange {
 		return c.record
 	}
 	return c.block.shown
+}
+
+// BlockOf returns what an IPAllocation has, if anything.
+func BlockOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
+	r := claimOfAllocation(a).has()
+	return r, r.IsValid()
 }
 
 // noteBlock states what an allocation has. What it remembers, or shows, counts as it is, whether or not

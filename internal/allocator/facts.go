@@ -31,9 +31,9 @@ const (
 	// AddressFinalizer protects an IPAddress while its claim lives. The in-cluster provider's name.
 	AddressFinalizer = "ipam.cluster.x-k8s.io/ProtectAddress"
 
-	// deleteForMove is what clusterctl puts on an object before it force-deletes it on the source
+	// DeleteForMoveAnnotation is what clusterctl puts on an object before it force-deletes it on the source
 	// of a move (cluster-api cmd/clusterctl/api/v1alpha3).
-	deleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	DeleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
 	claimKind = "IPAddressClaim"
 )
@@ -85,8 +85,8 @@ func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
 	return PoolKey{}, false
 }
 
-// keyOfAllocation names the pool that an IPAllocation means.
-func keyOfAllocation(a *v1alpha1.IPAllocation) PoolKey {
+// KeyOfAllocation names the pool that an IPAllocation means.
+func KeyOfAllocation(a *v1alpha1.IPAllocation) PoolKey {
 	key, _ := keyOfRef(a.Namespace, ipamv1.IPPoolReference{
 		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
 	})
@@ -179,7 +179,7 @@ func observed(o client.Object) (*claim, PoolKey) {
 		key, _ := keyOfRef(o.Namespace, o.Spec.PoolRef)
 		return claimOf(o), key
 	case *v1alpha1.IPAllocation:
-		return claimOfAllocation(o), keyOfAllocation(o)
+		return claimOfAllocation(o), KeyOfAllocation(o)
 	}
 	return nil, PoolKey{}
 }
@@ -207,7 +207,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 	}
 	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
-	_, out.moved = c.Annotations[deleteForMove]
+	_, out.moved = c.Annotations[DeleteForMoveAnnotation]
 	if out.cluster == "" {
 		out.cluster = intern(c.Labels[clusterv1.ClusterNameLabel])
 	}
@@ -308,7 +308,7 @@ func addressOf(a *ipamv1.IPAddress) *address {
 		gateway:   intern(a.Spec.Gateway),
 	}
 	out.protected, out.others = split(a.Finalizers, AddressFinalizer)
-	_, out.moved = a.Annotations[deleteForMove]
+	_, out.moved = a.Annotations[DeleteForMoveAnnotation]
 	for _, ref := range a.OwnerReferences {
 		switch ref.Kind {
 		case claimKind:

@@ -104,7 +104,7 @@ func (l *lister) read(ctx context.Context, namespace string, found map[PoolKey]*
 	})
 	g.Go(func() error {
 		_, err := l.lists.Allocations(ctx, namespace, func(o *v1alpha1.IPAllocation) {
-			if of := found[keyOfAllocation(o)]; of != nil {
+			if of := found[KeyOfAllocation(o)]; of != nil {
 				of.blocks = append(of.blocks, claimOfAllocation(o))
 			}
 		})

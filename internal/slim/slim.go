@@ -2,9 +2,14 @@
 package slim
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
 // ByObject are cache settings for the kinds of which there are many.
@@ -14,7 +19,7 @@ func ByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-// Cluster keeps what pauses a Cluster (W18).
+// Cluster keeps what pauses a Cluster (W18), and what decides on its blocks.
 func Cluster(obj any) (any, error) {
 	c, ok := obj.(*clusterv1.Cluster)
 	if !ok {
@@ -23,8 +28,26 @@ func Cluster(obj any) (any, error) {
 	out := &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: c.Spec.Paused}}
 	out.TypeMeta = c.TypeMeta
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = c.Name, c.Namespace, c.UID, c.ResourceVersion
-	if v, ok := c.Annotations[clusterv1.PausedAnnotation]; ok {
-		out.Annotations = map[string]string{clusterv1.PausedAnnotation: v}
+	out.Finalizers, out.DeletionTimestamp = c.Finalizers, c.DeletionTimestamp
+	out.Labels = only(c.Labels, v1alpha1.ProviderConfigLabel, clusterv1.WatchLabel)
+	out.Annotations = only(c.Annotations, clusterv1.PausedAnnotation, allocator.DeleteForMoveAnnotation,
+		v1alpha1.LBPoolSizeAnnotation, v1alpha1.TriedPoolsAnnotation)
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.NetworkReadyCondition); ready != nil {
+		out.Status.Conditions = []metav1.Condition{*ready}
 	}
 	return out, nil
+}
+
+// only returns those entries of a map that have one of these keys, nil if there is none.
+func only(all map[string]string, keys ...string) map[string]string {
+	var out map[string]string
+	for _, k := range keys {
+		if v, ok := all[k]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
 }

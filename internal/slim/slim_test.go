@@ -9,6 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // full is a Cluster with something in every place that a real one fills.
@@ -30,11 +32,11 @@ func full(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	}
 }
 
-// kept is what identifies the Cluster, and nothing else.
+// kept is what identifies the Cluster, and what holds its deletion up.
 func kept(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	return &clusterv1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u", ResourceVersion: "7", Annotations: notes},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u", ResourceVersion: "7", Annotations: notes, Finalizers: []string{"f"}},
 		Spec:       clusterv1.ClusterSpec{Paused: paused},
 	}
 }
@@ -57,6 +59,20 @@ func TestCluster(t *testing.T) { // W18
 			want:   kept(nil, map[string]string{clusterv1.PausedAnnotation: ""}), paused: true,
 		},
 	}
+	asks, wants := full(nil, map[string]string{v1alpha1.LBPoolSizeAnnotation: "4", v1alpha1.TriedPoolsAnnotation: "[]", "other": "x"}), kept(nil, map[string]string{
+		v1alpha1.LBPoolSizeAnnotation: "4", v1alpha1.TriedPoolsAnnotation: "[]",
+	})
+	now := metav1.Now()
+	for _, c := range []*clusterv1.Cluster{asks, wants} {
+		c.DeletionTimestamp = &now
+		c.Labels = map[string]string{v1alpha1.ProviderConfigLabel: "p", clusterv1.WatchLabel: "w"}
+		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.NetworkReadyCondition, Status: metav1.ConditionTrue, Reason: "Ready"}}
+	}
+	asks.Labels["team"] = "a"
+	asks.Status.Conditions = append(asks.Status.Conditions, metav1.Condition{Type: "Available"})
+	network := tests["Neither"]
+	network.reason, network.in, network.want = "what decides on its blocks", asks, wants
+	tests["Network"] = network
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := tc.in.DeepCopy()

@@ -10,11 +10,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=list
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=list
 
 // pageSize bounds the memory a live list takes at once.
 const pageSize = 500
@@ -27,7 +29,8 @@ type InUse interface {
 // Live finds holders with live reads: an admission call is rare, and a cache may be behind (W14).
 type Live struct{ Reader client.Reader }
 
-// Holders lists the claims that hold an IPAddress of the pool or a grant in flight, each once. The
+// Holders lists the claims that hold an IPAddress of the pool, the IPAllocations that have a block of it, and who
+// has a grant in flight, each once. The
 // pool is the stored one: its status says what is in flight.
 func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
 	var found holders
@@ -38,24 +41,47 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 			}
 		}
 	}
-	next := ""
-	for {
-		// The namespace of a global pool is empty, which lists them all.
-		page := &ipamv1.IPAddressList{}
-		err := l.Reader.List(ctx, page, client.InNamespace(pool.GetNamespace()), client.Limit(pageSize), client.Continue(next))
-		if err != nil {
-			return nil, fmt.Errorf("listing the IPAddresses of %s: %w", describe(pool), err)
-		}
-		for i := range page.Items {
-			a := &page.Items[i]
+	err := pages(ctx, l.Reader, pool, func(addresses *ipamv1.IPAddressList) {
+		for i := range addresses.Items {
+			a := &addresses.Items[i]
 			if refersTo(a.Spec.PoolRef, pool) {
 				if r, ok := heldBy(a, pool.PoolSpec().AllocationPrefixLength); ok {
 					found.add("IPAddressClaim", a.Namespace, a.Spec.ClaimRef.Name, r)
 				}
 			}
 		}
-		if next = page.Continue; next == "" {
-			return found.list, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the IPAddresses of %s: %w", describe(pool), err)
+	}
+	err = pages(ctx, l.Reader, pool, func(blocks *v1alpha1.IPAllocationList) {
+		for i := range blocks.Items {
+			a := &blocks.Items[i]
+			if r, has := allocator.BlockOf(a); has && allocator.KeyOfAllocation(a) == allocator.KeyOf(pool) {
+				found.add(v1alpha1.IPAllocationKind, a.Namespace, a.Name, r)
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the IPAllocations of %s: %w", describe(pool), err)
+	}
+	return found.list, nil
+}
+
+// pages lists what a pool serves, part by part. The namespace of a global pool is empty, which lists all.
+func pages[T any, L interface {
+	*T
+	client.ObjectList
+}](ctx context.Context, from client.Reader, pool v1alpha1.Pool, part func(L)) error {
+	for next := ""; ; {
+		list := L(new(T))
+		err := from.List(ctx, list, client.InNamespace(pool.GetNamespace()), client.Limit(pageSize), client.Continue(next))
+		if err != nil {
+			return err
+		}
+		part(list)
+		if next = list.GetContinue(); next == "" {
+			return nil
 		}
 	}
 }

@@ -33,6 +33,22 @@ func address(of v1alpha1.Pool, claim, ip string) *ipamv1.IPAddress {
 	}
 }
 
+// block is an IPAllocation that remembers what it has of a pool, if anything.
+func block(of v1alpha1.Pool, name, record string) *v1alpha1.IPAllocation {
+	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	o.Spec.PoolRef = v1alpha1.PoolReference{Kind: kindOf(of), Name: of.GetName()}
+	if record != "" {
+		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: record}, []string{v1alpha1.IPAllocationFinalizer}
+	}
+	return o
+}
+
+// butlers has the status of an allocation say what it has.
+func butlers(o *v1alpha1.IPAllocation, first, last string) *v1alpha1.IPAllocation {
+	o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, StartAddress: first, EndAddress: last}
+	return o
+}
+
 func at(namespace string, a *ipamv1.IPAddress) *ipamv1.IPAddress {
 	a.Namespace = namespace
 	return a
@@ -139,6 +155,20 @@ func TestHolders(t *testing.T) {
 			stored: []client.Object{address(g, "a", "10.0.0.2")},
 			want:   []string{"IPAddressClaim ns/a 10.0.0.1-10.0.0.1", "IPAddressClaim ns/a 10.0.0.2-10.0.0.2"},
 		},
+		"Blocks": {
+			reason: "those that remember one, and those that Butler left; not of another pool, nor what has none",
+			pool:   p,
+			stored: []client.Object{
+				block(p, "a", "10.0.0.8/29"), block(p, "b", ""), block(q, "c", "10.0.0.16/29"), block(g, "d", "10.0.0.24/29"), butlers(block(p, "e", ""), "10.0.0.32", "10.0.0.34"),
+			},
+			want: []string{"IPAllocation ns/a 10.0.0.8-10.0.0.15", "IPAllocation ns/e 10.0.0.32-10.0.0.34"},
+		},
+		"BlocksOfAGlobalPool": {
+			reason: "a kind and a name make a pool",
+			pool:   g,
+			stored: []client.Object{block(p, "a", "10.0.0.8/29"), block(g, "d", "10.0.0.24/29")},
+			want:   []string{"IPAllocation ns/d 10.0.0.24-10.0.0.31"},
+		},
 		"UnreadableGrant": {
 			reason: "a status edited by hand takes nothing",
 			pool:   granting(pool("p", v4), grant("a", "", "10.0.0.1"), grant("b", "10.0.0.1", "x"), grant("c", "10.0.0.3", "10.0.0.3")),
@@ -162,13 +192,16 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// pages makes a fake client give out lists in parts, as an API server does and a fake one does not. It
+// parts makes a fake client give out lists in parts, as an API server does and a fake one does not. It
 // notes how each part was asked for, and has no answer for the part failAt.
-func pages(c client.WithWatch, asked *[]string, failAt int) client.Reader {
+func parts(c client.WithWatch, asked *[]string, failAt int) client.Reader {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			var o client.ListOptions
 			o.ApplyOptions(opts)
+			if _, blocks := list.(*v1alpha1.IPAllocationList); blocks {
+				return c.List(ctx, list, client.InNamespace(o.Namespace))
+			}
 			if *asked = append(*asked, fmt.Sprintf("%d from %q in %q", o.Limit, o.Continue, o.Namespace)); len(*asked) == failAt {
 				return errNoAnswer
 			}
@@ -210,7 +243,7 @@ func TestHoldersByPage(t *testing.T) {
 	all := stored(t, objects...)
 
 	var asked []string
-	got, err := (&Live{Reader: pages(all, &asked, 0)}).Holders(t.Context(), p)
+	got, err := (&Live{Reader: parts(all, &asked, 0)}).Holders(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +263,7 @@ func TestHoldersByPage(t *testing.T) {
 
 	// Half a list is none: what it does not name would be cut off.
 	asked = nil
-	got, err = (&Live{Reader: pages(all, &asked, 2)}).Holders(t.Context(), p)
+	got, err = (&Live{Reader: parts(all, &asked, 2)}).Holders(t.Context(), p)
 	if !errors.Is(err, errNoAnswer) || got != nil {
 		t.Errorf("want the error of the second part alone, got %d holders, %v", len(got), err)
 	}

@@ -1,0 +1,97 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs/status,verbs=update
+
+// configBackstop has every ProviderConfig looked at now and then, whatever the watches say.
+const configBackstop = 5 * time.Minute
+
+// ProviderConfigReconciler says what a ProviderConfig is worth: whether its pools exist and have room for
+// another Cluster, and for how many. It writes the status and nothing else.
+type ProviderConfigReconciler struct {
+	Client   client.Client
+	Recorder events.EventRecorder
+	Now      func() time.Time
+}
+
+// Reconcile brings the status of one ProviderConfig up to date.
+func (r *ProviderConfigReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	config := &v1alpha1.ProviderConfig{}
+	if err := r.Client.Get(ctx, req.NamespacedName, config); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	network := config.Network()
+	var pools []tenancy.Pool
+	if network.Mode == v1alpha1.IPAMMode {
+		var err error
+		if pools, err = poolsOf(ctx, r.Client, config); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	before := config.DeepCopy()
+	verdict := tenancy.Validate(network, pools)
+	conditions.Set(config, verdict.PoolAvailable)
+	conditions.Set(config, verdict.Ready)
+	s := &config.Status
+	s.Capacity = tenancy.Estimate(network, pools)
+	if s.LastValidationTime == nil || s.Validated != verdict.Validated || s.ObservedGeneration != config.Generation {
+		now := metav1.NewTime(r.Now())
+		s.LastValidationTime = &now
+	}
+	s.Validated, s.Ready, s.ObservedGeneration = verdict.Validated, verdict.Ready.Status == metav1.ConditionTrue, config.Generation
+	if equality.Semantic.DeepEqual(before.Status, *s) {
+		return reconcile.Result{RequeueAfter: configBackstop}, nil
+	}
+	// Not a patch: it would leave out what is zero, and was zero, and must be there.
+	if err := r.Client.Status().Update(ctx, config); err != nil {
+		return conflictAgain(client.IgnoreNotFound(err), fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
+	}
+	was := conditions.Get(before, v1alpha1.PoolAvailableCondition)
+	if is := verdict.PoolAvailable; is.Reason == v1alpha1.PoolExhaustedReason && (was == nil || was.Reason != is.Reason) {
+		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, "PoolsExhausted", "Validate", "%s", is.Message)
+	}
+	return reconcile.Result{RequeueAfter: configBackstop}, nil
+}
+
+// SetupWithManager registers the watches.
+func (r *ProviderConfigReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	users := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		pool, ok := obj.(v1alpha1.Pool)
+		if !ok {
+			return nil
+		}
+		configs, err := naming(ctx, r.Client, pool)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "The ProviderConfigs of a pool are looked at later", "pool", pool.GetName())
+		}
+		var out []reconcile.Request
+		for i := range configs {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&configs[i])})
+		}
+		return out
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.ProviderConfig{}).
+		Watches(&v1alpha1.NetworkPool{}, users).
+		Watches(&v1alpha1.GlobalNetworkPool{}, users).
+		Complete(r)
+}

@@ -1,0 +1,200 @@
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// provider is a ProviderConfig in mode ipam; its pools are asked in this order.
+func provider(ns, name string, pools ...string) *v1alpha1.ProviderConfig {
+	c := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	c.Spec.Network = &v1alpha1.ProviderNetwork{Mode: v1alpha1.IPAMMode}
+	for i, pool := range pools {
+		ref := v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: pool}, Priority: int32(i)}
+		// The order of the list is another one: priority decides (F6).
+		c.Spec.Network.PoolRefs = append([]v1alpha1.ProviderPoolReference{ref}, c.Spec.Network.PoolRefs...)
+	}
+	return c
+}
+
+// tenant is a Cluster that names a ProviderConfig.
+func tenant(ns, name, config string) *clusterv1.Cluster {
+	c := makeCluster(ns, name, false)
+	c.Labels = map[string]string{v1alpha1.ProviderConfigLabel: config}
+	return c
+}
+
+// expectNetwork waits for what a Cluster is told of its network, and returns the message.
+func expectNetwork(ctx context.Context, cluster *clusterv1.Cluster, status metav1.ConditionStatus, reason string) string {
+	GinkgoHelper()
+	var c *metav1.Condition
+	Eventually(func(g Gomega) {
+		g.Expect(k8s.Get(ctx, keyOf(cluster), cluster)).To(Succeed())
+		c = conditions.Get(cluster, v1alpha1.NetworkReadyCondition)
+		g.Expect(c).To(HaveValue(And(HaveField("Status", status), HaveField("Reason", reason))))
+	}).WithTimeout(soon).Should(Succeed())
+	return c.Message
+}
+
+func allocationsIn(ctx context.Context, ns string) []v1alpha1.IPAllocation {
+	GinkgoHelper()
+	list := &v1alpha1.IPAllocationList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(ns))).To(Succeed())
+	return list.Items
+}
+
+var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
+	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
+
+	It("gets its load-balancer block, labelled, and gives it back at its end", func(ctx SpecContext) { // B22, B26, B30, B68, B72
+		ns, team := newNamespace(ctx, nil), newNamespace(ctx, map[string]string{v1alpha1.TeamLabel: "a"})
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.130.0.0/24").Obj()
+		config := provider(ns, "static", "p")
+		create(ctx, pool, config)
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		cluster := tenant(team, "prod", "static")
+		cluster.Finalizers = []string{"example.com/machines"}
+		create(ctx, cluster)
+		Expect(expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(Equal("allocated 8 IPs: 10.130.0.1-10.130.0.8"))
+		o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: team + "-prod-lb"}}
+		allocatedTo(ctx, o)
+		Expect(o.Spec.TenantClusterRef).To(Equal(v1alpha1.ClusterReference{Namespace: team, Name: "prod"}))
+		Expect(o.Labels).To(Equal(map[string]string{
+			v1alpha1.TeamLabel: team, v1alpha1.TenantLabel: "prod", v1alpha1.NetworkPoolLabel: "p", v1alpha1.ProviderConfigLabel: "static",
+			v1alpha1.AllocationTypeLabel: "loadbalancer", v1alpha1.AllocationRoleLabel: v1alpha1.InitialRole,
+		}))
+		// 245 of the 254 are left: at 5 machines and 8 of these a Cluster, for 18 Clusters (B78).
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
+			g.Expect(config.Status.Capacity).To(Equal(v1alpha1.ProviderCapacity{AvailableIPs: 246, EstimatedTenants: 18}))
+			g.Expect(config.Status).To(And(HaveField("Ready", true), HaveField("Validated", true), HaveField("ObservedGeneration", config.Generation)))
+		}).WithTimeout(soon).Should(Succeed())
+		// While its machines exist, they answer for its addresses.
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		other := tenant(team, "other", "static")
+		create(ctx, other)
+		expectNetwork(ctx, other, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		Expect(allocatedTo(ctx, o)).To(Equal("10.130.0.1-10.130.0.8"))
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = []string{v1alpha1.TenantNetworkFinalizer} })
+		expectGone(ctx, cluster)
+		expectGone(ctx, o)
+		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 8})
+	})
+
+	It("says how many addresses it wants, and gets no more than its quota", func(ctx SpecContext) { // B22, B23
+		ns := newNamespace(ctx, nil)
+		config := provider(ns, "sized", "p")
+		config.Spec.Network.LoadBalancer = &v1alpha1.LoadBalancerPool{DefaultPoolSize: ptr.To[int32](3)}
+		config.Spec.Network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxLoadBalancerIPs: ptr.To[int32](6)}
+		asks, wrong, plain := tenant(ns, "asks", "sized"), tenant(ns, "wrong", "sized"), tenant(ns, "plain", "sized")
+		asks.Annotations = map[string]string{v1alpha1.LBPoolSizeAnnotation: "9"}
+		wrong.Annotations = map[string]string{v1alpha1.LBPoolSizeAnnotation: "many"}
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.1.0/24").Obj(), config, asks, wrong, plain)
+		Expect(expectNetwork(ctx, asks, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(HavePrefix("allocated 6 IPs"))
+		Expect(expectNetwork(ctx, plain, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(HavePrefix("allocated 3 IPs"))
+		Expect(expectNetwork(ctx, wrong, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring(`is "many"`))
+		modify(ctx, wrong, func(c *clusterv1.Cluster) { c.Annotations = nil })
+		expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
+	})
+
+	It("is served by the next pool where the first has room only in pieces", func(ctx SpecContext) { // B24, B25, F6, F7
+		ns := newNamespace(ctx, nil)
+		pieces := framework.MakePool("pieces").Namespace(ns).CIDR("10.130.2.0/28").Obj()
+		middle := framework.MakeAllocation(ns, "middle").Pool("pieces").Pinned("10.130.2.6", "10.130.2.8").Obj()
+		create(ctx, pieces, middle)
+		allocatedTo(ctx, middle)
+		Expect(statusOf(ctx, pieces).AvailableIPs).To(BeNumerically(">", 8))
+		cluster := tenant(ns, "tenant", "two")
+		create(ctx, framework.MakePool("whole").Namespace(ns).CIDR("10.130.3.0/28").Obj(), provider(ns, "two", "pieces", "whole"), cluster)
+		Expect(expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(ContainSubstring("10.130.3."))
+		Expect(cluster.Annotations).NotTo(HaveKey(v1alpha1.TriedPoolsAnnotation))
+	})
+
+	It("waits where all pools are exhausted, and is served when one has room", func(ctx SpecContext) { // B28, B32
+		ns := newNamespace(ctx, nil)
+		first, second := framework.MakePool("first").Namespace(ns).CIDR("10.130.4.0/29").Obj(), framework.MakePool("second").Namespace(ns).CIDR("10.130.5.0/29").Obj()
+		config, cluster := provider(ns, "full", "first", "second"), tenant(ns, "tenant", "full")
+		create(ctx, first, second, config, cluster)
+		message := expectNetwork(ctx, cluster, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
+		Expect(message).To(And(ContainSubstring("NetworkPool first"), ContainSubstring("NetworkPool second")))
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
+			available := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.PoolAvailableCondition)
+			g.Expect(available).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", v1alpha1.PoolExhaustedReason))))
+			g.Expect(config.Status.Ready).To(BeFalse())
+		}).WithTimeout(soon).Should(Succeed())
+		Eventually(func() []string { return eventsAbout(ctx, ns, config) }).WithTimeout(soon).Should(ContainElement("PoolsExhausted"))
+		modify(ctx, second, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.130.5.0/28" })
+		Expect(expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(ContainSubstring("10.130.5."))
+		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
+	})
+
+	It("is told where its ProviderConfig has no pool, or none that exists", func(ctx SpecContext) { // B31
+		ns := newNamespace(ctx, nil)
+		none, unknown, missing := tenant(ns, "none", "none"), tenant(ns, "unknown", "unknown"), tenant(ns, "missing", "missing")
+		create(ctx, provider(ns, "none"), provider(ns, "unknown", "nowhere"), none, unknown, missing)
+		Expect(expectNetwork(ctx, none, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring("poolRefs"))
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(unknown), unknown)).To(Succeed())
+			g.Expect(conditions.Get(unknown, v1alpha1.NetworkReadyCondition)).To(HaveValue(And(
+				HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("NetworkPool nowhere does not exist")))))
+		}).WithTimeout(soon).Should(Succeed())
+		Expect(expectNetwork(ctx, missing, metav1.ConditionFalse, v1alpha1.NetworkNotReadyReason)).To(ContainSubstring("ProviderConfig missing does not exist"))
+		// It is looked at when what was missing comes.
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.6.0/28").Obj(), provider(ns, "missing", "p"))
+		expectNetwork(ctx, missing, metav1.ConditionTrue, v1alpha1.ReadyReason)
+	})
+
+	It("is left alone in mode cloud", func(ctx SpecContext) { // B21
+		ns := newNamespace(ctx, nil)
+		config := provider(ns, "cloud", "p")
+		config.Spec.Network.Mode = v1alpha1.CloudMode
+		cluster, after := tenant(ns, "tenant", "cloud"), tenant(ns, "after", "ipam")
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.7.0/28").Obj(), config, provider(ns, "ipam", "p"), cluster)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
+			g.Expect(config.Status.Ready).To(BeTrue())
+		}).WithTimeout(soon).Should(Succeed())
+		create(ctx, after)
+		expectNetwork(ctx, after, metav1.ConditionTrue, v1alpha1.ReadyReason) // which came later
+		Expect(k8s.Get(ctx, keyOf(cluster), cluster)).To(Succeed())
+		Expect(cluster.Finalizers).To(BeEmpty())
+		Expect(cluster.Status.Conditions).To(BeEmpty())
+		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
+	})
+
+	It("gets nothing from one that does not admit its namespace", func(ctx SpecContext) {
+		ns, stranger := newNamespace(ctx, nil), newNamespace(ctx, nil)
+		cluster := tenant(stranger, "tenant", "closed-"+ns)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.8.0/28").Obj(), provider(ns, "closed-"+ns, "p"), cluster)
+		Expect(expectNetwork(ctx, cluster, metav1.ConditionFalse, v1alpha1.AccessDeniedReason)).To(ContainSubstring(v1alpha1.TeamLabel))
+		Eventually(func() []string { return eventsAbout(ctx, stranger, cluster) }).WithTimeout(soon).Should(ConsistOf("NetworkAccessDenied"))
+		Expect(allocationsIn(ctx, ns)).To(BeEmpty())
+		Expect(cluster.Finalizers).To(BeEmpty())
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		expectGone(ctx, cluster)
+	})
+
+	It("keeps the block that was pinned for it, or that Butler gave it", func(ctx SpecContext) { // B73
+		ns := newNamespace(ctx, nil)
+		pin := framework.MakeAllocation(ns, ns+"-tenant-lb").Pinned("10.130.9.3", "10.130.9.5").Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.9.0/28").Obj(), pin)
+		was := allocatedTo(ctx, pin)
+		cluster := tenant(ns, "tenant", "pinned")
+		create(ctx, provider(ns, "pinned", "p"), cluster)
+		Expect(expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(ContainSubstring(was))
+		Expect(k8s.Get(ctx, keyOf(pin), pin)).To(Succeed())
+		Expect(pin.Labels).To(And(HaveKeyWithValue(v1alpha1.AllocationRoleLabel, v1alpha1.InitialRole), HaveKeyWithValue(v1alpha1.TenantLabel, "tenant")))
+	})
+})
