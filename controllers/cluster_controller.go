@@ -266,9 +266,9 @@ func (r *ClusterReconciler) tell(ctx context.Context, cluster *clusterv1.Cluster
 	if err := setCondition(ctx, r.Client, live, is); err != nil {
 		return conflictAgain(err, "writing the condition NetworkReady")
 	}
-	if was == nil || was.Reason != is.Reason {
+	if is.Reason != v1alpha1.ReconcilingReason && (was == nil || was.Reason != is.Reason) {
 		kind := corev1.EventTypeNormal
-		if is.Status == metav1.ConditionFalse && is.Reason != v1alpha1.ReconcilingReason {
+		if is.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
 		r.Recorder.Eventf(live, nil, kind, "Network"+is.Reason, "Allocate", "%s", is.Message)

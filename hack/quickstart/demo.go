@@ -58,10 +58,14 @@ func demo(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
 	if err := showClaims(ctx, c, steps, claims, ready); err != nil {
 		return err
 	}
-	if err := settled(ctx, c, pools, len(claims)); err != nil {
+	granted, err := blocks(ctx, c, steps)
+	if err != nil {
 		return err
 	}
-	for _, resource := range []string{"networkpools", "globalnetworkpools"} {
+	if err := settled(ctx, c, pools, len(claims)+granted); err != nil {
+		return err
+	}
+	for _, resource := range []string{"networkpools", "globalnetworkpools", "providerconfigs"} {
 		rows, err := printed(ctx, cp, resource)
 		if err != nil {
 			return err
@@ -271,6 +275,9 @@ func tableRows(kind string, in *metav1.Table) [][]string {
 		var cells []string
 		for i, cell := range row.Cells {
 			if in.ColumnDefinitions[i].Priority == 0 {
+				if cell == nil {
+					cell = "-" // a field that is not set
+				}
 				cells = append(cells, fmt.Sprint(cell))
 			}
 		}

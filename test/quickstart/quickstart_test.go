@@ -52,7 +52,11 @@ func TestQuickstart(t *testing.T) {
 			`lab-registry +networkpool/lab +10\.40\.0\.100/24 +10\.40\.0\.1 `,
 			`lab-vip +networkpool/lab +10\.40\.0\.10/24 +10\.40\.0\.1 `,
 			`lab-pods +globalnetworkpool/fleet-prefixes +fd00:40:[0-9a-f:]*/64 +- `,
-			`lab +10\.40\.0\.0/24 +\d+ +5 +\d+ +True `,
+			`lab-nodes +nodes +Allocated +10\.40\.0\.\S+ +5 +allocated 5 IPs`,
+			`lab-edge +loadbalancer +Allocated +10\.40\.0\.200/30 +4 +allocated 4 IPs`,
+			`lab-too-large +loadbalancer +Failed +- +0 +no contiguous block available`,
+			`default-lab-lb +loadbalancer +Allocated +10\.40\.0\.\S+ +8 +allocated 8 IPs`,
+			`lab +10\.40\.0\.0/24 +\d+ +22 +\d+ +True `,
 			`fleet-prefixes +fd00:40::/48 +\d+ +1 +\d+ +True `,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {

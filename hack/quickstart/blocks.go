@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// blocks applies the Cluster and the allocations of the samples, waits until each has its block or is told
+// why not, and shows them. It returns how many have one.
+func blocks(ctx context.Context, c client.Client, steps *steps) (granted int, err error) {
+	steps.begin("blocks")
+	clusters, err := readSamples("clusters.yaml", func(kind string) client.Object {
+		if kind == "Cluster" {
+			return &clusterv1.Cluster{}
+		}
+		return &v1alpha1.ProviderConfig{}
+	})
+	if err != nil {
+		return 0, err
+	}
+	allocations, err := readSamples("allocations.yaml", func(string) client.Object { return &v1alpha1.IPAllocation{} })
+	if err != nil {
+		return 0, err
+	}
+	for _, obj := range append(clusters, allocations...) {
+		if err := create(ctx, c, obj); err != nil {
+			return 0, err
+		}
+	}
+	list := &v1alpha1.IPAllocationList{}
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		// One more than the samples: the Cluster asks for its own.
+		err := c.List(ctx, list)
+		return err == nil && len(list.Items) == len(allocations)+1 && told(list.Items), err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("not every allocation was looked at: %w", err)
+	}
+	fmt.Fprintln(steps.out)
+	steps.endf("%d from config/samples/allocations.yaml, and that of the Cluster", len(allocations))
+	rows := [][]string{{"ALLOCATION", "TYPE", "PHASE", "BLOCK", "COUNT", "MESSAGE"}}
+	for i := range list.Items {
+		a := &list.Items[i]
+		block := a.Status.CIDR
+		if a.Status.Phase == v1alpha1.AllocationAllocated {
+			granted++
+		} else {
+			block = "-"
+		}
+		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
+		rows = append(rows, []string{a.Name, string(a.Spec.Type), string(a.Status.Phase), block, fmt.Sprint(a.Status.AllocatedCount), ready.Message})
+	}
+	return granted, table(steps.out, rows)
+}
+
+// told tells whether every allocation has its block, or failed.
+func told(all []v1alpha1.IPAllocation) bool {
+	for i := range all {
+		ready := meta.FindStatusCondition(all[i].Status.Conditions, v1alpha1.ReadyCondition)
+		if ready == nil || (ready.Status != metav1.ConditionTrue && all[i].Status.Phase != v1alpha1.AllocationFailed) {
+			return false
+		}
+	}
+	return true
+}
