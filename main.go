@@ -157,6 +157,9 @@ func start(mgr manager.Manager, o *options) error {
 	if err != nil {
 		return err
 	}
+	clusters := &controllers.ClusterReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), WatchFilter: o.watchFilter, Namespace: o.namespace,
+	}
 	alloc := allocator.New(allocator.Options{
 		Client:      mgr.GetClient(),
 		Live:        mgr.GetAPIReader(),
@@ -168,10 +171,9 @@ func start(mgr manager.Manager, o *options) error {
 		Elected:     o.leaderElect,
 		Writers:     o.writers,
 		OrphanGrace: o.orphanGrace,
+		NodeQuota:   clusters.NodeQuota,
 	})
-	clusters := &controllers.ClusterReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), WatchFilter: o.watchFilter, Namespace: o.namespace,
-	}
+	clusters.QuotaChanged = alloc.QuotaChanged
 	if err := clusters.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the cluster controller: %w", err)
 	}

@@ -32,3 +32,10 @@ func setCondition(ctx context.Context, c client.Client, cluster *clusterv1.Clust
 	conditions.Set(cluster, condition)
 	return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
+
+// dropCondition takes our condition off a Cluster that was just read.
+func dropCondition(ctx context.Context, c client.Client, cluster *clusterv1.Cluster) error {
+	before := cluster.DeepCopy()
+	conditions.Delete(cluster, v1alpha1.NetworkReadyCondition)
+	return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}

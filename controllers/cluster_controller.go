@@ -41,6 +41,8 @@ type ClusterReconciler struct {
 	WatchFilter string
 	// Namespace, where set, is the only one that is watched.
 	Namespace string
+	// QuotaChanged is told of Clusters whose quota may be another one.
+	QuotaChanged func(client.ObjectKey)
 
 	seen seen
 }
@@ -55,13 +57,17 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, req reconcile.Request
 	if moved || annotations.IsPaused(cluster, cluster) || (r.WatchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
+	r.QuotaChanged(req.NamespacedName) // or it may have
 	if !cluster.DeletionTimestamp.IsZero() {
 		return r.release(ctx, cluster)
 	}
 	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
 		return reconcile.Result{}, nil
 	}
-	config, no, err := r.configOf(ctx, cluster)
+	config, no, err := configOf(ctx, r.Client, cluster)
+	if err == nil && no != nil {
+		config, no, err = configOf(ctx, r.Live, cluster) // the cache may be behind
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -69,20 +75,20 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, req reconcile.Request
 		return r.tell(ctx, cluster, *no)
 	}
 	if config.Network().Mode != v1alpha1.IPAMMode {
-		return reconcile.Result{}, nil // B21
+		return r.untell(ctx, cluster) // B21
 	}
 	return r.serve(ctx, cluster, config)
 }
 
 // configOf finds the ProviderConfig that a Cluster names: the one of its own namespace, else the one that
 // admits its namespace. It returns what to tell the Cluster where there is none.
-func (r *ClusterReconciler) configOf(ctx context.Context, cluster *clusterv1.Cluster) (*v1alpha1.ProviderConfig, *tenancy.Decision, error) {
+func configOf(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*v1alpha1.ProviderConfig, *tenancy.Decision, error) {
 	name := cluster.Labels[v1alpha1.ProviderConfigLabel]
 	all := &v1alpha1.ProviderConfigList{}
-	if err := r.Client.List(ctx, all); err != nil {
+	if err := reader.List(ctx, all); err != nil {
 		return nil, nil, fmt.Errorf("listing the ProviderConfigs: %w", err)
 	}
-	from, err := namespaceOf(ctx, r.Client, cluster.Namespace)
+	from, err := namespaceOf(ctx, reader, cluster.Namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,6 +119,23 @@ func (r *ClusterReconciler) configOf(ctx context.Context, cluster *clusterv1.Clu
 	}
 	return nil, &tenancy.Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
 		"ProviderConfig %s does not exist; create it or correct the label %s", name, v1alpha1.ProviderConfigLabel)}, nil
+}
+
+// NodeQuota is how many addresses for machines a Cluster may have (B81); false: any number.
+func (r *ClusterReconciler) NodeQuota(ctx context.Context, key client.ObjectKey) (limit int64, limited bool) {
+	cluster := &clusterv1.Cluster{}
+	if err := r.Client.Get(ctx, key, cluster); err != nil || cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+		return 0, false
+	}
+	config, _, err := configOf(ctx, r.Client, cluster)
+	if err != nil || config == nil {
+		return 0, false
+	}
+	network := config.Network()
+	if network.Mode != v1alpha1.IPAMMode || network.QuotaPerTenant == nil || network.QuotaPerTenant.MaxNodeIPs == nil {
+		return 0, false
+	}
+	return int64(*network.QuotaPerTenant.MaxNodeIPs), true
 }
 
 // serve does the next thing for a Cluster that is to have a block.
@@ -274,6 +297,18 @@ func (r *ClusterReconciler) tell(ctx context.Context, cluster *clusterv1.Cluster
 		r.Recorder.Eventf(live, nil, kind, "Network"+is.Reason, "Allocate", "%s", is.Message)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// untell takes the condition off a Cluster that has come to need nothing from us.
+func (r *ClusterReconciler) untell(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
+	if conditionOf(cluster) == nil {
+		return reconcile.Result{}, nil
+	}
+	live := &clusterv1.Cluster{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	return conflictAgain(dropCondition(ctx, r.Client, live), "taking off the condition NetworkReady")
 }
 
 // conflictAgain makes a conflict a quiet retry: what is there now is read first.

@@ -48,6 +48,8 @@ type Options struct {
 	Quarantine time.Duration
 	// OrphanGrace is how long an IPAddress whose claim does not exist is kept.
 	OrphanGrace time.Duration
+	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
+	NodeQuota func(ctx context.Context, cluster types.NamespacedName) (limit int64, limited bool)
 }
 
 const (
@@ -75,6 +77,7 @@ type Allocator struct {
 	jobs  context.Context //nolint:containedctx // the controller's own context, set once at its start
 	crew  crew
 	lists lister
+	quota *quota
 }
 
 // New returns an allocator. Start must be called before events are fed.
@@ -91,7 +94,7 @@ func New(o Options) *Allocator {
 	if o.OrphanGrace == 0 {
 		o.OrphanGrace = 75 * time.Second
 	}
-	return &Allocator{
+	a := &Allocator{
 		Options: o,
 		pools:   map[PoolKey]*pool{},
 		wake:    func(PoolKey) {},
@@ -99,6 +102,8 @@ func New(o Options) *Allocator {
 		crew:    crew{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
+	a.quota = newQuota(func(key PoolKey) { a.wake(key) })
+	return a
 }
 
 // Start sets the function that has a pool reconciled, and the life of the writes that are handed out.
@@ -110,6 +115,7 @@ func (a *Allocator) pool(key PoolKey) *pool {
 	p := a.pools[key]
 	if p == nil {
 		p = newPool(key)
+		p.quota = a.quota
 		a.pools[key] = p
 	}
 	return p

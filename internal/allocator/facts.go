@@ -121,6 +121,8 @@ type claim struct {
 	// everBound: the status names an address, Ready or not.
 	everBound bool
 
+	// counted: it counts towards the quota of its Cluster.
+	counted bool
 	// busy: a job works on the claim.
 	busy bool
 	// failures counts errors in a row; nothing is tried before retryAt.
@@ -327,10 +329,10 @@ func addressOf(a *ipamv1.IPAddress) *address {
 	return out
 }
 
-// byHand tells whether an IPAddress is of nobody's making that we know: it names no claim as its owner and
-// lacks the finalizer. The garbage collector takes the owner reference to a claim that is gone off an IPAddress
-// and leaves the IPAddress, since its pool owns it too.
-func (a *address) byHand() bool { return a.claimUID == "" && !a.protected }
+// byHand tells whether an IPAddress is of nobody's making that we know: it names neither a claim nor a pool
+// as its owner. The garbage collector takes the reference to a claim that is gone off an IPAddress, and leaves
+// the IPAddress because its pool owns it too.
+func (a *address) byHand() bool { return a.claimUID == "" && a.poolUID == "" }
 
 func (a *address) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: a.namespace, Name: a.name}

@@ -44,6 +44,9 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 		if wait {
 			return true
 		}
+		if no == nil {
+			no = p.overQuota(c)
+		}
 		var r netipx.IPRange
 		if no == nil {
 			r, no = p.choose(c)

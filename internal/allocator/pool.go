@@ -61,6 +61,9 @@ type pool struct {
 	specErr string
 	cooling map[netipx.IPRange]v1alpha1.CoolingRange
 	held    map[netipx.IPRange]v1alpha1.HeldRange
+	// quota is shared by all pools; limits says what a Cluster may have, nil: anything.
+	quota  *quota
+	limits func(types.NamespacedName) (int64, bool)
 	// gates are the clusters (namespace/name) that claims wait for.
 	gates map[types.NamespacedName]struct{}
 
@@ -96,7 +99,7 @@ type pool struct {
 }
 
 func newPool(key PoolKey) *pool {
-	p := &pool{key: key, jitter: rand.N[time.Duration]}
+	p := &pool{key: key, jitter: rand.N[time.Duration], quota: newQuota(func(PoolKey) {})}
 	p.claims = map[types.UID]*claim{}
 	p.gone = map[types.UID]struct{}{}
 	p.byName = map[types.NamespacedName]*claim{}
@@ -148,6 +151,13 @@ func (p *pool) observeClaim(c *claim) bool {
 		// our finalizer; what a user wrote before is no record yet.
 		if old.remembers() {
 			c.record = old.record
+		}
+		if c.block != nil {
+			c.block.orphanSince = old.block.orphanSince
+		}
+		if c.counted = old.counted; c.counted && c.cluster != old.cluster {
+			p.quota.add(old.clusterKey(), -1)
+			c.counted = false
 		}
 		p.unsort(old)
 	}
@@ -226,6 +236,9 @@ func (p *pool) forgetClaim(uid types.UID) {
 		delete(p.byName, nameOf(c.owner))
 	}
 	p.ledger.Remove(ledger.Key{Source: ledger.Record, UID: uid})
+	if c.counted {
+		p.quota.add(c.clusterKey(), -1)
+	}
 	p.settle(uid)
 	if c.block != nil {
 		p.ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
@@ -316,6 +329,7 @@ func (p *pool) nextRetry(now time.Time) time.Duration {
 // sort puts a claim where it belongs and tells whether anything is to be done for it.
 func (p *pool) sort(c *claim) bool {
 	p.unsort(c)
+	p.recount(c)
 	a := p.addressOf(c)
 	mine := a != nil && a.claimUID == c.owner.UID
 	switch {

@@ -33,6 +33,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return a.withoutPool(ctx, p, notReady("%s does not exist; create it or correct poolRef", p.key))
 	}
 	p.learn(seen, a.ID, now)
+	p.limits = a.limits(ctx)
 	if p.attempt != nil {
 		if err := a.push(ctx, p); err != nil {
 			return outcome(err)
@@ -61,6 +62,26 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return outcome(err)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// limits returns what each Cluster may have, read once.
+func (a *Allocator) limits(ctx context.Context) func(types.NamespacedName) (int64, bool) {
+	if a.NodeQuota == nil {
+		return nil
+	}
+	type limit struct {
+		n       int64
+		limited bool
+	}
+	known := map[types.NamespacedName]limit{}
+	return func(cluster types.NamespacedName) (int64, bool) {
+		l, is := known[cluster]
+		if !is {
+			l.n, l.limited = a.NodeQuota(ctx, cluster)
+			known[cluster] = l
+		}
+		return l.n, l.limited
+	}
 }
 
 // missed deals with a takeover that failed: an edit of the pool by a user does not end our turn, another

@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -71,6 +72,7 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 		return a.writeFailed(ctx, p, c, "status", err)
 	}
 	if !c.block.shown.IsValid() {
+		metrics.BlockFulfilment.Observe(a.now().Sub(c.created).Seconds())
 		a.Recorder.Eventf(allocationOf(&c), nil, corev1.EventTypeNormal, "IPsAllocated", "Allocate", "%s", next.readyMessage())
 	}
 	p.mu.Lock()

@@ -73,7 +73,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		case no != nil:
 			work = c.told() != *no
 		default:
-			work = c.told() == (refusal{}) || p.canServe(c)
+			work = c.told() == (refusal{}) || (p.canServe(c) && p.hasRoom(c))
 		}
 		return !work
 	})

@@ -95,7 +95,7 @@ func (o Objects) holdings() []holding {
 		}
 		x := holding{pool: pool, text: a.Spec.Address, kind: "claim", who: a.Namespace + "/" + a.Name, owner: claimUID(a)}
 		x.living = living[x.owner]
-		x.byHand = x.owner == "" && len(a.Finalizers) == 0
+		x.byHand = len(a.OwnerReferences) == 0
 		if ip, err := netip.ParseAddr(a.Spec.Address); err == nil {
 			ip = ip.Unmap()
 			x.rng, x.text = netipx.IPRangeFrom(ip, ip), ip.String()

@@ -49,6 +49,13 @@ var Fulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Buckets: []float64{.025, .05, .1, .2, .34, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 })
 
+// BlockFulfilment is the time from the creation of an IPAllocation to its Ready condition.
+var BlockFulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
+	Namespace: "butler_ipam", Name: "allocation_fulfilment_seconds",
+	Help:    "Time from the creation of an IPAllocation to its block.",
+	Buckets: []float64{.025, .05, .1, .2, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+})
+
 // Results of the periodic audit. All must be 0.
 var (
 	AuditDuplicates = gauge("audit_duplicate_addresses", "Addresses that two living claims or allocations have. Must be 0.")
@@ -72,6 +79,6 @@ func init() {
 	for _, g := range pools {
 		metrics.Registry.MustRegister(g)
 	}
-	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, WriteErrs, Fulfilment,
+	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, WriteErrs, Fulfilment, BlockFulfilment,
 		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
 }

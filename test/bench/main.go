@@ -28,6 +28,7 @@ func main() {
 	sizes := flag.String("bursts", "2000,10000", "sizes of the bursts, in claims")
 	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
 	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
+	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
 	for _, s := range strings.Split(*sizes, ",") {
@@ -48,9 +49,9 @@ func main() {
 }
 
 type options struct {
-	bursts            []int
-	releases, singles int
-	manager           string
+	bursts                    []int
+	releases, singles, blocks int
+	manager                   string
 }
 
 func run(ctx context.Context, o options) error {
@@ -74,6 +75,11 @@ func run(ctx context.Context, o options) error {
 		}
 		if err := measureManager(ctx, o, n, last, raw, t); err != nil {
 			return fmt.Errorf("burst of %d: %w", n, err)
+		}
+	}
+	if o.blocks > 0 {
+		if err := measureBlocks(ctx, o, t); err != nil {
+			return fmt.Errorf("allocations: %w", err)
 		}
 	}
 	fmt.Println()

@@ -91,13 +91,10 @@ func (c *clients) threeWrites(ctx context.Context, name string, i int) error {
 		return err
 	}
 	now := metav1.Now().UTC().Format(time.RFC3339)
-	condition := map[string]any{"type": "Ready", "status": "True", "reason": "Allocated", "message": "", "lastTransitionTime": now}
 	return c.Status().Patch(ctx, claim, merge(map[string]any{"status": map[string]any{
 		"addressRef": map[string]any{"name": name},
-		"conditions": []any{condition},
-		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": []any{
-			map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": now},
-		}}},
+		"conditions": []any{condition("Ready", "True", "Allocated", now)},
+		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": []any{condition("Ready", "True", "Allocated", now)}}},
 	}}))
 }
 
@@ -116,6 +113,11 @@ func (c *clients) fourReleases(ctx context.Context, name string) error {
 		return err
 	}
 	return c.Patch(ctx, claim, merge(unprotected))
+}
+
+// condition is one of a status, of either generation.
+func condition(kind, status, reason, since string) map[string]any {
+	return map[string]any{"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
 }
 
 func merge(body map[string]any) client.Patch {

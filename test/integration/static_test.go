@@ -108,6 +108,34 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
 	})
 
+	It("has no more machine addresses than its quota, until there is room", func(ctx SpecContext) { // B81
+		ns := newNamespace(ctx, nil)
+		config := provider(ns, "bounded", "blocks")
+		config.Spec.Network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxNodeIPs: ptr.To[int32](2)}
+		cluster := tenant(ns, "tenant", "bounded")
+		create(ctx, framework.MakePool("blocks").Namespace(ns).CIDR("10.130.10.0/28").Obj(), framework.MakePool("one").Namespace(ns).CIDR("10.130.11.0/28").Obj(),
+			framework.MakePool("two").Namespace(ns).CIDR("10.130.12.0/28").Obj(), config, cluster)
+		expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		machine := func(name, pool string) {
+			GinkgoHelper()
+			create(ctx, framework.MakeClaim(ns, name).Pool(pool).Cluster("tenant").Obj())
+		}
+		machine("a", "one")
+		addressOf(ctx, ns, "a")
+		machine("b", "two")
+		addressOf(ctx, ns, "b")
+		machine("c", "one")
+		Expect(refusalOf(ctx, ns, "c", v1alpha1.QuotaExceededReason)).To(ContainSubstring("maxNodeIPs"))
+		create(ctx, framework.MakeClaim(ns, "others").Pool("one").Obj()) // of no Cluster
+		addressOf(ctx, ns, "others")
+		deleteClaim(ctx, ns, "b") // of the other pool
+		addressOf(ctx, ns, "c")
+		machine("d", "two")
+		refusalOf(ctx, ns, "d", v1alpha1.QuotaExceededReason)
+		modify(ctx, config, func(c *v1alpha1.ProviderConfig) { *c.Spec.Network.QuotaPerTenant.MaxNodeIPs = 3 })
+		addressOf(ctx, ns, "d")
+	})
+
 	It("is served by the next pool where the first has room only in pieces", func(ctx SpecContext) { // B24, B25, F6, F7
 		ns := newNamespace(ctx, nil)
 		pieces := framework.MakePool("pieces").Namespace(ns).CIDR("10.130.2.0/28").Obj()

@@ -1,0 +1,115 @@
+package allocator
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// quota counts the claims of each Cluster that have an address or a grant, over all pools of the manager,
+// and keeps them within what the Cluster may have (B81). It saves addresses, not safety: two managers that
+// serve a Cluster from two pools may pass it by what they grant in one moment.
+type quota struct {
+	mu   sync.Mutex
+	used map[types.NamespacedName]int64
+	// waiting are the pools in which a claim waits for room in the quota of a Cluster.
+	waiting map[types.NamespacedName]map[PoolKey]struct{}
+	wake    func(PoolKey)
+}
+
+func newQuota(wake func(PoolKey)) *quota {
+	return &quota{used: map[types.NamespacedName]int64{}, waiting: map[types.NamespacedName]map[PoolKey]struct{}{}, wake: wake}
+}
+
+// reserve counts one more for a Cluster, unless it has as many as limit; then the pool is woken when one is
+// given back.
+func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool PoolKey) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.used[cluster] < limit {
+		q.used[cluster]++
+		return true
+	}
+	if q.waiting[cluster] == nil {
+		q.waiting[cluster] = map[PoolKey]struct{}{}
+	}
+	q.waiting[cluster][pool] = struct{}{}
+	return false
+}
+
+// full tells whether reserve would refuse.
+func (q *quota) full(cluster types.NamespacedName, limit int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.used[cluster] >= limit
+}
+
+// add counts what is there, whatever the limit, or what is gone.
+func (q *quota) add(cluster types.NamespacedName, n int64) {
+	q.mu.Lock()
+	if q.used[cluster] += n; q.used[cluster] == 0 {
+		delete(q.used, cluster)
+	}
+	q.mu.Unlock()
+	if n < 0 {
+		q.changed(cluster)
+	}
+}
+
+// changed wakes the pools in which claims of a Cluster wait: there is room, or the limit is another one.
+func (q *quota) changed(cluster types.NamespacedName) {
+	q.mu.Lock()
+	pools := q.waiting[cluster]
+	delete(q.waiting, cluster)
+	q.mu.Unlock()
+	for key := range pools {
+		q.wake(key)
+	}
+}
+
+// QuotaChanged has the claims of a Cluster that wait for room in its quota looked at again.
+func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.changed(cluster) }
+
+// recount notes whether a claim has something that counts.
+func (p *pool) recount(c *claim) {
+	has := c.block == nil && c.cluster != "" && (c.remembers() || p.grants[c.owner.UID] != nil)
+	switch {
+	case has && !c.counted:
+		p.quota.add(c.clusterKey(), 1)
+	case !has && c.counted:
+		p.quota.add(c.clusterKey(), -1)
+	}
+	c.counted = has
+}
+
+// limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
+func (p *pool) limitOf(c *claim) (int64, bool) {
+	if c.block != nil || c.cluster == "" || p.limits == nil {
+		return 0, false
+	}
+	return p.limits(c.clusterKey())
+}
+
+// overQuota keeps a claim that could be served within the quota of its Cluster. Nil: it is counted.
+func (p *pool) overQuota(c *claim) *refusal {
+	limit, limited := p.limitOf(c)
+	if !limited || c.counted || !p.canServe(c) {
+		return nil
+	}
+	if p.quota.reserve(c.clusterKey(), limit, p.key) {
+		c.counted = true
+		return nil
+	}
+	return &refusal{v1alpha1.QuotaExceededReason, fmt.Sprintf(
+		"Cluster %s has addresses for %d machines, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
+		c.clusterKey(), limit)}
+}
+
+// hasRoom tells whether the quota of its Cluster lets a claim be served.
+func (p *pool) hasRoom(c *claim) bool {
+	limit, limited := p.limitOf(c)
+	return !limited || c.counted || !p.quota.full(c.clusterKey(), limit)
+}
