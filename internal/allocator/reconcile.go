@@ -131,7 +131,9 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	unfinished := p.unfinished()
 	granted, refused := 0, map[*claim]*refusal{}
 	if !annotations.HasPaused(p.base) && unfinished <= lowWater && (unfinished < a.Writers || p.pending.Len() >= maxBatch/2) {
+		begun := a.now()
 		granted, refused = p.plan(now, maxBatch, admission)
+		metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	}
 	cooled := a.coolReleases(ctx, p, now)
 	freed := p.frees()

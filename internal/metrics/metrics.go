@@ -39,6 +39,7 @@ var (
 	LostTerms = counter("lost_terms_total", "Times another manager took a pool from this one.", poolLabels...)
 	Voided    = counter("voided_addresses_total", "IPAddresses removed because the claim they were made for is gone.", poolLabels...)
 	Orphans   = counter("orphaned_allocations_total", "IPAllocations deleted because their Cluster is gone.", poolLabels...)
+	Planning  = counter("planning_seconds_total", "Time spent on deciding who gets which addresses.")
 	WriteErrs = counter("write_errors_total", "Failed writes of claims and IPAddresses, by step; each is tried again.", "step")
 )
 
@@ -79,6 +80,6 @@ func init() {
 	for _, g := range pools {
 		metrics.Registry.MustRegister(g)
 	}
-	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, WriteErrs, Fulfilment, BlockFulfilment,
+	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, Planning, WriteErrs, Fulfilment, BlockFulfilment,
 		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
 }

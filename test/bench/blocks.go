@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/google/pprof/profile"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,11 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-const (
-	blockFulfilment = "butler_ipam_allocation_fulfilment_seconds_count"
-	// profiled is how long a part of the burst is profiled.
-	profiled = 8 * time.Second
-)
+const blockFulfilment = "butler_ipam_allocation_fulfilment_seconds_count"
 
 // blockSize is 1 to 64 addresses, spread evenly.
 func blockSize(i int) int32 { return int32(1 + i*37%64) }
@@ -56,12 +51,12 @@ func measureBlocks(ctx context.Context, o options, t *table) error {
 			return err
 		}
 		start := time.Now()
-		if err := each(ctx, n, func(ctx context.Context, i int) error { return c.twoWrites(ctx, blockName(i), i) }); err != nil {
+		if err := each(ctx, n, func(ctx context.Context, i int) error { return c.threeBlockWrites(ctx, blockName(i), i) }); err != nil {
 			return err
 		}
 		took := time.Since(start)
 		limit = float64(n) / took.Seconds()
-		t.rate(fmt.Sprintf("the two writes of an allocation, bare client, %d of them", n), n, took, 0)
+		t.rate(fmt.Sprintf("the three writes of an allocation, bare client, %d of them", n), n, took, 0)
 		start = time.Now()
 		err := each(ctx, churned, func(ctx context.Context, i int) error { return c.replace(ctx, i) })
 		took = time.Since(start)
@@ -102,8 +97,6 @@ func (c *clients) managerBlocks(ctx context.Context, o options, limit, churnLimi
 	if err != nil {
 		return err
 	}
-	share := make(chan float64, 1)
-	go func() { share <- allocatorShare(ctx, m) }()
 	start := time.Now()
 	if err := c.Patch(ctx, unpaused, client.MergeFrom(pool)); err != nil {
 		return err
@@ -137,7 +130,11 @@ func (c *clients) managerBlocks(ctx context.Context, o options, limit, churnLimi
 	}
 	cpu := after - before
 	t.add("manager CPU meanwhile", fmt.Sprintf("%.1f %%", 100*cpu/((took+churn).Seconds()*float64(runtime.NumCPU()))), fmt.Sprintf("of %d cores", runtime.NumCPU()))
-	t.add("planning and free space, of the manager's CPU", fmt.Sprintf("%.1f %%", 100*<-share), "by a profile of the burst")
+	planning, err := m.Metric(ctx, "butler_ipam_planning_seconds_total")
+	if err != nil {
+		return err
+	}
+	t.add("deciding who gets which block", fmt.Sprintf("%.2f s", planning), fmt.Sprintf("%.1f %% of the manager's CPU", 100*planning/cpu))
 	return c.checkBlocks(ctx, n, t)
 }
 
@@ -168,8 +165,8 @@ func (c *clients) tenant(ctx context.Context) error {
 	})
 }
 
-// twoWrites are those of the manager: the record and the status.
-func (c *clients) twoWrites(ctx context.Context, name string, i int) error {
+// threeBlockWrites are those of the manager: the record, the status and the event.
+func (c *clients) threeBlockWrites(ctx context.Context, name string, i int) error {
 	first := fmt.Sprintf("10.%d.%d.", i/1024, i/4%256)
 	from := i % 4 * 64
 	r, err := poolutil.ParseRange(fmt.Sprintf("%s%d-%s%d", first, from, first, from+int(blockSize(i))-1))
@@ -186,11 +183,18 @@ func (c *clients) twoWrites(ctx context.Context, name string, i int) error {
 	now := metav1.Now().UTC().Format(time.RFC3339)
 	ready, overlap := condition("Ready", "True", "Ready", now), condition("Overlap", "False", "NoOverlap", now)
 	ready["message"], overlap["message"] = "allocated "+r.String(), "nobody else has any of these addresses"
-	return c.Status().Patch(ctx, o, merge(map[string]any{"status": map[string]any{
+	if err := c.Status().Patch(ctx, o, merge(map[string]any{"status": map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "cidr": poolutil.FormatRange(r), "startAddress": r.From().String(), "endAddress": r.To().String(),
 		"addresses": poolutil.Enumerate(r), "allocatedCount": poolutil.Size(r), "allocatedAt": now, "allocatedBy": v1alpha1.AllocatedBy, "observedGeneration": 1,
 		"conditions": []any{ready, overlap},
-	}}))
+	}})); err != nil {
+		return err
+	}
+	return c.Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "-"}, EventTime: metav1.NowMicro(),
+		ReportingController: "bench", ReportingInstance: "bench", Action: "Allocate", Reason: "IPsAllocated", Type: "Normal", Note: "allocated " + r.String(),
+		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.IPAllocationKind, Namespace: namespace, Name: name, UID: o.UID},
+	})
 }
 
 // replace deletes an allocation, with the manager's writes, and has another one served.
@@ -210,54 +214,5 @@ func (c *clients) replace(ctx context.Context, i int) error {
 	if err := c.Create(ctx, blockOf(i+1, name)); err != nil {
 		return err
 	}
-	return c.twoWrites(ctx, name, i)
-}
-
-// allocatorShare profiles the manager and returns the share of its CPU time that is spent on deciding who
-// gets what: planning, the ledger, free space. A manager that serves no profile counts as all of it.
-func allocatorShare(ctx context.Context, m *framework.Manager) float64 {
-	url := strings.TrimSuffix(m.MetricsURL(), "/metrics") + fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", profiled.Seconds())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return 1
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 1
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 1
-	}
-	p, err := profile.ParseData(raw)
-	if err != nil {
-		return 1
-	}
-	var all, deciding int64
-	for _, s := range p.Sample {
-		v := s.Value[len(s.Value)-1]
-		all += v
-		if decides(s) {
-			deciding += v
-		}
-	}
-	if all == 0 {
-		return 1
-	}
-	return float64(deciding) / float64(all)
-}
-
-// decides tells whether a sample was taken in what decides, not in what reads and writes.
-func decides(s *profile.Sample) bool {
-	for _, l := range s.Location {
-		for _, line := range l.Line {
-			for _, name := range []string{"internal/poolutil.", "internal/ledger.", "allocator.(*pool).plan"} {
-				if strings.Contains(line.Function.Name, name) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return c.threeBlockWrites(ctx, name, i)
 }

@@ -91,10 +91,13 @@ func (c *clients) threeWrites(ctx context.Context, name string, i int) error {
 		return err
 	}
 	now := metav1.Now().UTC().Format(time.RFC3339)
+	old := condition("Ready", "True", "Allocated", now)
+	delete(old, "reason") // as the manager writes it
+	delete(old, "message")
 	return c.Status().Patch(ctx, claim, merge(map[string]any{"status": map[string]any{
 		"addressRef": map[string]any{"name": name},
 		"conditions": []any{condition("Ready", "True", "Allocated", now)},
-		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": []any{condition("Ready", "True", "Allocated", now)}}},
+		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": []any{old}}},
 	}}))
 }
 
