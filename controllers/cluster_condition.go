@@ -26,16 +26,14 @@ func conditionOf(cluster *clusterv1.Cluster) *metav1.Condition {
 	return conditions.Get(cluster, v1alpha1.NetworkReadyCondition)
 }
 
-// setCondition writes one condition of a Cluster that was just read, and leaves those of others alone.
-func setCondition(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, condition metav1.Condition) error {
-	before := cluster.DeepCopy()
-	conditions.Set(cluster, condition)
-	return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-}
-
-// dropCondition takes our condition off a Cluster that was just read.
-func dropCondition(ctx context.Context, c client.Client, cluster *clusterv1.Cluster) error {
-	before := cluster.DeepCopy()
-	conditions.Delete(cluster, v1alpha1.NetworkReadyCondition)
-	return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+// changeCondition reads a Cluster live, has its conditions changed, and writes them; those of others are left
+// alone.
+func (r *ClusterReconciler) changeCondition(ctx context.Context, cluster *clusterv1.Cluster, change func(*clusterv1.Cluster)) error {
+	live := &clusterv1.Cluster{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live); err != nil {
+		return err
+	}
+	before := live.DeepCopy()
+	change(live)
+	return r.Client.Status().Patch(ctx, live, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }

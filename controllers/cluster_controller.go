@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -282,19 +283,15 @@ func (r *ClusterReconciler) tell(ctx context.Context, cluster *clusterv1.Cluster
 	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	live := &clusterv1.Cluster{}
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if err := setCondition(ctx, r.Client, live, is); err != nil {
-		return conflictAgain(err, "writing the condition NetworkReady")
+	if err := r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) }); err != nil {
+		return conflictAgain(client.IgnoreNotFound(err), "writing the condition NetworkReady")
 	}
 	if is.Reason != v1alpha1.ReconcilingReason && (was == nil || was.Reason != is.Reason) {
 		kind := corev1.EventTypeNormal
 		if is.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(live, nil, kind, "Network"+is.Reason, "Allocate", "%s", is.Message)
+		r.Recorder.Eventf(cluster, nil, kind, "Network"+is.Reason, "Allocate", "%s", is.Message)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }
@@ -304,11 +301,8 @@ func (r *ClusterReconciler) untell(ctx context.Context, cluster *clusterv1.Clust
 	if conditionOf(cluster) == nil {
 		return reconcile.Result{}, nil
 	}
-	live := &clusterv1.Cluster{}
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	return conflictAgain(dropCondition(ctx, r.Client, live), "taking off the condition NetworkReady")
+	err := r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
+	return conflictAgain(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
 }
 
 // conflictAgain makes a conflict a quiet retry: what is there now is read first.

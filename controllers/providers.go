@@ -31,7 +31,7 @@ func poolsOf(ctx context.Context, from client.Reader, config *v1alpha1.ProviderC
 	}
 	var out []tenancy.Pool
 	for _, ref := range tenancy.Order(config.Network().PoolRefs) {
-		pool, err := keyOfPool(config.Namespace, ref).Get(ctx, from)
+		pool, err := allocator.KeyOfPool(config.Namespace, ref).Get(ctx, from)
 		switch {
 		case apierrors.IsNotFound(err):
 			pool = nil
@@ -43,16 +43,6 @@ func poolsOf(ctx context.Context, from client.Reader, config *v1alpha1.ProviderC
 	return out, nil
 }
 
-// keyOfPool names the pool that a ProviderConfig of a namespace means.
-func keyOfPool(namespace string, ref v1alpha1.PoolReference) allocator.PoolKey {
-	if ref.Kind == v1alpha1.GlobalNetworkPoolKind {
-		namespace = ""
-	} else {
-		ref.Kind = v1alpha1.NetworkPoolKind
-	}
-	return allocator.PoolKey{Kind: ref.Kind, Namespace: namespace, Name: ref.Name}
-}
-
 // naming returns the ProviderConfigs in mode ipam that name a pool.
 func naming(ctx context.Context, from client.Reader, pool v1alpha1.Pool) ([]v1alpha1.ProviderConfig, error) {
 	configs := &v1alpha1.ProviderConfigList{}
@@ -62,7 +52,7 @@ func naming(ctx context.Context, from client.Reader, pool v1alpha1.Pool) ([]v1al
 	key := allocator.KeyOf(pool)
 	return slices.DeleteFunc(configs.Items, func(c v1alpha1.ProviderConfig) bool {
 		return c.Network().Mode != v1alpha1.IPAMMode || !slices.ContainsFunc(c.Network().PoolRefs, func(ref v1alpha1.ProviderPoolReference) bool {
-			return keyOfPool(c.Namespace, ref.PoolReference) == key
+			return allocator.KeyOfPool(c.Namespace, ref.PoolReference) == key
 		})
 	}), nil
 }

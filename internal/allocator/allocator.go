@@ -237,13 +237,14 @@ func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in fun
 	for _, p := range a.all() {
 		p.mu.Lock()
 		for uid, c := range p.claims {
-			stub, is := c.object().(O)
-			if _, ok := listed[uid]; ok || !is {
+			if _, ok := listed[uid]; ok {
 				continue
 			}
-			stub.SetUID(uid)
-			in(stub, p.key)
-			out = append(out, stub)
+			if stub, is := c.object().(O); is {
+				stub.SetUID(uid)
+				in(stub, p.key)
+				out = append(out, stub)
+			}
 		}
 		p.mu.Unlock()
 	}

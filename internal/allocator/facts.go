@@ -87,8 +87,13 @@ func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
 
 // KeyOfAllocation names the pool that an IPAllocation means.
 func KeyOfAllocation(a *v1alpha1.IPAllocation) PoolKey {
-	key, _ := keyOfRef(a.Namespace, ipamv1.IPPoolReference{
-		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
+	return KeyOfPool(a.Namespace, a.Spec.PoolRef)
+}
+
+// KeyOfPool names the pool that a reference of ours in a namespace means.
+func KeyOfPool(namespace string, ref v1alpha1.PoolReference) PoolKey {
+	key, _ := keyOfRef(namespace, ipamv1.IPPoolReference{
+		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(ref.Kind, v1alpha1.NetworkPoolKind), Name: ref.Name,
 	})
 	return key
 }

@@ -97,15 +97,22 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 	if mine != nil {
 		p.forgetAddress(mine.uid, mine.key())
 	}
-	if g := p.grants[c.owner.UID]; g != nil {
-		// No IPAddress, and none can be recorded any more: the grant ends with the next commit, and the
-		// release goes on then.
-		g.settled = g.settled || g.committed
-		p.mu.Unlock()
+	granted := p.endGrant(c.owner.UID)
+	p.mu.Unlock()
+	if granted {
 		return nil
 	}
-	p.mu.Unlock()
 	return a.letGo(ctx, p, c)
+}
+
+// endGrant tells whether a deleted claim that has nothing has a grant. Nothing can be recorded of it any more,
+// so it ends with the next commit, and the release goes on then.
+func (p *pool) endGrant(uid types.UID) bool {
+	g := p.grants[uid]
+	if g != nil {
+		g.settled = g.settled || g.committed
+	}
+	return g != nil
 }
 
 // letGo takes our finalizer off a deleted claim that has nothing any more.
@@ -254,11 +261,12 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 		current.since = a.now()
 	}
 	current.contested = current.contested || err == nil
+	contested := p.contested(current)
 	event := orphanGC
-	if p.contested(current) {
+	if contested {
 		event = "VoidAddressRemoved"
 	}
-	kept = !p.contested(current) && a.now().Before(current.since.Add(a.OrphanGrace))
+	kept = !contested && a.now().Before(current.since.Add(a.OrphanGrace))
 	addr, base := current.address, p.base
 	p.mu.Unlock()
 	if kept {

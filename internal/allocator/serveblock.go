@@ -91,13 +91,11 @@ func (a *Allocator) releaseBlock(ctx context.Context, p *pool, c claim) error {
 		p.mu.Unlock()
 		return nil
 	}
-	if g := p.grants[c.owner.UID]; g != nil {
-		// Nothing can be recorded any more: the grant ends with the next commit, and the release goes on then.
-		g.settled = g.settled || g.committed
-		p.mu.Unlock()
+	granted := p.endGrant(c.owner.UID)
+	p.mu.Unlock()
+	if granted {
 		return nil
 	}
-	p.mu.Unlock()
 	if c.finalized && c.block.phase != v1alpha1.AllocationReleased {
 		next, err := a.patchClaim(ctx, c, nil, map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(a.now())})
 		if err != nil {
