@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 
@@ -30,112 +29,150 @@ func blockOf(i int, name string) *v1alpha1.IPAllocation {
 
 func blockName(i int) string { return fmt.Sprintf("block-%05d", i) }
 
-// measureBlocks adds how fast n allocations are served, and 30 % of them replaced by others, against a bare
-// client that does the same writes.
+// rounds is how often the bare client and the manager take turns: a machine that does something else meanwhile
+// slows both.
+const rounds = 5
+
+// measureBlocks adds how fast n allocations are served, and 30 % of them replaced by others, in turns with a
+// bare client that does the same writes.
 func measureBlocks(ctx context.Context, o options, t *table) error {
-	n := o.blocks
-	churned := n * 3 / 10
-	var limit, churnLimit float64
-	err := bed(ctx, func(c *clients) error {
-		if err := c.tenant(ctx); err != nil {
-			return err
-		}
-		for _, list := range []client.ObjectList{&v1alpha1.IPAllocationList{}, &v1alpha1.NetworkPoolList{}} {
-			stop, err := c.drain(ctx, list)
-			if err != nil {
-				return err
-			}
-			defer stop() //nolint:gocritic // two of them, until the measurement ends
-		}
-		if err := each(ctx, n, func(ctx context.Context, i int) error { return c.Create(ctx, blockOf(i, blockName(i))) }); err != nil {
-			return err
-		}
-		start := time.Now()
-		if err := each(ctx, n, func(ctx context.Context, i int) error { return c.threeBlockWrites(ctx, blockName(i), i) }); err != nil {
-			return err
-		}
-		took := time.Since(start)
-		limit = float64(n) / took.Seconds()
-		t.rate(fmt.Sprintf("the three writes of an allocation, bare client, %d of them", n), n, took, 0)
-		start = time.Now()
-		err := each(ctx, churned, func(ctx context.Context, i int) error { return c.replace(ctx, i) })
-		took = time.Since(start)
-		churnLimit = float64(churned) / took.Seconds()
-		t.rate(fmt.Sprintf("%d of them replaced, bare client", churned), churned, took, 0)
-		return err
+	return bed(ctx, func(bare *clients) error {
+		return bed(ctx, func(managed *clients) error { return compareBlocks(ctx, bare, managed, o, t) })
 	})
-	if err != nil {
-		return fmt.Errorf("by a bare client: %w", err)
-	}
-	return bed(ctx, func(c *clients) error { return c.managerBlocks(ctx, o, limit, churnLimit, t) })
 }
 
-func (c *clients) managerBlocks(ctx context.Context, o options, limit, churnLimit float64, t *table) error {
-	n := o.blocks
-	churned := n * 3 / 10
-	if err := c.tenant(ctx); err != nil {
+func compareBlocks(ctx context.Context, bare, managed *clients, o options, t *table) error {
+	for _, list := range []client.ObjectList{&v1alpha1.IPAllocationList{}, &v1alpha1.NetworkPoolList{}} {
+		stop, err := bare.drain(ctx, list)
+		if err != nil {
+			return err
+		}
+		defer stop() //nolint:gocritic // two of them, until the measurement ends
+	}
+	if err := bare.tenant(ctx); err != nil {
 		return err
 	}
-	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/12").Annotate(clusterv1.PausedAnnotation, "").Obj()
-	if err := c.Create(ctx, pool); err != nil {
+	if err := managed.tenant(ctx); err != nil {
 		return err
 	}
-	if err := each(ctx, n, func(ctx context.Context, i int) error { return c.Create(ctx, blockOf(i, blockName(i))) }); err != nil {
-		return err
-	}
-	m, err := c.manager(ctx, o.manager)
+	m, err := managed.manager(ctx, o.manager)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = m.Kill() }()
-	if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/12").Annotate(clusterv1.PausedAnnotation, "").Obj()
+	if err := managed.Create(ctx, pool); err != nil {
 		return err
 	}
-	unpaused := pool.DeepCopy()
-	delete(unpaused.Annotations, clusterv1.PausedAnnotation)
-	before, err := m.Metric(ctx, "process_cpu_seconds_total")
+	err = inTurns(o.blocks, "allocations of 1 to 64 addresses", t,
+		func(from, to int) (time.Duration, error) { return bare.bareBlocks(ctx, from, to) },
+		func(from, to int) (time.Duration, error) { return managed.burstOfBlocks(ctx, m, from, to) })
 	if err != nil {
-		return err
-	}
-	start := time.Now()
-	if err := c.Patch(ctx, unpaused, client.MergeFrom(pool)); err != nil {
-		return err
-	}
-	if err := metric(ctx, m, blockFulfilment, float64(n)); err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
-	took := time.Since(start)
-	t.rate(fmt.Sprintf("burst of %d allocations of 1 to 64 addresses", n), n, took, limit)
-	start = time.Now()
-	err = each(ctx, churned, func(ctx context.Context, i int) error {
-		if err := c.Delete(ctx, blockOf(i, blockName(i))); err != nil {
-			return err
-		}
-		return c.Create(ctx, blockOf(i+1, "again-"+blockName(i)))
-	})
+	if err := managed.pause(ctx, nil); err != nil {
+		return err
+	}
+	replaced := o.blocks * 3 / 10
+	err = inTurns(replaced, "of them replaced", t,
+		func(from, to int) (time.Duration, error) { return bare.bareReplacements(ctx, from, to) },
+		func(from, to int) (time.Duration, error) { return managed.replaceBlocks(ctx, m, o.blocks, from, to) })
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+	}
+	cpu, err := m.Metric(ctx, "process_cpu_seconds_total")
 	if err != nil {
 		return err
 	}
-	if err := metric(ctx, m, blockFulfilment, float64(n+churned)); err != nil {
-		return err
-	}
-	if err := metric(ctx, m, "butler_ipam_releases_total", float64(churned)); err != nil {
-		return err
-	}
-	churn := time.Since(start)
-	t.rate(fmt.Sprintf("%d of them replaced", churned), churned, churn, churnLimit)
-	after, err := m.Metric(ctx, "process_cpu_seconds_total")
-	if err != nil {
-		return err
-	}
-	cpu := after - before
-	t.add("manager CPU meanwhile", fmt.Sprintf("%.1f %%", 100*cpu/((took+churn).Seconds()*float64(runtime.NumCPU()))), fmt.Sprintf("of %d cores", runtime.NumCPU()))
+	t.add("manager CPU", fmt.Sprintf("%.2f ms an allocation", 1000*cpu/float64(o.blocks+replaced)), "")
 	planning, err := m.Metric(ctx, "butler_ipam_planning_seconds_total")
 	if err != nil {
 		return err
 	}
 	t.add("deciding who gets which block", fmt.Sprintf("%.2f s", planning), fmt.Sprintf("%.1f %% of the manager's CPU", 100*planning/cpu))
-	return c.checkBlocks(ctx, n, t)
+	return managed.checkBlocks(ctx, o.blocks, t)
+}
+
+// inTurns has a bare client and the manager do n things in rounds, and adds how fast they were.
+func inTurns(n int, what string, t *table, bare, managed func(from, to int) (time.Duration, error)) error {
+	var bareTook, managedTook time.Duration
+	for r := range rounds {
+		from, to := n*r/rounds, n*(r+1)/rounds
+		took, err := bare(from, to)
+		if err != nil {
+			return fmt.Errorf("by a bare client: %w", err)
+		}
+		bareTook += took
+		if took, err = managed(from, to); err != nil {
+			return err
+		}
+		managedTook += took
+	}
+	t.rate(fmt.Sprintf("%d %s, bare client", n, what), n, bareTook, 0)
+	t.rate(fmt.Sprintf("%d %s, in turns with it", n, what), n, managedTook, float64(n)/bareTook.Seconds())
+	return nil
+}
+
+// bareBlocks creates allocations, and takes the time that a bare client needs to serve them.
+func (c *clients) bareBlocks(ctx context.Context, from, to int) (time.Duration, error) {
+	if err := c.createBlocks(ctx, from, to); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	err := each(ctx, to-from, func(ctx context.Context, i int) error { return c.threeBlockWrites(ctx, blockName(from+i), from+i) })
+	return time.Since(start), err
+}
+
+func (c *clients) createBlocks(ctx context.Context, from, to int) error {
+	return each(ctx, to-from, func(ctx context.Context, i int) error { return c.Create(ctx, blockOf(from+i, blockName(from+i))) })
+}
+
+// burstOfBlocks creates allocations in the paused pool, unpauses it, and takes the time until they are served.
+func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from, to int) (time.Duration, error) {
+	if err := c.createBlocks(ctx, from, to); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := c.pause(ctx, nil); err != nil {
+		return 0, err
+	}
+	if err := metric(ctx, m, blockFulfilment, float64(to)); err != nil {
+		return 0, err
+	}
+	return time.Since(start), c.pause(ctx, "")
+}
+
+// pause sets the annotation of the pool that pauses it, nil: takes it away.
+func (c *clients) pause(ctx context.Context, value any) error {
+	return c.Patch(ctx, framework.MakePool(poolName).Namespace(namespace).Obj(),
+		merge(map[string]any{"metadata": map[string]any{"annotations": map[string]any{clusterv1.PausedAnnotation: value}}}))
+}
+
+// bareReplacements takes the time that a bare client needs to replace allocations.
+func (c *clients) bareReplacements(ctx context.Context, from, to int) (time.Duration, error) {
+	start := time.Now()
+	err := each(ctx, to-from, func(ctx context.Context, i int) error { return c.replace(ctx, from+i) })
+	return time.Since(start), err
+}
+
+// replaceBlocks deletes some of n allocations and creates others, and takes the time until the manager has released
+// and served them all.
+func (c *clients) replaceBlocks(ctx context.Context, m *framework.Manager, n, from, to int) (time.Duration, error) {
+	start := time.Now()
+	err := each(ctx, to-from, func(ctx context.Context, i int) error {
+		if err := c.Delete(ctx, blockOf(from+i, blockName(from+i))); err != nil {
+			return err
+		}
+		return c.Create(ctx, blockOf(from+i+1, "again-"+blockName(from+i)))
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := metric(ctx, m, blockFulfilment, float64(n+to)); err != nil {
+		return 0, err
+	}
+	err = metric(ctx, m, "butler_ipam_releases_total", float64(to))
+	return time.Since(start), err
 }
 
 // checkBlocks counts the addresses that two allocations have.

@@ -25,13 +25,13 @@ import (
 func main() {
 	ctrl.SetLogger(klog.Background())
 	var o options
-	sizes := flag.String("bursts", "2000,10000", "sizes of the bursts, in claims")
+	sizes := flag.String("bursts", "2000,10000", "sizes of the bursts, in claims; empty: none")
 	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
 	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
-	for _, s := range strings.Split(*sizes, ",") {
+	for _, s := range strings.FieldsFunc(*sizes, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(s)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bursts:", err)
