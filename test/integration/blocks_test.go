@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"fmt"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -54,7 +52,7 @@ func remove(ctx context.Context, objs ...client.Object) {
 var _ = Describe("IPAllocations", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
 
-	It("get a block, and say all of it", func(ctx SpecContext) { // B2, B11-B13, B66, B72
+	It("get a block, and say all of it", func(ctx SpecContext) { // B2, B11-B13, B15, B16, B66, B72
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.0.0/24").Reserved("10.120.0.0/28").Obj()
 		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
@@ -76,6 +74,9 @@ var _ = Describe("IPAllocations", Ordered, func() {
 			"Conditions": ContainElement(And(HaveField("Type", "Ready"), HaveField("Status", metav1.ConditionTrue),
 				HaveField("Reason", "Ready"), HaveField("Message", "allocated 8 IPs: 10.120.0.16/29"))),
 		}))
+		var writers []metav1.ManagedFieldsEntry
+		Expect(o.ManagedFields).To(ContainElement(HaveField("Subresource", "status"), &writers))
+		Expect(writers).To(HaveExactElements(HaveField("Manager", "butler-ipam-manager")))
 		expectNumbers(ctx, pool, map[string]int64{"totalIPs": 239, "allocatedIPs": 8, "availableIPs": 231, "allocationCount": 1})
 		// A block that is no CIDR is first-last.
 		odd := framework.MakeAllocation(ns, "odd").Count(3).Obj()
@@ -258,90 +259,6 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		}).WithTimeout(soon).Should(ContainSubstring("does not exist"))
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.9.0/26").Obj())
 		allocatedTo(ctx, failed)
-	})
-})
-
-var _ = Describe("The promise", func() {
-	It("holds for claims and allocations with two active managers, each killed now and then", func(ctx SpecContext) {
-		const n, blocks = 600, 200
-		ns := newNamespace(ctx, nil)
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.121.0.0/20").Obj())
-		history := &invariants.History{}
-		managers := []*framework.Manager{startManager(ctx), startManager(ctx)}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer GinkgoRecover()
-			for i := range blocks {
-				create(ctx, framework.MakeAllocation(ns, fmt.Sprintf("b%d", i)).Count(int32(1+i%16)).Obj())
-			}
-			burst(ctx, ns, n)
-			for i := range blocks / 2 {
-				Expect(k8s.Delete(ctx, framework.MakeAllocation(ns, fmt.Sprintf("b%d", 2*i)).Obj())).To(Succeed())
-			}
-		}()
-		for kill := range 4 {
-			Eventually(func() int {
-				o := objects(ctx, ns)
-				Expect(history.Moment(o)).To(BeEmpty())
-				return len(o.Addresses) + len(o.Allocations)
-			}).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*(n+blocks)/8))
-			Expect(managers[kill%2].Kill()).To(Succeed())
-			managers[kill%2] = startManager(ctx)
-		}
-		<-done
-		expectAtRest(ctx, ns, n)
-		for i := range blocks / 2 {
-			o := framework.MakeAllocation(ns, fmt.Sprintf("b%d", 2*i+1)).Obj()
-			allocatedTo(ctx, o)
-			Expect(o.Status.AllocatedCount).To(Equal(int64(1 + (2*i+1)%16)))
-		}
-		Expect(history.AtRest(objects(ctx, ns))).To(BeEmpty())
-		for _, m := range managers {
-			Expect(m.Stop()).To(Succeed())
-		}
-	})
-
-	It("keeps what Butler has allocated, and says where two overlap", func(ctx SpecContext) { // B12
-		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.122.0.0/24").Obj()
-		create(ctx, pool)
-		butlers := map[string][2]string{"a": {"10.122.0.16", "10.122.0.23"}, "b": {"10.122.0.40", "10.122.0.43"}, "c": {"10.122.0.43", "10.122.0.46"}}
-		for name, r := range butlers {
-			o := framework.MakeAllocation(ns, name).Count(4).Obj()
-			o.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
-			create(ctx, o)
-			o.Status = v1alpha1.IPAllocationStatus{
-				Phase: v1alpha1.AllocationAllocated, StartAddress: r[0], EndAddress: r[1], AllocatedBy: v1alpha1.AllocatedBy,
-				AllocatedAt: ptr.To(metav1.Now().Rfc3339Copy()),
-			}
-			Expect(k8s.Status().Update(ctx, o)).To(Succeed())
-		}
-		m := namespaceManager(ctx, ns)
-		a, b, c := framework.MakeAllocation(ns, "a").Obj(), framework.MakeAllocation(ns, "b").Obj(), framework.MakeAllocation(ns, "c").Obj()
-		overlap := func(o *v1alpha1.IPAllocation) func(Gomega) *metav1.Condition {
-			return func(g Gomega) *metav1.Condition {
-				g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
-				g.Expect(o.Status.AllocatedCount).To(Equal(int64(len(o.Status.Addresses))))
-				return meta.FindStatusCondition(o.Status.Conditions, v1alpha1.OverlapCondition)
-			}
-		}
-		is := func(status metav1.ConditionStatus, text string) OmegaMatcher {
-			return HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(text))))
-		}
-		Eventually(overlap(a)).WithTimeout(soon).Should(is(metav1.ConditionFalse, "nobody else"))
-		Eventually(overlap(b)).WithTimeout(soon).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
-		Eventually(overlap(c)).WithTimeout(soon).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
-		for name, r := range butlers {
-			o := framework.MakeAllocation(ns, name).Obj()
-			allocatedTo(ctx, o)
-			Expect([2]string{o.Status.StartAddress, o.Status.EndAddress}).To(Equal(r))
-			Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, o.Status.CIDR))
-		}
-		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // nothing was allocated
-		remove(ctx, c)
-		Eventually(overlap(b)).WithTimeout(soon).Should(is(metav1.ConditionFalse, "nobody else"))
-		Expect(m.Stop()).To(Succeed())
 	})
 })
 

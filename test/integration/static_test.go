@@ -57,7 +57,7 @@ func allocationsIn(ctx context.Context, ns string) []v1alpha1.IPAllocation {
 var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
 
-	It("gets its load-balancer block, labelled, and gives it back at its end", func(ctx SpecContext) { // B22, B26, B30, B68, B72
+	It("gets its load-balancer block, labelled, and gives it back at its end", func(ctx SpecContext) { // B17, B22, B26, B30, B68, B72, F2
 		ns, team := newNamespace(ctx, nil), newNamespace(ctx, map[string]string{v1alpha1.TeamLabel: "a"})
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.130.0.0/24").Obj()
 		config := provider(ns, "static", "p")
@@ -92,7 +92,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 8})
 	})
 
-	It("says how many addresses it wants, and gets no more than its quota", func(ctx SpecContext) { // B22, B23
+	It("says how many addresses it wants, and gets no more than its quota", func(ctx SpecContext) { // B22, B23, F9
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "sized", "p")
 		config.Spec.Network.LoadBalancer = &v1alpha1.LoadBalancerPool{DefaultPoolSize: ptr.To[int32](3)}
