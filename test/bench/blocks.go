@@ -145,7 +145,7 @@ func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from,
 // pause sets the annotation of the pool that pauses it, nil: takes it away.
 func (c *clients) pause(ctx context.Context, value any) error {
 	return c.Patch(ctx, framework.MakePool(poolName).Namespace(namespace).Obj(),
-		merge(map[string]any{"metadata": map[string]any{"annotations": map[string]any{clusterv1.PausedAnnotation: value}}}))
+		metadata(map[string]any{"annotations": map[string]any{clusterv1.PausedAnnotation: value}}))
 }
 
 // bareReplacements takes the time that a bare client needs to replace allocations.
@@ -211,10 +211,10 @@ func (c *clients) threeBlockWrites(ctx context.Context, name string, i int) erro
 		return err
 	}
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := c.Patch(ctx, o, merge(map[string]any{"metadata": map[string]any{
+	if err := c.Patch(ctx, o, metadata(map[string]any{
 		"finalizers":  []string{v1alpha1.IPAllocationFinalizer},
 		"annotations": map[string]string{v1alpha1.AddressAnnotation: poolutil.FormatRange(r)},
-	}})); err != nil {
+	})); err != nil {
 		return err
 	}
 	now := metav1.Now().UTC().Format(time.RFC3339)
@@ -244,7 +244,7 @@ func (c *clients) replace(ctx context.Context, i int) error {
 	if err := c.Status().Patch(ctx, o, merge(map[string]any{"status": released})); err != nil {
 		return err
 	}
-	if err := c.Patch(ctx, o, merge(map[string]any{"metadata": map[string]any{"finalizers": []string{}}})); err != nil {
+	if err := c.Patch(ctx, o, metadata(map[string]any{"finalizers": []string{}})); err != nil {
 		return err
 	}
 	name := "again-" + blockName(i)

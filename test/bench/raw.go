@@ -68,10 +68,10 @@ func (c *clients) drain(ctx context.Context, list client.ObjectList) (stop func(
 func (c *clients) threeWrites(ctx context.Context, name string, i int) error {
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
-	if err := c.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{
+	if err := c.Patch(ctx, claim, metadata(map[string]any{
 		"finalizers":  []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
 		"annotations": map[string]string{v1alpha1.AddressAnnotation: ip},
-	}})); err != nil {
+	})); err != nil {
 		return err
 	}
 	poolRef := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: poolName}
@@ -105,23 +105,26 @@ func (c *clients) threeWrites(ctx context.Context, name string, i int) error {
 func (c *clients) fourReleases(ctx context.Context, name string) error {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	claim, address := &ipamv1.IPAddressClaim{ObjectMeta: meta}, &ipamv1.IPAddress{ObjectMeta: meta}
-	unprotected := map[string]any{"metadata": map[string]any{"finalizers": []string{}}}
+	unprotected := metadata(map[string]any{"finalizers": []string{}})
 	if err := c.Delete(ctx, claim); err != nil {
 		return err
 	}
-	if err := c.Patch(ctx, address, merge(unprotected)); err != nil {
+	if err := c.Patch(ctx, address, unprotected); err != nil {
 		return err
 	}
 	if err := c.Delete(ctx, address); err != nil {
 		return err
 	}
-	return c.Patch(ctx, claim, merge(unprotected))
+	return c.Patch(ctx, claim, unprotected)
 }
 
 // condition is one of a status, of either generation.
 func condition(kind, status, reason, since string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
 }
+
+// metadata patches the metadata of an object.
+func metadata(body map[string]any) client.Patch { return merge(map[string]any{"metadata": body}) }
 
 func merge(body map[string]any) client.Patch {
 	raw, err := json.Marshal(body)

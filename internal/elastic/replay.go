@@ -1,0 +1,239 @@
+package elastic
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// replay is MetalLB's allocator: who has which address of which pool.
+type replay struct {
+	pools []*Pool
+	users map[netip.Addr][]*Service
+	// grown counts the addresses of each family that do not exist yet and are used, if grows allows any.
+	grown [2]int64
+	grows [2]bool
+}
+
+// notYet are the addresses that a cluster might grow by: nobody else has any of them.
+var notYet = [2]netipx.IPRange{
+	IPv4: netipx.MustParseIPRange("0.0.0.1-0.255.255.255"),
+	IPv6: netipx.MustParseIPRange("100::1-100::ffff:ffff"),
+}
+
+func newReplay(pools []Pool) *replay {
+	r := &replay{users: map[netip.Addr][]*Service{}}
+	for i := range pools {
+		r.pools = append(r.pools, &pools[i])
+	}
+	return r
+}
+
+func (r *replay) pool(name string) *Pool {
+	i := slices.IndexFunc(r.pools, func(p *Pool) bool { return p.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return r.pools[i]
+}
+
+// holding returns the pool that has all of some addresses, nil if none does.
+func (r *replay) holding(addrs []netip.Addr) *Pool {
+	i := slices.IndexFunc(r.pools, func(p *Pool) bool {
+		return !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !p.contains(a) })
+	})
+	if i < 0 || len(addrs) == 0 {
+		return nil
+	}
+	return r.pools[i]
+}
+
+// keeps takes what a Service has already. It tells whether MetalLB leaves it that.
+func (r *replay) keeps(s *Service) bool {
+	p := r.holding(s.Has)
+	if p == nil || !p.admits(s) || (s.WantsPool != "" && s.WantsPool != p.Name) || r.taken(s, s.Has) != "" {
+		return false
+	}
+	if len(s.WantsIPs) > 0 && !sameSet(s.WantsIPs, s.Has) {
+		return false
+	}
+	r.use(s, s.Has)
+	return true
+}
+
+func (r *replay) use(s *Service, addrs []netip.Addr) {
+	for _, a := range addrs {
+		if f := FamilyOf(a); notYet[f].Contains(a) && len(r.users[a]) == 0 {
+			r.grown[f]++
+		}
+		r.users[a] = append(r.users[a], s)
+	}
+}
+
+// taken says why a Service cannot have some addresses, empty if it can.
+func (r *replay) taken(s *Service, addrs []netip.Addr) string {
+	for _, a := range addrs {
+		for _, other := range r.users[a] {
+			if why := s.sharesWith(other); why != "" {
+				return fmt.Sprintf("%s: %s", a, why)
+			}
+		}
+	}
+	return ""
+}
+
+// sharesWith says why two Services cannot share an address, empty if they can.
+func (s *Service) sharesWith(other *Service) string {
+	switch {
+	case s.SharingKey == "" || s.SharingKey != other.SharingKey:
+		return fmt.Sprintf("Service %s has it and does not share it with this one", other.Key())
+	case s.BackendKey != other.BackendKey:
+		return fmt.Sprintf("Service %s has it, and its external traffic policy or selector is another one", other.Key())
+	}
+	for _, p := range s.Ports {
+		if slices.Contains(other.Ports, p) {
+			return fmt.Sprintf("Service %s has it, with %s/%d too", other.Key(), p.Protocol, p.Number)
+		}
+	}
+	return ""
+}
+
+// place finds addresses for a Service as MetalLB does, and takes them. It says why there are none.
+func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
+	if len(s.WantsIPs) > 0 {
+		return r.placeAt(s)
+	}
+	if s.WantsPool != "" {
+		p := r.pool(s.WantsPool)
+		if p == nil {
+			return nil, fmt.Sprintf("there is no IPAddressPool %q", s.WantsPool)
+		}
+		found, _ := r.choose(s, []*Pool{p})
+		if len(found) == 0 {
+			return nil, fmt.Sprintf("IPAddressPool %q has no address for it", p.Name)
+		}
+		if !p.admits(s) {
+			return nil, fmt.Sprintf("IPAddressPool %q does not serve it (spec.serviceAllocation)", p.Name)
+		}
+		r.use(s, found)
+		return found, ""
+	}
+	var preferred, open []*Pool
+	for _, p := range r.pools {
+		if p.prefers(s) {
+			preferred = append(preferred, p)
+		}
+		if p.open() {
+			open = append(open, p)
+		}
+	}
+	for _, pools := range [][]*Pool{preferred, open} {
+		if found, ok := r.choose(s, inOrder(pools)); ok {
+			r.use(s, found)
+			return found, ""
+		}
+	}
+	if len(preferred)+len(open) == 0 {
+		return nil, "no IPAddressPool serves it: those that exist are for others (autoAssign, spec.serviceAllocation)"
+	}
+	return nil, "no IPAddressPool that serves it has a free address"
+}
+
+// placeAt takes the very addresses that a Service asks for.
+func (r *replay) placeAt(s *Service) ([]netip.Addr, string) {
+	p := r.holding(s.WantsIPs)
+	switch {
+	case !fits(s, s.WantsIPs):
+		return nil, "the addresses it asks for are not of its IP families"
+	case p == nil:
+		return nil, fmt.Sprintf("it asks for %s, which is in no IPAddressPool", join(s.WantsIPs))
+	case !p.admits(s):
+		return nil, fmt.Sprintf("it asks for %s of IPAddressPool %q, which does not serve it", join(s.WantsIPs), p.Name)
+	case s.WantsPool != "" && s.WantsPool != p.Name:
+		return nil, fmt.Sprintf("it asks for %s, which is not in the IPAddressPool %q that it asks for too", join(s.WantsIPs), s.WantsPool)
+	}
+	if why := r.taken(s, s.WantsIPs); why != "" {
+		return nil, "it asks for " + why
+	}
+	r.use(s, s.WantsIPs)
+	return s.WantsIPs, ""
+}
+
+// choose finds addresses in the first pool that has all that a Service asks for. One that prefers two addresses
+// takes one of them where no pool has both.
+func (r *replay) choose(s *Service, pools []*Pool) ([]netip.Addr, bool) {
+	var fallback []netip.Addr
+	for _, p := range pools {
+		var found []netip.Addr
+		for _, f := range s.Families {
+			if a := r.free(s, p, f); a.IsValid() {
+				found = append(found, a)
+			}
+		}
+		if len(found) == len(s.Families) {
+			return found, true
+		}
+		if s.dual() && s.Stack == PreferDualStack && len(found) > 0 && (fallback == nil || betterFor(s, found, fallback)) {
+			fallback = found
+		}
+	}
+	return fallback, len(fallback) > 0
+}
+
+// betterFor tells whether a single address is of the family that a Service names first, and the other not.
+func betterFor(s *Service, a, than []netip.Addr) bool {
+	return FamilyOf(a[0]) == s.Families[0] && FamilyOf(than[0]) != s.Families[0]
+}
+
+// free returns the first address of a pool that a Service can have.
+func (r *replay) free(s *Service, p *Pool, f Family) netip.Addr {
+	scan := func(rng netipx.IPRange, avoid bool) netip.Addr {
+		for a := rng.From(); a.IsValid() && rng.Contains(a); a = a.Next() {
+			if avoid && buggy(a) {
+				continue
+			}
+			if r.taken(s, []netip.Addr{a}) == "" {
+				return a
+			}
+		}
+		return netip.Addr{}
+	}
+	for _, rng := range p.Ranges {
+		if FamilyOf(rng.From()) != f {
+			continue
+		}
+		if a := scan(rng, p.AvoidBuggyIPs); a.IsValid() {
+			return a
+		}
+	}
+	if p.Grows && r.grows[f] {
+		return scan(notYet[f], false)
+	}
+	return netip.Addr{}
+}
+
+// fits tells whether addresses are of the families of a Service.
+func fits(s *Service, addrs []netip.Addr) bool {
+	families := make([]Family, 0, len(addrs))
+	for _, a := range addrs {
+		families = append(families, FamilyOf(a))
+	}
+	return sameSet(families, s.Families)
+}
+
+func sameSet[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
+}
+
+func join(addrs []netip.Addr) string {
+	text := ""
+	for i, a := range addrs {
+		if i > 0 {
+			text += ", "
+		}
+		text += a.String()
+	}
+	return text
+}
