@@ -64,3 +64,37 @@ const (
 	// AccessDeniedReason: the ProviderConfig does not serve the namespace of the Cluster.
 	AccessDeniedReason = "AccessDenied"
 )
+
+// Conditions of an IPAllocation that a Cluster's Services get their addresses from, beside ReadyCondition and
+// OverlapCondition.
+const (
+	// InUseCondition of a block that was added on demand is False where no Service has any of its addresses. It
+	// is given up when that has been so for the grace period, counted from lastTransitionTime.
+	InUseCondition = "InUse"
+	// DrainingCondition is True where the block is being taken away from the Cluster: nobody else gets it before
+	// the Cluster has let go of it.
+	DrainingCondition = "Draining"
+	// DemandSatisfiedCondition of the first block of a Cluster is True where every Service that growth can help
+	// has an address, or is about to have one.
+	DemandSatisfiedCondition = "DemandSatisfied"
+)
+
+// Reasons of these conditions, beside PoolExhaustedReason and ValidationFailedReason.
+const (
+	// InUseReason: a Service has an address of the block.
+	InUseReason = "InUse"
+	// IdleReason: no Service has an address of the block.
+	IdleReason = "Idle"
+	// ConfirmingReason: the Cluster has been told to let go of the block, and has not shown yet that it has.
+	ConfirmingReason = "Confirming"
+	// InUseAgainReason: a Service has come to need the block before it was given up.
+	InUseAgainReason = "InUseAgain"
+	// TenantUnreachableReason: the API server of the Cluster does not answer.
+	TenantUnreachableReason = "TenantUnreachable"
+	// MetalLBMissingReason: MetalLB is not installed in the Cluster.
+	MetalLBMissingReason = "MetalLBMissing"
+	// SatisfiedReason: nobody waits for an address that growth could give.
+	SatisfiedReason = "Satisfied"
+	// QuotaReachedReason: quotaPerTenant.maxLoadBalancerIPs leaves nothing, or not enough.
+	QuotaReachedReason = "QuotaReached"
+)

@@ -160,6 +160,9 @@ type IPAllocationStatus struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Start",type=string,JSONPath=`.status.startAddress`
 // +kubebuilder:printcolumn:name="End",type=string,JSONPath=`.status.endAddress`
+// +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.conditions[?(@.type=="InUse")].reason`
+// +kubebuilder:printcolumn:name="Draining",type=string,JSONPath=`.status.conditions[?(@.type=="Draining")].reason`
+// +kubebuilder:printcolumn:name="Demand",type=string,JSONPath=`.status.conditions[?(@.type=="DemandSatisfied")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPAllocation struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -36,6 +36,17 @@ const (
 	// written by the manager, as JSON, and removed when the Cluster is served.
 	TriedPoolsAnnotation = "butler.butlerlabs.dev/tried-pools"
 
+	// TriedGrowthPoolsAnnotation is the same for the block that a Cluster is to grow by.
+	TriedGrowthPoolsAnnotation = "butler.butlerlabs.dev/tried-growth-pools"
+
+	// ReleaseUnconfirmedAnnotation on an IPAllocation of a Cluster that does not answer gives its block back
+	// without proof that nobody there uses it any more. It is for operators who know that.
+	ReleaseUnconfirmedAnnotation = "butler.butlerlabs.dev/release-unconfirmed"
+
 	// TenantNetworkFinalizer holds a Cluster that is being deleted until its blocks are released.
 	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
+
+	// TenantPoolFinalizer holds an IPAllocation that is being deleted until the Cluster that was shown its block
+	// has let go of it.
+	TenantPoolFinalizer = "butler.butlerlabs.dev/tenant-pool"
 )

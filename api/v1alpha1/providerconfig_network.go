@@ -22,6 +22,18 @@ const (
 	ElasticAllocation AllocationMode = "elastic"
 )
 
+// Projection says how the blocks of a Cluster appear in its MetalLB.
+// +kubebuilder:validation:Enum=DefaultPool;PoolPerAllocation
+type Projection string
+
+const (
+	// DefaultPoolProjection puts all blocks into one IPAddressPool, default-pool.
+	DefaultPoolProjection Projection = "DefaultPool"
+	// PoolPerAllocationProjection gives each block an IPAddressPool of its own, named as the IPAllocation. One
+	// that is given up serves no new Services before its range is taken away.
+	PoolPerAllocationProjection Projection = "PoolPerAllocation"
+)
+
 // Sizes that hold where neither the Cluster nor the ProviderConfig says one.
 const (
 	// DefaultPoolSize is the block of a Cluster in static mode.
@@ -105,6 +117,15 @@ type LoadBalancerPool struct {
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	GrowthIncrement *int32 `json:"growthIncrement,omitempty"`
+	// projection says how the blocks of a Cluster appear in its MetalLB.
+	// +optional
+	// +kubebuilder:default=DefaultPool
+	Projection Projection `json:"projection,omitempty"`
+	// class is the load-balancer class of the Services that MetalLB serves: its flag --lb-class. Services of
+	// another class ask for nothing. Absent: Services without a class.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Class string `json:"class,omitempty"`
 }
 
 // TenantQuota is what one Cluster may have at most.

@@ -31,7 +31,9 @@ func Cluster(obj any) (any, error) {
 	out.Finalizers, out.DeletionTimestamp = c.Finalizers, c.DeletionTimestamp
 	out.Labels = only(c.Labels, v1alpha1.ProviderConfigLabel, clusterv1.WatchLabel)
 	out.Annotations = only(c.Annotations, clusterv1.PausedAnnotation, allocator.DeleteForMoveAnnotation,
-		v1alpha1.LBPoolSizeAnnotation, v1alpha1.TriedPoolsAnnotation)
+		v1alpha1.LBPoolSizeAnnotation, v1alpha1.TriedPoolsAnnotation, v1alpha1.TriedGrowthPoolsAnnotation)
+	// Without it cluster-api does not connect to a workload cluster.
+	out.Status.Initialization.InfrastructureProvisioned = c.Status.Initialization.InfrastructureProvisioned
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.NetworkReadyCondition); ready != nil {
 		out.Status.Conditions = []metav1.Condition{*ready}
 	}

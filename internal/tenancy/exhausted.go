@@ -17,7 +17,7 @@ const (
 // exhausted says of each pool why the Cluster has no block of it. There are no numbers in it that change
 // by themselves: the same state is not told twice.
 func (f *failover) exhausted() Decision {
-	d := Decision{Action: Exhausted, Tried: f.tried, Reason: v1alpha1.NetworkNotReadyReason}
+	d := Decision{Action: Exhausted, Tried: f.known, Reason: v1alpha1.NetworkNotReadyReason}
 	var why []string
 	missing, full, refused := 0, 0, 0
 	for _, p := range f.Pools {
@@ -39,8 +39,11 @@ func (f *failover) exhausted() Decision {
 	case missing == len(f.Pools):
 		d.Reason = v1alpha1.ValidationFailedReason
 	}
-	d.Message = fmt.Sprintf("no pool gives %d addresses: %s; add addresses to a pool, ask for fewer with the annotation %s, or add a pool to the ProviderConfig",
-		f.Count, listed(why), v1alpha1.LBPoolSizeAnnotation)
+	d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, ask for fewer with the annotation %s, or add a pool to the ProviderConfig",
+		addresses(f.Count), listed(why), v1alpha1.LBPoolSizeAnnotation)
+	if f.grows {
+		d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, or a pool to the ProviderConfig", addresses(f.Count), listed(why))
+	}
 	return d
 }
 
@@ -51,11 +54,21 @@ func (f *failover) failure(p Pool) string {
 	case !p.usable():
 		return p.Message
 	case a != nil && !a.refused():
+		if f.Count == 1 {
+			return "has no free address"
+		}
 		return fmt.Sprintf("has no %d free addresses in a row", f.Count)
 	case f.at != nil && f.at.Ref == p.Ref && f.Standing.Message != "":
 		return "refuses: " + f.Standing.Message
 	}
 	return "refused the allocation"
+}
+
+func addresses(n int32) string {
+	if n == 1 {
+		return "an address"
+	}
+	return fmt.Sprintf("%d addresses", n)
 }
 
 // listed joins what is said of pools, up to as many as a person reads.

@@ -43,6 +43,8 @@ type Decision struct {
 	Action Action
 	// Pool to ask, where Action is Try or Replace.
 	Pool v1alpha1.PoolReference
+	// Count of addresses to ask for, where Action is Try or Replace.
+	Count int32
 	// Tried is what the tried-pools annotation of the Cluster is to say from now on. It is written before the
 	// action is taken: otherwise a crash between the two would begin again with the first pool.
 	Tried []Attempt
@@ -85,7 +87,9 @@ func Next(s Situation) Decision {
 type failover struct {
 	Situation
 	at    *Pool     // that is asked for what is wanted; nil if none is, or none of the list
-	tried []Attempt // of what is wanted, that failed, of pools of the list
+	tried []Attempt // that failed, of pools of the list, and count for what is wanted
+	grows bool      // it is a block on demand
+	known []Attempt // to be remembered: those, and in Grow what failed with more
 }
 
 func newFailover(s Situation) *failover {
@@ -95,32 +99,51 @@ func newFailover(s Situation) *failover {
 			f.tried = record(f.tried, a)
 		}
 	}
-	if s.Standing == nil || s.Standing.Count != s.Count {
-		return f
-	}
-	f.at = f.find(withKind(s.Standing.Pool))
-	if f.at != nil && s.Standing.Phase == v1alpha1.AllocationFailed {
-		f.tried = record(f.tried, Attempt{Pool: f.at.Ref, Count: s.Count, Reason: s.Standing.Reason})
-	}
+	f.ask()
+	f.known = f.tried
 	return f
 }
 
+// ask notes which pool is asked, and what it has answered.
+func (f *failover) ask() {
+	if f.Standing == nil || f.Standing.Count != f.Count {
+		return
+	}
+	f.at = f.find(withKind(f.Standing.Pool))
+	if f.at != nil && f.Standing.Phase == v1alpha1.AllocationFailed {
+		f.tried = record(f.tried, Attempt{Pool: f.at.Ref, Count: f.Count, Reason: f.Standing.Reason})
+	}
+}
+
 func (f *failover) decide() Decision {
+	if d, found := f.next(); found {
+		return d
+	}
+	return f.home()
+}
+
+// next finds the pool that is to be asked, or waited for. If none is, every pool that grants anything was
+// asked and had nothing.
+func (f *failover) next() (Decision, bool) {
 	pending := f.at != nil && f.Standing.Phase != v1alpha1.AllocationFailed
 	if pending && f.at.usable() {
-		return f.Standing.wait(f.tried)
+		return f.Standing.wait(f.known), true
 	}
 	if p := f.first(func(p Pool) bool { return p.usable() && f.attempt(p) == nil }); p != nil {
-		return f.try(p)
+		return f.try(p), true
 	}
-	// Every pool that grants anything was asked and had nothing.
 	room := func(p Pool) bool { return f.hadNoRoom(p) && p.room(f.Count) }
 	if !pending && f.at != nil && room(*f.at) {
-		return f.Standing.wait(f.tried)
+		return f.Standing.wait(f.known), true
 	}
 	if p := f.first(room); p != nil {
-		return f.try(p)
+		return f.try(p), true
 	}
+	return Decision{}, false
+}
+
+// home goes back to the first pool, to wait there.
+func (f *failover) home() Decision {
 	if p := f.first(func(p Pool) bool { return p.usable() && f.hadNoRoom(p) }); p != nil && p != f.at {
 		return f.try(p)
 	}
@@ -129,7 +152,7 @@ func (f *failover) decide() Decision {
 
 // try asks a pool, when the name of the allocation is free.
 func (f *failover) try(p *Pool) Decision {
-	d := Decision{Action: Try, Pool: p.Ref, Tried: f.tried, Reason: v1alpha1.ReconcilingReason, Message: "asking " + describe(p.Ref)}
+	d := Decision{Action: Try, Pool: p.Ref, Count: f.Count, Tried: f.known, Reason: v1alpha1.ReconcilingReason, Message: "asking " + describe(p.Ref)}
 	if f.Standing != nil {
 		d.Action = Replace
 	}

@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,8 @@ type Pool struct {
 	Message string
 	// AvailableIPs and LargestFreeBlock are those of its status: what was so a moment ago.
 	AvailableIPs, LargestFreeBlock int64
+	// IPv6 tells of which family its addresses are.
+	IPv6 bool
 	// NodesPerTenant is tenantAllocation.defaults.nodesPerTenant; 0 where the pool says nothing.
 	NodesPerTenant int32
 }
@@ -46,12 +49,22 @@ func PoolOf(ref v1alpha1.PoolReference, obj v1alpha1.Pool, from Namespace) Pool 
 		p.Message = "does not exist"
 		return p
 	}
+	p.IPv6 = isIPv6(obj.PoolSpec())
 	p.AvailableIPs, p.LargestFreeBlock = obj.PoolStatus().AvailableIPs, obj.PoolStatus().LargestFreeBlock
 	if t := obj.PoolSpec().TenantAllocation; t != nil && t.Defaults != nil {
 		p.NodesPerTenant = t.Defaults.NodesPerTenant
 	}
 	p.State, p.Message = stateOf(obj, from)
 	return p
+}
+
+// isIPv6 tells of which family the addresses of a pool are. All are of one.
+func isIPv6(spec *v1alpha1.NetworkPoolSpec) bool {
+	first := string(spec.CIDR)
+	if len(spec.Addresses) > 0 {
+		first = string(spec.Addresses[0])
+	}
+	return strings.Contains(first, ":")
 }
 
 func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {
