@@ -15,8 +15,9 @@ TOOLS := $(BIN)/tools
 # The source of each tool's version is the go.mod that pins it: $(call pinned,module dir,module path)
 pinned = $(shell sed -n 's|^.*[[:space:]]$(2) \(v[0-9][^ ]*\).*|\1|p' hack/tools/$(1)/go.mod | head -n 1)
 
-K8S_VERSION  := $(call pinned,kubernetes,k8s.io/kubernetes)
-ETCD_VERSION := $(call pinned,etcd,go.etcd.io/etcd/server/v3)
+K8S_VERSION     := $(call pinned,kubernetes,k8s.io/kubernetes)
+ETCD_VERSION    := $(call pinned,etcd,go.etcd.io/etcd/server/v3)
+METALLB_VERSION := $(call pinned,metallb,go.universe.tf/metallb)
 
 # Clients refuse an API server that does not say its version.
 k8s_stamp   := k8s.io/component-base/version
@@ -83,6 +84,9 @@ else
 control-plane: $(addprefix $(K8S)/,$(CONTROL_PLANE))
 endif
 
+.PHONY: metallb
+metallb: $(BIN)/metallb-controller ## Build the controller of MetalLB that tests run: bin/metallb-controller.
+
 # $(call build,module dir,package,what,how long,flags)
 define build
 	@echo "building $(3) from source: about $(4) on two cores, once"
@@ -103,6 +107,9 @@ $(K8S)/kube-controller-manager: hack/tools/kubernetes/go.mod hack/tools/kubernet
 
 $(K8S)/kubectl: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8S)/kube-controller-manager
 	$(call build,kubernetes,k8s.io/kubernetes/cmd/kubectl,kubectl $(K8S_VERSION),1 minute,-ldflags "$(K8S_LDFLAGS)")
+
+$(BIN)/metallb-controller: hack/tools/metallb/go.mod hack/tools/metallb/go.sum
+	$(call build,metallb,go.universe.tf/metallb/controller,the MetalLB controller $(METALLB_VERSION),2 minutes,-ldflags "-s -w")
 
 $(TOOLS)/controller-gen: hack/tools/controller-gen/go.mod hack/tools/controller-gen/go.sum
 	$(call build,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,controller-gen,30 seconds,-ldflags "-s -w")
@@ -128,7 +135,7 @@ crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.
 ##@ Check
 
 .PHONY: test
-test: control-plane ## Run every test.
+test: control-plane metallb ## Run every test.
 	go test -count=1 -timeout=30m $(TESTFLAGS) ./...
 
 .PHONY: test-race

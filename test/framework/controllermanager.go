@@ -1,12 +1,8 @@
 package framework
 
 import (
-	"errors"
-	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 )
 
 // StartControllerManager starts a kube-controller-manager with its garbage collector and its namespace
@@ -20,26 +16,13 @@ func (c *ControlPlane) StartControllerManager() (stop func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := c.logFile("controller-manager.log")
-	if err != nil {
-		return nil, err
-	}
-	// Not bound to a context: its owner ends it.
-	cmd := exec.Command(filepath.Join(assets, "kube-controller-manager"), //nolint:noctx // see above
+	p, err := startProcess(filepath.Join(c.Dir, "controller-manager.log"), make(chan struct{}),
+		filepath.Join(assets, "kube-controller-manager"),
 		"--kubeconfig="+c.Kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--cert-dir="+filepath.Join(c.Dir, "controller-manager"),
 		"--controllers=garbage-collector-controller,namespace-controller")
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the kube-controller-manager: %w", err)
+	if err != nil {
+		return nil, err
 	}
-	return func() error {
-		killed := cmd.Process.Kill()
-		var exit *exec.ExitError
-		if err := cmd.Wait(); !errors.As(err, &exit) {
-			return errors.Join(killed, err)
-		}
-		return killed
-	}, nil
+	return p.Kill, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,11 +63,12 @@ type ControlPlane struct {
 	logs []*os.File
 }
 
-// Scheme knows the kinds of Kubernetes, of Cluster API and of this provider.
+// Scheme knows the kinds of Kubernetes, of Cluster API, of MetalLB and of this provider.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, metallbv1beta1.AddToScheme,
+		v1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme: %w", err)

@@ -7,10 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 )
 
@@ -38,14 +35,11 @@ type Manager struct {
 	// LogFile is the path of what it prints.
 	LogFile string
 
-	cmd        *exec.Cmd
-	dir        string
-	metrics    string
-	readyz     string
-	done       chan struct{}
-	err        error
-	rss        int64
-	closeFiles func() error
+	*process
+	dir     string
+	metrics string
+	readyz  string
+	done    chan struct{}
 }
 
 // StartManager starts a manager and returns when it says it is ready. The caller ends it with Stop
@@ -82,11 +76,6 @@ func (m *Manager) start(ctx context.Context, opts ManagerOptions) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(m.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	m.closeFiles = log.Close
 	m.readyz = "http://" + loopback(healthPort) + "/readyz"
 	m.metrics = "http://" + loopback(diagnosticsPort) + "/metrics"
 
@@ -101,22 +90,8 @@ func (m *Manager) start(ctx context.Context, opts ManagerOptions) error {
 	if opts.WebhookCertDir != "" {
 		args = append(args, "--webhook-cert-dir="+opts.WebhookCertDir)
 	}
-	// Not bound to ctx: the process outlives the step that started it and is ended by its owner.
-	m.cmd = exec.Command(binary, append(args, opts.Args...)...) //nolint:noctx // see above
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	// A group of its own, or an interrupt at the terminal would end it before its owner does.
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := m.cmd.Start(); err != nil {
-		return errors.Join(err, log.Close())
-	}
-	go func() {
-		m.err = m.cmd.Wait()
-		if usage, ok := m.cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			m.rss = usage.Maxrss * 1024
-		}
-		close(m.done)
-	}()
-	return nil
+	m.process, err = startProcess(m.LogFile, m.done, binary, append(args, opts.Args...)...)
+	return err
 }
 
 func (m *Manager) waitReady(ctx context.Context, timeout time.Duration) error {
@@ -125,20 +100,7 @@ func (m *Manager) waitReady(ctx context.Context, timeout time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if m.ready(ctx) {
-			return nil
-		}
-		select {
-		case <-m.done:
-			return fmt.Errorf("it ended: %w", m.err)
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	return m.waitUntil(ctx, m.ready)
 }
 
 func (m *Manager) ready(ctx context.Context) bool {
@@ -155,77 +117,12 @@ func (m *Manager) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Pid is the process id.
-func (m *Manager) Pid() int { return m.cmd.Process.Pid }
-
 // MetricsURL is where it serves its metrics.
 func (m *Manager) MetricsURL() string { return m.metrics }
 
-// Done is closed when the process has ended.
-func (m *Manager) Done() <-chan struct{} { return m.done }
-
-// Signal sends it a signal, for example SIGSTOP and later SIGCONT.
-func (m *Manager) Signal(sig os.Signal) error { return m.cmd.Process.Signal(sig) }
-
 // Kill ends it at once (SIGKILL), as a crash would.
-func (m *Manager) Kill() error {
-	_ = m.Signal(syscall.SIGKILL) // it may have ended by itself
-	<-m.done
-	return m.close()
-}
+func (m *Manager) Kill() error { return errors.Join(m.process.Kill(), os.RemoveAll(m.dir)) }
 
 // Stop asks it to end (SIGTERM) and waits; after a minute it is killed, which is an error, as is an
 // exit code other than zero. A process that is frozen is woken first.
-func (m *Manager) Stop() error {
-	_ = m.Signal(syscall.SIGTERM)
-	_ = m.Signal(syscall.SIGCONT)
-	select {
-	case <-m.done:
-	case <-time.After(time.Minute):
-		return errors.Join(errors.New("the manager did not stop within a minute of SIGTERM"), m.Kill())
-	}
-	if m.err != nil {
-		return errors.Join(fmt.Errorf("stopping the manager: %w", m.err), m.close())
-	}
-	return m.close()
-}
-
-// close may be called more than once.
-func (m *Manager) close() error {
-	err := m.closeFiles()
-	if errors.Is(err, os.ErrClosed) {
-		err = nil
-	}
-	return errors.Join(err, os.RemoveAll(m.dir))
-}
-
-// PeakRSS is the most memory the process has had resident, in bytes. It can be read while it runs
-// and after its end.
-func (m *Manager) PeakRSS() (int64, error) {
-	select {
-	case <-m.done:
-		return m.rss, nil
-	default:
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.Pid()))
-	if err != nil {
-		return 0, fmt.Errorf("reading the manager's memory: %w", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			return kib * 1024, err
-		}
-	}
-	return 0, errors.New("reading the manager's memory: the kernel reports no VmHWM")
-}
-
-// LogTail returns the last n lines it printed.
-func (m *Manager) LogTail(n int) string {
-	log, err := os.ReadFile(m.LogFile)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimRight(string(log), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
+func (m *Manager) Stop() error { return errors.Join(m.process.Stop(), os.RemoveAll(m.dir)) }

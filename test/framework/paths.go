@@ -76,21 +76,30 @@ func CRDPaths(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("no CRDs in %s: run `make crds`", own)
 	}
 
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", capiModule)
-	cmd.Dir = root
-	out, err := cmd.Output()
+	dir, err := moduleDir(ctx, root, capiModule)
 	if err != nil {
-		return nil, fmt.Errorf("finding module %s: %w%s", capiModule, err, stderrOf(err))
-	}
-	dir := strings.TrimSpace(string(out))
-	if dir == "" {
-		return nil, fmt.Errorf("module %s is not downloaded: run `go mod download`", capiModule)
+		return nil, err
 	}
 	paths := []string{own}
 	for _, name := range capiCRDs {
 		paths = append(paths, filepath.Join(dir, "core", "config", "crd", "bases", name))
 	}
 	return paths, nil
+}
+
+// moduleDir is where the source of a module is that the go.mod in dir pins.
+func moduleDir(ctx context.Context, dir, module string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("finding module %s: %w%s", module, err, stderrOf(err))
+	}
+	path := strings.TrimSpace(string(out))
+	if path == "" {
+		return "", fmt.Errorf("module %s is not downloaded: run `go mod download` in %s", module, dir)
+	}
+	return path, nil
 }
 
 // BuildManager builds the manager from the current source into dir and returns its path, so that a

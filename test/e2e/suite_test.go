@@ -1,0 +1,95 @@
+// Package e2e runs the manager against a management and a workload cluster: a kube-apiserver, an etcd
+// and a kube-controller-manager each, and in the workload cluster the controller of MetalLB.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// cluster is a control plane with its controllers, and a client of an administrator.
+type cluster struct {
+	*framework.ControlPlane
+	client.WithWatch
+}
+
+var (
+	management, workload cluster
+	metalLB              *framework.MetalLB
+	binary               string
+	names                atomic.Int64
+)
+
+func TestE2E(t *testing.T) {
+	RegisterFailHandler(Fail)
+	ctrl.SetLogger(GinkgoLogr)
+	// A bound for a machine that is busy with other things; nothing waits for it to pass.
+	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	RunSpecs(t, "E2E")
+}
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	var err error
+	binary, err = framework.BuildManager(ctx, GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	management, workload = startCluster(), startCluster()
+	Expect(workload.InstallMetalLB(ctx)).To(Succeed())
+	metalLB, err = workload.StartMetalLB(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(metalLB.Kill()).To(Succeed()) })
+})
+
+var _ = AfterEach(func() {
+	if CurrentSpecReport().Failed() {
+		GinkgoWriter.Println(metalLB.LogTail(40))
+	}
+})
+
+// startCluster starts a cluster that lives as long as the suite.
+func startCluster() cluster {
+	GinkgoHelper()
+	cp, err := framework.Start(framework.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
+	stop, err := cp.StartControllerManager()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+	admin, err := cp.Client()
+	Expect(err).NotTo(HaveOccurred())
+	return cluster{ControlPlane: cp, WithWatch: admin}
+}
+
+// startManager starts a manager of the management cluster that lives as long as the spec, or the container.
+func startManager(ctx context.Context, args ...string) *framework.Manager {
+	GinkgoHelper()
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: management.Kubeconfig, Args: args})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() {
+		if CurrentSpecReport().Failed() {
+			GinkgoWriter.Println(m.LogTail(40))
+		}
+		Expect(m.Kill()).To(Succeed()) // nothing, where the spec has ended it
+	})
+	return m
+}
+
+// newNamespace makes a namespace for one spec.
+func (c cluster) newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1))}}
+	Expect(c.Create(ctx, ns)).To(Succeed())
+	return ns.Name
+}

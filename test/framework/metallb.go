@@ -1,0 +1,124 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+const (
+	// MetalLBNamespace is where MetalLB looks for its pools.
+	MetalLBNamespace = "metallb-system"
+
+	// MetalLBConfigurationState is the object in which the controller of MetalLB says whether it
+	// could use its configuration.
+	MetalLBConfigurationState = "controller"
+
+	metalLBModule = "go.universe.tf/metallb"
+)
+
+// MetalLB is the process of a MetalLB controller. It serves metrics and probes at random ports of
+// every interface: it has no flag for less.
+type MetalLB struct {
+	*process
+
+	// Pod is the name of its Pod, which it makes the owner of its ConfigurationState. The Pod outlives
+	// the process, as it does when a container crashes. With a garbage collector, the
+	// ConfigurationState goes with the last such Pod, as it does when MetalLB is scaled down.
+	Pod string
+}
+
+// InstallMetalLB makes the namespace of MetalLB and has the API server serve all its kinds. They have
+// no controller until StartMetalLB.
+func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
+	root, err := RepoRoot()
+	if err != nil {
+		return err
+	}
+	dir, err := moduleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
+	if err != nil {
+		return err
+	}
+	if _, err := envtest.InstallCRDs(c.Config, envtest.CRDInstallOptions{
+		// Not what kustomize makes of them: that has a conversion webhook.
+		Paths: []string{filepath.Join(dir, "config", "crd", "bases")}, ErrorIfPathMissing: true, MaxTime: startTimeout,
+	}); err != nil {
+		return fmt.Errorf("installing the CRDs of MetalLB: %w", err)
+	}
+	admin, err := c.Client()
+	if err != nil {
+		return err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: MetalLBNamespace}}
+	if err := client.IgnoreAlreadyExists(admin.Create(ctx, namespace)); err != nil {
+		return fmt.Errorf("making the namespace of MetalLB: %w", err)
+	}
+	return nil
+}
+
+// StartMetalLB starts the controller of MetalLB, with further flags if there are any, and returns when
+// its controllers run. InstallMetalLB comes first. The caller ends it with Stop or Kill, before the
+// control plane; then it may be started again.
+func (c *ControlPlane) StartMetalLB(ctx context.Context, args ...string) (*MetalLB, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	binary := filepath.Join(root, "bin", "metallb-controller")
+	if _, err := os.Stat(binary); err != nil {
+		return nil, fmt.Errorf("no %s: run `make metallb`", binary)
+	}
+	admin, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	// A Pod for each start, or what the last one left behind could not be told from what this one does.
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: MetalLBNamespace, GenerateName: "metallb-controller-",
+			Labels: map[string]string{"app": "metallb", "component": "controller"},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "controller", Image: "none"}}},
+	}
+	if err := admin.Create(ctx, pod); err != nil {
+		return nil, fmt.Errorf("making the Pod of MetalLB: %w", err)
+	}
+	p, err := startProcess(filepath.Join(c.Dir, pod.Name+".log"), make(chan struct{}), binary, append([]string{
+		"--kubeconfig=" + c.Kubeconfig, "--namespace=" + MetalLBNamespace, "--pod-name=" + pod.Name,
+		"--webhook-mode=disabled", "--port=0", "--health-probe-port=0",
+	}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	m := &MetalLB{process: p, Pod: pod.Name}
+	if err := m.waitReady(ctx, admin, pod); err != nil {
+		err = fmt.Errorf("MetalLB did not start: %w\n%s", err, m.LogTail(20))
+		return nil, errors.Join(err, m.Kill())
+	}
+	return m, nil
+}
+
+// waitReady waits until the ConfigurationState is owned by a Pod, and says what became of the pools.
+func (m *MetalLB) waitReady(ctx context.Context, reader client.Reader, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return m.waitUntil(ctx, func(ctx context.Context) bool {
+		state := &metallbv1beta1.ConfigurationState{}
+		key := client.ObjectKey{Namespace: MetalLBNamespace, Name: MetalLBConfigurationState}
+		if err := reader.Get(ctx, key, state); err != nil {
+			return false // not there yet, or the API server is busy
+		}
+		owned := slices.ContainsFunc(state.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == pod.UID })
+		result := state.Status.Result
+		return owned && (result == metallbv1beta1.ConfigurationResultValid || result == metallbv1beta1.ConfigurationResultInvalid)
+	})
+}

@@ -1,0 +1,59 @@
+package framework
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/kubeconfig"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// CreateCluster shows a workload control plane to a management cluster as Cluster API would: a Cluster
+// with the name, namespace, labels and annotations of about, the Secret with its kubeconfig, and, last,
+// a status that says it can be connected to. No Cluster API runs, so nothing changes them by itself.
+func CreateCluster(ctx context.Context, management client.Client, workload *ControlPlane, about metav1.ObjectMeta) (*clusterv1.Cluster, error) {
+	server := workload.env.ControlPlane.GetAPIServer()
+	port, err := strconv.ParseInt(server.Port, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("reading the port of the workload cluster: %w", err)
+	}
+	credentials, err := os.ReadFile(workload.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of the workload cluster: %w", err)
+	}
+	cluster := &clusterv1.Cluster{
+		ObjectMeta: about,
+		Spec: clusterv1.ClusterSpec{
+			ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: server.Address, Port: int32(port)},
+		},
+	}
+	if err := management.Create(ctx, cluster); err != nil {
+		return nil, fmt.Errorf("creating the Cluster: %w", err)
+	}
+	if err := management.Create(ctx, kubeconfig.GenerateSecret(cluster, credentials)); err != nil {
+		return nil, fmt.Errorf("creating the Secret with the kubeconfig: %w", err)
+	}
+
+	cluster.Status.Phase = string(clusterv1.ClusterPhaseProvisioned)
+	cluster.Status.Initialization = clusterv1.ClusterInitializationStatus{
+		InfrastructureProvisioned: ptr.To(true),
+		ControlPlaneInitialized:   ptr.To(true),
+	}
+	for _, c := range []metav1.Condition{
+		{Type: clusterv1.ClusterInfrastructureReadyCondition, Reason: clusterv1.ClusterInfrastructureReadyReason},
+		{Type: clusterv1.ClusterControlPlaneInitializedCondition, Reason: clusterv1.ClusterControlPlaneInitializedReason},
+	} {
+		c.Status, c.ObservedGeneration = metav1.ConditionTrue, cluster.Generation
+		meta.SetStatusCondition(&cluster.Status.Conditions, c)
+	}
+	if err := management.Status().Update(ctx, cluster); err != nil {
+		return nil, fmt.Errorf("writing the status of the Cluster: %w", err)
+	}
+	return cluster, nil
+}
