@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/logs"
 	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/flags"
@@ -51,6 +53,7 @@ type options struct {
 	writers        int
 	auditInterval  time.Duration
 	orphanGrace    time.Duration
+	shrinkGrace    time.Duration
 	diagnostics    flags.ManagerOptions
 }
 
@@ -71,6 +74,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
 	fs.IntVar(&o.writers, "writers", 32, "Number of objects that are written at once, over all pools.")
 	fs.DurationVar(&o.auditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
+	fs.DurationVar(&o.shrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
 	fs.DurationVar(&o.orphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim does not exist is kept, in case a restore brings the claim.")
 	flags.AddManagerOptions(fs, &o.diagnostics)
 }
@@ -100,7 +104,7 @@ func main() {
 func run(o *options) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, metallbv1beta1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return err
@@ -157,7 +161,9 @@ func start(mgr manager.Manager, o *options) error {
 	if err != nil {
 		return err
 	}
+	blocks := &controllers.Blocks{}
 	clusters := &controllers.ClusterReconciler{
+		Blocks: blocks,
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), WatchFilter: o.watchFilter, Namespace: o.namespace,
 	}
 	alloc := allocator.New(allocator.Options{
@@ -182,11 +188,14 @@ func start(mgr manager.Manager, o *options) error {
 		return fmt.Errorf("setting up the provider config controller: %w", err)
 	}
 	reconciler := &controllers.NetworkPoolReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc, Seen: clusters.Seen,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc, Blocks: blocks,
 	}
 	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
+	}
+	if err := addTenants(ctx, mgr, o, blocks, reconciler.Synced); err != nil {
+		return fmt.Errorf("setting up the tenant controller: %w", err)
 	}
 	if o.auditInterval > 0 {
 		if err := mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.auditInterval}); err != nil {
@@ -203,6 +212,19 @@ func start(mgr manager.Manager, o *options) error {
 	}
 	klog.FromContext(ctx).Info("Starting the manager")
 	return mgr.Start(ctx)
+}
+
+// addTenants has the blocks of Clusters shown to them, and follow their Services.
+func addTenants(ctx context.Context, mgr manager.Manager, o *options, blocks *controllers.Blocks, synced func() bool) error {
+	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.watchFilter)
+	if err != nil {
+		return err
+	}
+	tenants := &controllers.TenantReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), Blocks: blocks, Synced: synced,
+		Clusters: connections, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter,
+	}
+	return tenants.SetupWithManager(mgr)
 }
 
 // addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits

@@ -44,8 +44,8 @@ type ClusterReconciler struct {
 	Namespace string
 	// QuotaChanged is told of Clusters whose quota may be another one.
 	QuotaChanged func(client.ObjectKey)
-
-	seen seen
+	// Blocks wake it.
+	Blocks *Blocks
 }
 
 // Reconcile brings one Cluster forward.

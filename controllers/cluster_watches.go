@@ -2,12 +2,10 @@ package controllers
 
 import (
 	"context"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -17,45 +15,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// seen brings IPAllocations that the allocator's watch shows to the controller of Clusters: a second watch
-// would keep them twice.
-type seen struct {
-	mu    sync.Mutex
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-}
-
-// Seen has the Cluster of an IPAllocation looked at.
-func (r *ClusterReconciler) Seen(a *v1alpha1.IPAllocation) {
-	r.seen.mu.Lock()
-	defer r.seen.mu.Unlock()
-	if r.seen.queue != nil {
-		ref := a.Spec.TenantClusterRef
-		r.seen.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}})
-	}
-}
-
 // SetupWithManager registers the watches.
 func (r *ClusterReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	allocations := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		r.seen.mu.Lock()
-		defer r.seen.mu.Unlock()
-		r.seen.queue = q
-		return nil
-	})
 	pools := handler.EnqueueRequestsFromMapFunc(r.waitingFor)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("cluster").
 		For(&clusterv1.Cluster{}).
-		WatchesRawSource(allocations).
+		WatchesRawSource(r.Blocks.source()).
 		Watches(&v1alpha1.NetworkPool{}, pools, builder.WithPredicates(moreRoom)).
 		Watches(&v1alpha1.GlobalNetworkPool{}, pools, builder.WithPredicates(moreRoom)).
 		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.naming(ctx, o.GetName(), func(*clusterv1.Cluster) bool { return true })
+			return clustersNaming(ctx, r.Client, o.GetName(), func(*clusterv1.Cluster) bool { return true })
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
 }
@@ -81,28 +55,33 @@ func readyOf(p v1alpha1.Pool) [2]string {
 
 // waitingFor returns the Clusters that wait for a block and whose ProviderConfig names a pool.
 func (r *ClusterReconciler) waitingFor(ctx context.Context, obj client.Object) []reconcile.Request {
+	return clustersWaitingFor(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
+		is := conditionOf(c)
+		return is == nil || is.Status != metav1.ConditionTrue
+	})
+}
+
+// clustersWaitingFor returns those Clusters that wait whose ProviderConfig names a pool.
+func clustersWaitingFor(ctx context.Context, from client.Reader, obj client.Object, waits func(*clusterv1.Cluster) bool) []reconcile.Request {
 	pool, ok := obj.(v1alpha1.Pool)
 	if !ok {
 		return nil
 	}
-	configs, err := naming(ctx, r.Client, pool)
+	configs, err := naming(ctx, from, pool)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Clusters that wait for a pool are looked at later", "pool", pool.GetName())
 	}
 	var out []reconcile.Request
 	for i := range configs {
-		out = append(out, r.naming(ctx, configs[i].Name, func(c *clusterv1.Cluster) bool {
-			is := conditionOf(c)
-			return is == nil || is.Status != metav1.ConditionTrue
-		})...)
+		out = append(out, clustersNaming(ctx, from, configs[i].Name, waits)...)
 	}
 	return out
 }
 
-// naming returns the Clusters that name a ProviderConfig and are wanted.
-func (r *ClusterReconciler) naming(ctx context.Context, config string, wanted func(*clusterv1.Cluster) bool) []reconcile.Request {
+// clustersNaming returns the Clusters that name a ProviderConfig and are wanted.
+func clustersNaming(ctx context.Context, from client.Reader, config string, wanted func(*clusterv1.Cluster) bool) []reconcile.Request {
 	list := &clusterv1.ClusterList{}
-	err := r.Client.List(ctx, list, client.MatchingLabels{v1alpha1.ProviderConfigLabel: config}, client.UnsafeDisableDeepCopy)
+	err := from.List(ctx, list, client.MatchingLabels{v1alpha1.ProviderConfigLabel: config}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Clusters of a ProviderConfig are looked at later", "providerConfig", config)
 	}

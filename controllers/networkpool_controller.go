@@ -50,8 +50,8 @@ type NetworkPoolReconciler struct {
 	Watcher   client.WithWatch
 	Lists     allocator.Lists
 	Allocator *allocator.Allocator
-	// Seen is told of every IPAllocation that the watch shows.
-	Seen func(*v1alpha1.IPAllocation)
+	// Blocks are told of every IPAllocation that the watch shows.
+	Blocks *Blocks
 
 	fenced sync.Once
 	feeds  []interface{ hasSynced() bool }
@@ -73,12 +73,20 @@ func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.Poo
 	return result, err
 }
 
-// Ready returns nil when the caches are filled and every pool's ledger is.
-func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
+// Synced tells whether everything that exists was read once.
+func (r *NetworkPoolReconciler) Synced() bool {
 	for _, f := range r.feeds {
 		if !f.hasSynced() {
-			return errors.New("the claims and their addresses are not read yet")
+			return false
 		}
+	}
+	return len(r.feeds) > 0
+}
+
+// Ready returns nil when the caches are filled and every pool's ledger is.
+func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
+	if !r.Synced() {
+		return errors.New("the claims and their addresses are not read yet")
 	}
 	all, err := pools.List(ctx, r.Client, "")
 	if err != nil {
@@ -109,12 +117,10 @@ func (r *NetworkPoolReconciler) allocations(ctx context.Context, namespace strin
 	return r.Lists.Allocations(ctx, namespace, visit)
 }
 
-// seen passes on what a watch of IPAllocations shows.
-func (r *NetworkPoolReconciler) seen(
-	feed func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool),
-) func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
+// passOn tells the blocks of the Clusters, too, what a watch of IPAllocations shows.
+func passOn(to func(*v1alpha1.IPAllocation), feed func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool)) func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
 	return func(o *v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
-		defer r.Seen(o)
+		defer to(o)
 		return feed(o)
 	}
 }
@@ -151,7 +157,7 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 	allocations := &feed[*v1alpha1.IPAllocation]{
 		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: r.allocations, namespace: a.Namespace,
 		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
-		observe: r.seen(a.ObserveAllocation), forget: r.seen(a.ForgetAllocation), missing: a.AllocationsBeyond,
+		observe: passOn(r.Blocks.Observe, a.ObserveAllocation), forget: passOn(r.Blocks.Forget, a.ForgetAllocation), missing: a.AllocationsBeyond,
 	}
 	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}
 	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).

@@ -95,6 +95,8 @@ const (
 	MetalLBMissingReason = "MetalLBMissing"
 	// SatisfiedReason: nobody waits for an address that growth could give.
 	SatisfiedReason = "Satisfied"
+	// StaticReason: the Cluster has one block for life.
+	StaticReason = "Static"
 	// QuotaReachedReason: quotaPerTenant.maxLoadBalancerIPs leaves nothing, or not enough.
 	QuotaReachedReason = "QuotaReached"
 )

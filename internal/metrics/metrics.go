@@ -8,12 +8,15 @@ import (
 
 var poolLabels = []string{"kind", "namespace", "pool"}
 
+// namespace is the first part of every name.
+const namespace = "butler_ipam"
+
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "butler_ipam", Name: name, Help: help}, labels)
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "butler_ipam", Name: name, Help: help}, labels)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 // Gauges of a pool, as in its status.
@@ -45,14 +48,14 @@ var (
 
 // Fulfilment is the time from the creation of a claim to its Ready condition.
 var Fulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
-	Namespace: "butler_ipam", Name: "claim_fulfilment_seconds",
+	Namespace: namespace, Name: "claim_fulfilment_seconds",
 	Help:    "Time from the creation of a claim to its address.",
 	Buckets: []float64{.025, .05, .1, .2, .34, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 })
 
 // BlockFulfilment is the time from the creation of an IPAllocation to its Ready condition.
 var BlockFulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
-	Namespace: "butler_ipam", Name: "allocation_fulfilment_seconds",
+	Namespace: namespace, Name: "allocation_fulfilment_seconds",
 	Help:    "Time from the creation of an IPAllocation to its block.",
 	Buckets: []float64{.025, .05, .1, .2, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 })

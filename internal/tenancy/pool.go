@@ -60,9 +60,9 @@ func PoolOf(ref v1alpha1.PoolReference, obj v1alpha1.Pool, from Namespace) Pool 
 
 // isIPv6 tells of which family the addresses of a pool are. All are of one.
 func isIPv6(spec *v1alpha1.NetworkPoolSpec) bool {
-	first := string(spec.CIDR)
+	first := spec.CIDR
 	if len(spec.Addresses) > 0 {
-		first = string(spec.Addresses[0])
+		first = spec.Addresses[0]
 	}
 	return strings.Contains(first, ":")
 }

@@ -1,0 +1,168 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// rangeOf is the block of an allocation, as far as it was granted.
+func rangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
+	if a.Status.Phase != v1alpha1.AllocationAllocated && a.DeletionTimestamp.IsZero() {
+		return netipx.IPRange{}, false
+	}
+	return allocator.BlockOf(a)
+}
+
+// refused tells whether an allocation was asked for and not granted: its place in the pool is not taken.
+func refused(a *v1alpha1.IPAllocation) bool {
+	_, granted := rangeOf(a)
+	return !granted && a.Status.Phase == v1alpha1.AllocationFailed
+}
+
+// describe is what is decided upon: all blocks but those that no pool has room for.
+func (t *tenant) describe() []elastic.Block {
+	var out []elastic.Block
+	for _, a := range t.blocks {
+		if refused(a) {
+			continue
+		}
+		b := elastic.Block{
+			Name: a.Name, Count: a.Status.AllocatedCount, Pinned: a.Spec.PinnedRange != nil,
+			Grown:    tenancy.Role(a) == v1alpha1.GrowthRole,
+			Deleting: !a.DeletionTimestamp.IsZero(),
+			Draining: meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition),
+		}
+		if r, granted := rangeOf(a); granted {
+			b.Range, b.Family = r, elastic.FamilyOf(r.From())
+		} else if a.Spec.Count != nil {
+			b.Count = int64(*a.Spec.Count)
+		}
+		if in := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.InUseCondition); in != nil && in.Status == metav1.ConditionFalse {
+			b.IdleSince = in.LastTransitionTime.Time
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// shown are the pools of MetalLB that show those blocks that are wanted. A block with a pool of its own serves
+// no new Services before it is taken away.
+func (t *tenant) shown(s settings, want func(*v1alpha1.IPAllocation) bool) []metallb.Shown {
+	var out []metallb.Shown
+	for _, a := range t.blocks {
+		r, granted := rangeOf(a)
+		if s.projection == v1alpha1.PoolPerAllocationProjection && granted && (want(a) || !t.notes.quiet(a.UID)) {
+			out = append(out, metallb.Shown{Name: a.Name, Ranges: []netipx.IPRange{r}, AutoAssign: want(a)})
+			continue
+		}
+		if !granted || !want(a) || s.projection == v1alpha1.PoolPerAllocationProjection {
+			continue
+		}
+		if len(out) == 0 {
+			out = append(out, metallb.Shown{Name: metallb.DefaultPool, AutoAssign: true})
+		}
+		out[0].Ranges = append(out[0].Ranges, r)
+	}
+	return out
+}
+
+// show brings MetalLB's pools in line with the blocks. Before a Cluster is shown a block, the block cannot be
+// deleted without us; before something is taken away, what exists is read live: the watch may be behind what
+// another manager has given it.
+func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s settings) error {
+	staying := func(a *v1alpha1.IPAllocation) bool {
+		return a.DeletionTimestamp.IsZero() && !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
+	}
+	for i, a := range t.blocks {
+		if _, granted := rangeOf(a); !granted || held(a) || !staying(a) {
+			continue
+		}
+		before := a.DeepCopy()
+		controllerutil.AddFinalizer(a, v1alpha1.TenantPoolFinalizer)
+		if err := t.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		t.blocks[i] = a
+		t.Blocks.Observe(a)
+	}
+	want := t.shown(s, staying)
+	if observed.Takes(want) {
+		changed, err := t.reread(ctx)
+		if err != nil {
+			return err
+		}
+		if changed {
+			t.soon(0)
+			return nil
+		}
+	}
+	if err := metallb.Show(ctx, t.live, observed, want); err != nil {
+		return fmt.Errorf("showing Cluster %s its blocks: %w", t.key, err)
+	}
+	return nil
+}
+
+// reread reads the Cluster's blocks live, and tells whether they are others than was known.
+func (t *tenant) reread(ctx context.Context) (changed bool, err error) {
+	list := &v1alpha1.IPAllocationList{}
+	if err := t.Live.List(ctx, list, client.MatchingLabels(tenancy.ClusterLabels(t.ref))); err != nil {
+		return false, fmt.Errorf("listing the IPAllocations of Cluster %s: %w", t.key, err)
+	}
+	known := map[client.ObjectKey]string{}
+	for _, a := range t.blocks {
+		known[client.ObjectKeyFromObject(a)] = a.ResourceVersion
+	}
+	for i := range list.Items {
+		a := &list.Items[i]
+		if !tenancy.Owns(t.ref, a) || a.Spec.Type != v1alpha1.LoadBalancerAllocation {
+			continue
+		}
+		if known[client.ObjectKeyFromObject(a)] != a.ResourceVersion {
+			changed = true
+		}
+		t.Blocks.Observe(a)
+	}
+	return changed, nil
+}
+
+// patchStatus changes the conditions of a block.
+func (t *tenant) patchStatus(ctx context.Context, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) error {
+	before := a.DeepCopy()
+	change(&a.Status.Conditions)
+	if slices.EqualFunc(before.Status.Conditions, a.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
+		return nil
+	}
+	err := t.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("writing the conditions of IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
+	}
+	t.Blocks.Observe(a)
+	return nil
+}
+
+// block finds a block by name.
+func (t *tenant) block(name string) *v1alpha1.IPAllocation {
+	for _, a := range t.blocks {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}

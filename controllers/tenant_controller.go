@@ -1,0 +1,246 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+// MetalLB tells nobody when it is installed, so a Cluster without it is looked at this often.
+const metallbBackstop = 10 * time.Second
+
+// TenantReconciler shows a Cluster's blocks to its MetalLB, has them follow what its Services ask for, and gives
+// none back before the Cluster has let go of it. What is decided is in internal/elastic and internal/tenancy.
+type TenantReconciler struct {
+	Client client.Client
+	// Live reads from the API server.
+	Live     client.Reader
+	Recorder events.EventRecorder
+	// Blocks of each Cluster; Synced tells whether all that exist were read.
+	Blocks *Blocks
+	Synced func() bool
+	// Clusters connects to the workload clusters.
+	Clusters clustercache.ClusterCache
+	Clock    clock.PassiveClock
+	// Grace is how long a block that was added on demand stays without being used.
+	Grace       time.Duration
+	WatchFilter string
+
+	controller controller.Controller
+	notes      notes
+}
+
+// tenant is a Cluster while it is looked at.
+type tenant struct {
+	*TenantReconciler
+	cluster *clusterv1.Cluster
+	key     client.ObjectKey
+	ref     v1alpha1.ClusterReference
+	// config is nil where the Cluster gets nothing new.
+	config *v1alpha1.ProviderConfig
+	blocks []*v1alpha1.IPAllocation
+	now    time.Time
+	// live writes to the workload cluster, and reads what is there now.
+	live client.Client
+	// next is when to come back if nothing happens.
+	next time.Duration
+}
+
+// Reconcile brings one Cluster forward.
+func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.Synced() {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // without its blocks a Cluster would be shown none
+	}
+	t := &tenant{TenantReconciler: r, key: req.NamespacedName, cluster: &clusterv1.Cluster{}, now: r.Clock.Now(), next: servedBackstop}
+	t.ref = v1alpha1.ClusterReference{Namespace: req.Namespace, Name: req.Name}
+	t.blocks = r.Blocks.of(req.NamespacedName)
+	if err := r.Client.Get(ctx, req.NamespacedName, t.cluster); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, err
+		}
+		r.notes.forget(t.key)
+		return reconcile.Result{}, t.endIfGone(ctx)
+	}
+	_, moved := t.cluster.Annotations[allocator.DeleteForMoveAnnotation]
+	if moved || annotations.IsPaused(t.cluster, t.cluster) || (r.WatchFilter != "" && t.cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
+		return reconcile.Result{}, nil
+	}
+	err := t.reconcile(ctx)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // what is there now is on its way to us
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: t.next}, nil
+}
+
+func (t *tenant) reconcile(ctx context.Context) error {
+	if !t.cluster.DeletionTimestamp.IsZero() && slices.Equal(t.cluster.Finalizers, []string{v1alpha1.TenantNetworkFinalizer}) {
+		return t.end(ctx) // nobody else holds the Cluster: its machines are gone
+	}
+	if err := t.configure(ctx); err != nil {
+		return err
+	}
+	if t.config == nil && !slices.ContainsFunc(t.blocks, held) {
+		return nil
+	}
+	cached, err := t.connect(ctx)
+	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return t.unreachable(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	observed, err := metallb.Observe(ctx, cached)
+	if err != nil {
+		return fmt.Errorf("reading Cluster %s: %w", t.key, err)
+	}
+	if !observed.Installed {
+		t.soon(metallbBackstop)
+		return errors.Join(t.demand(ctx, metalLBMissing()), t.drain(ctx))
+	}
+	if err := t.watchMetalLB(ctx); err != nil {
+		return err
+	}
+	return t.serve(ctx, observed)
+}
+
+// configure finds the ProviderConfig that the Cluster's blocks come from.
+func (t *tenant) configure(ctx context.Context) error {
+	if t.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !t.cluster.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	config, _, err := configOf(ctx, t.Client, t.cluster)
+	if err != nil {
+		return err
+	}
+	if config != nil && config.Network().Mode == v1alpha1.IPAMMode {
+		t.config = config
+	}
+	return nil
+}
+
+// serve does what the Services ask for: growth first, as somebody waits for it.
+func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
+	s := t.settings()
+	pools, err := t.pools(ctx)
+	if err != nil {
+		return err
+	}
+	described := t.describe()
+	assessed := elastic.Assess(elastic.Inventory{
+		Services: observed.Services, Class: s.class, Grows: families(pools),
+		Pools: observed.Pools(t.shown(s, func(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp.IsZero() }), s.grows()),
+	})
+	plan := elastic.Decide(assessed, described, s.Settings, t.now)
+	if !plan.Next.IsZero() {
+		t.soon(plan.Next.Sub(t.now))
+	}
+	t.observeServices(assessed)
+	exhausted, err := t.grow(ctx, pools, assessed, plan, s)
+	if err != nil {
+		return err
+	}
+	if err := t.mark(ctx, plan, s); err != nil {
+		return err
+	}
+	// What is known of the blocks is said even where the workload cluster does not answer now.
+	return errors.Join(
+		t.show(ctx, observed, s),
+		t.drain(ctx),
+		t.demand(ctx, satisfaction(assessed, plan, s, exhausted)),
+		t.tellServices(ctx, assessed),
+	)
+}
+
+// pools are those that the Cluster's blocks come from.
+func (t *tenant) pools(ctx context.Context) ([]tenancy.Pool, error) {
+	if t.config == nil {
+		return nil, nil
+	}
+	return poolsOf(ctx, t.Client, t.config)
+}
+
+// families are those that pools have addresses of.
+func families(pools []tenancy.Pool) (out [2]bool) {
+	for _, p := range pools {
+		out[elastic.IPv4] = out[elastic.IPv4] || !p.IPv6
+		out[elastic.IPv6] = out[elastic.IPv6] || p.IPv6
+	}
+	return out
+}
+
+// unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.
+func (t *tenant) unreachable(ctx context.Context) error {
+	t.soon(waitingBackstop)
+	if !t.notes.connected(t.key) {
+		return t.drain(ctx) // it never was: it is being built
+	}
+	return errors.Join(t.demand(ctx, tenantUnreachable()), t.drain(ctx))
+}
+
+func (t *tenant) soon(d time.Duration) { t.next = min(t.next, max(d, time.Millisecond)) }
+
+// held tells whether a block was shown to its Cluster, or is about to be.
+func held(a *v1alpha1.IPAllocation) bool {
+	return slices.Contains(a.Finalizers, v1alpha1.TenantPoolFinalizer)
+}
+
+// settings are those that decide for one Cluster.
+type settings struct {
+	elastic.Settings
+	elastic    bool
+	projection v1alpha1.Projection
+	class      string
+}
+
+func (t *tenant) settings() settings {
+	s := settings{Settings: elastic.Settings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1, Grace: t.Grace}, projection: v1alpha1.DefaultPoolProjection}
+	if t.config == nil {
+		return s
+	}
+	network := t.config.Network()
+	s.elastic = tenancy.Elastic(network)
+	if lb := network.LoadBalancer; lb != nil {
+		s.class = lb.Class
+		if lb.Projection != "" {
+			s.projection = lb.Projection
+		}
+		if lb.GrowthIncrement != nil {
+			s.Increment = int64(*lb.GrowthIncrement)
+		}
+	}
+	if q := network.QuotaPerTenant; q != nil && q.MaxLoadBalancerIPs != nil {
+		s.Quota = int64(*q.MaxLoadBalancerIPs)
+	}
+	return s
+}
+
+// grows is the pool that growth is added to: with a pool for each block, one that does not exist yet.
+func (s settings) grows() string {
+	if s.projection == v1alpha1.PoolPerAllocationProjection {
+		return ""
+	}
+	return metallb.DefaultPool
+}

@@ -1,0 +1,111 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// satisfaction is what is said of the demand of a Cluster; nothing while it is being met.
+func satisfaction(a elastic.Assessment, plan elastic.Plan, s settings, exhausted string) *metav1.Condition {
+	lacking := a.Lacking[elastic.IPv4] + a.Lacking[elastic.IPv6]
+	is := &metav1.Condition{Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse}
+	switch {
+	case lacking == 0:
+		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that growth can help has an address, or is about to have one"
+	case !s.elastic:
+		is.Reason = v1alpha1.StaticReason
+		is.Message = fmt.Sprintf("Services wait for %d more addresses, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", lacking)
+	case exhausted != "":
+		is.Reason, is.Message = v1alpha1.PoolExhaustedReason, exhausted
+	case plan.QuotaReached:
+		is.Reason = v1alpha1.QuotaReachedReason
+		is.Message = fmt.Sprintf("Services wait for %d more addresses, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", lacking, s.Quota)
+	default:
+		return nil
+	}
+	return is
+}
+
+func metalLBMissing() *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.MetalLBMissingReason,
+		Message: "the Cluster has no MetalLB (" + metallb.Namespace + "); its blocks are shown to it as soon as that is installed",
+	}
+}
+
+func tenantUnreachable() *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantUnreachableReason,
+		Message: "the API server of the Cluster does not answer; it keeps all that it has",
+	}
+}
+
+// demand writes whether the Services of a Cluster have what they ask for on the block that it began with, else on
+// its oldest; and an event on the Cluster where they come to lack something.
+func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
+	var on *v1alpha1.IPAllocation
+	for _, a := range t.blocks {
+		if _, granted := rangeOf(a); granted && a.DeletionTimestamp.IsZero() && (on == nil || tenancy.Role(on) == v1alpha1.GrowthRole && tenancy.Role(a) != v1alpha1.GrowthRole) {
+			on = a
+		}
+	}
+	if on == nil || is == nil {
+		return nil
+	}
+	was := meta.FindStatusCondition(on.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
+	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
+		t.Recorder.Eventf(t.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
+	}
+	return t.patchStatus(ctx, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
+}
+
+// observeServices keeps the metrics of a Cluster, and takes the time that Services wait for growth.
+func (t *tenant) observeServices(a elastic.Assessment) {
+	metrics.Lacking.WithLabelValues(t.key.Namespace, t.key.Name).Set(float64(a.Lacking[elastic.IPv4] + a.Lacking[elastic.IPv6]))
+	metrics.Stuck.WithLabelValues(t.key.Namespace, t.key.Name).Set(float64(a.Count(elastic.Stuck)))
+	var total, used int64
+	for _, b := range t.describe() {
+		if b.Range.IsValid() && !b.Deleting {
+			total += b.Count
+		}
+	}
+	for addr := range a.Used {
+		for _, r := range elastic.Living(t.describe()) {
+			if r.Contains(addr) {
+				used++
+			}
+		}
+	}
+	metrics.Supply.WithLabelValues(t.key.Namespace, t.key.Name).Set(float64(total - used))
+	for _, waited := range t.notes.waiting(t.key, a.Verdicts, t.now) {
+		metrics.ServiceWait.Observe(waited.Seconds())
+	}
+}
+
+// tellServices says on the Services that no growth can help why they have no address, once.
+func (t *tenant) tellServices(ctx context.Context, a elastic.Assessment) error {
+	for _, v := range a.Verdicts {
+		if v.State != elastic.Stuck {
+			t.notes.untell(t.key, v.Service.Key())
+			continue
+		}
+		if !t.notes.tell(t.key, v.Service.Key(), v.Why) {
+			continue
+		}
+		if err := metallb.Tell(ctx, t.live, v.Service, "NoAddress", "more addresses for the cluster would not help: "+v.Why); err != nil {
+			t.notes.untell(t.key, v.Service.Key())
+			return err
+		}
+	}
+	return nil
+}

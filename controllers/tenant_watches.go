@@ -1,0 +1,116 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+)
+
+// tenantWorkers bounds the Clusters that are worked on together, at a start above all (F19).
+const tenantWorkers = 10
+
+// ConnectTenants sets up the connections to the workload clusters that have blocks, or are to have some.
+func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watchFilter string) (clustercache.ClusterCache, error) {
+	inMetalLB := cache.ByObject{Namespaces: map[string]cache.Config{metallb.Namespace: {}}}
+	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
+		SecretClient:     mgr.GetAPIReader(), // a Secret is read once for each connection, and kept nowhere
+		WatchFilterValue: watchFilter,
+		ClusterFilter: func(c *clusterv1.Cluster) bool {
+			return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.any(client.ObjectKeyFromObject(c), held)
+		},
+		Cache: clustercache.CacheOptions{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Service{}:                    {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
+				&metallbv1beta1.IPAddressPool{}:      inMetalLB,
+				&metallbv1beta1.L2Advertisement{}:    inMetalLB,
+				&metallbv1beta1.ConfigurationState{}: inMetalLB,
+			},
+		},
+		Client: clustercache.ClientOptions{UserAgent: "butler-ipam-manager"},
+	}, controller.Options{MaxConcurrentReconciles: tenantWorkers})
+}
+
+// SetupWithManager registers the watches of the management cluster. Those of a workload cluster begin when it
+// is connected.
+func (r *TenantReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("tenant").
+		For(&clusterv1.Cluster{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: tenantWorkers}).
+		WatchesRawSource(r.Blocks.source()).
+		WatchesRawSource(r.Clusters.GetClusterSource("tenant", func(_ context.Context, o client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+		})).
+		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(moreRoom)).
+		Watches(&v1alpha1.GlobalNetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(moreRoom)).
+		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return clustersNaming(ctx, r.Client, o.GetName(), func(*clusterv1.Cluster) bool { return true })
+		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Build(r)
+	r.controller = c
+	return err
+}
+
+// waitingFor returns the Clusters that lack addresses and whose ProviderConfig names a pool.
+func (r *TenantReconciler) waitingFor(ctx context.Context, obj client.Object) []reconcile.Request {
+	return clustersWaitingFor(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
+		return c.Annotations[v1alpha1.TriedGrowthPoolsAnnotation] != ""
+	})
+}
+
+// connect returns a cached reader of the workload cluster, whose Services are watched.
+func (t *tenant) connect(ctx context.Context) (client.Reader, error) {
+	cached, err := t.Clusters.GetClient(ctx, t.key)
+	if err != nil {
+		return nil, err
+	}
+	if t.live, err = t.Clusters.GetUncachedClient(ctx, t.key); err != nil {
+		return nil, err
+	}
+	t.notes.connect(t.key)
+	return cached, t.watch(ctx, &corev1.Service{})
+}
+
+// watchMetalLB watches what MetalLB has and says. Releases before 0.16 have no ConfigurationState.
+func (t *tenant) watchMetalLB(ctx context.Context) error {
+	for _, o := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} {
+		if err := t.watch(ctx, o); err != nil {
+			return err
+		}
+	}
+	if err := t.watch(ctx, &metallbv1beta1.ConfigurationState{}); err != nil && !meta.IsNoMatchError(err) {
+		return err
+	}
+	return nil
+}
+
+// watch has changes of a kind in the workload cluster bring us back.
+func (t *tenant) watch(ctx context.Context, kind client.Object) error {
+	request := []reconcile.Request{{NamespacedName: t.key}}
+	err := t.Clusters.Watch(ctx, t.key, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name: fmt.Sprintf("tenant-%T", kind), Watcher: t.controller, Kind: kind,
+		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request }),
+	}))
+	if err != nil {
+		return fmt.Errorf("watching %T in Cluster %s: %w", kind, t.key, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package metallb
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// User names a Service that has an address of a range, of whatever class; empty if none has. It reads live.
+func User(ctx context.Context, live client.Reader, r netipx.IPRange) (string, error) {
+	services := &corev1.ServiceList{}
+	if err := live.List(ctx, services, client.MatchingFields{"spec.type": string(corev1.ServiceTypeLoadBalancer)}); err != nil {
+		return "", fmt.Errorf("listing the Services: %w", err)
+	}
+	for i := range services.Items {
+		s := &services.Items[i]
+		for _, in := range s.Status.LoadBalancer.Ingress {
+			if a, err := netip.ParseAddr(in.IP); err == nil && r.Contains(a.Unmap()) {
+				return fmt.Sprintf("Service %s/%s has %s", s.Namespace, s.Name, a), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// LetGo tells what a workload cluster still does with a range that was taken away from it; nothing, if it has
+// let go of it. It reads live, and an error is no answer.
+//
+// No IPAddressPool may show the range, and MetalLB must have taken that: its configuration is valid, and of
+// each pool that shows blocks it counts as many addresses as the pool has now. That is the only acknowledgement
+// there is: the ConfigurationState changes once a second at most, with a time that says nothing. No Service may
+// have an address of the range. What MetalLB was about to write at that moment is not seen: who gives a range
+// away asks twice, some time apart.
+func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error) {
+	pools := &metallbv1beta1.IPAddressPoolList{}
+	err = live.List(ctx, pools, client.InNamespace(Namespace))
+	if err != nil && !missing(err) {
+		return "", fmt.Errorf("listing the IPAddressPools: %w", err)
+	}
+	installed := err == nil
+	for i := range pools.Items {
+		if p := &pools.Items[i]; overlaps(p, r) {
+			return fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r)), nil
+		}
+	}
+	if why, err = User(ctx, live, r); why != "" || err != nil {
+		return why, err
+	}
+	if !installed {
+		return "", nil
+	}
+	for i := range pools.Items {
+		if p := &pools.Items[i]; managed(p) && !counted(p) {
+			return fmt.Sprintf("MetalLB has not taken the change of IPAddressPool %s yet", p.Name), nil
+		}
+	}
+	return invalid(ctx, live)
+}
+
+// invalid says why MetalLB keeps an older configuration than the one it has been given; nothing, if it does not.
+func invalid(ctx context.Context, live client.Reader) (why string, err error) {
+	state := &metallbv1beta1.ConfigurationState{}
+	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "controller"}, state)
+	switch {
+	case missing(err) || apierrors.IsNotFound(err): // before 0.16
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading what MetalLB makes of its configuration: %w", err)
+	}
+	// The result follows the condition some milliseconds later.
+	if is := meta.FindStatusCondition(state.Status.Conditions, "poolReconcilerValid"); is != nil && is.Status != metav1.ConditionTrue {
+		return "MetalLB refuses its configuration, and keeps an older one: " + is.Message, nil
+	}
+	return "", nil
+}
+
+// Empty tells what keeps an IPAddressPool that serves no new Services from being taken away: nothing, if no
+// Service has an address of its range any more. It reads live.
+func Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (why string, err error) {
+	p := &metallbv1beta1.IPAddressPool{}
+	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: pool}, p)
+	switch {
+	case missing(err) || apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading IPAddressPool %s: %w", pool, err)
+	case ptr.Deref(p.Spec.AutoAssign, true):
+		return fmt.Sprintf("IPAddressPool %s still serves new Services", pool), nil
+	}
+	return User(ctx, live, r)
+}
+
+// counted tells whether MetalLB's count of the addresses of a pool is that of the pool as it is now. A pool
+// that was never part of a valid configuration, or of a release before 0.15, has no count.
+func counted(p *metallbv1beta1.IPAddressPool) bool {
+	s := p.Status
+	counts := [2]int64{s.AssignedIPv4 + s.AvailableIPv4, s.AssignedIPv6 + s.AvailableIPv6}
+	if counts == [2]int64{} || p.Spec.AvoidBuggyIPs {
+		return true
+	}
+	var has [2]int64
+	for _, text := range p.Spec.Addresses {
+		r, err := rangeOf(text)
+		if err != nil {
+			return false
+		}
+		family := 0
+		if r.From().Is6() {
+			family = 1
+		}
+		has[family] += poolutil.Size(r)
+	}
+	return has == counts
+}

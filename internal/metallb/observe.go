@@ -1,0 +1,119 @@
+package metallb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+)
+
+// Observed is what a workload cluster has.
+type Observed struct {
+	// Installed is whether MetalLB's kinds exist. Without them there are Services and nothing else.
+	Installed bool
+	Services  []elastic.Service
+	// Problems are IPAddressPools that cannot be read.
+	Problems []error
+
+	pools      []metallbv1beta1.IPAddressPool
+	read       []elastic.Pool
+	advertised bool
+}
+
+// Observe reads a workload cluster, from its cache.
+func Observe(ctx context.Context, tenant client.Reader) (*Observed, error) {
+	o := &Observed{}
+	services := &corev1.ServiceList{}
+	if err := tenant.List(ctx, services, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the Services: %w", err)
+	}
+	for i := range services.Items {
+		s := &services.Items[i]
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil {
+			o.Services = append(o.Services, ServiceOf(s))
+		}
+	}
+	pools := &metallbv1beta1.IPAddressPoolList{}
+	err := tenant.List(ctx, pools, client.InNamespace(Namespace))
+	if missing(err) {
+		return o, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the IPAddressPools: %w", err)
+	}
+	o.Installed, o.pools = true, pools.Items
+	namespaces, err := o.namespaces(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for i := range o.pools {
+		p, err := PoolOf(&o.pools[i], namespaces)
+		if err != nil {
+			o.Problems = append(o.Problems, err)
+		}
+		o.read = append(o.read, p)
+	}
+	adv := &metallbv1beta1.L2Advertisement{}
+	err = tenant.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: DefaultPool}, adv)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading L2Advertisement %s: %w", DefaultPool, err)
+	}
+	o.advertised = err == nil && advertises(adv)
+	return o, nil
+}
+
+// namespaces reads the labels of all namespaces, where a pool selects by them.
+func (o *Observed) namespaces(ctx context.Context, tenant client.Reader) (map[string]map[string]string, error) {
+	if !slices.ContainsFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool {
+		return p.Spec.AllocateTo != nil && len(p.Spec.AllocateTo.NamespaceSelectors) > 0
+	}) {
+		return nil, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := tenant.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing the namespaces: %w", err)
+	}
+	out := map[string]map[string]string{}
+	for i := range list.Items {
+		out[list.Items[i].Name] = list.Items[i].Labels
+	}
+	return out, nil
+}
+
+// Pools are those of the workload cluster as they are to be: those that show blocks as wanted, with what it
+// would grow by, the others as they are.
+func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
+	var out []elastic.Pool
+	seen := map[string]elastic.Pool{}
+	for i := range o.pools {
+		seen[o.pools[i].Name] = o.read[i]
+		if !managed(&o.pools[i]) {
+			out = append(out, o.read[i])
+		}
+	}
+	grown := false
+	for _, s := range want {
+		p := seen[s.Name] // what a person restricts it to stays
+		p.Name, p.Ranges, p.AutoAssign, p.Grows = s.Name, s.Ranges, s.AutoAssign, s.Name == grows
+		grown = grown || p.Grows
+		out = append(out, p)
+	}
+	if !grown {
+		p := seen[grows]
+		p.Name, p.Ranges, p.AutoAssign, p.Grows = grows, nil, true, true
+		out = append(out, p)
+	}
+	return out
+}
+
+// missing tells whether a kind does not exist.
+func missing(err error) bool { return meta.IsNoMatchError(err) }

@@ -1,0 +1,95 @@
+package metallb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// PoolOf describes an IPAddressPool as MetalLB reads it. Ranges that cannot be read are left out, and the error
+// says which: MetalLB then keeps the configuration it had. namespaces are the labels of each, for pools that
+// select namespaces by them.
+func PoolOf(p *metallbv1beta1.IPAddressPool, namespaces map[string]map[string]string) (elastic.Pool, error) {
+	out := elastic.Pool{Name: p.Name, AutoAssign: ptr.Deref(p.Spec.AutoAssign, true), AvoidBuggyIPs: p.Spec.AvoidBuggyIPs}
+	var bad []string
+	for _, text := range p.Spec.Addresses {
+		r, err := rangeOf(text)
+		if err != nil {
+			bad = append(bad, text)
+			continue
+		}
+		out.Ranges = append(out.Ranges, r)
+	}
+	restriction, err := restrictionOf(p.Spec.AllocateTo, namespaces)
+	if err != nil {
+		return out, fmt.Errorf("IPAddressPool %s: %w", p.Name, err)
+	}
+	out.Restriction = restriction
+	if len(bad) > 0 {
+		return out, fmt.Errorf("IPAddressPool %s: spec.addresses has %s, which is not a range", p.Name, strings.Join(bad, ", "))
+	}
+	return out, nil
+}
+
+func restrictionOf(to *metallbv1beta1.ServiceAllocation, namespaces map[string]map[string]string) (*elastic.Restriction, error) {
+	if to == nil {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	out := &elastic.Restriction{Priority: to.Priority, Namespaces: slices.Clone(to.Namespaces)}
+	if len(to.Namespaces)+len(to.NamespaceSelectors)+len(to.ServiceSelectors) == 0 {
+		out.Selectors = append(out.Selectors, func(map[string]string) bool { return true })
+		return out, nil
+	}
+	for i := range to.NamespaceSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&to.NamespaceSelectors[i])
+		if err != nil {
+			return nil, fmt.Errorf("spec.serviceAllocation.namespaceSelectors: %w", err)
+		}
+		for name, has := range namespaces {
+			if selector.Matches(labels.Set(has)) {
+				out.Namespaces = append(out.Namespaces, name)
+			}
+		}
+	}
+	for i := range to.ServiceSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&to.ServiceSelectors[i])
+		if err != nil {
+			return nil, fmt.Errorf("spec.serviceAllocation.serviceSelectors: %w", err)
+		}
+		out.Selectors = append(out.Selectors, func(l map[string]string) bool { return selector.Matches(labels.Set(l)) })
+	}
+	return out, nil
+}
+
+// managed tells whether an IPAddressPool shows blocks.
+func managed(p *metallbv1beta1.IPAddressPool) bool {
+	return p.Name == DefaultPool || p.Labels[ManagedLabel] == ManagedValue
+}
+
+// overlaps tells whether an IPAddressPool has any of a range.
+func overlaps(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) bool {
+	for _, text := range p.Spec.Addresses {
+		if has, err := rangeOf(text); err == nil && has.Overlaps(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// rangeOf reads an entry of spec.addresses: first-last, or a CIDR, of which MetalLB takes the whole network.
+func rangeOf(text string) (netipx.IPRange, error) {
+	if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+		return netipx.RangeOfPrefix(p.Masked()), nil
+	}
+	return poolutil.ParseRange(text)
+}
