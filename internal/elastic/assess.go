@@ -44,37 +44,42 @@ type Inventory struct {
 // Assessment is what an inventory comes to.
 type Assessment struct {
 	Verdicts []Verdict
-	// Lacking is how many addresses of each family are missing. Services that can share one lack one.
+	// Lacking is how many addresses of each family are missing. Services that can share one lack one. Those that
+	// prefer two addresses and have one take the first that come, so they count where others lack one.
 	Lacking [2]int64
-	// Used are the addresses that a Service has, or is about to be given.
+	// Used are the addresses that a Service has, is about to be given, or takes once it is given another one too.
 	Used map[netip.Addr]struct{}
 }
 
 // Assess replays what MetalLB makes of an inventory. Each Service keeps what it has; the others are placed,
 // oldest first, in what is free; for those that find nothing, in what the cluster would grow by.
 //
-// Which of the Services that wait gets what is free is MetalLB's choice: how many are left over is the same.
+// Which of the Services that wait gets what is free is MetalLB's choice. How many are left over is the same,
+// unless they share addresses or choose between pools: what MetalLB chose is then seen the next time.
 // It costs O(Services · addresses in use).
 func Assess(in Inventory) Assessment {
 	r := newReplay(in.Pools)
 	out := Assessment{Used: map[netip.Addr]struct{}{}}
+	var served []holder
 	var waiting []*Service
 	for _, s := range oldest(in.Services) {
-		for _, a := range s.Has {
-			out.Used[a] = struct{}{}
-		}
+		out.use(s.Has)
 		switch {
 		case s.Class != in.Class:
 			out.Verdicts = append(out.Verdicts, Verdict{s, Foreign, fmt.Sprintf("it is of the load-balancer class %q", s.Class)})
-		case s.WantsError != "":
-			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, s.WantsError})
 		case len(s.Families) == 0 || (s.Stack == RequireDualStack && !s.dual()):
 			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, "it has no cluster IP of each family that it asks for"})
 		case len(s.Has) > 0 && r.keeps(s):
+			served = append(served, holder{s, s.Has})
 			out.Verdicts = append(out.Verdicts, Verdict{Service: s, State: Placed})
+		case s.WantsError != "":
+			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, s.WantsError})
 		default:
 			waiting = append(waiting, s)
 		}
+	}
+	for i := range served {
+		out.use(r.complete(&served[i]))
 	}
 	var left []Verdict
 	for _, s := range waiting {
@@ -83,20 +88,33 @@ func Assess(in Inventory) Assessment {
 			left = append(left, Verdict{s, Stuck, why})
 			continue
 		}
-		for _, a := range addrs {
-			out.Used[a] = struct{}{}
-		}
+		out.use(addrs)
+		served = append(served, holder{s, addrs})
 		out.Verdicts = append(out.Verdicts, Verdict{Service: s, State: Fits})
 	}
 	r.grows = in.Grows
 	for _, v := range left {
-		if _, why := r.place(v.Service); why == "" {
+		if addrs, why := r.place(v.Service); why == "" {
 			v.State = Lacks
+			out.use(addrs)
 		}
 		out.Verdicts = append(out.Verdicts, v)
 	}
+	r.grows = [2]bool{r.grown[IPv4] > 0, r.grown[IPv6] > 0}
+	for i := range served {
+		r.complete(&served[i])
+	}
 	out.Lacking = r.grown
 	return out
+}
+
+// use counts addresses among those that are used. Those that do not exist yet are in no block.
+func (a *Assessment) use(addrs []netip.Addr) {
+	for _, addr := range addrs {
+		if !notYet[FamilyOf(addr)].Contains(addr) {
+			a.Used[addr] = struct{}{}
+		}
+	}
 }
 
 // Count is how many Services are in a state.

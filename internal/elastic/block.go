@@ -26,9 +26,7 @@ type Block struct {
 }
 
 // mayGo tells whether a block is one that is given up when nobody needs it.
-func (b *Block) mayGo() bool {
-	return b.Grown && !b.Pinned && !b.Deleting && b.Range.IsValid()
-}
+func (b *Block) mayGo() bool { return b.Grown && !b.Pinned }
 
 // held tells whether a block has any of some addresses.
 func (b *Block) held(used map[netip.Addr]struct{}) bool {
@@ -40,9 +38,10 @@ func (b *Block) held(used map[netip.Addr]struct{}) bool {
 	return false
 }
 
-// Living are the ranges of the blocks that a cluster may use, in the order of the blocks.
+// Living are the ranges of the blocks that a cluster may use: those that are shown, in their order, and then those
+// that are being taken away. Only who finds nothing else is a reason to keep one of these.
 func Living(blocks []Block) []netipx.IPRange {
-	return ranges(blocks, func(b *Block) bool { return !b.Deleting })
+	return append(Shown(blocks), ranges(blocks, func(b *Block) bool { return !b.Deleting && b.Draining })...)
 }
 
 // Shown are the ranges that a cluster's pools are to show: those of the blocks that are not being taken away.

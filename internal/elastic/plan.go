@@ -1,6 +1,10 @@
 package elastic
 
-import "time"
+import (
+	"math"
+	"slices"
+	"time"
+)
 
 // Settings are those of the ProviderConfig and the manager.
 type Settings struct {
@@ -41,15 +45,19 @@ type Plan struct {
 	Next time.Time
 }
 
-// Empty tells whether there is nothing to do.
+// Empty tells whether there is nothing to do. What is lacking and cannot be asked for is nothing to do.
 func (p *Plan) Empty() bool {
-	return len(p.Grow)+len(p.Marks)+len(p.Drain)+len(p.Resume) == 0
+	asks := slices.ContainsFunc(p.Grow, func(g Growth) bool { return g.Count > 0 })
+	return !asks && len(p.Marks)+len(p.Drain)+len(p.Resume) == 0
 }
 
 // Decide plans growth and shrinking. What blocks have been granted and not yet used is part of what is
-// assessed, so only what is still on its way is subtracted here (B37, F5). Idle blocks are given up after
-// the grace, which begins again with each use (B46, F1): never one of which a Service has, or is about to be
-// given, an address, so that nothing is given up that would be asked for again.
+// assessed, so only what is still on its way is subtracted here (B37, F5). The quota goes to what is lacking
+// before it goes to the increment of either family.
+//
+// Idle blocks are given up after the grace, which begins again with each use (B46, F1): never one of which a
+// Service has, or is about to be given, an address, and none while Services lack addresses of its family, so
+// that nothing is given up that would be asked for again.
 func Decide(a Assessment, blocks []Block, s Settings, now time.Time) Plan {
 	var p Plan
 	var total int64
@@ -68,28 +76,41 @@ func Decide(a Assessment, blocks []Block, s Settings, now time.Time) Plan {
 		}
 	}
 	for _, f := range []Family{IPv4, IPv6} {
-		lacking := a.Lacking[f] - onItsWay[f]
-		if lacking <= 0 {
-			continue
+		if lacking := a.Lacking[f] - onItsWay[f]; lacking > 0 {
+			p.Grow = append(p.Grow, Growth{Family: f, Lacking: lacking})
 		}
-		g := Growth{Family: f, Lacking: lacking, Count: max(lacking, s.Increment)}
-		if s.Quota >= 0 && g.Count > s.Quota-total {
-			g.Count = max(0, s.Quota-total)
-			p.QuotaReached = p.QuotaReached || g.Count < lacking
-		}
-		total += g.Count
-		p.Grow = append(p.Grow, g)
 	}
+	p.share(s, total)
 	for i := range blocks {
-		if b := &blocks[i]; b.mayGo() {
-			p.review(b, b.held(a.Used), s.Grace, now)
+		if b := &blocks[i]; !b.Deleting && b.Range.IsValid() {
+			p.review(b, !b.mayGo() || b.held(a.Used), a.Lacking[b.Family] > 0, s.Grace, now)
 		}
 	}
 	return p
 }
 
-// review plans what becomes of a block that may go.
-func (p *Plan) review(b *Block, busy bool, grace time.Duration, now time.Time) {
+// share says how many addresses to ask for, of what the quota leaves.
+func (p *Plan) share(s Settings, total int64) {
+	left := int64(math.MaxInt64)
+	if s.Quota >= 0 {
+		left = s.Quota - total
+	}
+	give := func(g *Growth, want int64) {
+		more := max(0, min(want-g.Count, left))
+		g.Count += more
+		left -= more
+	}
+	for i := range p.Grow {
+		give(&p.Grow[i], p.Grow[i].Lacking)
+		p.QuotaReached = p.QuotaReached || p.Grow[i].Count < p.Grow[i].Lacking
+	}
+	for i := range p.Grow {
+		give(&p.Grow[i], s.Increment)
+	}
+}
+
+// review plans what becomes of a block.
+func (p *Plan) review(b *Block, busy, lacking bool, grace time.Duration, now time.Time) {
 	switch {
 	case busy:
 		if !b.IdleSince.IsZero() {
@@ -103,10 +124,10 @@ func (p *Plan) review(b *Block, busy bool, grace time.Duration, now time.Time) {
 		since := upToTheSecond(now)
 		p.Marks = append(p.Marks, Mark{Block: b.Name, IdleSince: since})
 		p.due(since.Add(grace))
-	case !now.Before(b.IdleSince.Add(grace)):
-		p.Drain = append(p.Drain, b.Name)
-	default:
+	case now.Before(b.IdleSince.Add(grace)):
 		p.due(b.IdleSince.Add(grace))
+	case !lacking:
+		p.Drain = append(p.Drain, b.Name)
 	}
 }
 

@@ -56,11 +56,36 @@ func (r *replay) keeps(s *Service) bool {
 	if p == nil || !p.admits(s) || (s.WantsPool != "" && s.WantsPool != p.Name) || r.taken(s, s.Has) != "" {
 		return false
 	}
+	if one := s.dual() && s.Stack == PreferDualStack && len(s.Has) == 1; !one && !fits(s, s.Has) {
+		return false
+	}
 	if len(s.WantsIPs) > 0 && !sameSet(s.WantsIPs, s.Has) {
 		return false
 	}
 	r.use(s, s.Has)
 	return true
+}
+
+// holder is a Service with the addresses that it has, or is about to be given.
+type holder struct {
+	service *Service
+	addrs   []netip.Addr
+}
+
+// complete takes what MetalLB adds to a Service that prefers two addresses and has one: an address of the other
+// family, of the same pool. One whose wish cannot be read is left as it is.
+func (r *replay) complete(h *holder) []netip.Addr {
+	s := h.service
+	if s.Stack != PreferDualStack || len(h.addrs) != 1 || s.WantsError != "" {
+		return nil
+	}
+	a := r.free(s, r.holding(h.addrs), 1-FamilyOf(h.addrs[0]))
+	if !a.IsValid() {
+		return nil
+	}
+	r.use(s, []netip.Addr{a})
+	h.addrs = []netip.Addr{h.addrs[0], a}
+	return h.addrs
 }
 
 func (r *replay) use(s *Service, addrs []netip.Addr) {
@@ -110,12 +135,12 @@ func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
 		if p == nil {
 			return nil, fmt.Sprintf("there is no IPAddressPool %q", s.WantsPool)
 		}
-		found, _ := r.choose(s, []*Pool{p})
-		if len(found) == 0 {
-			return nil, fmt.Sprintf("IPAddressPool %q has no address for it", p.Name)
-		}
 		if !p.admits(s) {
 			return nil, fmt.Sprintf("IPAddressPool %q does not serve it (spec.serviceAllocation)", p.Name)
+		}
+		found, ok := r.choose(s, []*Pool{p})
+		if !ok {
+			return nil, fmt.Sprintf("IPAddressPool %q has no address for it", p.Name)
 		}
 		r.use(s, found)
 		return found, ""
@@ -223,8 +248,9 @@ func fits(s *Service, addrs []netip.Addr) bool {
 	return sameSet(families, s.Families)
 }
 
+// sameSet tells whether two lists hold the same. Nothing is in the second one twice.
 func sameSet[T comparable](a, b []T) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
+	return len(a) == len(b) && !slices.ContainsFunc(b, func(x T) bool { return !slices.Contains(a, x) })
 }
 
 func join(addrs []netip.Addr) string {

@@ -1,0 +1,172 @@
+package elastic
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+)
+
+// epoch is when every test begins.
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+type change func(*Service)
+
+// svc is a Service of one IPv4 address that listens on TCP/80.
+func svc(name string, changes ...change) Service {
+	s := Service{Namespace: "team", Name: name, Families: []Family{IPv4}, Ports: []Port{{"TCP", 80}}}
+	for _, c := range changes {
+		c(&s)
+	}
+	return s
+}
+
+func in(namespace string) change { return func(s *Service) { s.Namespace = namespace } }
+func class(name string) change   { return func(s *Service) { s.Class = name } }
+func label(value string) change {
+	return func(s *Service) { s.Labels = map[string]string{"app": value} }
+}
+func asks(text string) change      { return func(s *Service) { s.WantsIPs = ips(text) } }
+func named(pool string) change     { return func(s *Service) { s.WantsPool = pool } }
+func has(text string) change       { return func(s *Service) { s.Has = ips(text) } }
+func wrong(text string) change     { return func(s *Service) { s.WantsError = text } }
+func backend(key string) change    { return func(s *Service) { s.BackendKey = key } }
+func of(families ...Family) change { return func(s *Service) { s.Families = families } }
+
+func dual(stack DualStack) change {
+	return func(s *Service) { s.Families, s.Stack = []Family{IPv4, IPv6}, stack }
+}
+
+// shares gives a sharing key and TCP ports.
+func shares(key string, ports ...int32) change {
+	return func(s *Service) {
+		s.SharingKey, s.Ports = key, nil
+		for _, p := range ports {
+			s.Ports = append(s.Ports, Port{"TCP", p})
+		}
+	}
+}
+
+func ips(text string) (out []netip.Addr) {
+	for a := range strings.FieldsSeq(text) {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func spans(texts []string) (out []netipx.IPRange) {
+	for _, t := range texts {
+		if !strings.Contains(t, "-") {
+			t += "-" + t
+		}
+		out = append(out, netipx.MustParseIPRange(t))
+	}
+	return out
+}
+
+// pool serves anybody. ours is the one that grows.
+func pool(name string, ranges ...string) Pool {
+	return Pool{Name: name, AutoAssign: true, Ranges: spans(ranges)}
+}
+
+func ours(ranges ...string) Pool {
+	p := pool("default-pool", ranges...)
+	p.Grows = true
+	return p
+}
+
+func (p Pool) with(change func(*Pool)) Pool {
+	change(&p)
+	return p
+}
+
+func (p Pool) closed() Pool { return p.with(func(p *Pool) { p.AutoAssign = false }) }
+
+func (p Pool) careful() Pool { return p.with(func(p *Pool) { p.AvoidBuggyIPs = true }) }
+
+func (p Pool) onlyFor(r Restriction) Pool { return p.with(func(p *Pool) { p.Restriction = &r }) }
+
+func app(value string) func(map[string]string) bool {
+	return func(labels map[string]string) bool { return labels["app"] == value }
+}
+
+var states = map[State]string{Placed: "Placed", Fits: "Fits", Lacks: "Lacks", Stuck: "Stuck", Foreign: "Foreign"}
+
+// assessment is a row of a table: services from the oldest to the youngest.
+type assessment struct {
+	reason   string
+	pools    []Pool
+	services []Service
+	class    string
+	grows    string // the families a cluster can be given: 46 where it says nothing
+	want     string // by name
+	lacking  [2]int64
+	used     string // "-" for none, empty: it does not matter
+	says     string // part of what is said of those that are stuck, or lack an address
+}
+
+func (c *assessment) inventory() Inventory {
+	for i := range c.services {
+		c.services[i].Created = epoch.Add(time.Duration(i) * time.Second)
+	}
+	grows := [2]bool{c.grows == "" || strings.Contains(c.grows, "4"), c.grows == "" || strings.Contains(c.grows, "6")}
+	return Inventory{Services: c.services, Pools: c.pools, Class: c.class, Grows: grows}
+}
+
+func (c *assessment) check(t *testing.T) {
+	t.Helper()
+	got := Assess(c.inventory())
+	if diff := cmp.Diff(c.want, tell(got)); diff != "" {
+		t.Errorf("%s:\n%s", c.reason, diff)
+	}
+	if got.Lacking != c.lacking {
+		t.Errorf("%s: lacking %v, want %v", c.reason, got.Lacking, c.lacking)
+	}
+	if used := strings.Join(sortedUse(got), " "); c.used != "" && used != strings.Trim(c.used, "-") {
+		t.Errorf("%s: used %q, want %q", c.reason, used, c.used)
+	}
+	says := ""
+	for _, v := range got.Verdicts {
+		if (v.Why == "") != (v.State == Placed || v.State == Fits) {
+			t.Errorf("%s is %s, because %q", v.Service.Name, states[v.State], v.Why)
+		}
+		says += v.Why + "\n"
+	}
+	if !strings.Contains(says, c.says) {
+		t.Errorf("%s: it says\n%swant %q", c.reason, says, c.says)
+	}
+}
+
+// tell tells what becomes of each Service, by name.
+func tell(a Assessment) string {
+	var out []string
+	for _, v := range a.Verdicts {
+		out = append(out, fmt.Sprintf("%s=%s", v.Service.Name, states[v.State]))
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func sortedUse(a Assessment) (out []string) {
+	var addrs []netip.Addr
+	for u := range a.Used {
+		addrs = append(addrs, u)
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	for _, u := range addrs {
+		out = append(out, u.String())
+	}
+	return out
+}
+
+func checkAll(t *testing.T, tests map[string]assessment) {
+	t.Helper()
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) { c.check(t) })
+	}
+}
