@@ -59,23 +59,37 @@ func (t *tenant) describe() []elastic.Block {
 	return out
 }
 
-// shown are the pools of MetalLB that show those blocks that are wanted. A block with a pool of its own serves
-// no new Services before it is taken away.
+// living is true of blocks that nobody has given up for good; staying, of those that are not being taken away.
+func living(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp.IsZero() }
+
+func staying(a *v1alpha1.IPAllocation) bool {
+	return living(a) && !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
+}
+
+// shown are the pools of MetalLB that show those blocks that are wanted; those that are being taken away come
+// last. A block with a pool of its own serves no new Services before it is taken away.
 func (t *tenant) shown(s settings, want func(*v1alpha1.IPAllocation) bool) []metallb.Shown {
 	var out []metallb.Shown
+	var leaving []netipx.IPRange
 	for _, a := range t.blocks {
 		r, granted := rangeOf(a)
-		if s.projection == v1alpha1.PoolPerAllocationProjection && granted && (want(a) || !t.notes.quiet(a.UID)) {
-			out = append(out, metallb.Shown{Name: a.Name, Ranges: []netipx.IPRange{r}, AutoAssign: want(a)})
-			continue
+		switch {
+		case !granted:
+		case s.projection == v1alpha1.PoolPerAllocationProjection:
+			if want(a) || !t.notes.quiet(a.UID) {
+				out = append(out, metallb.Shown{Name: a.Name, Ranges: []netipx.IPRange{r}, AutoAssign: want(a), Leaving: !staying(a)})
+			}
+		case !want(a):
+		case len(out) == 0:
+			out = append(out, metallb.Shown{Name: metallb.DefaultPool, Ranges: []netipx.IPRange{r}, AutoAssign: true})
+		case !staying(a):
+			leaving = append(leaving, r)
+		default:
+			out[0].Ranges = append(out[0].Ranges, r)
 		}
-		if !granted || !want(a) || s.projection == v1alpha1.PoolPerAllocationProjection {
-			continue
-		}
-		if len(out) == 0 {
-			out = append(out, metallb.Shown{Name: metallb.DefaultPool, AutoAssign: true})
-		}
-		out[0].Ranges = append(out[0].Ranges, r)
+	}
+	if len(leaving) > 0 {
+		out[0].Ranges = append(out[0].Ranges, leaving...)
 	}
 	return out
 }
@@ -84,9 +98,6 @@ func (t *tenant) shown(s settings, want func(*v1alpha1.IPAllocation) bool) []met
 // deleted without us; before something is taken away, what exists is read live: the watch may be behind what
 // another manager has given it.
 func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s settings) error {
-	staying := func(a *v1alpha1.IPAllocation) bool {
-		return a.DeletionTimestamp.IsZero() && !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
-	}
 	for i, a := range t.blocks {
 		if _, granted := rangeOf(a); !granted || held(a) || !staying(a) {
 			continue

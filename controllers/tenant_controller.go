@@ -151,7 +151,7 @@ func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
 	described := t.describe()
 	assessed := elastic.Assess(elastic.Inventory{
 		Services: observed.Services, Class: s.class, Grows: families(pools),
-		Pools: observed.Pools(t.shown(s, func(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp.IsZero() }), s.grows()),
+		Pools: observed.Pools(t.shown(s, living), s.grows()),
 	})
 	plan := elastic.Decide(assessed, described, s.Settings, t.now)
 	if !plan.Next.IsZero() {

@@ -75,8 +75,7 @@ func draining(status metav1.ConditionStatus, reason, message string) func(*[]met
 // given back when its Cluster has let go of it, seen twice, or when an operator says so.
 func (t *tenant) drain(ctx context.Context) error {
 	for _, a := range t.blocks {
-		staying := a.DeletionTimestamp.IsZero() && !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
-		if staying || !held(a) {
+		if staying(a) || !held(a) {
 			continue
 		}
 		_, granted := rangeOf(a)

@@ -35,7 +35,7 @@ func (t *tenant) grow(ctx context.Context, pools []tenancy.Pool, assessed elasti
 		if request == nil && count == 0 && t.cluster.Annotations[v1alpha1.TriedGrowthPoolsAnnotation] == "" {
 			continue
 		}
-		said, err := t.ask(ctx, of, request, int32(min(count, 1<<31-1)))
+		said, err := t.ask(ctx, of, pools, request, int32(min(count, 1<<31-1)))
 		if err != nil {
 			return "", err
 		}
@@ -71,8 +71,8 @@ func (t *tenant) request(of, all []tenancy.Pool, f elastic.Family) *v1alpha1.IPA
 	return nil
 }
 
-// ask does the next thing for a block of count addresses.
-func (t *tenant) ask(ctx context.Context, pools []tenancy.Pool, request *v1alpha1.IPAllocation, count int32) (exhausted string, err error) {
+// ask does the next thing for a block of count addresses from pools of one family.
+func (t *tenant) ask(ctx context.Context, pools, all []tenancy.Pool, request *v1alpha1.IPAllocation, count int32) (exhausted string, err error) {
 	tried := tenancy.ParseTried(t.cluster.Annotations[v1alpha1.TriedGrowthPoolsAnnotation])
 	situation := tenancy.Situation{Count: count, Pools: pools, Tried: tried}
 	if request != nil {
@@ -81,7 +81,8 @@ func (t *tenant) ask(ctx context.Context, pools []tenancy.Pool, request *v1alpha
 	d := tenancy.Grow(situation)
 	// What was tried with pools of the other family stays.
 	for _, a := range tried {
-		if !slices.ContainsFunc(pools, func(p tenancy.Pool) bool { return p.Ref == a.Pool }) && d.Action != tenancy.Done {
+		of := func(p tenancy.Pool) bool { return p.Ref == a.Pool }
+		if slices.ContainsFunc(all, of) && !slices.ContainsFunc(pools, of) {
 			d.Tried = append(d.Tried, a)
 		}
 	}

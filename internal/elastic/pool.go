@@ -19,8 +19,12 @@ type Pool struct {
 	AvoidBuggyIPs bool
 	// Restriction of the Services it serves, nil if it has none (spec.serviceAllocation).
 	Restriction *Restriction
-	// Grows tells whether what a cluster grows by is added to this pool.
+	// Grows tells whether what a cluster grows by is added to this pool: at most one is such.
 	Grows bool
+	// Apart tells of a pool that grows that each block becomes a pool of its own, which has one IP family.
+	Apart bool
+	// Leaving pools are about to be taken away: they are tried after all others of their kind.
+	Leaving bool
 }
 
 // Restriction is spec.serviceAllocation of an IPAddressPool.
@@ -80,7 +84,10 @@ func inOrder(pools []*Pool) []*Pool {
 		return p.Restriction.Priority
 	}
 	last := func(p *Pool) int {
-		if p.Grows {
+		switch {
+		case p.Leaving:
+			return 2
+		case p.Grows:
 			return 1
 		}
 		return 0

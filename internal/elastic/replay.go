@@ -233,10 +233,21 @@ func (r *replay) free(s *Service, p *Pool, f Family) netip.Addr {
 			return a
 		}
 	}
-	if p.Grows && r.grows[f] {
+	if p.Grows && r.grows[f] && (!p.Apart || f == r.onlyFamily(s)) {
 		return scan(notYet[f], false)
 	}
 	return netip.Addr{}
+}
+
+// onlyFamily is the family that a Service is given where growth gives one: the first of its own that there is more
+// of.
+func (r *replay) onlyFamily(s *Service) Family {
+	for _, f := range s.Families {
+		if r.grows[f] {
+			return f
+		}
+	}
+	return s.Families[0]
 }
 
 // fits tells whether addresses are of the families of a Service.

@@ -37,7 +37,8 @@ func Observe(ctx context.Context, tenant client.Reader) (*Observed, error) {
 	}
 	for i := range services.Items {
 		s := &services.Items[i]
-		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil {
+		// One that is being deleted keeps what it has until it is gone.
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && (s.DeletionTimestamp == nil || len(s.Status.LoadBalancer.Ingress) > 0) {
 			o.Services = append(o.Services, ServiceOf(s))
 		}
 	}
@@ -89,8 +90,8 @@ func (o *Observed) namespaces(ctx context.Context, tenant client.Reader) (map[st
 	return out, nil
 }
 
-// Pools are those of the workload cluster as they are to be: those that show blocks as wanted, with what it
-// would grow by, the others as they are.
+// Pools are those of the workload cluster as they are to be: those that show blocks as wanted, the others as
+// they are. What the cluster would grow by is in the pool of that name; with none, in a pool of its own.
 func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
 	var out []elastic.Pool
 	seen := map[string]elastic.Pool{}
@@ -103,13 +104,13 @@ func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
 	grown := false
 	for _, s := range want {
 		p := seen[s.Name] // what a person restricts it to stays
-		p.Name, p.Ranges, p.AutoAssign, p.Grows = s.Name, s.Ranges, s.AutoAssign, s.Name == grows
+		p.Name, p.Ranges, p.AutoAssign, p.Grows, p.Leaving = s.Name, s.Ranges, s.AutoAssign, s.Name == grows, s.Leaving
 		grown = grown || p.Grows
 		out = append(out, p)
 	}
 	if !grown {
 		p := seen[grows]
-		p.Name, p.Ranges, p.AutoAssign, p.Grows = grows, nil, true, true
+		p.Name, p.Ranges, p.AutoAssign, p.Grows, p.Apart = grows, nil, true, true, grows == ""
 		out = append(out, p)
 	}
 	return out

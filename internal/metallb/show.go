@@ -19,6 +19,8 @@ type Shown struct {
 	Ranges []netipx.IPRange
 	// AutoAssign is false where no new Services are to be served.
 	AutoAssign bool
+	// Leaving pools show a block that is about to be taken away.
+	Leaving bool
 }
 
 // addresses are the entries of spec.addresses: first-last, a single address too (B53).
