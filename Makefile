@@ -51,7 +51,7 @@ ARGS      ?=
 help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*##" } \
 		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*##/ { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+		/^[a-z-]+:.*##/ { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Where KUBEBUILDER_ASSETS is set, the control plane in that directory is used instead of a built one."
 
@@ -59,6 +59,11 @@ help: ## Show this help.
 quickstart: control-plane manager ## Pools and claims on a real API server, here and now (ARGS=--exit: do not stay).
 	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
 	@$(BIN)/quickstart --manager=$(BIN)/manager $(ARGS)
+
+.PHONY: quickstart-elastic
+quickstart-elastic: control-plane metallb manager ## A workload cluster whose MetalLB pool follows its Services (ARGS=--exit: do not stay).
+	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
+	@$(BIN)/quickstart --elastic --manager=$(BIN)/manager $(ARGS)
 
 ##@ Build
 
@@ -143,7 +148,7 @@ test-race: ## Run the tests that need no control plane under the race detector.
 	CGO_ENABLED=1 go test -race -count=1 -timeout=30m $(TESTFLAGS) ./api/... ./internal/...
 
 .PHONY: bench
-bench: control-plane manager ## Measure the library, then the manager against a real API server.
+bench: control-plane metallb manager ## Measure the library, then the manager against a real API server.
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil
 	go run -buildvcs=false ./test/bench -manager $(BIN)/manager $(ARGS)
 

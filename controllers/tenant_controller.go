@@ -162,12 +162,10 @@ func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
 	if err != nil {
 		return err
 	}
-	if err := t.mark(ctx, plan, s); err != nil {
-		return err
-	}
 	// What is known of the blocks is said even where the workload cluster does not answer now.
 	return errors.Join(
 		t.show(ctx, observed, s),
+		t.mark(ctx, described, plan, s),
 		t.drain(ctx),
 		t.demand(ctx, satisfaction(assessed, plan, s, exhausted)),
 		t.tellServices(ctx, assessed),

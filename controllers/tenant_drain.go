@@ -26,11 +26,18 @@ import (
 const settleTime = 2 * time.Second
 
 // mark writes which blocks have become idle or busy, and which are to be given up.
-func (t *tenant) mark(ctx context.Context, plan elastic.Plan, s settings) error {
+func (t *tenant) mark(ctx context.Context, described []elastic.Block, plan elastic.Plan, s settings) error {
 	if !s.elastic {
 		return nil
 	}
-	for _, m := range plan.Marks {
+	marks := plan.Marks
+	for _, b := range described {
+		// A new one is in use until it is seen not to be.
+		if a := t.block(b.Name); b.Grown && b.Range.IsValid() && !b.Deleting && meta.FindStatusCondition(a.Status.Conditions, v1alpha1.InUseCondition) == nil {
+			marks = append([]elastic.Mark{{Block: b.Name}}, marks...)
+		}
+	}
+	for _, m := range marks {
 		is := metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service has, or is about to get, one of its addresses"}
 		if !m.IdleSince.IsZero() {
 			is.Status, is.Reason = metav1.ConditionFalse, v1alpha1.IdleReason

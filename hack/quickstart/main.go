@@ -29,6 +29,7 @@ const logLines = 20
 type options struct {
 	manager string
 	exit    bool
+	elastic bool
 	timeout time.Duration
 }
 
@@ -36,6 +37,7 @@ func main() {
 	var opts options
 	flag.StringVar(&opts.manager, "manager", "", "the manager to run (default: built from the current source)")
 	flag.BoolVar(&opts.exit, "exit", os.Getenv("CI") != "", "exit when everything has been shown (default where CI is set)")
+	flag.BoolVar(&opts.elastic, "elastic", false, "show a workload cluster with MetalLB that grows and shrinks, instead of claims")
 	flag.DurationVar(&opts.timeout, "timeout", time.Minute, "how long the claims may take to become ready")
 	flag.Parse()
 
@@ -64,12 +66,23 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, cp.Stop()) }()
 	steps.endf("etcd and kube-apiserver at %s, CRDs installed", strings.TrimSuffix(cp.Config.Host, "/"))
 
+	story, args, tenant := demo, []string(nil), ""
+	if opts.elastic {
+		w, err := startWorkload(ctx, steps)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.stop()) }()
+		story, args, tenant = w.elastic, []string{"--shrink-grace=" + shrinkGrace.String()}, w.Kubeconfig
+	}
+
 	steps.begin("manager")
 	kubeconfig, err := cp.ManagerKubeconfig(ctx)
 	if err != nil {
 		return err
 	}
 	mgr, err := framework.StartManager(ctx, framework.ManagerOptions{
+		Args:           args,
 		Binary:         opts.manager,
 		Kubeconfig:     kubeconfig,
 		LogFile:        filepath.Join(cp.Dir, "manager.log"),
@@ -89,13 +102,13 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 
 	show, cancel := context.WithTimeout(ctx, opts.timeout)
 	defer cancel()
-	if err := demo(show, cp, steps); err != nil {
+	if err := story(show, cp, steps); err != nil {
 		return err
 	}
 	if opts.exit {
 		return nil
 	}
-	hints(out, cp)
+	hints(out, cp, tenant)
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(out)
@@ -105,12 +118,20 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	}
 }
 
-// hints say how to go on from here.
-func hints(out io.Writer, cp *framework.ControlPlane) {
+// hints say how to go on from here; tenant is the kubeconfig of the workload cluster, if there is one.
+func hints(out io.Writer, cp *framework.ControlPlane, tenant string) {
 	kubectl := "kubectl"
 	if assets, err := framework.Assets(); err == nil {
 		if _, err := os.Stat(filepath.Join(assets, kubectl)); err == nil {
 			kubectl = filepath.Join(assets, kubectl)
+		}
+	}
+	try := []string{"kubectl get networkpools,globalnetworkpools", "kubectl get ipaddresses.ipam.cluster.x-k8s.io", "kubectl delete ipaddressclaim lab-worker-0"}
+	if tenant != "" {
+		tenant = "kubectl --kubeconfig=" + tenant
+		try = []string{
+			tenant + " create service loadbalancer more --tcp=443", tenant + " get services,ipaddresspools -A",
+			"kubectl get ipallocations", "kubectl get events",
 		}
 	}
 	fmt.Fprintf(out, `
@@ -118,9 +139,7 @@ All of it stays until Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
   alias kubectl=%s
-  kubectl get networkpools,globalnetworkpools
-  kubectl get ipaddresses.ipam.cluster.x-k8s.io
-  kubectl delete ipaddressclaim lab-worker-0
+  %s
   tail -f %s
-`, cp.Kubeconfig, kubectl, filepath.Join(cp.Dir, "manager.log"))
+`, cp.Kubeconfig, kubectl, strings.Join(try, "\n  "), filepath.Join(cp.Dir, "manager.log"))
 }

@@ -70,7 +70,7 @@ func compareBlocks(ctx context.Context, bare, managed *clients, o options, t *ta
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
-	if err := managed.pause(ctx, nil); err != nil {
+	if err := managed.pausePool(ctx, nil); err != nil {
 		return err
 	}
 	replaced := o.blocks * 3 / 10
@@ -133,17 +133,17 @@ func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from,
 		return 0, err
 	}
 	start := time.Now()
-	if err := c.pause(ctx, nil); err != nil {
+	if err := c.pausePool(ctx, nil); err != nil {
 		return 0, err
 	}
 	if err := metric(ctx, m, blockFulfilment, float64(to)); err != nil {
 		return 0, err
 	}
-	return time.Since(start), c.pause(ctx, "")
+	return time.Since(start), c.pausePool(ctx, "")
 }
 
-// pause sets the annotation of the pool that pauses it, nil: takes it away.
-func (c *clients) pause(ctx context.Context, value any) error {
+// pausePool sets the annotation of the pool that pauses it, nil: takes it away.
+func (c *clients) pausePool(ctx context.Context, value any) error {
 	return c.Patch(ctx, framework.MakePool(poolName).Namespace(namespace).Obj(),
 		metadata(map[string]any{"annotations": map[string]any{clusterv1.PausedAnnotation: value}}))
 }
@@ -220,11 +220,11 @@ func (c *clients) threeBlockWrites(ctx context.Context, name string, i int) erro
 	now := metav1.Now().UTC().Format(time.RFC3339)
 	ready, overlap := condition("Ready", "True", "Ready", now), condition("Overlap", "False", "NoOverlap", now)
 	ready["message"], overlap["message"] = "allocated "+r.String(), "nobody else has any of these addresses"
-	if err := c.Status().Patch(ctx, o, merge(map[string]any{"status": map[string]any{
+	if err := c.Status().Patch(ctx, o, status(map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "cidr": poolutil.FormatRange(r), "startAddress": r.From().String(), "endAddress": r.To().String(),
 		"addresses": poolutil.Enumerate(r), "allocatedCount": poolutil.Size(r), "allocatedAt": now, "allocatedBy": v1alpha1.AllocatedBy, "observedGeneration": 1,
 		"conditions": []any{ready, overlap},
-	}})); err != nil {
+	})); err != nil {
 		return err
 	}
 	return c.Create(ctx, &eventsv1.Event{
@@ -241,7 +241,7 @@ func (c *clients) replace(ctx context.Context, i int) error {
 		return err
 	}
 	released := map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.Now().UTC().Format(time.RFC3339)}
-	if err := c.Status().Patch(ctx, o, merge(map[string]any{"status": released})); err != nil {
+	if err := c.Status().Patch(ctx, o, status(released)); err != nil {
 		return err
 	}
 	if err := c.Patch(ctx, o, metadata(map[string]any{"finalizers": []string{}})); err != nil {

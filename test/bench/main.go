@@ -29,6 +29,8 @@ func main() {
 	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
 	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
+	flag.IntVar(&o.elastic, "elastic", 20, "Services that a workload cluster grows for, one after the other; 0 leaves them out")
+	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
 	for _, s := range strings.FieldsFunc(*sizes, func(r rune) bool { return r == ',' }) {
@@ -49,9 +51,10 @@ func main() {
 }
 
 type options struct {
-	bursts                    []int
-	releases, singles, blocks int
-	manager                   string
+	bursts                   []int
+	releases, singles        int
+	blocks, elastic, tenants int
+	manager                  string
 }
 
 func run(ctx context.Context, o options) error {
@@ -80,6 +83,16 @@ func run(ctx context.Context, o options) error {
 	if o.blocks > 0 {
 		if err := measureBlocks(ctx, o, t); err != nil {
 			return fmt.Errorf("allocations: %w", err)
+		}
+	}
+	if o.elastic > 0 {
+		if err := measureElastic(ctx, o, t); err != nil {
+			return fmt.Errorf("elastic pools: %w", err)
+		}
+	}
+	if o.tenants > 0 {
+		if err := measureTenants(ctx, o, t); err != nil {
+			return fmt.Errorf("tenants at rest: %w", err)
 		}
 	}
 	fmt.Println()

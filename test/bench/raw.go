@@ -94,11 +94,11 @@ func (c *clients) threeWrites(ctx context.Context, name string, i int) error {
 	old := condition("Ready", "True", "Allocated", now)
 	delete(old, "reason") // as the manager writes it
 	delete(old, "message")
-	return c.Status().Patch(ctx, claim, merge(map[string]any{"status": map[string]any{
+	return c.Status().Patch(ctx, claim, status(map[string]any{
 		"addressRef": map[string]any{"name": name},
 		"conditions": []any{condition("Ready", "True", "Allocated", now)},
 		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": []any{old}}},
-	}}))
+	}))
 }
 
 // fourReleases are the writes of a release: the user's, that deletes the claim, and the manager's.
@@ -125,6 +125,9 @@ func condition(kind, status, reason, since string) map[string]any {
 
 // metadata patches the metadata of an object.
 func metadata(body map[string]any) client.Patch { return merge(map[string]any{"metadata": body}) }
+
+// status patches the status of an object.
+func status(body map[string]any) client.Patch { return merge(map[string]any{"status": body}) }
 
 func merge(body map[string]any) client.Patch {
 	raw, err := json.Marshal(body)

@@ -189,6 +189,8 @@ func (c *ControlPlane) configureAPIServer(opts Options) error {
 	// What is measured is the manager: the server's own brakes stay out of the way.
 	args.Set("max-requests-inflight", "4000")
 	args.Set("max-mutating-requests-inflight", "2000")
+	// Room for more Services than the test environment has by default.
+	args.Set("service-cluster-ip-range", "10.0.0.0/16")
 	for flag, value := range opts.APIServerArgs {
 		args.Set(flag, value)
 	}

@@ -3,11 +3,14 @@ package framework
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/kubeconfig"
@@ -18,19 +21,31 @@ import (
 // with the name, namespace, labels and annotations of about, the Secret with its kubeconfig, and, last,
 // a status that says it can be connected to. No Cluster API runs, so nothing changes them by itself.
 func CreateCluster(ctx context.Context, management client.Client, workload *ControlPlane, about metav1.ObjectMeta) (*clusterv1.Cluster, error) {
-	server := workload.env.ControlPlane.GetAPIServer()
-	port, err := strconv.ParseInt(server.Port, 10, 32)
-	if err != nil {
-		return nil, fmt.Errorf("reading the port of the workload cluster: %w", err)
-	}
 	credentials, err := os.ReadFile(workload.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of the workload cluster: %w", err)
 	}
+	return CreateClusterFor(ctx, management, credentials, about)
+}
+
+// CreateClusterFor is CreateCluster for a workload cluster of which only a kubeconfig is known.
+func CreateClusterFor(ctx context.Context, management client.Client, credentials []byte, about metav1.ObjectMeta) (*clusterv1.Cluster, error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(credentials)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of the workload cluster: %w", err)
+	}
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of the workload cluster: %w", err)
+	}
+	port, err := strconv.ParseInt(server.Port(), 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("reading the port of the workload cluster: %w", err)
+	}
 	cluster := &clusterv1.Cluster{
 		ObjectMeta: about,
 		Spec: clusterv1.ClusterSpec{
-			ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: server.Address, Port: int32(port)},
+			ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: server.Hostname(), Port: int32(port)},
 		},
 	}
 	if err := management.Create(ctx, cluster); err != nil {
@@ -40,6 +55,22 @@ func CreateCluster(ctx context.Context, management client.Client, workload *Cont
 		return nil, fmt.Errorf("creating the Secret with the kubeconfig: %w", err)
 	}
 
+	// A manager that runs writes on it too.
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+			return err
+		}
+		provisioned(cluster)
+		return management.Status().Update(ctx, cluster)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing the status of the Cluster: %w", err)
+	}
+	return cluster, nil
+}
+
+// provisioned says of a Cluster that it can be connected to.
+func provisioned(cluster *clusterv1.Cluster) {
 	cluster.Status.Phase = string(clusterv1.ClusterPhaseProvisioned)
 	cluster.Status.Initialization = clusterv1.ClusterInitializationStatus{
 		InfrastructureProvisioned: ptr.To(true),
@@ -52,8 +83,4 @@ func CreateCluster(ctx context.Context, management client.Client, workload *Cont
 		c.Status, c.ObservedGeneration = metav1.ConditionTrue, cluster.Generation
 		meta.SetStatusCondition(&cluster.Status.Conditions, c)
 	}
-	if err := management.Status().Update(ctx, cluster); err != nil {
-		return nil, fmt.Errorf("writing the status of the Cluster: %w", err)
-	}
-	return cluster, nil
 }

@@ -69,6 +69,28 @@ func TestQuickstart(t *testing.T) {
 		empty(t, tmp)
 	})
 
+	t.Run("shows a pool that follows its Services", func(t *testing.T) {
+		out, tmp := &bytes.Buffer{}, t.TempDir()
+		cmd := command(t, tmp, out, quickstart, "--elastic", "--manager="+manager, "--exit")
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, row := range []string{
+			`web +10\.60\.0\.1 +\S+ +MetalLB had it`,
+			`dns +10\.60\.0\.4 +\S+ +the pool grew`,
+			`default-shop-lb-2 +services +shop +loadbalancer +Allocated +10\.60\.0\.4 +10\.60\.0\.4 +InUse `,
+			`shrink .*their blocks were given back after`,
+		} {
+			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
+				t.Errorf("no row %q", row)
+			}
+		}
+		if t.Failed() {
+			t.Log(out)
+		}
+		empty(t, tmp)
+	})
+
 	t.Run("stays until it is interrupted", func(t *testing.T) {
 		out, tmp := &notifying{text: "until Ctrl-C", seen: make(chan struct{})}, t.TempDir()
 		cmd := command(t, tmp, out, quickstart, "--manager="+manager, "--exit=false")

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// measureElastic adds how long a Service of a workload cluster with the real MetalLB waits for its address where
+// the cluster must grow for it, in turns with Services for which MetalLB has an address.
+func measureElastic(ctx context.Context, o options, t *table) error {
+	return bed(ctx, func(management *clients) error {
+		return bed(ctx, func(workload *clients) error {
+			if err := workload.cp.InstallMetalLB(ctx); err != nil {
+				return err
+			}
+			metalLB, err := workload.cp.StartMetalLB(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = metalLB.Kill() }()
+			m, err := management.manager(ctx, o.manager)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = m.Kill() }()
+			if err := growAndWait(ctx, management, workload, o.elastic, t); err != nil {
+				return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+			}
+			return nil
+		})
+	})
+}
+
+func growAndWait(ctx context.Context, management, workload *clients, runs int, t *table) error {
+	if err := management.elasticPool(ctx, 1); err != nil {
+		return err
+	}
+	if _, err := framework.CreateCluster(ctx, management, workload.cp, metav1.ObjectMeta{
+		Namespace: namespace, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
+	}); err != nil {
+		return err
+	}
+	// The first address is there before; then growth by two makes every other Service find one.
+	if _, err := workload.service(ctx, 0); err != nil {
+		return err
+	}
+	var grown, had []time.Duration
+	for i := range runs {
+		for j, into := range []*[]time.Duration{&grown, &had} {
+			took, err := workload.service(ctx, 1+2*i+j)
+			if err != nil {
+				return err
+			}
+			*into = append(*into, took)
+		}
+	}
+	list := &v1alpha1.IPAllocationList{}
+	if err := management.List(ctx, list); err != nil {
+		return err
+	}
+	if len(list.Items) != 1+runs {
+		return fmt.Errorf("there are %d blocks, not one and one for each of %d growths", len(list.Items), runs)
+	}
+	slices.Sort(grown)
+	slices.Sort(had)
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d)/1e6) }
+	t.add("Service to address, MetalLB has one, p50", ms(had[len(had)/2]), fmt.Sprintf("of %d; slowest %s", runs, ms(had[len(had)-1])))
+	t.add("Service to address, through growth, p50", ms(grown[len(grown)/2]), fmt.Sprintf("of %d; slowest %s", runs, ms(grown[len(grown)-1])))
+	return nil
+}
+
+// elasticPool makes a pool, and a ProviderConfig whose Clusters begin with so many addresses and grow by two.
+func (c *clients) elasticPool(ctx context.Context, initial int32) error {
+	config := &v1alpha1.ProviderConfig{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"},
+		Spec: v1alpha1.ProviderConfigSpec{Network: &v1alpha1.ProviderNetwork{
+			Mode:     v1alpha1.IPAMMode,
+			PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: poolName}}},
+			LoadBalancer: &v1alpha1.LoadBalancerPool{
+				AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: &initial, GrowthIncrement: ptr.To[int32](2),
+			},
+		}},
+	}
+	if err := c.Create(ctx, framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/16").Obj()); err != nil {
+		return err
+	}
+	return c.Create(ctx, config)
+}
+
+// service makes a Service of type LoadBalancer and takes the time until it has an address, as a watch shows it.
+func (c *clients) service(ctx context.Context, i int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	name := fmt.Sprintf("service-%03d", i)
+	w, err := c.Watch(ctx, &corev1.ServiceList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
+	if err != nil {
+		return 0, err
+	}
+	defer w.Stop()
+	start := time.Now()
+	if err := c.Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+	}); err != nil {
+		return 0, err
+	}
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			if !open {
+				return 0, errors.New("the watch of the Services ended")
+			}
+			if s, ok := e.Object.(*corev1.Service); ok && len(s.Status.LoadBalancer.Ingress) > 0 {
+				return time.Since(start), nil
+			}
+		case <-ctx.Done():
+			return 0, fmt.Errorf("no address for Service %s: %w", name, ctx.Err())
+		}
+	}
+}

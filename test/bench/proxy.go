@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// view shows two namespaces of an API server as a cluster of its own: the Services of one, and the other under the
+// name of MetalLB's. So one API server stands for many workload clusters.
+type view struct {
+	services, metalLB string
+	server            *http.Server
+	kubeconfig        []byte
+}
+
+func newView(ctx context.Context, config *rest.Config, services, metalLB string) (*view, error) {
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{services: services, metalLB: metalLB}
+	proxy := &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			v.request(r.Out)
+		},
+		ModifyResponse: v.response,
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	v.server = &http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute}
+	go func() { _ = v.server.Serve(listener) }() // until it is closed
+	out := clientcmdapi.NewConfig()
+	out.Clusters["view"] = &clientcmdapi.Cluster{Server: "http://" + listener.Addr().String()}
+	out.AuthInfos["view"] = &clientcmdapi.AuthInfo{}
+	out.Contexts["view"] = &clientcmdapi.Context{Cluster: "view", AuthInfo: "view"}
+	out.CurrentContext = "view"
+	v.kubeconfig, err = clientcmd.Write(*out)
+	return v, err
+}
+
+// request turns a request for the cluster into one for the namespaces. What it is answered must be text.
+func (v *view) request(r *http.Request) {
+	r.Header.Set("Accept", "application/json")
+	r.Header.Del("Accept-Encoding")
+	if r.URL.Path == "/api/v1/services" {
+		r.URL.Path = fmt.Sprintf("/api/v1/namespaces/%s/services", v.services)
+	}
+	r.URL.Path = strings.ReplaceAll(r.URL.Path, "/"+framework.MetalLBNamespace, "/"+v.metalLB)
+	if r.Body != nil && r.Method != http.MethodGet {
+		r.Body = v.renamed(r.Body, framework.MetalLBNamespace, v.metalLB)
+		r.ContentLength = -1
+		r.Header.Del("Content-Length")
+	}
+}
+
+func (v *view) response(r *http.Response) error {
+	r.Body = v.renamed(r.Body, v.metalLB, framework.MetalLBNamespace)
+	r.Header.Del("Content-Length")
+	r.ContentLength = -1
+	return nil
+}
+
+// renamed replaces a name in a text as it passes, line by line: an event of a watch is a line.
+func (v *view) renamed(body io.ReadCloser, from, to string) io.ReadCloser {
+	reader, writer := io.Pipe()
+	go func() {
+		defer body.Close()
+		lines := bufio.NewReader(body)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if _, failed := writer.Write(bytes.ReplaceAll(line, []byte(`"`+from+`"`), []byte(`"`+to+`"`))); failed != nil {
+				return
+			}
+			if err != nil {
+				writer.CloseWithError(err)
+				return
+			}
+		}
+	}()
+	return reader
+}
