@@ -38,7 +38,7 @@ func startWorkload(ctx context.Context, steps *steps) (*workload, error) {
 	if w.metalLB, err = cp.StartMetalLB(ctx); err != nil {
 		return nil, errors.Join(err, w.stop())
 	}
-	steps.endf("another kube-apiserver, with the controller of MetalLB")
+	steps.endf("another kube-apiserver, with the controller of MetalLB; rights of config/tenant")
 	return w, nil
 }
 
@@ -75,7 +75,11 @@ func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, step
 			return err
 		}
 	}
-	if _, err := framework.CreateCluster(ctx, management, w.ControlPlane, metav1.ObjectMeta{
+	credentials, err := w.TenantKubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := framework.CreateClusterFor(ctx, management, credentials, metav1.ObjectMeta{
 		Namespace: "default", Name: "shop", Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 	}); err != nil {
 		return err

@@ -76,7 +76,7 @@ var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
 // Whoever copies a manifest from the documentation must not be refused.
 func TestManifestsOfTheDocumentationApply(t *testing.T) {
-	for _, path := range []string{"../../docs/pools.md", "../../docs/allocations.md", "../../docs/providers.md", "../../README.md"} {
+	for _, path := range []string{"../../docs/pools.md", "../../docs/allocations.md", "../../docs/providers.md", "../../docs/elastic.md", "../../README.md"} {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			g := NewWithT(t)
 			blocks := yamlBlock.FindAllSubmatch(read(g, path), -1)

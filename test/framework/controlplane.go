@@ -11,8 +11,6 @@ import (
 	"time"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -20,7 +18,6 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -230,50 +227,6 @@ func (c *ControlPlane) Client() (client.WithWatch, error) {
 		return nil, err
 	}
 	return client.NewWithWatch(c.Config, client.Options{Scheme: scheme})
-}
-
-// ManagerKubeconfig writes a kubeconfig of a user who has the manager's role of config/rbac and
-// nothing else, and returns its path: a manager that runs with it shows whether the role is enough.
-// It lasts until the next call.
-func (c *ControlPlane) ManagerKubeconfig(ctx context.Context) (string, error) {
-	const name = "butler-ipam-manager"
-	root, err := RepoRoot()
-	if err != nil {
-		return "", err
-	}
-	text, err := os.ReadFile(filepath.Join(root, "config", "rbac", "role.yaml"))
-	if err != nil {
-		return "", fmt.Errorf("reading the manager's role: %w", err)
-	}
-	role := &rbacv1.ClusterRole{}
-	if err := yaml.UnmarshalStrict(text, role); err != nil {
-		return "", fmt.Errorf("reading the manager's role: %w", err)
-	}
-	role.Name = name
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-	}
-	admin, err := c.Client()
-	if err != nil {
-		return "", err
-	}
-	for _, obj := range []client.Object{role, binding} {
-		if err := client.IgnoreAlreadyExists(admin.Create(ctx, obj)); err != nil {
-			return "", fmt.Errorf("giving the manager its role: %w", err)
-		}
-	}
-	user, err := c.env.AddUser(envtest.User{Name: name}, &rest.Config{})
-	if err != nil {
-		return "", err
-	}
-	kubeconfig, err := user.KubeConfig()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(c.Dir, "manager.kubeconfig")
-	return path, os.WriteFile(path, kubeconfig, 0o600)
 }
 
 // StopAPIServer stops the API server and leaves etcd as it is; StartAPIServer starts it again, at

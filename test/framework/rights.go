@@ -1,0 +1,87 @@
+package framework
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+)
+
+// ManagerKubeconfig writes a kubeconfig of a user who has the manager's role of config/rbac and
+// nothing else, and returns its path: a manager that runs with it shows whether the role is enough.
+// It lasts until the next call.
+func (c *ControlPlane) ManagerKubeconfig(ctx context.Context) (string, error) {
+	kubeconfig, err := c.kubeconfigOf(ctx, "butler-ipam-manager", "rbac")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(c.Dir, "manager.kubeconfig")
+	return path, os.WriteFile(path, kubeconfig, 0o600)
+}
+
+// TenantKubeconfig returns a kubeconfig of a user who has the rights of config/tenant and nothing else, for
+// a workload cluster that has the namespace of MetalLB.
+func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
+	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant")
+}
+
+// kubeconfigOf returns a kubeconfig of a user who has what role.yaml in a directory of config gives.
+func (c *ControlPlane) kubeconfigOf(ctx context.Context, name, dir string) ([]byte, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(root, "config", dir, "role.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the rights of %s: %w", name, err)
+	}
+	admin, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		objs, err := bound(doc, name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the rights of %s: %w", name, err)
+		}
+		for _, obj := range objs {
+			if err := client.IgnoreAlreadyExists(admin.Create(ctx, obj)); err != nil {
+				return nil, fmt.Errorf("giving %s its rights: %w", name, err)
+			}
+		}
+	}
+	user, err := c.env.AddUser(envtest.User{Name: name}, &rest.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return user.KubeConfig()
+}
+
+// bound returns a Role or a ClusterRole, and what binds it to a user of this name.
+func bound(text, name string) ([]client.Object, error) {
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
+	var about metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal([]byte(text), &about); err != nil {
+		return nil, err
+	}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: about.Kind, Name: name}
+	meta := metav1.ObjectMeta{Namespace: about.Namespace, Name: name}
+	if about.Kind == "Role" {
+		role := &rbacv1.Role{}
+		err := yaml.UnmarshalStrict([]byte(text), role)
+		role.Name = name
+		return []client.Object{role, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}}, err
+	}
+	role := &rbacv1.ClusterRole{}
+	err := yaml.UnmarshalStrict([]byte(text), role)
+	role.Name = name
+	return []client.Object{role, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}}, err
+}
