@@ -48,6 +48,7 @@ type TenantReconciler struct {
 
 	controller controller.Controller
 	notes      notes
+	metalLBs   metalLBs
 }
 
 // tenant is a Cluster while it is looked at.
@@ -56,8 +57,10 @@ type tenant struct {
 	cluster *clusterv1.Cluster
 	key     client.ObjectKey
 	ref     v1alpha1.ClusterReference
-	// config is nil where the Cluster gets nothing new.
+	// config is nil where the Cluster gets nothing new. What it has stays as it is: apart tells whether that is
+	// a pool for each block.
 	config *v1alpha1.ProviderConfig
+	apart  bool
 	blocks []*v1alpha1.IPAllocation
 	now    time.Time
 	// live writes to the workload cluster, and reads what is there now.
@@ -79,6 +82,7 @@ func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 			return reconcile.Result{}, err
 		}
 		r.notes.forget(t.key)
+		r.metalLBs.end(t.key)
 		return reconcile.Result{}, t.endIfGone(ctx)
 	}
 	_, moved := t.cluster.Annotations[allocator.DeleteForMoveAnnotation]
@@ -103,16 +107,18 @@ func (t *tenant) reconcile(ctx context.Context) error {
 		return err
 	}
 	if t.config == nil && !slices.ContainsFunc(t.blocks, held) {
+		t.metalLBs.end(t.key)
 		return nil
 	}
-	cached, err := t.connect(ctx)
+	cached, m, err := t.connect(ctx)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		t.metalLBs.end(t.key)
 		return t.unreachable(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	observed, err := metallb.Observe(ctx, cached)
+	observed, err := t.observe(ctx, cached, m)
 	if err != nil {
 		return fmt.Errorf("reading Cluster %s: %w", t.key, err)
 	}
@@ -120,7 +126,7 @@ func (t *tenant) reconcile(ctx context.Context) error {
 		t.soon(metallbBackstop)
 		return errors.Join(t.demand(ctx, metalLBMissing()), t.drain(ctx))
 	}
-	if err := t.watchMetalLB(ctx); err != nil {
+	if err := t.watchMetalLB(m); err != nil {
 		return err
 	}
 	return t.serve(ctx, observed)
@@ -143,6 +149,7 @@ func (t *tenant) configure(ctx context.Context) error {
 
 // serve does what the Services ask for: growth first, as somebody waits for it.
 func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
+	t.apart = slices.ContainsFunc(t.blocks, func(a *v1alpha1.IPAllocation) bool { return observed.Shows(a.Name) })
 	s := t.settings()
 	pools, err := t.pools(ctx)
 	if err != nil {
@@ -163,13 +170,15 @@ func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
 		return err
 	}
 	// What is known of the blocks is said even where the workload cluster does not answer now.
-	return errors.Join(
+	err = errors.Join(
 		t.show(ctx, observed, s),
 		t.mark(ctx, described, plan, s),
 		t.drain(ctx),
-		t.demand(ctx, satisfaction(assessed, plan, s, exhausted)),
-		t.tellServices(ctx, assessed),
 	)
+	if t.config == nil {
+		return err // nobody knows whether growth would help
+	}
+	return errors.Join(err, t.demand(ctx, satisfaction(assessed, plan, s, exhausted)), t.tellServices(ctx, assessed))
 }
 
 // pools are those that the Cluster's blocks come from.
@@ -216,6 +225,9 @@ type settings struct {
 func (t *tenant) settings() settings {
 	s := settings{Settings: elastic.Settings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1, Grace: t.Grace}, projection: v1alpha1.DefaultPoolProjection}
 	if t.config == nil {
+		if t.apart {
+			s.projection = v1alpha1.PoolPerAllocationProjection
+		}
 		return s
 	}
 	network := t.config.Network()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -28,7 +26,6 @@ const tenantWorkers = 10
 
 // ConnectTenants sets up the connections to the workload clusters that have blocks, or are to have some.
 func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watchFilter string) (clustercache.ClusterCache, error) {
-	inMetalLB := cache.ByObject{Namespaces: map[string]cache.Config{metallb.Namespace: {}}}
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     mgr.GetAPIReader(), // a Secret is read once for each connection, and kept nowhere
 		WatchFilterValue: watchFilter,
@@ -38,10 +35,8 @@ func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watch
 		Cache: clustercache.CacheOptions{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Service{}:                    {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
-				&metallbv1beta1.IPAddressPool{}:      inMetalLB,
-				&metallbv1beta1.L2Advertisement{}:    inMetalLB,
-				&metallbv1beta1.ConfigurationState{}: inMetalLB,
+				// Only kinds that every cluster has: see metalLBs.
+				&corev1.Service{}: {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
 			},
 		},
 		Client: clustercache.ClientOptions{UserAgent: "butler-ipam-manager"},
@@ -76,30 +71,28 @@ func (r *TenantReconciler) waitingFor(ctx context.Context, obj client.Object) []
 	})
 }
 
-// connect returns a cached reader of the workload cluster, whose Services are watched.
-func (t *tenant) connect(ctx context.Context) (client.Reader, error) {
+// connect returns cached readers of the workload cluster, whose Services are watched, and of its MetalLB.
+func (t *tenant) connect(ctx context.Context) (client.Reader, *metalLB, error) {
 	cached, err := t.Clusters.GetClient(ctx, t.key)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if t.live, err = t.Clusters.GetUncachedClient(ctx, t.key); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	m, err := t.metalLB(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	t.notes.connect(t.key)
-	return cached, t.watch(ctx, &corev1.Service{})
+	return cached, m, t.watch(ctx, &corev1.Service{})
 }
 
-// watchMetalLB watches what MetalLB has and says. Releases before 0.16 have no ConfigurationState.
-func (t *tenant) watchMetalLB(ctx context.Context) error {
-	for _, o := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} {
-		if err := t.watch(ctx, o); err != nil {
-			return err
-		}
-	}
-	if err := t.watch(ctx, &metallbv1beta1.ConfigurationState{}); err != nil && !meta.IsNoMatchError(err) {
-		return err
-	}
-	return nil
+// observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever.
+func (t *tenant) observe(ctx context.Context, cached client.Reader, m *metalLB) (*metallb.Observed, error) {
+	ctx, cancel := context.WithTimeout(ctx, metalLBTimeout)
+	defer cancel()
+	return metallb.Observe(ctx, cached, m)
 }
 
 // watch has changes of a kind in the workload cluster bring us back.

@@ -28,8 +28,8 @@ type Observed struct {
 	advertised bool
 }
 
-// Observe reads a workload cluster, from its cache.
-func Observe(ctx context.Context, tenant client.Reader) (*Observed, error) {
+// Observe reads a workload cluster, from its cache, and what it has in MetalLB's namespace from another.
+func Observe(ctx context.Context, tenant, inMetalLB client.Reader) (*Observed, error) {
 	o := &Observed{}
 	services := &corev1.ServiceList{}
 	if err := tenant.List(ctx, services, client.UnsafeDisableDeepCopy); err != nil {
@@ -43,7 +43,7 @@ func Observe(ctx context.Context, tenant client.Reader) (*Observed, error) {
 		}
 	}
 	pools := &metallbv1beta1.IPAddressPoolList{}
-	err := tenant.List(ctx, pools, client.InNamespace(Namespace))
+	err := inMetalLB.List(ctx, pools, client.InNamespace(Namespace))
 	if missing(err) {
 		return o, nil
 	}
@@ -63,7 +63,7 @@ func Observe(ctx context.Context, tenant client.Reader) (*Observed, error) {
 		o.read = append(o.read, p)
 	}
 	adv := &metallbv1beta1.L2Advertisement{}
-	err = tenant.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: DefaultPool}, adv)
+	err = inMetalLB.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: DefaultPool}, adv)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading L2Advertisement %s: %w", DefaultPool, err)
 	}
@@ -88,6 +88,11 @@ func (o *Observed) namespaces(ctx context.Context, tenant client.Reader) (map[st
 		out[list.Items[i].Name] = list.Items[i].Labels
 	}
 	return out, nil
+}
+
+// Shows tells whether there is a pool of this name that shows blocks.
+func (o *Observed) Shows(name string) bool {
+	return slices.ContainsFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == name && managed(&p) })
 }
 
 // Pools are those of the workload cluster as they are to be: those that show blocks as wanted, the others as

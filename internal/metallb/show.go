@@ -62,7 +62,8 @@ func Show(ctx context.Context, tenant client.Client, o *Observed, want []Shown) 
 	for i := range o.pools {
 		p := &o.pools[i]
 		gone := !slices.ContainsFunc(want, func(s Shown) bool { return s.Name == p.Name })
-		if !managed(p) || !gone || p.DeletionTimestamp != nil {
+		// A default-pool that somebody else made is taken over when there is something to show in it, not before.
+		if p.Labels[ManagedLabel] != ManagedValue || !gone || p.DeletionTimestamp != nil {
 			continue
 		}
 		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID})); err != nil {

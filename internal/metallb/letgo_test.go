@@ -1,0 +1,126 @@
+package metallb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// tenant is a fake, to enumerate what a workload cluster can answer. The e2e suite has a real one.
+func tenant(t *testing.T, installed bool, objs ...client.Object) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, metallbv1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	absent := func(o runtime.Object) error {
+		kinds, _, err := scheme.ObjectKinds(o)
+		if err == nil && !installed && kinds[0].Group == metallbv1beta1.GroupVersion.Group {
+			return &meta.NoKindMatchError{GroupKind: kinds[0].GroupKind(), SearchedVersions: []string{kinds[0].Version}}
+		}
+		return err
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).
+		WithIndex(&corev1.Service{}, "spec.type", func(o client.Object) []string {
+			s, _ := o.(*corev1.Service)
+			return []string{string(s.Spec.Type)}
+		}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if err := absent(o); err != nil {
+					return err
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if err := absent(l); err != nil {
+					return err
+				}
+				return c.List(ctx, l, opts...)
+			},
+		}).Build()
+}
+
+func using(address string) *corev1.Service {
+	return service(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	})
+}
+
+func TestLetGo(t *testing.T) { // F2
+	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
+	rest := func(counts int64) *metallbv1beta1.IPAddressPool {
+		p := ipPool("10.0.0.1-10.0.0.2")
+		p.Status.AvailableIPv4 = counts
+		return p
+	}
+	state := func(valid metav1.ConditionStatus) *metallbv1beta1.ConfigurationState {
+		s := &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "controller"}}
+		s.Status.Conditions = []metav1.Condition{{Type: "poolReconcilerValid", Status: valid, Message: "overlaps"}}
+		return s
+	}
+	tests := map[string]struct {
+		reason string
+		absent bool
+		objs   []client.Object
+		want   string
+	}{
+		"Gone":       {reason: "shown nowhere, counted nowhere, used by nobody", objs: []client.Object{rest(2), state(metav1.ConditionTrue), using("10.0.0.1")}},
+		"Shown":      {reason: "a pool has some of it, whoever made it", objs: []client.Object{rest(2), func() client.Object { p := ipPool("10.0.0.9/32"); p.Name, p.Labels = "other", nil; return p }()}, want: "IPAddressPool other still has 10.0.0.8/31"},
+		"Used":       {reason: "a Service has an address of it", objs: []client.Object{rest(2), using("10.0.0.9")}, want: "Service ns/web has 10.0.0.9"},
+		"NotTaken":   {reason: "MetalLB works with the pool as it was", objs: []client.Object{rest(4), state(metav1.ConditionTrue)}, want: "has not taken the change"},
+		"Refused":    {reason: "and would go on with it", objs: []client.Object{rest(2), state(metav1.ConditionFalse)}, want: "refuses its configuration, and keeps an older one: overlaps"},
+		"LastPool":   {reason: "there is no pool any more", objs: []client.Object{state(metav1.ConditionTrue)}},
+		"Old":        {reason: "a release without ConfigurationState", objs: []client.Object{rest(2)}},
+		"NoMetalLB":  {reason: "there is nobody to take it", absent: true},
+		"StillThere": {reason: "but a Service that has it still", absent: true, objs: []client.Object{using("10.0.0.8")}, want: "Service ns/web has 10.0.0.8"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			why, err := LetGo(t.Context(), tenant(t, !tc.absent, tc.objs...), r)
+			if err != nil || (tc.want == "") != (why == "") || !strings.Contains(why, tc.want) {
+				t.Errorf("%s: got %q, %v; want %q", tc.reason, why, err, tc.want)
+			}
+		})
+	}
+}
+
+// An error is no answer: whatever cannot be read keeps the block.
+func TestLetGoAsksAll(t *testing.T) {
+	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
+	for _, kind := range []string{"IPAddressPoolList", "ServiceList", "ConfigurationState"} {
+		broken := errors.New("no answer")
+		c := interceptor.NewClient(tenant(t, true), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if strings.HasSuffix(fmt.Sprintf("%T", o), kind) {
+					return broken
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if strings.HasSuffix(fmt.Sprintf("%T", l), kind) {
+					return broken
+				}
+				return c.List(ctx, l, opts...)
+			},
+		})
+		if why, err := LetGo(t.Context(), c, r); !errors.Is(err, broken) {
+			t.Errorf("%s cannot be read, and it says %q, %v", kind, why, err)
+		}
+	}
+}

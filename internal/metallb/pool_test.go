@@ -1,0 +1,130 @@
+package metallb
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func ipPool(addresses ...string) *metallbv1beta1.IPAddressPool {
+	return &metallbv1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: DefaultPool, Labels: map[string]string{ManagedLabel: ManagedValue}},
+		Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: addresses},
+	}
+}
+
+func TestPoolOf(t *testing.T) {
+	p := ipPool("10.0.0.9-10.0.0.11", "10.1.0.7/24", "fd00::1-fd00::2")
+	p.Spec.AutoAssign, p.Spec.AvoidBuggyIPs = ptr.To(false), true
+	got, err := PoolOf(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprint(got.Ranges, got.AutoAssign, got.AvoidBuggyIPs, got.Restriction); text != "[10.0.0.9-10.0.0.11 10.1.0.0-10.1.0.255 fd00::1-fd00::2] false true <nil>" {
+		t.Errorf("got %s", text)
+	}
+	p.Spec.Addresses = append(p.Spec.Addresses, "10.0.0.9-10.0.0.8", "nonsense")
+	if got, err = PoolOf(p, nil); err == nil || !strings.Contains(err.Error(), "10.0.0.9-10.0.0.8, nonsense") || len(got.Ranges) != 3 {
+		t.Errorf("got %v and %d ranges", err, len(got.Ranges))
+	}
+}
+
+func TestRestrictions(t *testing.T) {
+	label := func(k, v string) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
+	}
+	namespaces := map[string]map[string]string{"blue": {"team": "b"}, "red": {"team": "r"}}
+	tests := map[string]struct {
+		reason     string
+		to         metallbv1beta1.ServiceAllocation
+		namespaces string
+		matches    string // of app=x and app=y
+	}{
+		"Empty":     {reason: "a restriction that says nothing takes every Service", namespaces: "[]", matches: "true, true"},
+		"Priority":  {reason: "nor does a priority restrict", to: metallbv1beta1.ServiceAllocation{Priority: 3}, namespaces: "[]", matches: "true, true"},
+		"Named":     {reason: "namespaces by name", to: metallbv1beta1.ServiceAllocation{Namespaces: []string{"green"}}, namespaces: "[green]"},
+		"Selected":  {reason: "and by label", to: metallbv1beta1.ServiceAllocation{Namespaces: []string{"green"}, NamespaceSelectors: []metav1.LabelSelector{label("team", "b")}}, namespaces: "[green blue]"},
+		"Nobody":    {reason: "selectors that select nothing", to: metallbv1beta1.ServiceAllocation{NamespaceSelectors: []metav1.LabelSelector{label("team", "z")}}, namespaces: "[]"},
+		"Selectors": {reason: "Services by label", to: metallbv1beta1.ServiceAllocation{ServiceSelectors: []metav1.LabelSelector{label("app", "x")}}, namespaces: "[]", matches: "true, false"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := ipPool("10.0.0.1-10.0.0.1")
+			p.Spec.AllocateTo = &tc.to
+			got, err := PoolOf(p, namespaces)
+			if err != nil {
+				t.Fatal(err)
+			}
+			matches := ""
+			if s := got.Restriction.Selectors; len(s) > 0 {
+				matches = fmt.Sprintf("%v, %v", s[0](map[string]string{"app": "x"}), s[0](map[string]string{"app": "y"}))
+			}
+			if text := fmt.Sprint(got.Restriction.Namespaces); text != tc.namespaces || matches != tc.matches || got.Restriction.Priority != tc.to.Priority {
+				t.Errorf("%s: got %s, %q", tc.reason, text, matches)
+			}
+		})
+	}
+	wrong := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Nearly"}}}
+	for _, to := range []metallbv1beta1.ServiceAllocation{{NamespaceSelectors: []metav1.LabelSelector{wrong}}, {ServiceSelectors: []metav1.LabelSelector{wrong}}} {
+		p := ipPool()
+		p.Spec.AllocateTo = &to
+		if _, err := PoolOf(p, namespaces); err == nil || !strings.Contains(err.Error(), "Selectors") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// ADR 7: what is taken away is acknowledged before anything is added.
+func TestStep(t *testing.T) {
+	counting := func(n int64, addresses ...string) *metallbv1beta1.IPAddressPool {
+		p := ipPool(addresses...)
+		p.Status.AssignedIPv4, p.Status.AvailableIPv4 = 1, n-1
+		return p
+	}
+	a, b, c := "10.0.0.1-10.0.0.2", "10.0.0.4-10.0.0.4", "10.0.0.8-10.0.0.9"
+	tests := map[string]struct {
+		reason string
+		is     *metallbv1beta1.IPAddressPool
+		want   []string
+		step   string
+	}{
+		"Add":      {reason: "nothing was taken away", is: counting(3, a, b), want: []string{a, b, c}, step: a + b + c},
+		"Take":     {reason: "nothing is added", is: counting(3, a, b), want: []string{a}, step: a},
+		"Exchange": {reason: "first the one, then the other", is: counting(3, a, b), want: []string{a, c}, step: a},
+		"Waits":    {reason: "what was taken away is not counted yet", is: counting(3, a), want: []string{a, c}, step: a},
+		"Counted":  {reason: "now it is", is: counting(2, a), want: []string{a, c}, step: a + c},
+		"All":      {reason: "a pool cannot be empty", is: counting(1, b), want: []string{c}, step: c},
+		"Silent":   {reason: "a release that does not count", is: ipPool(a), want: []string{a, c}, step: a + c},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := strings.Join(step(tc.is, tc.want), ""); got != tc.step {
+				t.Errorf("%s: got %s, want %s", tc.reason, got, tc.step)
+			}
+		})
+	}
+}
+
+func TestCounted(t *testing.T) {
+	p := ipPool("10.0.0.1-10.0.0.4", "fd00::1-fd00::2")
+	p.Status = metallbv1beta1.IPAddressPoolStatus{AssignedIPv4: 1, AvailableIPv4: 3, AvailableIPv6: 2}
+	if !counted(p) {
+		t.Error("it has four and two")
+	}
+	p.Status.AvailableIPv6 = 1
+	if counted(p) {
+		t.Error("each family counts")
+	}
+	p.Spec.AvoidBuggyIPs = true
+	if !counted(p) {
+		t.Error("what MetalLB leaves out is not counted after it")
+	}
+	p.Spec.AvoidBuggyIPs, p.Spec.Addresses = false, []string{"nonsense"}
+	if counted(p) {
+		t.Error("what cannot be read was not taken")
+	}
+}

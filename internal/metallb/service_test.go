@@ -1,0 +1,87 @@
+package metallb
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+)
+
+func service(change func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", CreationTimestamp: metav1.Unix(7, 0)},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func note(key, value string) func(*corev1.Service) {
+	return func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value) }
+}
+
+func TestServiceOf(t *testing.T) {
+	addr := netip.MustParseAddr
+	tests := map[string]struct {
+		reason string
+		change func(*corev1.Service)
+		want   func(*elastic.Service)
+	}{
+		"Plain": {reason: "one address of the family of its cluster IP", want: func(*elastic.Service) {}},
+		"Old":   {reason: "an API server without clusterIPs", change: func(s *corev1.Service) { s.Spec.ClusterIPs = nil }, want: func(*elastic.Service) {}},
+		"None":  {reason: "no cluster IP, no family", change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }, want: func(e *elastic.Service) { e.Families = nil }},
+		"Class": {reason: "its load-balancer class", change: func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("x") }, want: func(e *elastic.Service) { e.Class = "x" }},
+		"Prefer": {reason: "two families, in their order", change: func(s *corev1.Service) {
+			s.Spec.ClusterIPs = []string{"fd00::1", "10.96.0.1"}
+			s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyPreferDualStack)
+		}, want: func(e *elastic.Service) {
+			e.Families, e.Stack = []elastic.Family{elastic.IPv6, elastic.IPv4}, elastic.PreferDualStack
+		}},
+		"Require": {reason: "or none", change: func(s *corev1.Service) { s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack) }, want: func(e *elastic.Service) { e.Stack = elastic.RequireDualStack }},
+		"Shares":  {reason: "a sharing key", change: note("metallb.io/allow-shared-ip", "k"), want: func(e *elastic.Service) { e.SharingKey = "k" }},
+		"Local": {reason: "with the backends that the traffic stays on", change: func(s *corev1.Service) {
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+			s.Spec.Selector = map[string]string{"b": "2", "a": "1"}
+		}, want: func(e *elastic.Service) { e.BackendKey = "a=1,b=2" }},
+		"Former": {reason: "the name that an annotation had", change: note("metallb.universe.tf/address-pool", "p"), want: func(e *elastic.Service) { e.WantsPool = "p" }},
+		"Newer": {reason: "goes after the one it has", change: func(s *corev1.Service) {
+			note("metallb.universe.tf/address-pool", "old")(s)
+			note("metallb.io/address-pool", "p")(s)
+		}, want: func(e *elastic.Service) { e.WantsPool = "p" }},
+		"Field": {reason: "an address by the field", change: func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.0.0.9" }, want: func(e *elastic.Service) { e.WantsIPs = []netip.Addr{addr("10.0.0.9")} }},
+		"Two":   {reason: "or one of each family", change: note("metallb.io/loadBalancerIPs", "10.0.0.9, fd00::9"), want: func(e *elastic.Service) { e.WantsIPs = []netip.Addr{addr("10.0.0.9"), addr("fd00::9")} }},
+		"Both": {reason: "not both ways", change: func(s *corev1.Service) {
+			s.Spec.LoadBalancerIP = "10.0.0.9"
+			note("metallb.io/loadBalancerIPs", "10.0.0.9")(s)
+		}, want: func(e *elastic.Service) {
+			e.WantsError = "it has both spec.loadBalancerIP and the annotation metallb.io/loadBalancerIPs; remove one"
+		}},
+		"Text": {reason: "not what is no address", change: note("metallb.io/loadBalancerIPs", "10.0.0.9,x"), want: func(e *elastic.Service) { e.WantsError = `it asks for "x", which is not an IP address` }},
+		"Twice": {reason: "not two of a family", change: note("metallb.io/loadBalancerIPs", "10.0.0.9,10.0.0.8"), want: func(e *elastic.Service) {
+			e.WantsError = "it asks for 10.0.0.9,10.0.0.8; at most one address of each IP family is possible"
+		}},
+		"Has": {reason: "what it has; a name is no address", change: func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}, {Hostname: "h"}}
+		}, want: func(e *elastic.Service) { e.Has = []netip.Addr{addr("10.0.0.1")} }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := elastic.Service{
+				Namespace: "ns", Name: "web", Created: time.Unix(7, 0), Families: []elastic.Family{elastic.IPv4}, Ports: []elastic.Port{{Protocol: "TCP", Number: 80}},
+			}
+			tc.want(&want)
+			if diff := cmp.Diff(want, ServiceOf(service(tc.change)), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
