@@ -66,22 +66,26 @@ func (s *story) pool(ctx context.Context, name string, first, last int) *v1alpha
 	return p
 }
 
-// begin makes the ProviderConfig and the Cluster, and waits until the Cluster has what it begins with.
+// begin makes the ProviderConfig and the Cluster. No manager runs yet.
 func (s *story) begin(ctx context.Context, annotations map[string]string) {
 	GinkgoHelper()
+	DeferCleanup(s.clear)
 	Expect(management.Create(ctx, s.config)).To(Succeed())
-	var err error
-	s.cluster, err = framework.CreateCluster(ctx, management, workload.ControlPlane, metav1.ObjectMeta{
+	credentials, err := workload.TenantKubeconfig(ctx) // no more rights than config/tenant gives
+	Expect(err).NotTo(HaveOccurred())
+	s.cluster, err = framework.CreateClusterFor(ctx, management, credentials, metav1.ObjectMeta{
 		Namespace: s.ns, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: s.config.Name}, Annotations: annotations,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(s.clear)
 }
 
 // clear leaves both clusters as they were. No manager runs any more.
 func (s *story) clear(ctx context.Context) {
 	GinkgoHelper()
-	gone := []client.Object{s.cluster, s.config}
+	gone := []client.Object{s.config}
+	if s.cluster != nil {
+		gone = append(gone, s.cluster)
+	}
 	list := &v1alpha1.IPAllocationList{}
 	Expect(management.List(ctx, list, client.InNamespace(s.ns))).To(Succeed())
 	for i := range list.Items {
@@ -227,11 +231,20 @@ func cutOff() (restore func()) {
 	Expect(workload.KillAPIServer()).To(Succeed())
 	up := false
 	restore = func() {
-		if !up {
-			Expect(workload.StartAPIServer()).To(Succeed())
-			up = true
-		}
+		Expect(workload.StartAPIServer()).To(Succeed())
+		up = true
 	}
-	DeferCleanup(restore)
+	DeferCleanup(func(ctx SpecContext) {
+		if up {
+			return
+		}
+		restore()
+		// MetalLB comes back when its watches do, which takes them some time: the next spec would begin with what
+		// it remembers of this one.
+		Expect(metalLB.Kill()).To(Succeed())
+		var err error
+		metalLB, err = workload.StartMetalLB(ctx)
+		Expect(err).NotTo(HaveOccurred())
+	})
 	return restore
 }

@@ -1,0 +1,42 @@
+package e2e
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("A tenant without MetalLB", func() {
+	BeforeEach(func() {
+		cp, err := framework.Start(framework.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
+		admin, err := cp.Client()
+		Expect(err).NotTo(HaveOccurred())
+		before := workload
+		workload = cluster{ControlPlane: cp, WithWatch: admin}
+		DeferCleanup(func() { workload = before })
+	})
+
+	It("is shown its block when it has MetalLB", func(ctx SpecContext) { // B33, B57
+		s := newStory(ctx)
+		Expect(workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: framework.MetalLBNamespace}})).To(Succeed()) // its rights are in it
+		s.pool(ctx, "p", 10, 99)
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
+		services := s.serveAll(ctx, "first", "second")
+		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
+		s.shows(ctx, "10-10", "11-11") // before there is anybody who reads it
+		m, err := workload.StartMetalLB(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
+		s.addressesOf(ctx, services...)
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+	})
+})

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("A tenant with a pool for each block", func() {
+	var s *story
+	BeforeEach(func(ctx SpecContext) {
+		s = newStory(ctx)
+		s.pool(ctx, "p", 10, 99)
+		s.config.Spec.Network.LoadBalancer.Projection = v1alpha1.PoolPerAllocationProjection
+		s.begin(ctx, nil)
+	})
+
+	shows := func(ctx context.Context, block, last string) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			p, err := metalLBPool(ctx, s.ns+"-tenant-"+block)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(p.Spec.Addresses).To(Equal([]string{s.net + last + "-" + s.net + last}))
+			g.Expect(p.Spec.AutoAssign).To(HaveValue(BeTrue()))
+			g.Expect(p.Labels).To(HaveKeyWithValue(metallb.ManagedLabel, metallb.ManagedValue))
+		}).Should(Succeed())
+	}
+
+	It("grows by a pool, and drains it before it is given back", func(ctx SpecContext) { // B53, F2
+		startManager(ctx, "--shrink-grace="+grace)
+		shows(ctx, "lb", "10")
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		shows(ctx, "lb-1", "11")
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		_, err := metalLBPool(ctx, "default-pool")
+		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+		advertised(ctx)
+
+		w, err := workload.Watch(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(framework.MetalLBNamespace))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(w.Stop)
+		s.stop(ctx, second)
+		quiet, held := false, false
+		seen := watchUntil(w, func(e watch.EventType, p *metallbv1beta1.IPAddressPool) bool {
+			if p.Name != s.ns+"-tenant-lb-1" {
+				return false
+			}
+			quiet = quiet || !ptr.Deref(p.Spec.AutoAssign, true)
+			return e == watch.Deleted
+		})
+		block := s.blocks(ctx)["lb-1"]
+		held = block != nil && block.DeletionTimestamp.IsZero()
+		Expect(quiet).To(BeTrue(), "the pool was taken away while it served")
+		Expect(held).To(BeTrue(), "the block was given back before its pool was gone")
+		for _, p := range seen {
+			Expect(p.Spec.Addresses).NotTo(BeEmpty())
+		}
+		s.has(ctx, map[string]int{"lb": 1})
+		shows(ctx, "lb", "10")
+	})
+
+	It("serves from a pool again that was being drained", func(ctx SpecContext) { // B50
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		before := s.blocks(ctx)["lb-1"]
+		s.stop(ctx, second)
+		Eventually(func(g Gomega) {
+			p, err := metalLBPool(ctx, s.ns+"-tenant-lb-1")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(p.Spec.AutoAssign).To(HaveValue(BeFalse()))
+		}).Should(Succeed())
+		s.served(ctx, "third", "11")
+		shows(ctx, "lb-1", "11")
+		Expect(s.blocks(ctx)["lb-1"].UID).To(Equal(before.UID))
+	})
+
+	It("keeps its pools as they are when its ProviderConfig is gone, and gets nothing new", func(ctx SpecContext) { // B58
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		s.served(ctx, "second", "11")
+		shows(ctx, "lb-1", "11")
+		before, err := metalLBPool(ctx, s.ns+"-tenant-lb-1")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(management.Delete(ctx, s.config)).To(Succeed())
+		third := s.serve(ctx, "third")
+		Eventually(func(g Gomega) { // the Cluster controller has seen it
+			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster)).To(Succeed())
+			g.Expect(conditions.IsFalse(s.cluster, v1alpha1.NetworkReadyCondition)).To(BeTrue())
+		}).Should(Succeed())
+		// What somebody changes is put right as before.
+		workload.change(ctx, before, `{"spec":{"autoAssign":false}}`)
+		shows(ctx, "lb-1", "11")
+		shows(ctx, "lb", "10")
+		_, err = metalLBPool(ctx, "default-pool")
+		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+		after, err := metalLBPool(ctx, s.ns+"-tenant-lb-1")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(after.UID).To(Equal(before.UID))
+		Expect(eventsOn(ctx, workload, s.services, third.UID, "NoAddress")).To(BeEmpty())
+		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
+		Expect(is.Message).NotTo(ContainSubstring("static"))
+	})
+})

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("A tenant whose manager is killed", func() {
+	var s *story
+	var history *invariants.History
+	var m *framework.Manager
+	BeforeEach(func(ctx SpecContext) {
+		s, history = newStory(ctx), &invariants.History{}
+		s.pool(ctx, "p", 10, 11)
+		s.begin(ctx, nil)
+		m = startManager(ctx, "--shrink-grace="+grace)
+	})
+
+	// killed ends the manager when lb-1 is in a state.
+	killed := func(w watch.Interface, is func(*v1alpha1.IPAllocation) bool) {
+		GinkgoHelper()
+		watchUntil(w, func(_ watch.EventType, a *v1alpha1.IPAllocation) bool { return a.Name == s.ns+"-tenant-lb-1" && is(a) })
+		Expect(m.Kill()).To(Succeed())
+	}
+	draining := func(a *v1alpha1.IPAllocation) bool {
+		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
+	}
+
+	DescribeTable("grows", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5
+		s.served(ctx, "first", "10")
+		w := s.watching(ctx)
+		second := s.serve(ctx, "second")
+		killed(w, is)
+		s.apart(ctx, history)
+		startManager(ctx, "--shrink-grace=1h")
+		expectAddress(ctx, second, s.net+"11")
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.shows(ctx, "10-10", "11-11")
+		s.apart(ctx, history)
+	},
+		Entry("when a block was asked for", func(*v1alpha1.IPAllocation) bool { return true }),
+		Entry("when it was granted", func(a *v1alpha1.IPAllocation) bool { return a.Status.Phase == v1alpha1.AllocationAllocated }),
+		Entry("when it cannot be deleted without us", func(a *v1alpha1.IPAllocation) bool {
+			return controllerutil.ContainsFinalizer(a, v1alpha1.TenantPoolFinalizer)
+		}),
+	)
+
+	It("grows when the block was shown", func(ctx SpecContext) { // B37
+		s.served(ctx, "first", "10")
+		w, err := workload.Watch(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(framework.MetalLBNamespace))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(w.Stop)
+		second := s.serve(ctx, "second")
+		watchUntil(w, func(_ watch.EventType, p *metallbv1beta1.IPAddressPool) bool { return len(p.Spec.Addresses) == 2 })
+		Expect(m.Kill()).To(Succeed())
+		expectAddress(ctx, second, s.net+"11") // nobody needs us for that any more
+		startManager(ctx, "--shrink-grace=1h")
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+	})
+
+	DescribeTable("shrinks", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B46, B47, F1, F2
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		w := s.watching(ctx)
+		s.stop(ctx, second)
+		killed(w, is)
+		s.apart(ctx, history)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.has(ctx, map[string]int{"lb": 1})
+		s.shows(ctx, "10-10")
+		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "11"))
+		s.apart(ctx, history)
+	},
+		Entry("when a block was found idle", func(a *v1alpha1.IPAllocation) bool {
+			return meta.IsStatusConditionFalse(a.Status.Conditions, v1alpha1.InUseCondition)
+		}),
+		Entry("when it was about to be taken away", draining),
+		Entry("when it was deleted", func(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp != nil }),
+	)
+
+	It("keeps a block that was about to be taken away, when a Service needs it by then", func(ctx SpecContext) { // B50, F2
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		w := s.watching(ctx)
+		s.stop(ctx, second)
+		killed(w, draining)
+		before := s.blocks(ctx)["lb-1"]
+		third := s.serve(ctx, "third")
+		startManager(ctx, "--shrink-grace="+grace)
+		expectAddress(ctx, third, s.net+"11")
+		s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionFalse, v1alpha1.InUseAgainReason)
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		Expect(s.blocks(ctx)["lb-1"].UID).To(Equal(before.UID))
+	})
+})

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// looks has managers look at the tenant so many times: an annotation of a Service that has all it wants wakes them.
+func (s *story) looks(ctx context.Context, times int, service *corev1.Service, managers ...*framework.Manager) {
+	GinkgoHelper()
+	for i := range times {
+		var before []int
+		for _, m := range managers {
+			before = append(before, reconciles(ctx, m))
+		}
+		workload.change(ctx, service, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, i))
+		for j, m := range managers {
+			Eventually(func() int { return reconciles(ctx, m) }).Should(BeNumerically(">", before[j]))
+		}
+	}
+	workload.change(ctx, service, `{"metadata":{"annotations":{"look":null}}}`)
+}
+
+// reconciles is how often a manager has looked at tenants.
+func reconciles(ctx context.Context, m *framework.Manager) (sum int) {
+	GinkgoHelper()
+	for series, n := range metrics(ctx, m, "controller_runtime_reconcile_total") {
+		if strings.Contains(series, `controller="tenant"`) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// writes are the requests of a manager that change something, in both clusters.
+func writes(ctx context.Context, m *framework.Manager) map[string]int {
+	GinkgoHelper()
+	out := metrics(ctx, m, "rest_client_requests_total")
+	maps.DeleteFunc(out, func(series string, _ int) bool { return strings.Contains(series, `method="GET"`) })
+	return out
+}
+
+// metrics are the series of a metric of a manager.
+func metrics(ctx context.Context, m *framework.Manager, name string) map[string]int {
+	GinkgoHelper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
+	Expect(err).NotTo(HaveOccurred())
+	resp, err := http.DefaultClient.Do(req)
+	Expect(err).NotTo(HaveOccurred())
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	Expect(err).NotTo(HaveOccurred())
+	out := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		if series, value, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(series, name+"{") {
+			n, err := strconv.ParseFloat(value, 64)
+			Expect(err).NotTo(HaveOccurred())
+			out[series] = int(n)
+		}
+	}
+	return out
+}
+
+// versions are the resource versions of all that the manager writes for a tenant. MetalLB writes the status of
+// its pools now and then, so of these it is the generation.
+func (s *story) versions(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	out := map[string]string{}
+	note := func(kind string, o client.Object) { out[kind+" "+o.GetName()] = o.GetResourceVersion() }
+	for name, a := range s.blocks(ctx) {
+		note("IPAllocation "+name, a)
+	}
+	Expect(management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster)).To(Succeed())
+	note("Cluster", s.cluster)
+	pools, advertisements := &metallbv1beta1.IPAddressPoolList{}, &metallbv1beta1.L2AdvertisementList{}
+	for _, list := range []client.ObjectList{pools, advertisements} {
+		Expect(workload.List(ctx, list, client.InNamespace(framework.MetalLBNamespace))).To(Succeed())
+	}
+	for i := range pools.Items {
+		out["IPAddressPool "+pools.Items[i].Name] = strconv.FormatInt(pools.Items[i].Generation, 10)
+	}
+	for i := range advertisements.Items {
+		note("L2Advertisement", &advertisements.Items[i])
+	}
+	return out
+}

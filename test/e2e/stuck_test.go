@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+var _ = Describe("A tenant", func() {
+	var s *story
+	BeforeEach(func(ctx SpecContext) {
+		s = newStory(ctx)
+	})
+
+	It("does not grow for Services that growth does not help, and says so on them", func(ctx SpecContext) { // F4, B36
+		s.pool(ctx, "p", 10, 99)
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		const elsewhere = "203.0.113.5"
+		foreign := s.serve(ctx, "foreign", func(service *corev1.Service) { service.Spec.LoadBalancerClass = ptr.To("example.com/other") })
+		stuck := []*corev1.Service{
+			s.serve(ctx, "pool", annotated("metallb.io/address-pool", "nowhere")),
+			s.serve(ctx, "address", annotated("metallb.io/loadBalancerIPs", elsewhere)),
+			s.serve(ctx, "field", func(service *corev1.Service) { service.Spec.LoadBalancerIP = elsewhere }),
+			s.serve(ctx, "both", annotated("metallb.io/loadBalancerIPs", elsewhere), func(service *corev1.Service) { service.Spec.LoadBalancerIP = elsewhere }),
+			s.serve(ctx, "nonsense", annotated("metallb.io/loadBalancerIPs", "nonsense")),
+		}
+		told := func(service *corev1.Service) []string {
+			return eventsOn(ctx, workload, s.services, service.UID, "NoAddress")
+		}
+		for _, service := range stuck {
+			Eventually(func() []string { return told(service) }).Should(HaveLen(1), service.Name)
+		}
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
+		s.has(ctx, map[string]int{"lb": 1})
+		// Others beside them get exactly what they need.
+		s.served(ctx, "second", "11")
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.served(ctx, "third", "12")
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
+		for _, service := range stuck {
+			Expect(told(service)).To(HaveLen(1), service.Name)
+		}
+		Expect(told(foreign)).To(BeEmpty())
+		// A Service that is put right is served as others are.
+		workload.change(ctx, stuck[0], `{"metadata":{"annotations":{"metallb.io/address-pool":"default-pool"}}}`)
+		Expect(s.addressOf(ctx, stuck[0])).To(Equal(s.net + "13"))
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1, "lb-3": 1})
+	})
+})
