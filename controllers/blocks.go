@@ -20,9 +20,30 @@ import (
 // addresses, and without a second watch that would keep them twice. Controllers of Clusters are woken by them.
 type Blocks struct {
 	mu        sync.Mutex
-	byCluster map[types.NamespacedName]map[types.NamespacedName]*v1alpha1.IPAllocation
+	byCluster map[types.NamespacedName]*clusterBlocks
 	clusters  map[types.NamespacedName]types.NamespacedName
 	queues    []clusterQueue
+}
+
+// clusterBlocks are the blocks of one Cluster, by name, and how many of them are held.
+type clusterBlocks struct {
+	all  map[types.NamespacedName]*v1alpha1.IPAllocation
+	held int
+}
+
+// set puts a block in the place of another; nil: there is none.
+func (c *clusterBlocks) set(key types.NamespacedName, a *v1alpha1.IPAllocation) {
+	if old := c.all[key]; old != nil && held(old) {
+		c.held--
+	}
+	delete(c.all, key)
+	if a == nil {
+		return
+	}
+	c.all[key] = a
+	if held(a) {
+		c.held++
+	}
 }
 
 type clusterQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -49,20 +70,20 @@ func (b *Blocks) Observe(a *v1alpha1.IPAllocation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byCluster == nil {
-		b.byCluster = map[types.NamespacedName]map[types.NamespacedName]*v1alpha1.IPAllocation{}
-		b.clusters = map[types.NamespacedName]types.NamespacedName{}
+		b.byCluster, b.clusters = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
 	}
 	of := b.byCluster[cluster]
 	if of == nil {
-		of = map[types.NamespacedName]*v1alpha1.IPAllocation{}
+		of = &clusterBlocks{all: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
 		b.byCluster[cluster] = of
 	}
-	if old := of[key]; old != nil && old.UID == a.UID {
+	if old := of.all[key]; old != nil && old.UID == a.UID {
 		if c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, old.ResourceVersion); err == nil && c <= 0 {
 			return
 		}
 	}
-	of[key], b.clusters[key] = lean(a), cluster
+	of.set(key, lean(a))
+	b.clusters[key] = cluster
 	b.wake(cluster)
 }
 
@@ -72,12 +93,13 @@ func (b *Blocks) Forget(a *v1alpha1.IPAllocation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cluster, known := b.clusters[key]
-	if !known || b.byCluster[cluster][key].UID != a.UID {
+	of := b.byCluster[cluster]
+	if !known || of.all[key].UID != a.UID {
 		return
 	}
 	delete(b.clusters, key)
-	delete(b.byCluster[cluster], key)
-	if len(b.byCluster[cluster]) == 0 {
+	of.set(key, nil)
+	if len(of.all) == 0 {
 		delete(b.byCluster, cluster)
 	}
 	b.wake(cluster)
@@ -88,7 +110,11 @@ func (b *Blocks) of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []*v1alpha1.IPAllocation
-	for _, a := range b.byCluster[cluster] {
+	of := b.byCluster[cluster]
+	if of == nil {
+		return nil
+	}
+	for _, a := range of.all {
 		if a.Spec.Type == v1alpha1.LoadBalancerAllocation {
 			out = append(out, a.DeepCopy())
 		}
@@ -102,16 +128,12 @@ func (b *Blocks) of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	return out
 }
 
-// any tells whether a Cluster has such a block.
-func (b *Blocks) any(cluster types.NamespacedName, is func(*v1alpha1.IPAllocation) bool) bool {
+// held tells whether a Cluster has a block that it was shown. It costs O(1).
+func (b *Blocks) held(cluster types.NamespacedName) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, a := range b.byCluster[cluster] {
-		if is(a) {
-			return true
-		}
-	}
-	return false
+	of := b.byCluster[cluster]
+	return of != nil && of.held > 0
 }
 
 // lean keeps what decides, and what a patch needs.

@@ -62,10 +62,16 @@ func TestBlocks(t *testing.T) {
 	g.Expect(versions()).To(Equal([]string{"b@10", "a@30"}))
 	b.Forget(block("a", "3", 31))
 	g.Expect(versions()).To(Equal([]string{"b@10"}))
-	g.Expect(b.any(cluster, func(*v1alpha1.IPAllocation) bool { return true })).To(BeTrue())
+	g.Expect(b.held(cluster)).To(BeFalse())
+	shown := block("b", "1", 11)
+	shown.Finalizers = []string{v1alpha1.TenantPoolFinalizer}
+	b.Observe(shown)
+	b.Observe(shown)
+	g.Expect(b.held(cluster)).To(BeTrue())
 	// As the list that misses it knows it: by name and UID.
 	b.Forget(&v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "1"}})
-	g.Expect(b.any(cluster, func(*v1alpha1.IPAllocation) bool { return true })).To(BeFalse())
+	g.Expect(b.held(cluster)).To(BeFalse())
+	g.Expect(versions()).To(BeEmpty())
 	nodes := block("n", "9", 90)
 	nodes.Spec.Type = v1alpha1.NodesAllocation
 	b.Observe(nodes)

@@ -76,15 +76,24 @@ func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 	t := &tenant{TenantReconciler: r, key: req.NamespacedName, cluster: &clusterv1.Cluster{}, now: r.Clock.Now(), next: servedBackstop}
 	t.ref = v1alpha1.ClusterReference{Namespace: req.Namespace, Name: req.Name}
-	t.blocks = r.Blocks.of(req.NamespacedName)
+	shown := r.Blocks.held(t.key)
 	if err := r.Client.Get(ctx, req.NamespacedName, t.cluster); err != nil {
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, err
 		}
 		r.notes.forget(t.key)
 		r.metalLBs.end(t.key)
+		if !shown {
+			return reconcile.Result{}, nil
+		}
+		t.blocks = r.Blocks.of(t.key)
 		return reconcile.Result{}, t.endIfGone(ctx)
 	}
+	if !shown && t.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+		r.metalLBs.end(t.key)
+		return reconcile.Result{}, nil // most Clusters are none of ours, however many blocks are for them
+	}
+	t.blocks = r.Blocks.of(t.key)
 	_, moved := t.cluster.Annotations[allocator.DeleteForMoveAnnotation]
 	if moved || annotations.IsPaused(t.cluster, t.cluster) || (r.WatchFilter != "" && t.cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
 		return reconcile.Result{}, nil

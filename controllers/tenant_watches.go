@@ -30,7 +30,7 @@ func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watch
 		SecretClient:     mgr.GetAPIReader(), // a Secret is read once for each connection, and kept nowhere
 		WatchFilterValue: watchFilter,
 		ClusterFilter: func(c *clusterv1.Cluster) bool {
-			return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.any(client.ObjectKeyFromObject(c), held)
+			return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.held(client.ObjectKeyFromObject(c))
 		},
 		Cache: clustercache.CacheOptions{
 			DefaultTransform: cache.TransformStripManagedFields(),
