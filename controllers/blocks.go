@@ -7,13 +7,13 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
 // Blocks are the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
@@ -77,10 +77,8 @@ func (b *Blocks) Observe(a *v1alpha1.IPAllocation) {
 		of = &clusterBlocks{all: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
 		b.byCluster[cluster] = of
 	}
-	if old := of.all[key]; old != nil && old.UID == a.UID {
-		if c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, old.ResourceVersion); err == nil && c <= 0 {
-			return
-		}
+	if old := of.all[key]; old != nil && old.UID == a.UID && !allocator.Newer(a.ResourceVersion, old.ResourceVersion) {
+		return
 	}
 	of.set(key, lean(a))
 	b.clusters[key] = cluster

@@ -35,5 +35,5 @@ func (r *ClusterReconciler) changeCondition(ctx context.Context, cluster *cluste
 	}
 	before := live.DeepCopy()
 	change(live)
-	return r.Client.Status().Patch(ctx, live, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return r.Client.Status().Patch(ctx, live, sinceRead(before))
 }

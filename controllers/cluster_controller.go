@@ -11,14 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -54,8 +52,7 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, req reconcile.Request
 	if err := r.Client.Get(ctx, req.NamespacedName, cluster); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // what it had is an orphan
 	}
-	_, moved := cluster.Annotations[allocator.DeleteForMoveAnnotation]
-	if moved || annotations.IsPaused(cluster, cluster) || (r.WatchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
+	if leftAlone(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
 	r.QuotaChanged(req.NamespacedName) // or it may have
@@ -174,15 +171,7 @@ func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluste
 	}
 	switch decision.Action {
 	case tenancy.Try:
-		err = r.Client.Create(ctx, &v1alpha1.IPAllocation{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: config.Namespace, Name: tenancy.Name(ref),
-				Labels: tenancy.Labels(tenancy.Block{
-					Cluster: ref, Pool: decision.Pool, Type: v1alpha1.LoadBalancerAllocation, Role: v1alpha1.InitialRole, ProviderConfig: config.Name,
-				}),
-			},
-			Spec: v1alpha1.IPAllocationSpec{PoolRef: decision.Pool, TenantClusterRef: ref, Type: v1alpha1.LoadBalancerAllocation, Count: &size.Count},
-		})
+		err = r.Client.Create(ctx, blockFor(ref, config, tenancy.Name(ref), v1alpha1.InitialRole, decision.Pool, size.Count))
 		err = client.IgnoreAlreadyExists(err)
 	case tenancy.Replace:
 		err = client.IgnoreNotFound(r.Client.Delete(ctx, standing,
@@ -221,22 +210,18 @@ func (r *ClusterReconciler) label(ctx context.Context, a *v1alpha1.IPAllocation,
 			metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
 		}
 	}
-	return r.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return r.Client.Patch(ctx, a, sinceRead(before))
 }
 
 // note writes on a Cluster which pools had nothing for it, and that its deletion waits for us.
 func (r *ClusterReconciler) note(ctx context.Context, cluster *clusterv1.Cluster, d tenancy.Decision) error {
 	before := cluster.DeepCopy()
-	if text := tenancy.FormatTried(d.Tried); text != "" {
-		metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, v1alpha1.TriedPoolsAnnotation, text)
-	} else {
-		delete(cluster.Annotations, v1alpha1.TriedPoolsAnnotation)
-	}
+	noted := setTried(cluster, v1alpha1.TriedPoolsAnnotation, d.Tried)
 	added := controllerutil.AddFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
-	if !added && before.Annotations[v1alpha1.TriedPoolsAnnotation] == cluster.Annotations[v1alpha1.TriedPoolsAnnotation] {
+	if !added && !noted {
 		return nil
 	}
-	return r.Client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return r.Client.Patch(ctx, cluster, sinceRead(before))
 }
 
 // release gives back what a deleted Cluster had, once nobody else holds the Cluster: while its machines
@@ -246,29 +231,23 @@ func (r *ClusterReconciler) release(ctx context.Context, cluster *clusterv1.Clus
 		return reconcile.Result{}, nil
 	}
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
-	list := &v1alpha1.IPAllocationList{}
-	if err := r.Live.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels(tenancy.ClusterLabels(ref))); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing the IPAllocations of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
+	left, err := blocksOf(ctx, r.Live, ref, r.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	left := 0
-	for i := range list.Items {
-		a := &list.Items[i]
-		if !tenancy.Owns(ref, a) {
-			continue
-		}
-		left++
-		if a.DeletionTimestamp.IsZero() {
+	for _, a := range left {
+		if living(a) {
 			if err := client.IgnoreNotFound(r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID})); err != nil {
 				return reconcile.Result{}, fmt.Errorf("deleting IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 			}
 		}
 	}
-	if left > 0 {
+	if len(left) > 0 {
 		return reconcile.Result{RequeueAfter: waitingBackstop}, nil // their end wakes us
 	}
 	before := cluster.DeepCopy()
 	controllerutil.RemoveFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
-	err := r.Client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err = r.Client.Patch(ctx, cluster, sinceRead(before))
 	return conflictAgain(client.IgnoreNotFound(err), "letting go of the Cluster")
 }
 

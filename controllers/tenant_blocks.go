@@ -21,7 +21,7 @@ import (
 
 // rangeOf is the block of an allocation, as far as it was granted.
 func rangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
-	if a.Status.Phase != v1alpha1.AllocationAllocated && a.DeletionTimestamp.IsZero() {
+	if a.Status.Phase != v1alpha1.AllocationAllocated && living(a) {
 		return netipx.IPRange{}, false
 	}
 	return allocator.BlockOf(a)
@@ -43,7 +43,7 @@ func (t *tenant) describe() []elastic.Block {
 		b := elastic.Block{
 			Name: a.Name, Count: a.Status.AllocatedCount, Pinned: a.Spec.PinnedRange != nil,
 			Grown:    tenancy.Role(a) == v1alpha1.GrowthRole,
-			Deleting: !a.DeletionTimestamp.IsZero(),
+			Deleting: !living(a),
 			Draining: meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition),
 		}
 		if r, granted := rangeOf(a); granted {
@@ -104,7 +104,7 @@ func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s setting
 		}
 		before := a.DeepCopy()
 		controllerutil.AddFinalizer(a, v1alpha1.TenantPoolFinalizer)
-		if err := t.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := t.Client.Patch(ctx, a, sinceRead(before)); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		t.blocks[i] = a
@@ -129,17 +129,16 @@ func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s setting
 
 // reread reads the Cluster's blocks live, and tells whether they are others than was known.
 func (t *tenant) reread(ctx context.Context) (changed bool, err error) {
-	list := &v1alpha1.IPAllocationList{}
-	if err := t.Live.List(ctx, list, client.MatchingLabels(tenancy.ClusterLabels(t.ref))); err != nil {
-		return false, fmt.Errorf("listing the IPAllocations of Cluster %s: %w", t.key, err)
+	all, err := blocksOf(ctx, t.Live, t.ref, "")
+	if err != nil {
+		return false, err
 	}
 	known := map[client.ObjectKey]string{}
 	for _, a := range t.blocks {
 		known[client.ObjectKeyFromObject(a)] = a.ResourceVersion
 	}
-	for i := range list.Items {
-		a := &list.Items[i]
-		if !tenancy.Owns(t.ref, a) || a.Spec.Type != v1alpha1.LoadBalancerAllocation {
+	for _, a := range all {
+		if a.Spec.Type != v1alpha1.LoadBalancerAllocation {
 			continue
 		}
 		if known[client.ObjectKeyFromObject(a)] != a.ResourceVersion {
@@ -157,7 +156,7 @@ func (t *tenant) patchStatus(ctx context.Context, a *v1alpha1.IPAllocation, chan
 	if slices.EqualFunc(before.Status.Conditions, a.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
 		return nil
 	}
-	err := t.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := t.Client.Status().Patch(ctx, a, sinceRead(before))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

@@ -12,13 +12,11 @@ import (
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
@@ -94,8 +92,7 @@ func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 		return reconcile.Result{}, nil // most Clusters are none of ours, however many blocks are for them
 	}
 	t.blocks = r.Blocks.of(t.key)
-	_, moved := t.cluster.Annotations[allocator.DeleteForMoveAnnotation]
-	if moved || annotations.IsPaused(t.cluster, t.cluster) || (r.WatchFilter != "" && t.cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
+	if leftAlone(t.cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
 	err := t.reconcile(ctx)
@@ -173,7 +170,7 @@ func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
 	if !plan.Next.IsZero() {
 		t.soon(plan.Next.Sub(t.now))
 	}
-	t.observeServices(assessed)
+	t.observeServices(assessed, described)
 	exhausted, err := t.grow(ctx, pools, assessed, plan, s)
 	if err != nil {
 		return err

@@ -142,7 +142,7 @@ const unreachableHint = "the API server of the Cluster does not answer, so nobod
 
 // giveBack deletes a block, as it was when that was decided, and lets go of it.
 func (t *tenant) giveBack(ctx context.Context, a *v1alpha1.IPAllocation) error {
-	shrunk := a.DeletionTimestamp.IsZero()
+	shrunk := living(a)
 	if shrunk {
 		err := t.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
 		if err != nil {
@@ -166,7 +166,7 @@ func (r *TenantReconciler) letGo(ctx context.Context, a *v1alpha1.IPAllocation) 
 	if !controllerutil.RemoveFinalizer(a, v1alpha1.TenantPoolFinalizer) {
 		return nil
 	}
-	err := r.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := r.Client.Patch(ctx, a, sinceRead(before))
 	if err == nil {
 		r.notes.drop(a.UID)
 	}
@@ -176,7 +176,7 @@ func (r *TenantReconciler) letGo(ctx context.Context, a *v1alpha1.IPAllocation) 
 // end lets go of the blocks of a Cluster whose machines are gone.
 func (t *tenant) end(ctx context.Context) error {
 	for _, a := range t.blocks {
-		if !a.DeletionTimestamp.IsZero() && held(a) {
+		if !living(a) && held(a) {
 			if err := t.letGo(ctx, a); err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (t *tenant) end(ctx context.Context) error {
 
 // endIfGone does so for a Cluster that a live read does not find.
 func (t *tenant) endIfGone(ctx context.Context) error {
-	deleting := func(a *v1alpha1.IPAllocation) bool { return held(a) && !a.DeletionTimestamp.IsZero() }
+	deleting := func(a *v1alpha1.IPAllocation) bool { return held(a) && !living(a) }
 	if !slices.ContainsFunc(t.blocks, deleting) {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -109,15 +108,7 @@ func (t *tenant) create(ctx context.Context, d tenancy.Decision) error {
 		if t.block(name) != nil {
 			continue
 		}
-		a := &v1alpha1.IPAllocation{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: t.config.Namespace, Name: name,
-				Labels: tenancy.Labels(tenancy.Block{
-					Cluster: t.ref, Pool: d.Pool, Type: v1alpha1.LoadBalancerAllocation, Role: v1alpha1.GrowthRole, ProviderConfig: t.config.Name,
-				}),
-			},
-			Spec: v1alpha1.IPAllocationSpec{PoolRef: d.Pool, TenantClusterRef: t.ref, Type: v1alpha1.LoadBalancerAllocation, Count: &d.Count},
-		}
+		a := blockFor(t.ref, t.config, name, v1alpha1.GrowthRole, d.Pool, d.Count)
 		err := t.Client.Create(ctx, a)
 		if apierrors.IsAlreadyExists(err) {
 			mine, err := t.mine(ctx, client.ObjectKeyFromObject(a))
@@ -153,15 +144,9 @@ func (t *tenant) mine(ctx context.Context, key client.ObjectKey) (bool, error) {
 
 // noteTried writes on the Cluster which pools had nothing for it, before the next is asked.
 func (t *tenant) noteTried(ctx context.Context, tried []tenancy.Attempt) error {
-	text := tenancy.FormatTried(tried)
-	if t.cluster.Annotations[v1alpha1.TriedGrowthPoolsAnnotation] == text {
+	before := t.cluster.DeepCopy()
+	if !setTried(t.cluster, v1alpha1.TriedGrowthPoolsAnnotation, tried) {
 		return nil
 	}
-	before := t.cluster.DeepCopy()
-	if text == "" {
-		delete(t.cluster.Annotations, v1alpha1.TriedGrowthPoolsAnnotation)
-	} else {
-		metav1.SetMetaDataAnnotation(&t.cluster.ObjectMeta, v1alpha1.TriedGrowthPoolsAnnotation, text)
-	}
-	return t.Client.Patch(ctx, t.cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return t.Client.Patch(ctx, t.cluster, sinceRead(before))
 }

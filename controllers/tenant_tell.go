@@ -12,6 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -55,7 +56,7 @@ func tenantUnreachable() *metav1.Condition {
 func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
 	var on *v1alpha1.IPAllocation
 	for _, a := range t.blocks {
-		if _, granted := rangeOf(a); granted && a.DeletionTimestamp.IsZero() && (on == nil || tenancy.Role(on) == v1alpha1.GrowthRole && tenancy.Role(a) != v1alpha1.GrowthRole) {
+		if _, granted := rangeOf(a); granted && living(a) && (on == nil || tenancy.Role(on) == v1alpha1.GrowthRole && tenancy.Role(a) != v1alpha1.GrowthRole) {
 			on = a
 		}
 	}
@@ -70,17 +71,13 @@ func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
 }
 
 // observeServices keeps the metrics of a Cluster, and takes the time that Services wait for growth.
-func (t *tenant) observeServices(a elastic.Assessment) {
+func (t *tenant) observeServices(a elastic.Assessment, described []elastic.Block) {
 	metrics.Lacking.WithLabelValues(t.key.Namespace, t.key.Name).Set(float64(a.Lacking[elastic.IPv4] + a.Lacking[elastic.IPv6]))
 	metrics.Stuck.WithLabelValues(t.key.Namespace, t.key.Name).Set(float64(a.Count(elastic.Stuck)))
 	var total, used int64
-	for _, b := range t.describe() {
-		if b.Range.IsValid() && !b.Deleting {
-			total += b.Count
-		}
-	}
-	for addr := range a.Used {
-		for _, r := range elastic.Living(t.describe()) {
+	for _, r := range elastic.Living(described) {
+		total += poolutil.Size(r)
+		for addr := range a.Used {
 			if r.Contains(addr) {
 				used++
 			}

@@ -274,7 +274,7 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
 	key := KeyOf(obj)
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, !p.firstTurnTaken || p.base == nil || newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
+	return key, !p.firstTurnTaken || p.base == nil || Newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.

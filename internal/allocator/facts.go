@@ -347,8 +347,8 @@ func (a *address) owner() ledger.Owner {
 	return ledger.Owner{Namespace: a.namespace, Name: a.name, UID: a.claimUID}
 }
 
-// newer tells whether resource version a is newer than b; an unreadable one counts as newer.
-func newer(a, b string) bool {
+// Newer tells whether resource version a is newer than b; an unreadable one counts as newer.
+func Newer(a, b string) bool {
 	if b == "" {
 		return true
 	}

@@ -142,7 +142,7 @@ func (p *pool) observeClaim(c *claim) bool {
 	}
 	old := p.claims[c.owner.UID]
 	if old != nil {
-		if !newer(c.rv, old.rv) {
+		if !Newer(c.rv, old.rv) {
 			return false
 		}
 		c.busy, c.failures, c.retryAt, c.lost = old.busy, old.failures, old.retryAt, old.lost
@@ -185,7 +185,7 @@ func (p *pool) takesName(c *claim) bool {
 	if c.block != nil || known == nil || known.owner.UID == c.owner.UID {
 		return true
 	}
-	if newer(c.rv, known.rv) {
+	if Newer(c.rv, known.rv) {
 		p.forgetClaim(known.owner.UID)
 		return true
 	}
@@ -254,7 +254,7 @@ func (p *pool) observeAddress(a *address) bool {
 		return false
 	}
 	if old := p.addrs[a.key()]; old != nil {
-		if !newer(a.rv, old.rv) {
+		if !Newer(a.rv, old.rv) {
 			return false
 		}
 		if old.uid != a.uid {

@@ -207,7 +207,7 @@ func sooner(a, b time.Duration) time.Duration {
 func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.base != nil && p.base.GetUID() == seen.GetUID() && !newer(seen.GetResourceVersion(), p.base.GetResourceVersion()) {
+	if p.base != nil && p.base.GetUID() == seen.GetUID() && !Newer(seen.GetResourceVersion(), p.base.GetResourceVersion()) {
 		return
 	}
 	if p.attempt != nil {

@@ -3,9 +3,6 @@
 package api_test
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -36,15 +32,9 @@ func TestMain(m *testing.M) {
 
 // documents reads manifests.
 func documents(g *WithT, text []byte) (out []*unstructured.Unstructured) {
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
-	for {
-		u := &unstructured.Unstructured{}
-		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
-			return out
-		} else if g.Expect(err).NotTo(HaveOccurred()); len(u.Object) > 0 {
-			out = append(out, u)
-		}
-	}
+	out, err := framework.Documents(text)
+	g.Expect(err).NotTo(HaveOccurred())
+	return out
 }
 
 func read(g *WithT, path string) []byte {

@@ -1,11 +1,9 @@
 package integration
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"os"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -13,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,19 +23,14 @@ func butlers(file string, names ...string) []client.Object {
 	GinkgoHelper()
 	text, err := os.ReadFile("../api/testdata/butler-" + file + ".yaml")
 	Expect(err).NotTo(HaveOccurred())
+	all, err := framework.Documents(text)
+	Expect(err).NotTo(HaveOccurred())
 	var out []client.Object
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
 	for _, name := range names {
-		for {
-			u := &unstructured.Unstructured{}
-			err := decoder.Decode(u)
-			Expect(errors.Is(err, io.EOF)).To(BeFalse(), "there is no %s after those before it in %s", name, file)
-			Expect(err).NotTo(HaveOccurred())
-			if u.GetName() == name {
-				out = append(out, u)
-				break
-			}
-		}
+		at := slices.IndexFunc(all, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
+		Expect(at).NotTo(BeNumerically("<", 0), "there is no %s after those before it in %s", name, file)
+		out = append(out, all[at])
+		all = all[at+1:]
 	}
 	return out
 }
