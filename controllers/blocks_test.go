@@ -17,6 +17,7 @@ import (
 )
 
 // What the watch shows late, or again, does not undo what is known.
+// B34: all load-balancer blocks of a Cluster, and no others.
 func TestBlocks(t *testing.T) {
 	g := NewWithT(t)
 	b := &Blocks{}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -25,7 +27,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
 // MetalLB tells nobody when it is installed, so a Cluster without it is looked at this often.
-const metallbBackstop = 10 * time.Second
+const metalLBBackstop = 10 * time.Second
 
 // TenantReconciler shows a Cluster's blocks to its MetalLB, has them follow what its Services ask for, and gives
 // none back before the Cluster has let go of it. What is decided is in internal/elastic and internal/tenancy.
@@ -129,7 +131,7 @@ func (t *tenant) reconcile(ctx context.Context) error {
 		return fmt.Errorf("reading Cluster %s: %w", t.key, err)
 	}
 	if !observed.Installed {
-		t.soon(metallbBackstop)
+		t.soon(metalLBBackstop)
 		return errors.Join(t.demand(ctx, metalLBMissing()), t.drain(ctx))
 	}
 	if err := t.watchMetalLB(m); err != nil {
@@ -184,7 +186,8 @@ func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
 	if t.config == nil {
 		return err // nobody knows whether growth would help
 	}
-	return errors.Join(err, t.demand(ctx, satisfaction(assessed, plan, s, exhausted)), t.tellServices(ctx, assessed))
+	unplaced, unknown := t.unplaced(ctx, observed, assessed)
+	return errors.Join(err, unknown, t.demand(ctx, satisfaction(assessed, plan, s, exhausted, unplaced)), t.tellServices(ctx, assessed))
 }
 
 // pools are those that the Cluster's blocks come from.
@@ -207,10 +210,17 @@ func families(pools []tenancy.Pool) (out [2]bool) {
 // unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.
 func (t *tenant) unreachable(ctx context.Context) error {
 	t.soon(waitingBackstop)
-	if !t.notes.connected(t.key) {
-		return t.drain(ctx) // it never was: it is being built
+	var is *metav1.Condition
+	// One that was never looked at is being built; one that was not tried yet may answer.
+	if tried := t.Clusters.GetHealthCheckingState(ctx, t.key); tried.ConsecutiveFailures > 0 && slices.ContainsFunc(t.blocks, lookedAt) {
+		is = tenantUnreachable()
 	}
-	return errors.Join(t.demand(ctx, tenantUnreachable()), t.drain(ctx))
+	return errors.Join(t.demand(ctx, is), t.drain(ctx))
+}
+
+// lookedAt tells whether the Services of a Cluster were seen.
+func lookedAt(a *v1alpha1.IPAllocation) bool {
+	return held(a) || meta.FindStatusCondition(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition) != nil
 }
 
 func (t *tenant) soon(d time.Duration) { t.next = min(t.next, max(d, time.Millisecond)) }

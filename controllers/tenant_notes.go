@@ -19,14 +19,15 @@ type notes struct {
 	seen map[types.UID]time.Time
 	// emptied blocks have a pool of their own that serves nobody any more.
 	emptied map[types.UID]struct{}
-	// clusters that were connected, each with its Services.
+	// clusters that were looked at, each with its Services.
 	clusters map[client.ObjectKey]*clusterNotes
 }
 
 type clusterNotes struct {
-	// told is what was said of Services, lacking since when they wait for growth; by namespace/name.
-	told    map[string]string
-	lacking map[string]time.Time
+	// told is what was said of Services, lacking since when they wait for growth, fitting since when they wait
+	// for MetalLB; by namespace/name.
+	told             map[string]string
+	lacking, fitting map[string]time.Time
 }
 
 func (n *notes) of(cluster client.ObjectKey) *clusterNotes {
@@ -34,22 +35,9 @@ func (n *notes) of(cluster client.ObjectKey) *clusterNotes {
 		n.clusters = map[client.ObjectKey]*clusterNotes{}
 	}
 	if n.clusters[cluster] == nil {
-		n.clusters[cluster] = &clusterNotes{told: map[string]string{}, lacking: map[string]time.Time{}}
+		n.clusters[cluster] = &clusterNotes{told: map[string]string{}}
 	}
 	return n.clusters[cluster]
-}
-
-// connect notes that a Cluster has answered; connected tells whether it ever has.
-func (n *notes) connect(cluster client.ObjectKey) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.of(cluster)
-}
-
-func (n *notes) connected(cluster client.ObjectKey) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.clusters[cluster] != nil
 }
 
 func (n *notes) forget(cluster client.ObjectKey) {
@@ -140,4 +128,30 @@ func (n *notes) waiting(cluster client.ObjectKey, verdicts []elastic.Verdict, no
 	}
 	c.lacking = still
 	return waited
+}
+
+// unplaced returns the Services that fit in what their Cluster has and have waited for MetalLB for the patience, and
+// how long it is until there is another; 0: nobody waits.
+func (n *notes) unplaced(cluster client.ObjectKey, verdicts []elastic.Verdict, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.of(cluster)
+	still := map[string]time.Time{}
+	for _, v := range verdicts {
+		if v.State != elastic.Fits {
+			continue
+		}
+		since, before := c.fitting[v.Service.Key()]
+		if !before {
+			since = now
+		}
+		still[v.Service.Key()] = since
+		if left := patience - now.Sub(since); left <= 0 {
+			late = append(late, v.Service)
+		} else if next == 0 || left < next {
+			next = left
+		}
+	}
+	c.fitting = still
+	return late, next
 }

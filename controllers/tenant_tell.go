@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,11 +17,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
+// patience is how long a Service may wait for MetalLB while there is room for it (the seed's 30 seconds, B36).
+const patience = 30 * time.Second
+
 // satisfaction is what is said of the demand of a Cluster; nothing while it is being met.
-func satisfaction(a elastic.Assessment, plan elastic.Plan, s settings, exhausted string) *metav1.Condition {
+func satisfaction(a elastic.Assessment, plan elastic.Plan, s settings, exhausted, unplaced string) *metav1.Condition {
 	lacking := a.Lacking[elastic.IPv4] + a.Lacking[elastic.IPv6]
 	is := &metav1.Condition{Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse}
 	switch {
+	case lacking == 0 && unplaced != "":
+		is.Reason, is.Message = v1alpha1.NotPlacedReason, unplaced
 	case lacking == 0:
 		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that growth can help has an address, or is about to have one"
 	case !s.elastic:
@@ -35,6 +41,26 @@ func satisfaction(a elastic.Assessment, plan elastic.Plan, s settings, exhausted
 		return nil
 	}
 	return is
+}
+
+// unplaced says which Services MetalLB leaves waiting although there is room for them, and why if that is known.
+func (t *tenant) unplaced(ctx context.Context, observed *metallb.Observed, a elastic.Assessment) (string, error) {
+	late, next := t.notes.unplaced(t.key, a.Verdicts, patience, t.now)
+	if next > 0 {
+		t.soon(next)
+	}
+	if len(late) == 0 {
+		return "", nil
+	}
+	why, err := metallb.Refusal(ctx, t.live)
+	if why == "" && len(observed.Problems) > 0 {
+		why = observed.Problems[0].Error()
+	}
+	if why == "" {
+		why = "see whether its controller runs, what it logs, and the events of the Service"
+	}
+	return fmt.Sprintf("MetalLB has room for Service %s and has given it no address for %s (Services like it: %d): %s",
+		late[0].Key(), patience, len(late), why), err
 }
 
 func metalLBMissing() *metav1.Condition {

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -23,6 +24,10 @@ import (
 
 // tenantWorkers bounds the Clusters that are worked on together, at a start above all (F19).
 const tenantWorkers = 10
+
+// probeFailure is for how long a workload cluster does not answer before that is looked at: twice as long as
+// clustercache takes between two probes.
+const probeFailure = 20 * time.Second
 
 // ConnectTenants sets up the connections to the workload clusters that have blocks, or are to have some.
 func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watchFilter string) (clustercache.ClusterCache, error) {
@@ -53,7 +58,7 @@ func (r *TenantReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesRawSource(r.Blocks.source()).
 		WatchesRawSource(r.Clusters.GetClusterSource("tenant", func(_ context.Context, o client.Object) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-		})).
+		}, clustercache.WatchForProbeFailure(probeFailure))).
 		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(moreRoom)).
 		Watches(&v1alpha1.GlobalNetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(moreRoom)).
 		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
@@ -84,7 +89,6 @@ func (t *tenant) connect(ctx context.Context) (client.Reader, *metalLB, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.notes.connect(t.key)
 	return cached, m, t.watch(ctx, &corev1.Service{})
 }
 
@@ -92,7 +96,7 @@ func (t *tenant) connect(ctx context.Context) (client.Reader, *metalLB, error) {
 func (t *tenant) observe(ctx context.Context, cached client.Reader, m *metalLB) (*metallb.Observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, metalLBTimeout)
 	defer cancel()
-	return metallb.Observe(ctx, cached, m)
+	return metallb.Observe(ctx, cached, m, t.live)
 }
 
 // watch has changes of a kind in the workload cluster bring us back.

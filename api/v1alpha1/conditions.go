@@ -93,6 +93,8 @@ const (
 	TenantUnreachableReason = "TenantUnreachable"
 	// MetalLBMissingReason: MetalLB is not installed in the Cluster.
 	MetalLBMissingReason = "MetalLBMissing"
+	// NotPlacedReason: MetalLB leaves Services without an address although there is room for them.
+	NotPlacedReason = "NotPlaced"
 	// SatisfiedReason: nobody waits for an address that growth could give.
 	SatisfiedReason = "Satisfied"
 	// StaticReason: the Cluster has one block for life.

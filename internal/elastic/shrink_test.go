@@ -41,7 +41,7 @@ func TestShrink(t *testing.T) {
 		"Resumed":          {reason: "a Service needs it before it is gone", block: one.idle(time.Hour).draining(), used: "10.0.0.8", want: Plan{Marks: busy, Resume: []string{"lb-1"}}},
 		"Deleting":         {reason: "it is given up for good", block: one.idle(time.Hour).draining().deleting(), used: "10.0.0.8"},
 		"Pending":          {reason: "it has nothing that could be idle (B51)", block: block("lb-1", "", 2)},
-		"Initial":          {reason: "the first block stays (B48)", block: one.initial()},
+		"Initial":          {reason: "the first block stays (B48, F17)", block: one.initial()},
 		"Pinned":           {reason: "pinned blocks stay, whatever their role (B49)", block: one.pinned()},
 		"InitialMarked":    {reason: "whatever is written on it", block: one.idle(time.Hour).initial(), want: Plan{Marks: busy}},
 		"PinnedLate":       {reason: "it was pinned while it was being taken away", block: one.idle(time.Hour).draining().pinned(), want: Plan{Marks: busy, Resume: []string{"lb-1"}}},

@@ -8,7 +8,6 @@ import (
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -65,15 +64,16 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 			return fmt.Sprintf("MetalLB has not taken the change of IPAddressPool %s yet", p.Name), nil
 		}
 	}
-	return invalid(ctx, live)
+	return Refusal(ctx, live)
 }
 
-// invalid says why MetalLB keeps an older configuration than the one it has been given; nothing, if it does not.
-func invalid(ctx context.Context, live client.Reader) (why string, err error) {
+// Refusal says why MetalLB keeps an older configuration than the one it has been given; nothing, if it does not.
+// It reads live.
+func Refusal(ctx context.Context, live client.Reader) (why string, err error) {
 	state := &metallbv1beta1.ConfigurationState{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "controller"}, state)
 	switch {
-	case missing(err) || apierrors.IsNotFound(err): // before 0.16
+	case missing(err): // before 0.16
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading what MetalLB makes of its configuration: %w", err)
@@ -91,7 +91,7 @@ func Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRang
 	p := &metallbv1beta1.IPAddressPool{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: pool}, p)
 	switch {
-	case missing(err) || apierrors.IsNotFound(err):
+	case missing(err):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading IPAddressPool %s: %w", pool, err)

@@ -28,8 +28,9 @@ type Observed struct {
 	advertised bool
 }
 
-// Observe reads a workload cluster, from its cache, and what it has in MetalLB's namespace from another.
-func Observe(ctx context.Context, tenant, inMetalLB client.Reader) (*Observed, error) {
+// Observe reads a workload cluster, from its cache, and what it has in MetalLB's namespace from another. A cache
+// of a kind that was taken away shows none of it, so none is read live.
+func Observe(ctx context.Context, tenant, inMetalLB, live client.Reader) (*Observed, error) {
 	o := &Observed{}
 	services := &corev1.ServiceList{}
 	if err := tenant.List(ctx, services, client.UnsafeDisableDeepCopy); err != nil {
@@ -42,15 +43,17 @@ func Observe(ctx context.Context, tenant, inMetalLB client.Reader) (*Observed, e
 			o.Services = append(o.Services, ServiceOf(s))
 		}
 	}
-	pools := &metallbv1beta1.IPAddressPoolList{}
-	err := inMetalLB.List(ctx, pools, client.InNamespace(Namespace))
+	err := o.readMetalLB(ctx, inMetalLB)
+	if err == nil && len(o.pools) == 0 {
+		err = live.List(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(Namespace))
+	}
 	if missing(err) {
 		return o, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing the IPAddressPools: %w", err)
+		return nil, fmt.Errorf("reading MetalLB: %w", err)
 	}
-	o.Installed, o.pools = true, pools.Items
+	o.Installed = true
 	namespaces, err := o.namespaces(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -62,13 +65,20 @@ func Observe(ctx context.Context, tenant, inMetalLB client.Reader) (*Observed, e
 		}
 		o.read = append(o.read, p)
 	}
-	adv := &metallbv1beta1.L2Advertisement{}
-	err = inMetalLB.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: DefaultPool}, adv)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading L2Advertisement %s: %w", DefaultPool, err)
-	}
-	o.advertised = err == nil && advertises(adv)
 	return o, nil
+}
+
+// readMetalLB reads the objects of MetalLB.
+func (o *Observed) readMetalLB(ctx context.Context, from client.Reader) error {
+	pools := &metallbv1beta1.IPAddressPoolList{}
+	if err := from.List(ctx, pools, client.InNamespace(Namespace)); err != nil {
+		return err
+	}
+	o.pools = pools.Items
+	adv := &metallbv1beta1.L2Advertisement{}
+	err := from.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: DefaultPool}, adv)
+	o.advertised = err == nil && advertises(adv)
+	return client.IgnoreNotFound(err)
 }
 
 // namespaces reads the labels of all namespaces, where a pool selects by them.
@@ -121,5 +131,6 @@ func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
 	return out
 }
 
-// missing tells whether a kind does not exist.
-func missing(err error) bool { return meta.IsNoMatchError(err) }
+// missing tells whether an object does not exist, or its kind does not: a client that has known the kind asks for
+// it nevertheless.
+func missing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }

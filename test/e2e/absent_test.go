@@ -5,6 +5,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -38,5 +39,21 @@ var _ = Describe("A tenant without MetalLB", func() {
 		s.addressesOf(ctx, services...)
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+
+		By("taking MetalLB away again")
+		Expect(m.Kill()).To(Succeed())
+		Expect(workload.UninstallMetalLB(ctx)).To(Succeed())
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
+		block := s.blocks(ctx)["lb-1"]
+		Expect(management.Delete(ctx, block)).To(Succeed())
+		drained := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
+		Expect(drained.Message).To(ContainSubstring("has " + block.Status.StartAddress)) // nobody has cleared the Service
+		Expect(workload.DeleteAllOf(ctx, &corev1.Service{}, client.InNamespace(s.services))).To(Succeed())
+		s.has(ctx, map[string]int{"lb": 1})
+
+		By("installing it once more")
+		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
+		s.shows(ctx, "10-10")
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 	})
 })

@@ -36,7 +36,7 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
 	}
 
-	DescribeTable("grows", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5
+	DescribeTable("grows", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5, F19
 		s.served(ctx, "first", "10")
 		w := s.watching(ctx)
 		second := s.serve(ctx, "second")

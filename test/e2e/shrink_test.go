@@ -74,18 +74,21 @@ var _ = Describe("A tenant", func() {
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
+		// Somebody else waits, longer than the tenant will: its Service still wants an address.
+		other := s.allocation("other", 1)
+		Expect(management.Create(ctx, other)).To(Succeed())
+		failed := func(g Gomega) {
+			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
+			g.Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))
+		}
+		Eventually(failed).Should(Succeed())
 		// Somebody deletes the block, and the tenant cannot be told.
 		restore := cutOff()
 		block := s.blocks(ctx)["lb-1"]
 		Expect(management.Delete(ctx, block)).To(Succeed())
 		drained := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.TenantUnreachableReason)
 		Expect(drained.Message).To(ContainSubstring(v1alpha1.ReleaseUnconfirmedAnnotation))
-		other := s.allocation("other", 1)
-		Expect(management.Create(ctx, other)).To(Succeed())
-		Eventually(func(g Gomega) {
-			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
-			g.Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))
-		}).Should(Succeed())
+		Eventually(failed).Should(Succeed())
 		restore()
 		Eventually(func(g Gomega) {
 			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
@@ -97,6 +100,18 @@ var _ = Describe("A tenant", func() {
 		s.shows(ctx, "10-10")
 		Expect(management.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
 		Expect(p.Status.AllocatedIPs).To(Equal(int64(2)))
+	})
+
+	It("is said not to answer by a manager that has just begun, too", func(ctx SpecContext) { // B43
+		s.pool(ctx, "p", 10, 11)
+		s.begin(ctx, nil)
+		m := startManager(ctx)
+		s.served(ctx, "first", "10")
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
+		Expect(m.Kill()).To(Succeed())
+		cutOff()
+		startManager(ctx)
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.TenantUnreachableReason)
 	})
 
 	It("gives a block back unconfirmed when an operator says so", func(ctx SpecContext) {

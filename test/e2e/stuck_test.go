@@ -3,11 +3,13 @@ package e2e
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 var _ = Describe("A tenant", func() {
@@ -51,5 +53,25 @@ var _ = Describe("A tenant", func() {
 		workload.change(ctx, stuck[0], `{"metadata":{"annotations":{"metallb.io/address-pool":"default-pool"}}}`)
 		Expect(s.addressOf(ctx, stuck[0])).To(Equal(s.net + "13"))
 		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1, "lb-3": 1})
+	})
+
+	It("says why MetalLB gives nobody an address, when it has had room for half a minute", func(ctx SpecContext) { // B36
+		s.pool(ctx, "p", 10, 99)
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		overlapping := &metallbv1beta1.IPAddressPool{
+			ObjectMeta: metav1.ObjectMeta{Namespace: framework.MetalLBNamespace, Name: "by-hand"},
+			Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: []string{s.net + "10/32"}},
+		}
+		Expect(workload.Create(ctx, overlapping)).To(Succeed())
+		second := s.serve(ctx, "second")
+		s.shows(ctx, "10-10", "11-11")
+		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
+		Expect(is.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		Expect(workload.Delete(ctx, overlapping)).To(Succeed())
+		Expect(s.addressOf(ctx, second)).To(Equal(s.net + "11"))
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 	})
 })

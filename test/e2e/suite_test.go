@@ -39,9 +39,6 @@ func TestE2E(t *testing.T) {
 	SetDefaultEventuallyTimeout(90 * time.Second)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	suite, reporter := GinkgoConfiguration()
-	// One spec failed in one of seven runs of the suite, and its output is lost. Until it is found a second attempt
-	// is made; the first is told as FLAKED, with all that was said in it.
-	suite.FlakeAttempts = max(suite.FlakeAttempts, 2)
 	RunSpecs(t, "E2E", suite, reporter)
 }
 

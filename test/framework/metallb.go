@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -40,18 +43,11 @@ type MetalLB struct {
 // InstallMetalLB makes the namespace of MetalLB and has the API server serve all its kinds. They have
 // no controller until StartMetalLB.
 func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
-	root, err := RepoRoot()
+	kinds, err := metalLBKinds(ctx)
 	if err != nil {
 		return err
 	}
-	dir, err := moduleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
-	if err != nil {
-		return err
-	}
-	if _, err := envtest.InstallCRDs(c.Config, envtest.CRDInstallOptions{
-		// Not what kustomize makes of them: that has a conversion webhook.
-		Paths: []string{filepath.Join(dir, "config", "crd", "bases")}, ErrorIfPathMissing: true, MaxTime: startTimeout,
-	}); err != nil {
+	if _, err := envtest.InstallCRDs(c.Config, kinds); err != nil {
 		return fmt.Errorf("installing the CRDs of MetalLB: %w", err)
 	}
 	admin, err := c.Client()
@@ -63,6 +59,42 @@ func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
 		return fmt.Errorf("making the namespace of MetalLB: %w", err)
 	}
 	return nil
+}
+
+// UninstallMetalLB has the API server serve no kind of MetalLB any more: all objects of them go. The namespace stays.
+func (c *ControlPlane) UninstallMetalLB(ctx context.Context) error {
+	kinds, err := metalLBKinds(ctx)
+	if err != nil {
+		return err
+	}
+	if err := envtest.UninstallCRDs(c.Config, kinds); err != nil {
+		return fmt.Errorf("taking away the CRDs of MetalLB: %w", err)
+	}
+	admin, err := c.Client()
+	if err != nil {
+		return err
+	}
+	// What is installed while the last of it goes, goes too.
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		crds := &apiextensionsv1.CustomResourceDefinitionList{}
+		err := admin.List(ctx, crds)
+		of := func(crd apiextensionsv1.CustomResourceDefinition) bool {
+			return crd.Spec.Group == metallbv1beta1.GroupVersion.Group
+		}
+		return err == nil && !slices.ContainsFunc(crds.Items, of), err
+	})
+}
+
+// metalLBKinds are the CRDs of MetalLB. They are not what kustomize makes of them: that has a conversion webhook.
+func metalLBKinds(ctx context.Context) (envtest.CRDInstallOptions, error) {
+	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, MaxTime: startTimeout}
+	root, err := RepoRoot()
+	if err != nil {
+		return options, err
+	}
+	dir, err := moduleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
+	options.Paths = []string{filepath.Join(dir, "config", "crd", "bases")}
+	return options, err
 }
 
 // StartMetalLB starts the controller of MetalLB, with further flags if there are any, and returns when
