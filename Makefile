@@ -18,6 +18,7 @@ pinned = $(shell sed -n 's|^.*[[:space:]]$(2) \(v[0-9][^ ]*\).*|\1|p' hack/tools
 K8S_VERSION     := $(call pinned,kubernetes,k8s.io/kubernetes)
 ETCD_VERSION    := $(call pinned,etcd,go.etcd.io/etcd/server/v3)
 METALLB_VERSION := $(call pinned,metallb,go.universe.tf/metallb)
+CAPI_VERSION    := $(call pinned,clusterctl,sigs.k8s.io/cluster-api)
 
 # Clients refuse an API server that does not say its version.
 k8s_stamp   := k8s.io/component-base/version
@@ -34,6 +35,13 @@ ifneq ($(KUBEBUILDER_ASSETS),)
 override KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
 export KUBEBUILDER_ASSETS
 endif
+
+CAPI_STAMP   := sigs.k8s.io/cluster-api/version
+CAPI_LDFLAGS := -s -w -X $(CAPI_STAMP).gitVersion=$(CAPI_VERSION) -X $(CAPI_STAMP).gitTreeState=clean
+
+# What is released: its version, and where its image is.
+VERSION ?= v0.1.0
+IMAGE   ?= ghcr.io/butlerdotdev/cluster-api-ipam-provider-butler:$(VERSION)
 
 # Where our own Go code with generator markers lives.
 GEN_PATHS := paths=./api/... paths=./controllers/... paths=./internal/... paths=.
@@ -122,6 +130,9 @@ $(TOOLS)/controller-gen: hack/tools/controller-gen/go.mod hack/tools/controller-
 $(TOOLS)/kustomize: hack/tools/kustomize/go.mod hack/tools/kustomize/go.sum
 	$(call build,kustomize,sigs.k8s.io/kustomize/kustomize/v5,kustomize,20 seconds,-ldflags "-s -w")
 
+$(TOOLS)/clusterctl: hack/tools/clusterctl/go.mod hack/tools/clusterctl/go.sum
+	$(call build,clusterctl,sigs.k8s.io/cluster-api/cmd/clusterctl,clusterctl $(CAPI_VERSION),30 seconds,-ldflags "$(CAPI_LDFLAGS)")
+
 $(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
 	$(call build,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,golangci-lint,2 minutes,-ldflags "-s -w")
 
@@ -140,7 +151,7 @@ crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.
 ##@ Check
 
 .PHONY: test
-test: control-plane metallb ## Run every test.
+test: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run every test.
 	go test -count=1 -timeout=30m $(TESTFLAGS) ./...
 
 .PHONY: test-race
@@ -177,6 +188,19 @@ manifests: $(TOOLS)/kustomize
 	fi
 	@echo "kustomize build config/default: ok"
 	@$(TOOLS)/kustomize build config/samples >/dev/null && echo "kustomize build config/samples: ok"
+
+# A local repository for clusterctl. No variables: with one in place of the image, clusterctl can neither list the images
+# nor describe the provider. Who has another registry says so in clusterctl's own configuration, under images.
+RELEASE := $(BIN)/release/ipam-butler/$(VERSION)
+
+.PHONY: release-manifests
+release-manifests: manifests ## Write what clusterctl installs, of a VERSION with an IMAGE: bin/release.
+	@mkdir -p $(RELEASE)
+	@for c in default:ipam-components no-webhook:ipam-components-no-webhook; do \
+		$(TOOLS)/kustomize build config/$${c%:*} | sed 's|image: controller:latest|image: $(IMAGE)|' > $(RELEASE)/$${c#*:}.yaml || exit 1; \
+	done
+	@cp metadata.yaml $(wildcard templates/cluster-template*.yaml) $(RELEASE)
+	@ls $(RELEASE)/*
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane.

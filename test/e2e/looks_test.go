@@ -3,9 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -37,7 +35,9 @@ func (s *story) looks(ctx context.Context, times int, service *corev1.Service, m
 // reconciles is how often a manager has looked at tenants.
 func reconciles(ctx context.Context, m *framework.Manager) (sum int) {
 	GinkgoHelper()
-	for series, n := range metrics(ctx, m, "controller_runtime_reconcile_total") {
+	counts, err := m.Counts(ctx, "controller_runtime_reconcile_total")
+	Expect(err).NotTo(HaveOccurred())
+	for series, n := range counts {
 		if strings.Contains(series, `controller="tenant"`) {
 			sum += n
 		}
@@ -48,29 +48,9 @@ func reconciles(ctx context.Context, m *framework.Manager) (sum int) {
 // writes are the requests of a manager that change something, in both clusters.
 func writes(ctx context.Context, m *framework.Manager) map[string]int {
 	GinkgoHelper()
-	out := metrics(ctx, m, "rest_client_requests_total")
+	out, err := m.Counts(ctx, "rest_client_requests_total")
+	Expect(err).NotTo(HaveOccurred())
 	maps.DeleteFunc(out, func(series string, _ int) bool { return strings.Contains(series, `method="GET"`) })
-	return out
-}
-
-// metrics are the series of a metric of a manager.
-func metrics(ctx context.Context, m *framework.Manager, name string) map[string]int {
-	GinkgoHelper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
-	Expect(err).NotTo(HaveOccurred())
-	resp, err := http.DefaultClient.Do(req)
-	Expect(err).NotTo(HaveOccurred())
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	Expect(err).NotTo(HaveOccurred())
-	out := map[string]int{}
-	for line := range strings.Lines(string(text)) {
-		if series, value, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(series, name+"{") {
-			n, err := strconv.ParseFloat(value, 64)
-			Expect(err).NotTo(HaveOccurred())
-			out[series] = int(n)
-		}
-	}
 	return out
 }
 

@@ -36,6 +36,9 @@ type Options struct {
 	// pools cannot be written.
 	Webhooks bool
 
+	// NoCRDs leaves the API server as it comes: something else installs the CRDs.
+	NoCRDs bool
+
 	// APIServerArgs are flags of the kube-apiserver without their dashes, added to or in place of
 	// those this package sets.
 	APIServerArgs map[string]string
@@ -95,10 +98,10 @@ func Start(opts Options) (*ControlPlane, error) {
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
 		UseExistingCluster:       new(bool),
-		CRDInstallOptions: envtest.CRDInstallOptions{
-			Paths: crds, ErrorIfPathMissing: true, MaxTime: startTimeout,
-		},
 	}}
+	if !opts.NoCRDs {
+		cp.env.CRDInstallOptions = envtest.CRDInstallOptions{Paths: crds, ErrorIfPathMissing: true, MaxTime: startTimeout}
+	}
 	if err := cp.start(opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the control plane: %w", err), cp.Stop())
 	}
@@ -129,6 +132,9 @@ func (c *ControlPlane) start(opts Options) error {
 	c.Kubeconfig = filepath.Join(c.Dir, "kubeconfig")
 	if err := os.WriteFile(c.Kubeconfig, c.env.KubeConfig, 0o600); err != nil {
 		return err
+	}
+	if opts.NoCRDs {
+		return nil
 	}
 	return c.warmUp()
 }

@@ -55,8 +55,13 @@ func CreateClusterFor(ctx context.Context, management client.Client, credentials
 		return nil, fmt.Errorf("creating the Secret with the kubeconfig: %w", err)
 	}
 
+	return cluster, Provision(ctx, management, cluster)
+}
+
+// Provision says of a Cluster that it can be connected to, as Cluster API's controllers would.
+func Provision(ctx context.Context, management client.Client, cluster *clusterv1.Cluster) error {
 	// A manager that runs writes on it too.
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 			return err
 		}
@@ -64,9 +69,9 @@ func CreateClusterFor(ctx context.Context, management client.Client, credentials
 		return management.Status().Update(ctx, cluster)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("writing the status of the Cluster: %w", err)
+		return fmt.Errorf("writing the status of the Cluster: %w", err)
 	}
-	return cluster, nil
+	return nil
 }
 
 // provisioned says of a Cluster that it can be connected to.

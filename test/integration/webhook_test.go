@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -51,11 +50,8 @@ func serveWebhooks(ctx context.Context, ns string) {
 	port, err := framework.FreePort()
 	Expect(err).NotTo(HaveOccurred())
 	certs := GinkgoT().TempDir()
-	// The certificate comes with its CA behind it.
-	chain, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	ca, err := framework.ServingCerts(certs)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(os.WriteFile(filepath.Join(certs, "tls.crt"), chain, 0o600)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(certs, "tls.key"), key, 0o600)).To(Succeed())
 	startManager(ctx, fmt.Sprintf("--webhook-port=%d", port), "--webhook-cert-dir="+certs)
 
 	root, err := framework.RepoRoot()
@@ -69,7 +65,7 @@ func serveWebhooks(ctx context.Context, ns string) {
 		hook := &configuration.Webhooks[i]
 		hook.ClientConfig = admissionv1.WebhookClientConfig{
 			URL:      ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, *hook.ClientConfig.Service.Path)),
-			CABundle: chain,
+			CABundle: ca,
 		}
 		if hook.Rules[0].Resources[0] == "networkpools" {
 			hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}}

@@ -1,0 +1,86 @@
+package clusterctl
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("clusterctl move", func() {
+	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // contract F
+		here, there := startSite(), startSite()
+		for _, s := range []*site{here, there} {
+			s.init(ctx)
+			s.run(ctx)
+		}
+		// The other one has a global pool of the name already, and serves it.
+		Expect(there.Create(ctx, framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj())).To(Succeed())
+		there.expectReady(ctx, "storage")
+		f := newFleet(ctx, here, "fleet")
+		f.running(ctx, here)
+		f.granted(ctx, here)
+		before := here.allocated(ctx)
+		Expect(before).To(HaveLen(5))
+
+		By("moving there")
+		f.move(ctx, here, there, before)
+		there.grantsAnother(ctx, before)
+
+		By("moving back")
+		f.running(ctx, there)
+		f.move(ctx, there, here, before)
+		// The other one may have given addresses of the global pool to others meanwhile: it grants again when an
+		// operator says so.
+		late := framework.MakeClaim("default", "too-early").GlobalPool("storage").Obj()
+		Expect(here.Create(ctx, late)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(here.Get(ctx, client.ObjectKeyFromObject(late), late)).To(Succeed())
+			g.Expect(late.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("remove the entries from status.held"))))
+		}).Should(Succeed())
+		pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "storage"}}
+		Expect(here.Status().Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"status":{"held":null}}`)))).To(Succeed())
+		Expect(before).NotTo(ContainElement(here.addressOf(ctx, late)))
+		here.grantsAnother(ctx, before)
+	})
+})
+
+// move moves a fleet, and expects all of it to have at the other site what it had.
+func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) {
+	GinkgoHelper()
+	granted := to.grants(ctx)
+	from.clusterctl(ctx, "move", "--to-kubeconfig", to.Kubeconfig, "-n", f.ns)
+	f.granted(ctx, to)
+	Expect(to.allocated(ctx)).To(Equal(has))
+	Expect(from.allocated(ctx)).To(BeEmpty())
+	Expect(to.grants(ctx)).To(Equal(granted)) // nothing was allocated anew
+	// The pool that stays behind does not offer what moved away.
+	staying := &v1alpha1.GlobalNetworkPool{}
+	Expect(from.Get(ctx, client.ObjectKey{Name: "storage"}, staying)).To(Succeed())
+	Expect(staying.Status.Held).To(HaveLen(2))
+}
+
+// grantsAnother expects a claim that comes now to get an address that nobody has, and lets it go.
+func (s *site) grantsAnother(ctx context.Context, has map[string]string) {
+	GinkgoHelper()
+	late := framework.MakeClaim("default", "late").GlobalPool("storage").Obj()
+	Expect(s.Create(ctx, late)).To(Succeed())
+	Expect(has).NotTo(ContainElement(s.addressOf(ctx, late)))
+	Expect(s.Delete(ctx, late)).To(Succeed())
+	Eventually(func() map[string]string { return s.allocated(ctx) }).ShouldNot(HaveKey("IPAddress default/late"))
+}
+
+func (s *site) expectReady(ctx context.Context, pool string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		p := &v1alpha1.GlobalNetworkPool{}
+		g.Expect(s.Get(ctx, client.ObjectKey{Name: pool}, p)).To(Succeed())
+		g.Expect(p.Status.Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionTrue))))
+	}).Should(Succeed())
+}

@@ -1,0 +1,126 @@
+package clusterctl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+const namespace = "butler-ipam-system"
+
+// site is a management cluster with its manager.
+type site struct {
+	*framework.ControlPlane
+	client.WithWatch
+	manager *framework.Manager
+}
+
+// startSite starts a management cluster in which nothing is installed.
+func startSite() *site {
+	GinkgoHelper()
+	cp, err := framework.Start(framework.Options{NoCRDs: true})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
+	stop, err := cp.StartControllerManager()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+	admin, err := cp.Client()
+	Expect(err).NotTo(HaveOccurred())
+	s := &site{ControlPlane: cp, WithWatch: admin}
+	DeferCleanup(func() {
+		if s.manager != nil {
+			Expect(s.manager.Kill()).To(Succeed()) // nothing, where the spec has ended it
+		}
+	})
+	return s
+}
+
+// clusterctl runs clusterctl against the site, and returns what it prints.
+func (s *site) clusterctl(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	args = append(args, "--kubeconfig", s.Kubeconfig)
+	return clusterctl(ctx, args...)
+}
+
+func clusterctl(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	args = append([]string{"--config", filepath.Join(repo.dir, "clusterctl.yaml")}, args...) // a later one counts
+	cmd := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "tools", "clusterctl"), args...)
+	cmd.Env = append(os.Environ(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "XDG_CONFIG_HOME="+repo.dir)
+	out, err := cmd.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "clusterctl %v\n%s", args, out)
+	GinkgoWriter.Printf("clusterctl %v\n%s\n", args, out)
+	return string(out)
+}
+
+// init installs CAPI and this provider; with a subcommand it does that about them.
+func (s *site) init(ctx context.Context, subcommand ...string) string {
+	GinkgoHelper()
+	return s.clusterctl(ctx, append(append([]string{"init"}, subcommand...),
+		"--core", "cluster-api:"+repo.core, "--bootstrap", "-", "--control-plane", "-", "--ipam", "butler")...)
+}
+
+// deployment is that of the manager.
+func (s *site) deployment(ctx context.Context) *appsv1.Deployment {
+	GinkgoHelper()
+	d := &appsv1.Deployment{}
+	Expect(s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "butler-ipam-controller-manager"}, d)).To(Succeed())
+	return d
+}
+
+// run has the manager that is installed run, and its webhooks be asked.
+func (s *site) run(ctx context.Context) {
+	GinkgoHelper()
+	pod := s.deployment(ctx).Spec.Template.Spec
+	kubeconfig, err := s.ServiceAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)
+	Expect(err).NotTo(HaveOccurred())
+	port, err := framework.FreePort()
+	Expect(err).NotTo(HaveOccurred())
+	certs := GinkgoT().TempDir()
+	ca, err := framework.ServingCerts(certs)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(pod.Containers).To(HaveLen(1))
+	Expect(pod.Containers[0].Args).To(ConsistOf("--leader-elect", "--diagnostics-address=:8443", "--health-probe-bind-address=:9440", "--webhook-port=9443"))
+	s.manager, err = framework.StartManager(ctx, framework.ManagerOptions{
+		Binary: binary, Kubeconfig: kubeconfig, LeaderElect: true, WebhookPort: port, WebhookCertDir: certs,
+		Args: []string{"--leader-elect-namespace=" + namespace},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	hooks := &admissionv1.ValidatingWebhookConfiguration{}
+	Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-validating-webhook-configuration"}, hooks)).To(Succeed())
+	for i := range hooks.Webhooks {
+		c := &hooks.Webhooks[i].ClientConfig
+		*c = admissionv1.WebhookClientConfig{URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, *c.Service.Path)), CABundle: ca}
+	}
+	Expect(s.Update(ctx, hooks)).To(Succeed())
+	// The API server takes a moment to ask; what it hears then is our refusal.
+	Eventually(func() error {
+		return s.Create(ctx, framework.MakePool("asked").Namespace("default").Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
+	}).Should(Satisfy(apierrors.IsInvalid))
+}
+
+// grants is how many addresses its manager has granted to Machines. A block that moves is granted what it remembers.
+func (s *site) grants(ctx context.Context) (sum int) {
+	GinkgoHelper()
+	counts, err := s.manager.Counts(ctx, "butler_ipam_grants_total")
+	Expect(err).NotTo(HaveOccurred())
+	for pool, n := range counts {
+		if !strings.Contains(pool, `"services"`) {
+			sum += n
+		}
+	}
+	return sum
+}

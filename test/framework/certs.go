@@ -1,0 +1,25 @@
+package framework
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/util/cert"
+)
+
+// ServingCerts writes a certificate for loopback into a directory, as a manager's --webhook-cert-dir has it, and
+// returns the CA that it is checked with.
+func ServingCerts(dir string) (ca []byte, err error) {
+	// The certificate comes with its CA behind it.
+	chain, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	for name, text := range map[string][]byte{"tls.crt": chain, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return chain, nil
+}

@@ -1,0 +1,43 @@
+package framework
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Counts returns what a counter of a manager says of each series, by its labels: {controller="tenant",result="success"}.
+func (m *Manager) Counts(ctx context.Context, counter string) (map[string]int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of a manager: %w", err)
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of a manager: %w", err)
+	}
+	out := map[string]int{}
+	for _, metric := range families[counter].GetMetric() {
+		out[labels(metric)] = int(metric.GetCounter().GetValue())
+	}
+	return out, nil
+}
+
+func labels(m *dto.Metric) string {
+	var out []string
+	for _, l := range m.GetLabel() {
+		out = append(out, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+	}
+	return "{" + strings.Join(out, ",") + "}"
+}
