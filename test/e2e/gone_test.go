@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -34,10 +35,13 @@ var _ = Describe("A tenant that is deleted", func() {
 	held := func(ctx context.Context) {
 		GinkgoHelper()
 		const machines = "machines.example.com/hold"
-		Expect(management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster)).To(Succeed())
-		before := s.cluster.DeepCopy()
-		controllerutil.AddFinalizer(s.cluster, machines)
-		Expect(management.Patch(ctx, s.cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
+		Expect(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the manager writes on it, too
+			if err := management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster); err != nil {
+				return err
+			}
+			controllerutil.AddFinalizer(s.cluster, machines)
+			return management.Update(ctx, s.cluster)
+		})).To(Succeed())
 		Expect(s.cluster.Finalizers).To(ConsistOf(machines, v1alpha1.TenantNetworkFinalizer))
 		Expect(management.Delete(ctx, s.cluster)).To(Succeed())
 	}
