@@ -54,6 +54,7 @@ type options struct {
 	auditInterval  time.Duration
 	orphanGrace    time.Duration
 	shrinkGrace    time.Duration
+	inClusterPools bool
 	diagnostics    flags.ManagerOptions
 }
 
@@ -75,6 +76,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.writers, "writers", 32, "Number of objects that are written at once, over all pools.")
 	fs.DurationVar(&o.auditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
 	fs.DurationVar(&o.shrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
+	fs.BoolVar(&o.inClusterPools, "serve-in-cluster-pools", false,
+		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
 	fs.DurationVar(&o.orphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim does not exist is kept, in case a restore brings the claim.")
 	flags.AddManagerOptions(fs, &o.diagnostics)
 }
@@ -178,6 +181,8 @@ func start(mgr manager.Manager, o *options) error {
 		Writers:     o.writers,
 		OrphanGrace: o.orphanGrace,
 		NodeQuota:   clusters.NodeQuota,
+
+		InClusterPools: o.inClusterPools,
 	})
 	clusters.QuotaChanged = alloc.QuotaChanged
 	if err := clusters.SetupWithManager(mgr); err != nil {
@@ -196,6 +201,11 @@ func start(mgr manager.Manager, o *options) error {
 	}
 	if err := addTenants(ctx, mgr, o, blocks, reconciler.Synced); err != nil {
 		return fmt.Errorf("setting up the tenant controller: %w", err)
+	}
+	if o.inClusterPools {
+		if err := controllers.ServeInClusterPools(mgr, mgr.GetEventRecorder("butler-ipam")); err != nil {
+			return fmt.Errorf("serving the pools of the in-cluster provider: %w", err)
+		}
 	}
 	if o.auditInterval > 0 {
 		if err := mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.auditInterval}); err != nil {

@@ -48,6 +48,8 @@ type Options struct {
 	Quarantine time.Duration
 	// OrphanGrace is how long an IPAddress whose claim does not exist is kept.
 	OrphanGrace time.Duration
+	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
+	InClusterPools bool
 	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
 	NodeQuota func(ctx context.Context, cluster types.NamespacedName) (limit int64, limited bool)
 }
@@ -158,7 +160,7 @@ func (a *Allocator) all() []*pool {
 
 // ObserveClaim feeds a claim that was seen, and returns the pool to reconcile for it.
 func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
-	key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
+	key, ours := a.keyOf(c.Namespace, c.Spec.PoolRef)
 	if !ours {
 		return key, false
 	}
@@ -169,7 +171,7 @@ func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 
 // ForgetClaim feeds the proof that a claim is gone.
 func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
-	key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
+	key, ours := a.keyOf(c.Namespace, c.Spec.PoolRef)
 	if !ours {
 		return key, false
 	}
@@ -198,7 +200,7 @@ func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
 
 // ObserveAddress feeds an IPAddress that was seen.
 func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
-	key, ours := keyOfRef(addr.Namespace, addr.Spec.PoolRef)
+	key, ours := a.keyOf(addr.Namespace, addr.Spec.PoolRef)
 	if !ours {
 		return key, false
 	}
@@ -209,7 +211,7 @@ func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 
 // ForgetAddress feeds the proof that an IPAddress is gone.
 func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
-	key, ours := keyOfRef(addr.Namespace, addr.Spec.PoolRef)
+	key, ours := a.keyOf(addr.Namespace, addr.Spec.PoolRef)
 	if !ours {
 		return key, false
 	}
@@ -303,7 +305,7 @@ func (a *Allocator) GlobalPools() []PoolKey {
 
 // Ready tells whether a pool was taken over, or is another manager's.
 func (a *Allocator) Ready(key PoolKey) bool {
-	if a.unserved(key) {
+	if a.unserved(key) != nil {
 		return true
 	}
 	p := a.locked(key)

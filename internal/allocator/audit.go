@@ -72,7 +72,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 		return err
 	}
 	_, err = a.Lists.Addresses(ctx, a.Namespace, func(obj *ipamv1.IPAddress) {
-		key, ours := keyOfRef(obj.Namespace, obj.Spec.PoolRef)
+		key, ours := a.keyOf(obj.Namespace, obj.Spec.PoolRef)
 		if !ours {
 			return
 		}

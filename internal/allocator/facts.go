@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -71,18 +72,28 @@ func KeyOf(p v1alpha1.Pool) PoolKey {
 }
 
 // keyOfRef names the pool a reference in a namespace means; false if it is not a pool of ours: group
-// and kind both decide (contract, B.8).
+// and kind both decide (contract, B.8). A pool of the in-cluster provider means the one that mirrors it.
 func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
-	if ref.APIGroup != v1alpha1.GroupVersion.Group {
-		return PoolKey{}, false
+	kind, name, mirrored := incluster.MirrorOf(ref)
+	if !mirrored {
+		kind, name = ref.Kind, ref.Name
 	}
-	switch ref.Kind {
-	case v1alpha1.NetworkPoolKind:
-		return PoolKey{Kind: ref.Kind, Namespace: namespace, Name: ref.Name}, true
-	case v1alpha1.GlobalNetworkPoolKind:
-		return PoolKey{Kind: ref.Kind, Name: ref.Name}, true
+	switch {
+	case !mirrored && ref.APIGroup != v1alpha1.GroupVersion.Group:
+	case kind == v1alpha1.NetworkPoolKind:
+		return PoolKey{Kind: kind, Namespace: namespace, Name: name}, true
+	case kind == v1alpha1.GlobalNetworkPoolKind:
+		return PoolKey{Kind: kind, Name: name}, true
 	}
 	return PoolKey{}, false
+}
+
+// keyOf is keyOfRef for a manager that may leave the pools of the in-cluster provider to that.
+func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
+	if !a.InClusterPools && incluster.Is(ref) {
+		return PoolKey{}, false
+	}
+	return keyOfRef(namespace, ref)
 }
 
 // KeyOfAllocation names the pool that an IPAllocation means.
@@ -116,6 +127,8 @@ type claim struct {
 	// cluster is the name of its Cluster, empty if it names none.
 	cluster    string
 	watchLabel string
+	// mirrored: it names the pool of the in-cluster provider that its pool mirrors.
+	mirrored bool
 	// finalized: our finalizer is on it.
 	finalized bool
 	paused    bool
@@ -211,6 +224,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		cluster:    intern(c.Spec.ClusterName),
 		watchLabel: intern(c.Labels[clusterv1.WatchLabel]),
 		deleting:   c.DeletionTimestamp != nil,
+		mirrored:   incluster.Is(c.Spec.PoolRef),
 	}
 	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
@@ -322,7 +336,7 @@ func addressOf(a *ipamv1.IPAddress) *address {
 			if ref.Name == a.Spec.ClaimRef.Name {
 				out.claimUID = ref.UID
 			}
-		case v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind:
+		case a.Spec.PoolRef.Kind:
 			out.poolUID = types.UID(intern(string(ref.UID)))
 		default:
 			out.owners = append(out.owners, ref)

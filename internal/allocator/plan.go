@@ -156,11 +156,19 @@ func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
 		if !p.blocks(h, c.owner) || (h.Source == ledger.Record && other != nil && c.precedes(other)) {
 			continue
 		}
+		if h.Source == ledger.Object && c.mayForget() {
+			return netipx.IPRange{}, nil // any other
+		}
 		return netipx.IPRange{}, failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
 			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, describeHold(h))
 	}
 	return r, nil
 }
+
+// mayForget tells whether a claim may be given another address than it remembers. Where the in-cluster provider and
+// we serve a pool by turns, it may have given somebody else what we had granted and nobody was told of: it
+// reads no records.
+func (c *claim) mayForget() bool { return c.mirrored && !c.everBound }
 
 // precedes tells whose record counts of two claims that remember one address, as copies of a manifest
 // do: that of the claim which had it, else the older one's.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
@@ -25,9 +26,8 @@ import (
 func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Pool) (reconcile.Result, error) {
 	p := a.pool(key)
 	now := a.now()
-	if a.unserved(key) {
-		return a.withoutPool(ctx, p, notReady("%s is not served by this manager, which watches only namespace %s; "+
-			"run a manager without --namespace for global pools", key, a.Namespace))
+	if no := a.unserved(key); no != nil {
+		return a.withoutPool(ctx, p, no)
 	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
 		return a.withoutPool(ctx, p, notReady("%s does not exist; create it or correct poolRef", p.key))
@@ -104,10 +104,19 @@ func (a *Allocator) missed(ctx context.Context, p *pool, err error) (reconcile.R
 	return reconcile.Result{RequeueAfter: p.backoff}, nil
 }
 
-// unserved tells whether a pool is not ours: a manager that watches one namespace does not see the
-// addresses of the others, so it can call none of a global pool's free (W8).
-func (a *Allocator) unserved(key PoolKey) bool {
-	return a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind
+// unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
+// the others, so it can call none of a global pool's free (W8); nor can one that leaves the pools of the in-cluster
+// provider to that, of a pool that mirrors one.
+func (a *Allocator) unserved(key PoolKey) *refusal {
+	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
+	switch {
+	case a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind:
+		return notReady("%s is not served by this manager, which watches only namespace %s; "+
+			"run a manager without --namespace for global pools", key, a.Namespace)
+	case mirror && !a.InClusterPools:
+		return notReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools", key)
+	}
+	return nil
 }
 
 // outcome turns the end of a term or a moved spec into a quiet retry, everything else into backoff.
@@ -259,7 +268,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		return true
 	})
 	p.mu.Unlock()
-	if a.unserved(p.key) {
+	if a.unserved(p.key) != nil {
 		a.tell(p, tell, no)
 		return reconcile.Result{}, nil // what its claims hold is its holder's to release
 	}

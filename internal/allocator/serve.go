@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -65,10 +66,13 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 		prefix, gateway = lost.prefix, lost.gateway
 	case p.layout != nil:
 		prefix, gateway = p.layout.Network(rng.From())
+		if c.mirrored && gateway == "" {
+			gateway = poolObj.GetAnnotations()[incluster.GatewayAnnotation]
+		}
 	}
 	p.mu.Unlock()
 
-	if existing == nil && !granted.inherited && c.remembers() && c.record.From() != rng.From() {
+	if existing == nil && !granted.inherited && c.remembers() && c.record.From() != rng.From() && !c.mayForget() {
 		// Somebody recorded another address: what we believe of this pool is old. If it is still so
 		// after a takeover, a user wrote it.
 		if err := a.refreshClaim(ctx, p, c); err != nil {
@@ -117,9 +121,10 @@ func (a *Allocator) record(ctx context.Context, p *pool, c claim, text string) (
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.observeClaim(next)
-	if known := p.claims[c.owner.UID]; known != nil && known.record != next.record {
-		known.record = next.record // ours is the record from now on, whatever a user wrote
+	ours := next.record
+	p.observeClaim(next) // it takes what was remembered before for the record
+	if known := p.claims[c.owner.UID]; known != nil && known.record != ours {
+		known.record = ours // from now on, whatever a user wrote
 		p.noteRecord(known)
 		p.sort(known)
 	}
@@ -153,17 +158,21 @@ func (a *Allocator) patchClaim(ctx context.Context, c claim, meta, status map[st
 // create makes the IPAddress. It is idempotent per claim: the name is the claim's, and the claim's
 // UID among the owners tells whose it is.
 func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alpha1.Pool, rng netipx.IPRange, prefix int32, gateway string) error {
+	poolRef := p.key.ref()
+	if c.mirrored {
+		poolRef, _ = incluster.MirroredBy(p.key.Kind, p.key.Name)
+	}
 	obj := &ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       c.owner.Namespace,
 			Name:            c.owner.Name,
 			Labels:          map[string]string{},
 			Finalizers:      []string{AddressFinalizer},
-			OwnerReferences: ownersOf(c, poolObj, p.key),
+			OwnerReferences: ownersOf(c, poolObj),
 		},
 		Spec: ipamv1.IPAddressSpec{
 			ClaimRef: ipamv1.IPAddressClaimReference{Name: c.owner.Name},
-			PoolRef:  p.key.ref(),
+			PoolRef:  poolRef,
 			Address:  rng.From().String(),
 			Prefix:   ptr.To(prefix),
 			Gateway:  gateway,
@@ -203,23 +212,32 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claim, poolObj v1alph
 	return errAgain
 }
 
-func ownersOf(c claim, poolObj v1alpha1.Pool, key PoolKey) []metav1.OwnerReference {
+func ownersOf(c claim, poolObj v1alpha1.Pool) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{
 		APIVersion: ipamv1.GroupVersion.String(), Kind: claimKind, Name: c.owner.Name, UID: c.owner.UID,
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-	}, {
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: key.Kind, Name: key.Name, UID: poolObj.GetUID(),
-		Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true),
-	}}
+	}, poolOwner(c, poolObj)}
+}
+
+// poolOwner is the pool that a claim names, as an owner of its IPAddress: what a mirror mirrors owns the mirror.
+func poolOwner(c claim, poolObj v1alpha1.Pool) metav1.OwnerReference {
+	out := metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: KeyOf(poolObj).Kind, Name: poolObj.GetName(), UID: poolObj.GetUID(),
+	}
+	if mirrored := metav1.GetControllerOf(poolObj); c.mirrored && mirrored != nil {
+		out = *mirrored
+	}
+	out.Controller, out.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
+	return out
 }
 
 // repair gives an IPAddress that exists its owners and its finalizer again, by UID: clusterctl move
 // and restores leave references to objects of another cluster.
 func (a *Allocator) repair(ctx context.Context, p *pool, c claim, poolObj v1alpha1.Pool, addr *address) error {
-	if addr.deleting || (addr.protected && addr.poolUID == poolObj.GetUID() && addr.claimUID == c.owner.UID) {
+	if addr.deleting || (addr.protected && addr.poolUID == poolOwner(c, poolObj).UID && addr.claimUID == c.owner.UID) {
 		return nil
 	}
-	owners := ownersOf(c, poolObj, p.key)
+	owners := ownersOf(c, poolObj)
 	obj, err := a.patchAddress(ctx, *addr, map[string]any{
 		"finalizers": append(slices.Clone(addr.others), AddressFinalizer), "ownerReferences": append(owners, addr.owners...),
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go4.org/netipx"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,7 +109,7 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 	g.SetLimit(a.Writers)
 	for _, obj := range pools {
 		key := KeyOf(obj)
-		if a.unserved(key) || obj.GetDeletionTimestamp() != nil {
+		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
 		}
 		g.Go(func() error {
@@ -213,6 +214,9 @@ func (p *pool) rebuild(found *listed) {
 			continue
 		}
 		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID), Block: g.Kind == v1alpha1.IPAllocationKind}
+		if c := p.claims[owner.UID]; c != nil && c.mayForget() && p.addressed(r, owner) {
+			continue
+		}
 		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, inherited: true}
 		p.settle(owner.UID) // the list began after the fence: what it shows is proof (R6)
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
@@ -227,6 +231,13 @@ func (p *pool) rebuild(found *listed) {
 	if len(p.strays) == 0 {
 		p.strays = map[types.NamespacedName]*stray{} // before the claims came, all were strays: a map does not shrink
 	}
+}
+
+// addressed tells whether an IPAddress of somebody else has some of a range.
+func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
+	return slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
+		return h.Source == ledger.Object && p.blocks(h, o)
+	})
 }
 
 // restFrom takes what rests from the pool's status: an operator may have taken an entry out.

@@ -13,6 +13,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -30,10 +31,14 @@ type Objects struct {
 type poolRef struct{ kind, namespace, name string }
 
 func refOf(namespace string, r ipamv1.IPPoolReference) (poolRef, bool) {
-	if r.Kind == v1alpha1.GlobalNetworkPoolKind {
+	kind, name, mirrored := incluster.MirrorOf(r)
+	if !mirrored {
+		kind, name = r.Kind, r.Name
+	}
+	if kind == v1alpha1.GlobalNetworkPoolKind {
 		namespace = ""
 	}
-	return poolRef{r.Kind, namespace, r.Name}, r.APIGroup == v1alpha1.GroupVersion.Group
+	return poolRef{kind, namespace, name}, mirrored || r.APIGroup == v1alpha1.GroupVersion.Group
 }
 
 // Moment returns what must not be at any moment: an address of two living objects (I1), and a claim or an

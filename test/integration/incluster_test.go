@@ -1,0 +1,182 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+const ipPool = "InClusterIPPool"
+
+var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, func() {
+	const flag = "--serve-in-cluster-pools"
+	var ns string
+	BeforeAll(func() { Expect(cp.InstallInClusterPools()).To(Succeed()) })
+	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
+
+	mirror := func(name string) *v1alpha1.NetworkPool {
+		return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	}
+	// counts waits until a pool says how many of its addresses are in use.
+	counts := func(ctx context.Context, pool *unstructured.Unstructured, total, used, outOfRange int64) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+			is, _, err := unstructured.NestedMap(pool.Object, "status", "ipAddresses")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(is).To(Equal(map[string]any{"total": total, "used": used, "free": total - used, "outOfRange": outOfRange}))
+		}).Should(Succeed())
+	}
+
+	It("adopts what is allocated, serves what comes, and says what is in use", func(ctx SpecContext) {
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{
+			"addresses": []any{"10.70.0.10-10.70.0.19"}, "prefix": int64(24), "gateway": "10.70.0.1", "excludedAddresses": []any{"10.70.0.12"},
+		})
+		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.70.0.10"), last: netip.MustParseAddr("10.70.0.19"), gateway: "10.70.0.1"}
+		a := claimOn(ns, "a", ipPool, "p") // to which we had granted another address, long ago, and told nobody
+		a.Annotations, a.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.70.0.18"}, []string{"ipam.cluster.x-k8s.io/ReleaseAddress"}
+		create(ctx, a, claimOn(ns, "b", ipPool, "p"))
+		other.look(ctx)
+		other.look(ctx)
+		before := map[string]string{"a": "10.70.0.10", "b": "10.70.0.11"}
+		create(ctx, claimOn(ns, "new", ipPool, "p"))
+
+		m := namespaceManager(ctx, ns, flag)
+		for name, address := range before {
+			Expect(addressOf(ctx, ns, name).Spec.Address).To(Equal(address))
+		}
+		Expect(refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(v1alpha1.AdoptingReason))
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, mirror("p.in-cluster"))
+		m = namespaceManager(ctx, ns, flag)
+		made := addressOf(ctx, ns, "new")
+		Expect(made.Spec).To(Equal(ipamv1.IPAddressSpec{
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: "new"}, PoolRef: ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: ipPool, Name: "p"},
+			Address: "10.70.0.13", Prefix: ptr.To[int32](24), Gateway: "10.70.0.1",
+		}))
+		Expect(made.OwnerReferences).To(Equal(other.address(getClaim(ctx, ns, "new"), "").OwnerReferences))
+		Expect(getClaim(ctx, ns, "a").Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.70.0.10"))
+		counts(ctx, pool, 9, 3, 0)
+
+		By("serving who names the mirror from the same addresses")
+		direct := framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj()
+		create(ctx, direct)
+		Expect(addressOf(ctx, ns, "direct").Spec).To(And(HaveField("Address", "10.70.0.14"), HaveField("PoolRef.Kind", v1alpha1.NetworkPoolKind)))
+		counts(ctx, pool, 9, 4, 0)
+		Expect(k8s.Delete(ctx, direct)).To(Succeed())
+		counts(ctx, pool, 9, 3, 0)
+
+		By("following its spec")
+		patch := client.MergeFrom(pool.DeepCopy())
+		Expect(unstructured.SetNestedStringSlice(pool.Object, []string{"10.70.0.11-10.70.0.19"}, "spec", "addresses")).To(Succeed())
+		Expect(k8s.Patch(ctx, pool, patch)).To(Succeed())
+		counts(ctx, pool, 8, 3, 1)
+
+		By("ending with it, when nobody needs it any more")
+		Expect(k8s.Delete(ctx, pool)).To(Succeed())
+		for _, name := range []string{"a", "b"} {
+			Expect(k8s.Delete(ctx, getClaim(ctx, ns, name))).To(Succeed())
+		}
+		Eventually(func() bool {
+			return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKey{Namespace: ns, Name: "a"}, &ipamv1.IPAddress{}))
+		}).Should(BeTrue())
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+		Expect(k8s.Delete(ctx, getClaim(ctx, ns, "new"))).To(Succeed())
+		Eventually(func() bool { return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)) }).Should(BeTrue())
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("serves global pools and pools of prefixes", func(ctx SpecContext) {
+		makeInClusterPool(ctx, "GlobalInClusterIPPool", "", ns, map[string]any{"addresses": []any{"10.71.0.0/24"}, "prefix": int64(24)})
+		makeInClusterPool(ctx, "InClusterPrefixPool", ns, "p", map[string]any{"prefixes": []any{"fd00:70::/48"}, "gateway": "fe80::1", "excludedPrefixes": []any{"fd00:70::/64"}})
+		makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.71.1.1-10.71.1.9"}, "prefix": int64(24)})
+		m := startManager(ctx, flag)
+		create(ctx, claimOn(ns, "global", "GlobalInClusterIPPool", ns), claimOn(ns, "prefix", "InClusterPrefixPool", "p"), claimOn(ns, "local", ipPool, "p"))
+		Expect(addressOf(ctx, ns, "global").Spec).To(And(HaveField("Address", "10.71.0.1"), HaveField("Gateway", "")))
+		Expect(addressOf(ctx, ns, "prefix").Spec).To(And(
+			HaveField("Address", "fd00:70:0:1::"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
+		Expect(addressOf(ctx, ns, "local").Spec).To(HaveField("Address", "10.71.1.1"))
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("without being told to leaves all of that alone", func(ctx SpecContext) {
+		makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.72.0.1-10.72.0.9"}, "prefix": int64(24)})
+		m := namespaceManager(ctx, ns, flag)
+		create(ctx, claimOn(ns, "first", ipPool, "p"))
+		addressOf(ctx, ns, "first")
+		Expect(m.Stop()).To(Succeed())
+		m = namespaceManager(ctx, ns)
+		create(ctx, claimOn(ns, "second", ipPool, "p"), framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj())
+		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(flag))
+		expectUntouched(ctx, ns, "second")
+		Expect(k8s.Delete(ctx, getClaim(ctx, ns, "first"))).To(Succeed())
+		create(ctx, framework.MakePool("ours").Namespace(ns).CIDR("10.72.1.0/24").Obj(), framework.MakeClaim(ns, "ours").Pool("ours").Obj())
+		addressOf(ctx, ns, "ours")
+		Expect(getClaim(ctx, ns, "first").Finalizers).To(HaveLen(1))
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("gives way to the other one and takes its place again, under load, and no address changes", func(ctx SpecContext) {
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.73.0.1-10.73.3.254"}, "prefix": int64(22), "gateway": "10.73.0.1"})
+		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.73.0.1"), last: netip.MustParseAddr("10.73.3.254"), gateway: "10.73.0.1"}
+		history := &invariants.History{}
+		right := func(ctx context.Context) {
+			GinkgoHelper()
+			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		}
+		const each, rounds = 40, 6
+		for round := range rounds {
+			for i := range each {
+				create(ctx, claimOn(ns, fmt.Sprintf("c-%d-%d", round, i), ipPool, "p"))
+				if round > 0 && i%4 == 0 { // some of the last round go
+					Expect(k8s.Delete(ctx, claimOn(ns, fmt.Sprintf("c-%d-%d", round-1, i), ipPool, "p"))).To(Succeed())
+				}
+			}
+			if round%2 == 1 {
+				stop := other.run(ctx)
+				Eventually(func() int { return bound(ctx, ns) }).Should(BeNumerically(">", round*each/2))
+				stop()
+			} else {
+				m := namespaceManager(ctx, ns, flag)
+				Eventually(func() int { return bound(ctx, ns) }).Should(BeNumerically(">", round*each/2))
+				Expect(m.Kill()).To(Succeed()) // in the middle of it
+			}
+			right(ctx)
+		}
+		m := namespaceManager(ctx, ns, flag)
+		Eventually(func(g Gomega) {
+			o := objects(ctx, ns)
+			g.Expect(o.Claims).To(HaveLen(each*rounds - (rounds-1)*each/4))
+			g.Expect(o.Addresses).To(HaveLen(len(o.Claims)))
+			g.Expect(bound(ctx, ns)).To(Equal(len(o.Claims)))
+		}).Should(Succeed())
+		right(ctx)
+		counts(ctx, pool, 1021, each*rounds-(rounds-1)*each/4, 0)
+		Expect(m.Stop()).To(Succeed())
+	})
+})
+
+// bound is how many claims of a namespace have an address.
+func bound(ctx context.Context, ns string) (n int) {
+	GinkgoHelper()
+	claims := objects(ctx, ns).Claims
+	for i := range claims {
+		if claims[i].Status.AddressRef.Name != "" {
+			n++
+		}
+	}
+	return n
+}
