@@ -39,9 +39,12 @@ endif
 CAPI_STAMP   := sigs.k8s.io/cluster-api/version
 CAPI_LDFLAGS := -s -w -X $(CAPI_STAMP).gitVersion=$(CAPI_VERSION) -X $(CAPI_STAMP).gitTreeState=clean
 
-# What is released: its version, and where its image is.
-VERSION ?= v0.1.0
+# What is released: its version, and where its image is. Without a tag of git it is of a series in metadata.yaml:
+# clusterctl takes no other.
+VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo v0.1.0-dev)
 IMAGE   ?= ghcr.io/butlerdotdev/cluster-api-ipam-provider-butler:$(VERSION)
+
+MANAGER_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 
 # Where our own Go code with generator markers lives.
 GEN_PATHS := paths=./api/... paths=./controllers/... paths=./internal/... paths=.
@@ -77,7 +80,7 @@ quickstart-elastic: control-plane metallb manager ## A workload cluster whose Me
 
 .PHONY: manager
 manager: ## Build the manager: bin/manager.
-	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w" -o $(BIN)/manager .
+	CGO_ENABLED=0 go build $(MANAGER_FLAGS) -o $(BIN)/manager .
 
 .PHONY: control-plane
 ifneq ($(filter-out $(K8S),$(KUBEBUILDER_ASSETS)),)

@@ -90,7 +90,12 @@ func main() {
 	logsv1.AddFlags(logOptions, fs)
 	fs.AddGoFlagSet(goFlags())
 	fs.SortFlags = true
+	showVersion := fs.Bool("version", false, "Print the version and exit.")
 	pflag.Parse()
+	if *showVersion {
+		fmt.Println("butler-ipam-manager", version)
+		return
+	}
 	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
 		fmt.Fprintln(os.Stderr, "logging flags:", err)
 		os.Exit(2)
@@ -220,7 +225,7 @@ func start(mgr manager.Manager, o *options) error {
 	if err := addChecks(mgr, reconciler, o.webhookPort != 0); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Starting the manager")
+	klog.FromContext(ctx).Info("Starting the manager", "version", version)
 	return mgr.Start(ctx)
 }
 
