@@ -1,0 +1,68 @@
+// The command image packs managers into one container image for several architectures, as a file that
+// needs no registry and no daemon to make.
+//
+// The file is an archive of an OCI image layout. Podman, skopeo (oci-archive:), containerd, kind, and Docker
+// with the containerd image store take it as it is; crane push takes the directory that it unpacks to. Docker
+// without that store, its default before version 29, knows no image for several architectures: for it the file
+// holds a manifest.json as docker save writes it, with one image each, whose tags end in the architecture.
+//
+// The same managers and flags make the same file, byte for byte.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	out      string
+	image    string
+	version  string
+	revision string
+	epoch    int64
+}
+
+// created is the time of everything in the image.
+func (o *options) created() time.Time { return time.Unix(o.epoch, 0).UTC() }
+
+func main() {
+	o := &options{}
+	flag.StringVar(&o.out, "out", "", "File to write.")
+	flag.StringVar(&o.image, "image", "", "Name and tag of the image.")
+	flag.StringVar(&o.version, "version", "", "Version of the managers.")
+	flag.StringVar(&o.revision, "revision", "", "Commit the managers are built from.")
+	flag.Int64Var(&o.epoch, "epoch", 0, "Time of everything in the image, in seconds since 1970.")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: image -out FILE -image NAME:TAG -version VERSION [flags] MANAGER...")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if o.out == "" || o.image == "" || o.version == "" || flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(o, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o *options, managers []string) error {
+	images := make([]platformImage, 0, len(managers))
+	for _, manager := range managers {
+		image, err := pack(o, manager)
+		if err != nil {
+			return fmt.Errorf("packing %s: %w", manager, err)
+		}
+		images = append(images, image)
+	}
+	digest, err := write(o, images)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", o.out, err)
+	}
+	fmt.Printf("%s: %s@%s\n", o.out, o.image, digest)
+	return nil
+}

@@ -1,0 +1,43 @@
+package image
+
+import (
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// agree checks that what else says how the manager is run says the same as the image.
+func agree(t *testing.T, c config) {
+	t.Helper()
+	t.Run("is run by config/manager as it says", func(t *testing.T) {
+		var deployment appsv1.Deployment
+		if err := yaml.UnmarshalStrict([]byte(read(t, "config/manager/manager.yaml")), &deployment); err != nil {
+			t.Fatal(err)
+		}
+		container := deployment.Spec.Template.Spec.Containers[0]
+		if diff := cmp.Diff(c.Config.Entrypoint, container.Command); diff != "" {
+			t.Errorf("command (-image +Deployment):\n%s", diff)
+		}
+		id := func(id *int64) string { return strconv.FormatInt(*id, 10) }
+		user := id(container.SecurityContext.RunAsUser) + ":" + id(container.SecurityContext.RunAsGroup)
+		if user != c.Config.User {
+			t.Errorf("user %s of the image is %s in the Deployment", c.Config.User, user)
+		}
+	})
+}
+
+// read reads a file of the repository.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	root, err := framework.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(contents(t, filepath.Join(root, path)))
+}
