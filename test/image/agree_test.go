@@ -1,8 +1,11 @@
 package image
 
 import (
+	"encoding/json"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +31,33 @@ func agree(t *testing.T, c config) {
 		user := id(container.SecurityContext.RunAsUser) + ":" + id(container.SecurityContext.RunAsGroup)
 		if user != c.Config.User {
 			t.Errorf("user %s of the image is %s in the Deployment", c.Config.User, user)
+		}
+	})
+
+	t.Run("is what the Dockerfile builds", func(t *testing.T) {
+		dockerfile := read(t, "Dockerfile")
+		_, last, _ := strings.Cut(dockerfile, "\nFROM scratch\n")
+		entrypoint, err := json.Marshal(c.Config.Entrypoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"USER " + c.Config.User + "\n", "ENTRYPOINT " + string(entrypoint) + "\n"} {
+			if !strings.Contains(last, "\n"+line) {
+				t.Errorf("its last stage has no line %s", line)
+			}
+		}
+		labels := map[string]string{}
+		values := strings.NewReplacer("$VERSION", version, "$REVISION", revision)
+		for _, match := range regexp.MustCompile(`(org\.\S+)="(.*)"`).FindAllStringSubmatch(last, -1) {
+			labels[match[1]] = values.Replace(match[2])
+		}
+		if diff := cmp.Diff(c.Config.Labels, labels); diff != "" {
+			t.Errorf("labels (-image +Dockerfile):\n%s", diff)
+		}
+		// The Makefile lets no other toolchain be downloaded.
+		series := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))[1]
+		if !strings.Contains(dockerfile, " golang:"+series+" ") {
+			t.Errorf("it does not build with Go %s", series)
 		}
 	})
 }
