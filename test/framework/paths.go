@@ -19,7 +19,7 @@ const (
 )
 
 // capiCRDs are the kinds of Cluster API that the provider reads and writes. They are served without
-// their conversion webhook, so in the version that is stored: v1beta2.
+// their conversion webhook, so in the version that is stored, v1beta2, unless package coreapi serves it.
 var capiCRDs = []string{
 	"cluster.x-k8s.io_clusters.yaml",
 	"ipam.cluster.x-k8s.io_ipaddressclaims.yaml",
@@ -76,7 +76,7 @@ func CRDPaths(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("no CRDs in %s: run `make crds`", own)
 	}
 
-	dir, err := moduleDir(ctx, root, capiModule)
+	dir, err := ClusterAPIDir(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +85,15 @@ func CRDPaths(ctx context.Context) ([]string, error) {
 		paths = append(paths, filepath.Join(dir, "core", "config", "crd", "bases", name))
 	}
 	return paths, nil
+}
+
+// ClusterAPIDir is where the source of Cluster API is, in the version this repository is built with.
+func ClusterAPIDir(ctx context.Context) (string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	return moduleDir(ctx, root, capiModule)
 }
 
 // moduleDir is where the source of a module is that the go.mod in dir pins.
