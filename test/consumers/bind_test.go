@@ -1,0 +1,126 @@
+package consumers
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// makeCluster is a Cluster that claims can name.
+func makeCluster(namespace, name string) *clusterv1.Cluster {
+	c := &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "h", Port: 1}}}
+	c.Namespace, c.Name = namespace, name
+	return c
+}
+
+var _ = Describe("An address", func() {
+	for i := range consumers {
+		c := &consumers[i]
+		It("is given to "+c.name, func(ctx SpecContext) { // contract 1.B, 4
+			ns := newNamespace(ctx)
+			create(ctx, makeCluster(ns, "k"), makePool(ns, "p").CIDR("10.1.0.0/28").Gateway("10.1.0.1").Obj())
+			// A machine of a Cluster; one whose owner has the label with nothing in it; one whose owner has none (contract B.9).
+			for name, label := range map[string]map[string]string{"of-k": clusterLabel("k"), "empty": clusterLabel(""), "none": nil} {
+				m := c.newMachineOf(ctx, label, ns, name, "p")
+				got := m.bound(ctx)[0]
+				Expect(got.Bits).To(Equal(28))
+				Expect(got.Gateway).To(Equal("10.1.0.1"))
+				for key, value := range got.claim.GetLabels() {
+					if key == clusterv1.ClusterNameLabel && value != "" {
+						Expect(got.address.GetLabels()).To(HaveKeyWithValue(key, value))
+					}
+				}
+			}
+		})
+	}
+
+	for i := range consumers {
+		c := &consumers[i]
+		if c.onePool {
+			continue
+		}
+		It("of each family is given to one machine of "+c.name, func(ctx SpecContext) { // contract B.16
+			ns := newNamespace(ctx)
+			create(ctx, makePool(ns, "four").CIDR("10.2.0.0/24").Gateway("10.2.0.1").Obj(),
+				makePool(ns, "six").CIDR("fd00:2::/64").Gateway("fd00:2::1").Obj())
+			got := c.newMachine(ctx, ns, "m", "four", "six").bound(ctx)
+			Expect(got).To(HaveExactElements(
+				And(HaveField("IP", "10.2.0.2"), HaveField("Bits", 24), HaveField("Gateway", "10.2.0.1")),
+				And(HaveField("IP", "fd00:2::2"), HaveField("Bits", 64), HaveField("Gateway", "fd00:2::1")),
+			))
+		})
+		if c.byPool {
+			continue
+		}
+		It("and another of the same pool have one gateway on an interface of "+c.name, func(ctx SpecContext) { // contract 4: parse.go
+			ns := newNamespace(ctx)
+			create(ctx, makePool(ns, "p").CIDR("10.3.0.0/24").Gateway("10.3.0.1").Obj())
+			Expect(c.newMachine(ctx, ns, "m", "p", "p").bound(ctx)).To(HaveLen(2))
+		})
+	}
+
+	It("without a gateway has none, and not an empty one", func(ctx SpecContext) { // contract 4: a route would render it
+		ns := newNamespace(ctx)
+		create(ctx, makePool(ns, "p").CIDR("10.4.0.0/24").Obj())
+		got := named("CAPV").newMachine(ctx, ns, "m", "p").bound(ctx)[0]
+		Expect(got.address.Object["spec"]).NotTo(HaveKey("gateway"))
+	})
+
+	It("is not given for a claim of v1beta1 that names no group", func(ctx SpecContext) { // contract 2: read as apiGroup ""
+		ns := newNamespace(ctx)
+		create(ctx, makePool(ns, "p").CIDR("10.5.0.0/24").Obj())
+		claim := object(v1beta1.WithKind("IPAddressClaim"), ns, "no-group")
+		claim.Object["spec"] = map[string]any{"poolRef": map[string]any{"kind": "NetworkPool", "name": "p"}}
+		create(ctx, claim)
+		// A pool is planned as a whole, the oldest first: what is served later shows that the first was passed by.
+		named("CAPV").newMachine(ctx, ns, "m", "p").bound(ctx)
+		version := claim.GetResourceVersion()
+		Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
+		Expect(claim.GetResourceVersion()).To(Equal(version))
+		Expect(claim.GetFinalizers()).To(BeEmpty())
+		// And nothing holds it.
+		Expect(k8s.Delete(ctx, claim)).To(Succeed())
+		expectGone(ctx, claim)
+	})
+})
+
+var _ = Describe("While a Cluster is paused", func() {
+	for i := range consumers {
+		c := &consumers[i]
+		probe := &machine{consumer: c, clusterLabel: clusterLabel("k")}
+		if c.labels == nil || c.labels(probe)[clusterv1.ClusterNameLabel] != "k" {
+			continue // it does not say to which Cluster a claim belongs
+		}
+		It("the claims of "+c.name+" wait", func(ctx SpecContext) { // contract B.10
+			ns := newNamespace(ctx)
+			spec, annotated := makeCluster(ns, "spec"), makeCluster(ns, "annotated")
+			spec.Spec.Paused = ptr.To(true)
+			annotated.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+			create(ctx, makePool(ns, "p").CIDR("10.6.0.0/24").Gateway("10.6.0.1").Obj(), spec, annotated)
+			waiting := []*machine{
+				c.newMachineOf(ctx, clusterLabel("spec"), ns, "of-spec", "p"),
+				c.newMachineOf(ctx, clusterLabel("annotated"), ns, "of-annotated", "p"),
+			}
+			for _, m := range waiting {
+				_, err := m.reconcile(ctx)
+				Expect(err).To(MatchError(errUnbound))
+			}
+			// The younger one is served, the older ones were passed by.
+			c.newMachine(ctx, ns, "free", "p").bound(ctx)
+			for _, m := range waiting {
+				_, err := m.reconcile(ctx)
+				Expect(err).To(MatchError(errUnbound))
+				claim := m.claim(m.reads, 0)
+				Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
+				Expect(claim.GetFinalizers()).To(ConsistOf(m.own()))
+				Expect(readyOf(claim)).To(BeZero())
+			}
+			update(ctx, spec, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+			update(ctx, annotated, func(c *clusterv1.Cluster) { c.Annotations = nil })
+			for _, m := range waiting {
+				m.bound(ctx)
+			}
+		})
+	}
+})

@@ -1,0 +1,96 @@
+package consumers
+
+import (
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// ours is the finalizer that the manager has on claims.
+const ours = "ipam.cluster.x-k8s.io/ReleaseAddress"
+
+var _ = Describe("A machine that is deleted", func() {
+	for i := range consumers {
+		c := &consumers[i]
+		It("of "+c.name+" gives its address back", func(ctx SpecContext) { // contract 1.C, E.30: most rely on the garbage collector
+			ns := newNamespace(ctx)
+			create(ctx, makePool(ns, "p").Addresses("10.20.0.9").Gateway("10.20.0.1").Prefix(24).Obj())
+			watch := record(ctx, ns)
+			one := c.newMachine(ctx, ns, "one", "p")
+			one.bound(ctx)
+			one.destroy(ctx)
+			one.gone(ctx)
+
+			// Whoever deletes the owner with --cascade=foreground has the collector wait for what it owns.
+			two := c.newMachine(ctx, ns, "two", "p")
+			two.bound(ctx)
+			two.destroy(ctx, client.PropagationPolicy(metav1.DeletePropagationForeground))
+			two.gone(ctx)
+
+			Expect(watch.wrong(ctx, ns)).To(BeEmpty())
+		})
+
+		It("and made anew under its name, of "+c.name+", has an address", func(ctx SpecContext) { // contract 4
+			ns := newNamespace(ctx)
+			create(ctx, makePool(ns, "p").CIDR("10.21.0.0/29").Gateway("10.21.0.1").Obj())
+			watch := record(ctx, ns)
+			m := c.newMachine(ctx, ns, "m", "p")
+			for range 3 {
+				m.bound(ctx)
+				m.destroy(ctx)
+				m = c.newMachine(ctx, ns, "m", "p") // nobody waits for the claim to go
+			}
+			// A claim that the old machine owned may be found first. It goes with the next look of the collector.
+			Eventually(func(g Gomega) {
+				_, err := m.reconcile(ctx)
+				g.Expect(err).NotTo(HaveOccurred())
+				claim := m.claim(m.reads, 0)
+				g.Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
+				g.Expect(claim.GetDeletionTimestamp()).To(BeNil())
+				if m.owner != nil {
+					g.Expect(claim.GetOwnerReferences()).To(ConsistOf(HaveField("UID", m.owner.GetUID())))
+				}
+			}).Should(Succeed())
+			m.bound(ctx)
+			expectAtRest(ctx, ns, 1)
+			Expect(watch.wrong(ctx, ns)).To(BeEmpty())
+		})
+
+		if c.finalizer == "" {
+			continue
+		}
+		It("by hand keeps its address while "+c.name+" holds its claim", func(ctx SpecContext) { // contract C.18
+			ns := newNamespace(ctx)
+			create(ctx, makePool(ns, "p").Addresses("10.22.0.9").Gateway("10.22.0.1").Prefix(24).Obj())
+			m := c.newMachine(ctx, ns, "m", "p")
+			m.bound(ctx)
+			claim := m.claim(m.reads, 0)
+			update(ctx, claim, func(claim *unstructured.Unstructured) { controllerutil.AddFinalizer(claim, "example.com/later") })
+			before := claim.GetFinalizers()
+			Expect(before).To(ConsistOf(c.finalizer, ours, "example.com/later"))
+			Expect(k8s.Delete(ctx, claim)).To(Succeed())
+			// Only ours goes, and the others stay as they stand.
+			others := slices.DeleteFunc(before, func(f string) bool { return f == ours })
+			Eventually(func() []string {
+				Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
+				return claim.GetFinalizers()
+			}).Should(Equal(others))
+			// The machine may still use the address: nobody else has it.
+			next := c.newMachine(ctx, ns, "next", "p")
+			Eventually(func(g Gomega) {
+				_, err := next.reconcile(ctx)
+				g.Expect(err).To(MatchError(errUnbound))
+				waiting := next.claim(next.reads, 0)
+				g.Expect(k8s.Get(ctx, keyOf(waiting), waiting)).To(Succeed())
+				g.Expect(readyOf(waiting).Reason).To(Equal("PoolExhausted"))
+			}).Should(Succeed())
+			update(ctx, claim, func(claim *unstructured.Unstructured) { claim.SetFinalizers(nil) })
+			next.bound(ctx)
+		})
+	}
+})

@@ -1,0 +1,98 @@
+// Package consumers replays what the providers of infrastructure do with claims: their names, labels,
+// owners, finalizers, API versions, and what they need of the answer. The API server, the garbage
+// collector, the manager, and Cluster API's admission and conversion are real; the consumers are not.
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1beta1 "sigs.k8s.io/cluster-api/api/ipam/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/coreapi"
+)
+
+var (
+	cp      *framework.ControlPlane
+	k8s     client.WithWatch
+	manager *framework.Manager
+	names   atomic.Int64
+)
+
+func TestConsumers(t *testing.T) {
+	RegisterFailHandler(Fail)
+	// A bound for a machine that is busy with other things; nothing waits for it to pass.
+	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	RunSpecs(t, "Consumers")
+}
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	var err error
+	cp, err = framework.Start(framework.Options{APIServerArgs: map[string]string{
+		// As OpenShift has it: who blocks the deletion of an owner must be allowed to (contract B.14).
+		"enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
+	}})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
+
+	stop, err := coreapi.Serve(ctx, cp)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+
+	scheme, err := framework.Scheme()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(ipamv1beta1.AddToScheme(scheme)).To(Succeed())
+	k8s, err = client.NewWithWatch(cp.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+
+	_, err = envtest.InstallCRDs(cp.Config, envtest.CRDInstallOptions{Paths: []string{"testdata/owners.yaml"}})
+	Expect(err).NotTo(HaveOccurred())
+	// After them: the garbage collector looks for new kinds only every half minute.
+	stopCollector, err := cp.StartControllerManager()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(stopCollector()).To(Succeed()) })
+
+	// With the rights of config/rbac and no others.
+	kubeconfig, err := cp.ManagerKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	manager, err = framework.StartManager(ctx, framework.ManagerOptions{Kubeconfig: kubeconfig})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(manager.Stop()).To(Succeed()) })
+})
+
+var _ = AfterEach(func() {
+	if CurrentSpecReport().Failed() {
+		GinkgoWriter.Println(manager.LogTail(40))
+	}
+})
+
+// newNamespace makes a namespace for one spec.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1))}}
+	Expect(k8s.Create(ctx, ns)).To(Succeed())
+	return ns.Name
+}
+
+// makePool starts a pool in a network of its namespace's own: specs use the same addresses.
+func makePool(namespace, name string) *framework.PoolBuilder {
+	return framework.MakePool(name).Namespace(namespace).Network(namespace)
+}
+
+func create(ctx context.Context, objs ...client.Object) {
+	GinkgoHelper()
+	for _, obj := range objs {
+		Expect(k8s.Create(ctx, obj)).To(Succeed())
+	}
+}

@@ -1,0 +1,107 @@
+package consumers
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+func infrastructure(version, kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: version, Kind: kind}
+}
+
+// consumers are the ones whose source was read; docs/consumers.md has what follows for their users.
+var consumers = []consumer{{
+	name:      "CAPV",
+	owner:     infrastructure("v1beta2", "VSphereVM"),
+	refer:     plain,
+	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-0-%d", machine, n) },
+	// The label of the VSphereVM, or what a map gives for one that is not there.
+	labels: func(m *machine) map[string]string {
+		return map[string]string{clusterv1.ClusterNameLabel: m.clusterLabel[clusterv1.ClusterNameLabel]}
+	},
+	finalizer: "vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-protection",
+	writes:    v1beta2, reads: v1beta2, write: createOrPatch,
+}, {
+	// Until v1.15; the provider of SCVMM does the same and wants a gateway.
+	name:      "CAPV of v1beta1",
+	owner:     infrastructure("v1beta2", "VSphereVM"),
+	refer:     plain,
+	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-0-%d", machine, n) },
+	labels: func(m *machine) map[string]string {
+		return map[string]string{clusterv1.ClusterNameLabel: m.clusterLabel[clusterv1.ClusterNameLabel]}
+	},
+	finalizer: "vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-protection",
+	writes:    v1beta1, reads: v1beta1, write: createOrPatch,
+	wantsGateway: true,
+}, {
+	name:      "CAPM3",
+	owner:     infrastructure("v1beta2", "Metal3Data"),
+	refer:     unblocking,
+	claimName: func(machine string, _ int, pool string) string { return machine + "-" + pool },
+	labels:    func(m *machine) map[string]string { return m.clusterLabel },
+	finalizer: "metal3data.infrastructure.cluster.x-k8s.io",
+	writes:    v1beta2, reads: v1beta1, write: createOnce,
+	deletes: true, byPool: true,
+}, {
+	// It takes no other pool than one of the in-cluster provider's kinds: its own schema says so. What it
+	// writes and reads is nevertheless served.
+	name:      "CAPMOX",
+	owner:     infrastructure("v1alpha2", "ProxmoxMachine"),
+	refer:     controller,
+	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-net0-%02d-inet", machine, n) },
+	labels:    func(m *machine) map[string]string { return m.clusterLabel },
+	annotations: map[string]string{
+		"ipam.capmox.cluster.x-k8s.io/proxmox-pool-offset":     "0",
+		"ipam.capmox.cluster.x-k8s.io/proxmox-default-gateway": "true",
+	},
+	writes: v1beta2, reads: v1beta2, write: createOnce,
+	usesName: true, // until v0.7
+}, {
+	name:      "CAPO",
+	owner:     infrastructure("v1alpha1", "OpenStackServer"),
+	refer:     plain,
+	claimName: func(machine string, _ int, _ string) string { return machine + "-floating-ip-address" },
+	labels: func(m *machine) map[string]string {
+		if m.clusterLabel[clusterv1.ClusterNameLabel] == "" {
+			return map[string]string{}
+		}
+		return m.clusterLabel
+	},
+	finalizer: "openstackmachine.infrastructure.cluster.x-k8s.io/ip-claim",
+	writes:    v1beta2, reads: v1beta2, write: createOnce,
+	onePool: true,
+}, {
+	name:      "OpenShift's machine API",
+	owner:     schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"},
+	refer:     controller,
+	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-claim-0-%d", machine, n) },
+	finalizer: "machine.openshift.io/ip-claim-protection",
+	writes:    v1beta1, reads: v1beta1, write: createOnce,
+}, {
+	name:      "ironcore",
+	owner:     schema.GroupVersionKind{Group: "metal.ironcore.dev", Version: "v1alpha1", Kind: "ServerClaim"},
+	refer:     plain,
+	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-net%d", machine, n) },
+	labels: func(m *machine) map[string]string {
+		return map[string]string{"metal.ironcore.dev/server-claim-name": m.name, "metal.ironcore.dev/server-claim-namespace": m.namespace}
+	},
+	writes: v1beta1, reads: v1beta1, write: apply,
+}, {
+	// As ironcore was at first: nobody owns its claims, so somebody has to delete them.
+	name:      "ironcore without owners",
+	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-net%d", machine, n) },
+	writes:    v1beta1, reads: v1beta1, write: createOnce,
+	deletes: true, usesName: true,
+}}
+
+// named returns the consumer of a name.
+func named(name string) *consumer {
+	for i := range consumers {
+		if consumers[i].name == name {
+			return &consumers[i]
+		}
+	}
+	panic("no consumer is called " + name)
+}
