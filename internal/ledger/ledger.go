@@ -205,6 +205,13 @@ func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold)) {
 	})
 }
 
+// Taken calls visit for every range that is taken, ascending, from the one that has an address or follows
+// it, with the facts that say so, until visit returns false. Visit must not keep the facts nor change the
+// ledger. Cost O(log n) and what is visited.
+func (l *Ledger) Taken(from netip.Addr, visit func(r netipx.IPRange, holds []*Hold) bool) {
+	l.taken.from(from, func(s *span) bool { return visit(s.rng(), s.holds) })
+}
+
 // InSpace tells whether a range lies wholly in what the pool hands out.
 func (l *Ledger) InSpace(r netipx.IPRange) bool {
 	for part := range l.inSpace(r) {

@@ -44,6 +44,12 @@ func (t *spans) all(visit func(*span)) {
 	t.tree.Scan(func(s *span) bool { visit(s); return true })
 }
 
+// from visits the spans from an address on, ascending, until the visitor returns false.
+func (t *spans) from(a netip.Addr, visit func(*span) bool) {
+	t.init()
+	t.tree.Ascend(&span{last: a}, visit)
+}
+
 // cut splits the spans that cross an end of r, and returns those that lie inside it.
 func (t *spans) cut(r netipx.IPRange) []*span {
 	var touched []*span

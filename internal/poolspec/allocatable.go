@@ -30,7 +30,7 @@ func (c *compiler) allocatable() {
 		}
 		set.RemoveRange(r)
 	}
-	for _, gateway := range c.gateways() {
+	for _, gateway := range c.out.Gateways() {
 		set.Remove(gateway)
 	}
 	// A pool of whole prefixes delegates networks: their own first addresses belong to whoever gets them.

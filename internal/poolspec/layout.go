@@ -63,6 +63,20 @@ func (l *Layout) Network(a netip.Addr) (prefix int32, gateway string) {
 	return int32(n.prefix.Bits()), gateway
 }
 
+// Gateways are the gateways that the spec names, as often as it does.
+func (l *Layout) Gateways() []netip.Addr {
+	var out []netip.Addr
+	if l.gateway.IsValid() {
+		out = append(out, l.gateway)
+	}
+	for _, s := range l.subnets {
+		if s.gateway.IsValid() {
+			out = append(out, s.gateway)
+		}
+	}
+	return out
+}
+
 // networkOf is the network an address lives in: the smallest of spec.subnets that contains it, else
 // what spec.prefix makes of the address, else spec.cidr, else the smallest CIDR of spec.addresses,
 // else the address alone. Outside spec.subnets the gateway is spec.gateway.

@@ -88,19 +88,6 @@ func (c *compiler) gateway() {
 	}
 }
 
-func (c *compiler) gateways() []netip.Addr {
-	var out []netip.Addr
-	if c.out.gateway.IsValid() {
-		out = append(out, c.out.gateway)
-	}
-	for _, s := range c.out.subnets {
-		if s.gateway.IsValid() {
-			out = append(out, s.gateway)
-		}
-	}
-	return out
-}
-
 // excludeNetworkAddresses takes out what hosts of the pool's networks cannot use (F12, W19).
 func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
 	exclude := func(p netip.Prefix) {

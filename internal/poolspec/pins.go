@@ -41,8 +41,8 @@ func (c *compiler) canPin(path *field.Path, text string, a netip.Addr) bool {
 		c.invalidf(path, text, "is outside the pool; add it to addresses, or choose one that is inside")
 		return false
 	}
-	if i := slices.IndexFunc(c.gateways(), unit.Contains); i >= 0 {
-		c.invalidf(path, text, "is, or contains, the gateway %s; choose another", c.gateways()[i])
+	if i := slices.IndexFunc(c.out.Gateways(), unit.Contains); i >= 0 {
+		c.invalidf(path, text, "is, or contains, the gateway %s; choose another", c.out.Gateways()[i])
 		return false
 	}
 	net := c.out.networkOf(a).prefix

@@ -1,0 +1,192 @@
+package allocator
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// with returns an allocator that remembers a pool.
+func with(p *pool) *Allocator {
+	a := New(Options{})
+	a.pools[p.key] = p
+	return a
+}
+
+func walked(a *Allocator, from string) []string {
+	var out []string
+	a.Walk(testKey, netip.MustParseAddr(from), func(h Held) bool {
+		text := fmt.Sprintf("%s use=%d %s %s", h.Range, h.Use, h.Kind, h.Name)
+		if h.Cluster != "" {
+			text += " of " + h.Cluster
+		}
+		if !h.Until.IsZero() {
+			text += h.Until.UTC().Format(" until 15:04")
+		}
+		if len(h.Others) > 0 {
+			text += fmt.Sprint(" others ", h.Others)
+		}
+		out = append(out, text)
+		return true
+	})
+	return out
+}
+
+func TestWalk(t *testing.T) {
+	p := aPool(t, "10.0.0.0/24", pins("boss", "10.0.0.5"), cools("10.0.0.9", "gone"), func(o *v1alpha1.NetworkPool) {
+		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.30", Last: "10.0.0.31", Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "moved"}}
+	})
+	see(p, "a", 0, remembers("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "prod" })
+	seeAddress(p, "a", "10.0.0.1", "uid-a") // the same owner, twice on record
+	see(p, "b", 0, remembers("10.0.0.2"))
+	see(p, "twin", 0, remembers("10.0.0.2"))
+	seeAddress(p, "lost", "10.0.0.3", "uid-of-nobody")
+	seeBlock(p, "lb", 4, has("10.0.0.16/30"), func(o *v1alpha1.IPAllocation) { o.Spec.TenantClusterRef.Name = "edge" })
+	seeBlock(p, "vms", 4, has("10.0.0.20/30"), nodes)
+	seeAddress(p, "far", "10.9.9.9", "uid-far")
+	see(p, "far", 0)
+	want := []string{
+		"10.0.0.1-10.0.0.1 use=0 IPAddressClaim a of prod",
+		"10.0.0.2-10.0.0.2 use=4 IPAddressClaim b others [IPAddressClaim ns/twin]",
+		"10.0.0.3-10.0.0.3 use=3 IPAddress lost",
+		"10.0.0.5-10.0.0.5 use=5  boss",
+		"10.0.0.9-10.0.0.9 use=6  gone until 13:00",
+		"10.0.0.16-10.0.0.19 use=1 IPAllocation lb of edge",
+		"10.0.0.20-10.0.0.23 use=2 IPAllocation vms",
+		"10.0.0.30-10.0.0.31 use=7  moved",
+		"10.9.9.9-10.9.9.9 use=0 IPAddressClaim far",
+	}
+	a := with(p)
+	if d := cmp.Diff(want, walked(a, "0.0.0.0")); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if d := cmp.Diff(want[5:], walked(a, "10.0.0.18")); d != "" {
+		t.Errorf("from the middle of a block, -want +got:\n%s", d)
+	}
+	if got := walked(with(newPool(PoolKey{Name: "other"})), "0.0.0.0"); got != nil {
+		t.Errorf("of a pool that is not there: %v", got)
+	}
+	v := a.Views()
+	if len(v) != 1 || v[0].Counts.Allocated != 11 || !v[0].Holder || v[0].UnitBits != 32 {
+		t.Errorf("views: %+v", v)
+	}
+}
+
+// What does not fit into one turn under the lock is seen all the same, once and in order.
+func TestWalkInChunks(t *testing.T) {
+	const n = 3*viewChunk + 1
+	a := with(claimed(t, n))
+	next := netip.MustParseAddr("10.0.0.1")
+	a.Walk(testKey, netip.IPv4Unspecified(), func(h Held) bool {
+		if h.Range.From() != next {
+			t.Fatalf("%s comes where %s is due", h.Range, next)
+		}
+		next = next.Next()
+		return true
+	})
+	if want := netip.MustParseAddr("10.0.1.130"); next != want {
+		t.Errorf("it ended before %s instead of %s", next, want)
+	}
+	seen := 0
+	a.Walk(testKey, netip.IPv4Unspecified(), func(Held) bool { seen++; return seen < 200 })
+	if seen != 200 {
+		t.Errorf("%d were seen after it was told to stop at 200", seen)
+	}
+}
+
+func TestWaiting(t *testing.T) {
+	p := aPool(t, "10.0.0.0/30")
+	const n = 2*viewChunk + 3
+	for i := range n {
+		see(p, fmt.Sprintf("w%04d", i), 0, func(c *ipamv1.IPAddressClaim) {
+			if i == 1 {
+				c.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "PoolExhausted", Message: "full"}}
+			}
+		})
+	}
+	i := 0
+	with(p).Waiting(testKey, func(w Waiter) bool {
+		want := Waiter{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: noon}
+		if i == 1 {
+			want.Reason, want.Message = "PoolExhausted", "full"
+		}
+		if d := cmp.Diff(want, w); d != "" {
+			t.Fatalf("the one in place %d, -want +got:\n%s", i, d)
+		}
+		i++
+		return true
+	})
+	if i != n {
+		t.Errorf("%d of %d were seen", i, n)
+	}
+}
+
+// claimed is a pool of which so many claims have an address.
+func claimed(tb testing.TB, n int) *pool {
+	tb.Helper()
+	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
+	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
+	p := newPool(testKey)
+	p.holder = true
+	p.setBase(obj)
+	ip := netip.MustParseAddr("10.0.0.1")
+	for i := range n {
+		name := fmt.Sprintf("claim-%d", i)
+		p.observeClaim(claimOf(&ipamv1.IPAddressClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon),
+				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{ClaimFinalizer},
+			},
+			Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref(), ClusterName: "cluster"},
+		}))
+		ip = ip.Next()
+	}
+	return p
+}
+
+// What it costs to look at a pool of which 100,000 claims have an address, and for how long at most a grant
+// waits for it: locked is how long the pool is locked at once, the median, since others run on this machine too.
+func BenchmarkWalk(b *testing.B) {
+	const n = 100_000
+	p := claimed(b, n)
+	a := with(p)
+	for b.Loop() {
+		seen := 0
+		a.Walk(testKey, netip.IPv4Unspecified(), func(Held) bool { seen++; return true })
+		if seen != n {
+			b.Fatalf("%d ranges", seen)
+		}
+	}
+	b.StopTimer()
+	var took []time.Duration
+	buffer := make([]Held, 0, viewChunk)
+	for from := netip.IPv4Unspecified(); from.IsValid(); {
+		start := time.Now()
+		buffer = p.heldFrom(from, buffer[:0])
+		took = append(took, time.Since(start))
+		from = netip.Addr{}
+		if len(buffer) == viewChunk {
+			from = buffer[viewChunk-1].Range.To().Next()
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs-locked")
+}
+
+func BenchmarkViews(b *testing.B) {
+	a := with(claimed(b, 100_000))
+	for b.Loop() {
+		if a.Views()[0].Counts.Allocated != 100_000 {
+			b.Fatal("miscounted")
+		}
+	}
+}
