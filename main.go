@@ -32,8 +32,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
 
@@ -122,6 +124,7 @@ func run(o *options) error {
 	if err != nil {
 		return fmt.Errorf("diagnostics flags: %w", err)
 	}
+	metricsOptions.FilterProvider = page.OpenFiles(metricsOptions.FilterProvider)
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)
@@ -222,6 +225,9 @@ func start(mgr manager.Manager, o *options) error {
 			return fmt.Errorf("setting up the webhooks: %w", err)
 		}
 	}
+	if err := addPage(mgr, alloc); err != nil {
+		return fmt.Errorf("setting up the page of pools: %w", err)
+	}
 	if err := addChecks(mgr, reconciler, o.webhookPort != 0); err != nil {
 		return err
 	}
@@ -240,6 +246,21 @@ func addTenants(ctx context.Context, mgr manager.Manager, o *options, blocks *co
 		Clusters: connections, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter,
 	}
 	return tenants.SetupWithManager(mgr)
+}
+
+// addPage serves the page of pools beside the metrics.
+func addPage(mgr manager.Manager, alloc *allocator.Allocator) error {
+	history := usage.New(clock.RealClock{}, alloc.Views)
+	if err := mgr.Add(history); err != nil {
+		return err
+	}
+	pools := &page.Page{Pools: alloc, History: history, Elected: mgr.Elected()}
+	for path, handler := range pools.Handlers() {
+		if err := mgr.AddMetricsServerExtraHandler(path, handler); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits

@@ -108,7 +108,7 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	if opts.exit {
 		return nil
 	}
-	hints(out, cp, tenant)
+	hints(out, cp, tenant, mgr.PageURL())
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(out)
@@ -118,8 +118,9 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	}
 }
 
-// hints say how to go on from here; tenant is the kubeconfig of the workload cluster, if there is one.
-func hints(out io.Writer, cp *framework.ControlPlane, tenant string) {
+// hints say how to go on from here; tenant is the kubeconfig of the workload cluster, if there is one, page where the
+// manager shows its pools.
+func hints(out io.Writer, cp *framework.ControlPlane, tenant, page string) {
 	kubectl := "kubectl"
 	if assets, err := framework.Assets(); err == nil {
 		if _, err := os.Stat(filepath.Join(assets, kubectl)); err == nil {
@@ -135,11 +136,13 @@ func hints(out io.Writer, cp *framework.ControlPlane, tenant string) {
 		}
 	}
 	fmt.Fprintf(out, `
+The pools, their addresses and who has them: %s
+
 All of it stays until Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
   alias kubectl=%s
   %s
   tail -f %s
-`, cp.Kubeconfig, kubectl, strings.Join(try, "\n  "), filepath.Join(cp.Dir, "manager.log"))
+`, page, cp.Kubeconfig, kubectl, strings.Join(try, "\n  "), filepath.Join(cp.Dir, "manager.log"))
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -119,6 +120,9 @@ func (m *Manager) ready(ctx context.Context) bool {
 
 // MetricsURL is where it serves its metrics.
 func (m *Manager) MetricsURL() string { return m.metrics }
+
+// PageURL is where it serves its page of pools.
+func (m *Manager) PageURL() string { return strings.TrimSuffix(m.metrics, "metrics") + "pools/" }
 
 // Kill ends it at once (SIGKILL), as a crash would.
 func (m *Manager) Kill() error { return errors.Join(m.process.Kill(), os.RemoveAll(m.dir)) }

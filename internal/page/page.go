@@ -1,0 +1,91 @@
+// Package page serves a page that shows pools: how full they are and were, who has which address, who waits.
+//
+// It reads and never writes. What it shows comes from the memory of the allocator, so a look costs the API
+// server nothing. The names in it were chosen by tenants: they go out as JSON and are never made into markup.
+package page
+
+import (
+	"embed"
+	"io/fs"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
+)
+
+const (
+	// Path is where the page is.
+	Path = "/pools/"
+	// APIPath is where what it shows is.
+	APIPath = Path + "api/"
+)
+
+// Pools is what the page shows. *allocator.Allocator implements it.
+type Pools interface {
+	Views() []allocator.View
+	Walk(pool allocator.PoolKey, from netip.Addr, visit func(allocator.Held) bool)
+	Waiting(pool allocator.PoolKey, visit func(allocator.Waiter) bool)
+}
+
+// History is how full pools were. *usage.History implements it.
+type History interface {
+	Span() (since, until time.Time)
+	Of(pool allocator.PoolKey) []usage.Sample
+}
+
+// Page is what the handlers need.
+type Page struct {
+	Pools   Pools
+	History History
+	// Elected is closed when this manager is, or need not be, the leader. Before that it knows of no pool.
+	Elected <-chan struct{}
+}
+
+//go:embed static
+var static embed.FS
+
+// Handlers are what the page consists of, by path: its files, of type Files, and what it shows.
+func (p *Page) Handlers() map[string]http.Handler {
+	api := http.NewServeMux()
+	for name, answer := range map[string]func(*http.Request) (any, error){
+		"pools": p.pools, "usage": p.usage, "map": p.grid, "owners": p.owners, "waiting": p.waiting, "search": p.search,
+	} {
+		api.HandleFunc("GET "+APIPath+name, func(w http.ResponseWriter, r *http.Request) {
+			what, err := answer(r)
+			reply(w, r, what, err)
+		})
+	}
+	return map[string]http.Handler{APIPath: guarded(api), Path: files()}
+}
+
+// Files are the files of the page, as anybody can read them in its repository: nothing in them is secret.
+type Files struct{ http.Handler }
+
+func files() Files {
+	root, err := fs.Sub(static, "static")
+	if err != nil {
+		panic(err) // the folder is compiled in
+	}
+	serve := http.StripPrefix(Path, http.FileServerFS(root))
+	return Files{guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache") // another manager may have other files
+		serve.ServeHTTP(w, r)
+	}))}
+}
+
+// guarded has browsers run nothing but the page's own files, whatever is in what they show.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,57 @@
+// Elements are made here and nowhere else. Text goes in as text: names are the tenants' and never markup.
+
+export const byId = (id) => document.getElementById(id);
+
+// h makes an element: its name, its attributes, its children, which are elements or texts.
+export function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+// s makes an element of a picture.
+export function s(name, attributes = {}, ...children) {
+  return fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === 'onclick') {
+      element.addEventListener('click', value);
+    } else if (value !== undefined && value !== false) {
+      element.setAttribute(key, value);
+    }
+  }
+  element.append(...children.filter((child) => child !== undefined && child !== '')); // a string becomes a text node
+  return element;
+}
+
+// number is n with commas; the manager counts up to 2^63, a browser exactly up to 2^53.
+export function number(n) {
+  if (n >= 2 ** 63) return 'over 9 × 10¹⁸';
+  if (n < 1e12) return n.toLocaleString('en-US');
+  const power = Math.floor(Math.log10(n));
+  return `${(n / 10 ** power).toFixed(1)} × 10${[...String(power)].map((d) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[d]).join('')}`;
+}
+
+// percent is 100 only where nothing is left, and 0 only where nothing is used.
+export function percent(used, total) {
+  if (!total) return '–';
+  const p = 100 * used / total;
+  if (p > 0 && p < 0.1) return '<0.1 %';
+  if (p < 100 && p > 99.9) return '99.9 %';
+  return `${p < 10 || (p > 99 && p < 100) ? p.toFixed(1).replace(/\.0$/, '') : Math.round(p)} %`;
+}
+
+export function when(seconds) {
+  if (!seconds) return '';
+  const t = new Date(seconds * 1000);
+  const two = (n) => String(n).padStart(2, '0');
+  return `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())} ${two(t.getHours())}:${two(t.getMinutes())}`;
+}
+
+export function ago(seconds) {
+  const past = Math.max(0, Date.now() / 1000 - seconds);
+  if (past < 90) return `${Math.round(past)} s`;
+  if (past < 5400) return `${Math.round(past / 60)} min`;
+  if (past < 172800) return `${Math.round(past / 3600)} h`;
+  return `${Math.round(past / 86400)} days`;
+}

@@ -1,0 +1,203 @@
+// The map: a cell an address where there are at most 4096; above that a cell is a block, painted by how much of it
+// is used for what, and a click looks into it.
+import { Row } from './address.js';
+import { Runs } from './runs.js';
+import { colours, inUse, paint } from './uses.js';
+import { number } from './dom.js';
+
+const most = 4096;
+
+// sizeOf is how many addresses a cell stands for, so that its block fills a map of its own.
+function sizeOf(n) {
+  if (n <= most) return 1;
+  let size = 256;
+  while (n / size > most) size *= 2;
+  return size;
+}
+
+export class AddressMap {
+  // show is called with what the cursor is on; look with what is shown now.
+  constructor(canvas, { show, look }) {
+    Object.assign(this, { canvas, show, look, cursor: -1 });
+    canvas.addEventListener('pointermove', (e) => this.point(this.at(e), e));
+    canvas.addEventListener('pointerleave', () => this.point(-1));
+    canvas.addEventListener('click', (e) => this.enter(this.at(e)));
+    canvas.addEventListener('keydown', (e) => this.key(e));
+    canvas.addEventListener('blur', () => this.point(-1));
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw());
+    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
+  }
+
+  // set gives the map another pool, or the same one as it is now: what is looked at stays.
+  set(grid) {
+    const same = this.id === grid.id && JSON.stringify(this.extents) === JSON.stringify(grid.extents);
+    this.id = grid.id;
+    this.uses = grid.uses;
+    this.runs = new Runs(grid.runs ?? []);
+    if (!same) {
+      this.extents = grid.extents;
+      this.row = new Row(grid.extents, grid.unit);
+      this.levels = [{ start: 0, n: this.row.size }];
+      this.cursor = -1;
+    }
+    this.refresh();
+  }
+
+  get level() { return this.levels[this.levels.length - 1]; }
+
+  refresh() {
+    const { start, n } = this.level;
+    this.size = sizeOf(n);
+    this.cells = Math.ceil(n / this.size);
+    this.counts = this.runs.counts(start, this.cells, this.size, this.uses.length);
+    this.draw();
+    this.look(this.level);
+  }
+
+  // totals counts the uses of all that is shown.
+  totals() {
+    const out = Object.fromEntries(this.uses.map((use) => [use, 0]));
+    for (let i = 0; i < this.counts.length; i++) out[this.uses[i % this.uses.length]] += this.counts[i];
+    out.free = this.level.n - Object.values(out).reduce((a, b) => a + b, 0);
+    return out;
+  }
+
+  shape() {
+    const width = this.canvas.parentElement.clientWidth;
+    let columns = this.cells <= 64 ? 16 : this.cells <= 512 ? 32 : this.cells <= 1024 ? 64 : 128;
+    while (columns > 16 && width / columns < 6) columns /= 2;
+    const label = width > 700 ? 112 : 0;
+    const cell = Math.min(26, (width - label) / columns);
+    return { columns, label, cell, high: this.size > 1 ? Math.max(cell, 14) : cell, rows: Math.ceil(this.cells / columns) };
+  }
+
+  draw() {
+    if (!this.row || !this.canvas.parentElement.clientWidth) return;
+    const began = performance.now();
+    const { columns, label, cell, high, rows } = this.form = this.shape();
+    const scale = devicePixelRatio || 1, width = label + columns * cell, height = rows * high;
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    this.canvas.width = Math.round(width * scale);
+    this.canvas.height = Math.round(height * scale);
+    const g = this.canvas.getContext('2d'), colour = colours();
+    g.scale(scale, scale);
+    g.font = '11px ui-monospace, "DejaVu Sans Mono", monospace';
+    g.textBaseline = 'middle';
+    const gap = cell > 9 ? 1.5 : cell > 5 ? 1 : 0.5;
+    for (let row = 0; row < rows; row++) {
+      if (label && (high >= 14 || row % Math.ceil(14 / high) === 0)) {
+        g.fillStyle = colour.soft;
+        g.fillText(this.row.first(this.level.start + row * columns * this.size), 0, Math.max(7, row * high + high / 2), label - 8);
+      }
+      for (let column = 0; column < columns; column++) {
+        const i = row * columns + column;
+        if (i < this.cells) this.drawCell(g, colour, i, label + column * cell, row * high, cell - gap, high - gap);
+      }
+    }
+    if (this.cursor >= 0) {
+      g.strokeStyle = colour.ink;
+      g.lineWidth = 2;
+      g.strokeRect(label + (this.cursor % columns) * cell - 1, Math.floor(this.cursor / columns) * high - 1, cell + 1, high + 1);
+    }
+    performance.measure('map', { start: began, end: performance.now() });
+  }
+
+  drawCell(g, colour, i, x, y, width, height) {
+    const n = this.uses.length, size = this.sizeAt(i);
+    g.fillStyle = colour.free;
+    g.fillRect(x, y, width, height);
+    let from = x;
+    for (let use = 0; use < n; use++) {
+      const share = this.counts[i * n + use] / size;
+      if (!share) continue;
+      // Whatever is there is seen, one address of thousands too.
+      const wide = share === 1 ? width : Math.max(1.5, share * width);
+      if (this.size === 1) paint(g, colour, this.uses[use], x, y, width, height);
+      else { g.fillStyle = colour[this.uses[use]]; g.fillRect(Math.min(from, x + width - wide), y, wide, height); }
+      from += wide;
+    }
+  }
+
+  sizeAt(cell) { return Math.min(this.size, this.level.n - cell * this.size); }
+
+  // within are the numbers of a cell.
+  within(cell) {
+    const first = this.level.start + cell * this.size;
+    return { first, last: first + this.sizeAt(cell) - 1 };
+  }
+
+  at(event) {
+    const { columns, label, cell, high } = this.form;
+    const column = Math.floor((event.offsetX - label) / cell), row = Math.floor(event.offsetY / high);
+    const i = row * columns + column;
+    return column < 0 || column >= columns || i < 0 || i >= this.cells ? -1 : i;
+  }
+
+  point(cell, event) {
+    if (cell === this.cursor) return;
+    this.cursor = cell;
+    this.draw();
+    if (cell < 0) { this.show(undefined); return; }
+    const { columns, label, cell: wide, high } = this.form;
+    const n = this.uses.length, { first, last } = this.within(cell);
+    const counts = {};
+    let used = 0;
+    for (let use = 0; use < n; use++) {
+      const count = this.counts[cell * n + use];
+      if (count) counts[this.uses[use]] = count;
+      if (inUse.has(this.uses[use])) used += count;
+    }
+    this.show({
+      name: this.row.span(first, last), first: this.row.first(first), last: this.row.last(last), n: last - first + 1, used, counts,
+      x: label + (cell % columns) * wide + wide, y: Math.floor(cell / columns) * high + high, byKey: !event,
+    });
+  }
+
+  // enter looks into a block.
+  enter(cell) {
+    if (cell < 0 || this.size === 1) return;
+    const { first, last } = this.within(cell);
+    this.levels.push({ start: first, n: last - first + 1 });
+    this.point(-1);
+    this.refresh();
+  }
+
+  // leave goes back to a level.
+  leave(level) {
+    this.levels.length = Math.max(1, level + 1);
+    this.point(-1);
+    this.refresh();
+  }
+
+  // find looks at an address. It tells whether it is there.
+  find(address) {
+    const i = this.row?.numberOf(address);
+    if (i === undefined) return false;
+    this.levels.length = 1;
+    while (sizeOf(this.level.n) > 1) {
+      const { start, n } = this.level, size = sizeOf(n), first = start + Math.floor((i - start) / size) * size;
+      this.levels.push({ start: first, n: Math.min(size, start + n - first) });
+    }
+    this.cursor = -1;
+    this.refresh();
+    this.point(i - this.level.start);
+    return true;
+  }
+
+  names() {
+    return this.levels.map(({ start, n }, i) => (i === 0 ? `all ${number(n)}` : this.row.span(start, start + n - 1)));
+  }
+
+  key(e) {
+    const columns = this.form.columns, at = Math.max(this.cursor, 0);
+    const to = {
+      ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + columns, ArrowUp: at - columns, Home: 0, End: this.cells - 1,
+    }[e.key];
+    if (to !== undefined) this.point(this.cursor < 0 ? 0 : Math.min(Math.max(to, 0), this.cells - 1));
+    else if (e.key === 'Enter') this.enter(this.cursor);
+    else if (e.key === 'Escape' || e.key === 'Backspace') this.leave(this.levels.length - 2);
+    else return;
+    e.preventDefault();
+  }
+}

@@ -1,0 +1,43 @@
+// What a map is made of: runs of one use, and free space between them.
+
+export class Runs {
+  // flat has three numbers a run: the free ones before it, its length, its use.
+  constructor(flat) {
+    const n = flat.length / 3;
+    this.first = new Float64Array(n);
+    this.end = new Float64Array(n);
+    this.use = new Uint8Array(n);
+    for (let i = 0, next = 0; i < n; i++) {
+      this.first[i] = next + flat[3 * i];
+      next = this.end[i] = this.first[i] + flat[3 * i + 1];
+      this.use[i] = flat[3 * i + 2];
+    }
+  }
+
+  // from is the index of the first run that ends after number i.
+  from(i) {
+    let low = 0, high = this.end.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.end[middle] > i) high = middle; else low = middle + 1;
+    }
+    return low;
+  }
+
+  // counts returns, for cells of so many numbers each from start on, how many each use has: uses numbers a cell.
+  counts(start, cells, size, uses) {
+    const out = new Float64Array(cells * uses);
+    const stop = start + cells * size;
+    for (let r = this.from(start); r < this.end.length && this.first[r] < stop; r++) {
+      let i = Math.max(this.first[r], start);
+      const end = Math.min(this.end[r], stop);
+      while (i < end) {
+        const cell = Math.floor((i - start) / size);
+        const next = Math.min(end, start + (cell + 1) * size);
+        out[cell * uses + this.use[r]] += next - i;
+        i = next;
+      }
+    }
+    return out;
+  }
+}
