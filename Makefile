@@ -56,8 +56,11 @@ MANAGER_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERS
 # Where our own Go code with generator markers lives.
 GEN_PATHS := paths=./api/... paths=./controllers/... paths=./internal/... paths=.
 
+# Tests that need more than the manager does are modules of their own.
+TEST_MODULES := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
+
 # Modules that `make verify` keeps tidy.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard hack/tools/*/go.mod))
+MODULES := . $(TEST_MODULES) $(patsubst %/go.mod,%,$(wildcard hack/tools/*/go.mod))
 
 # More flags for go test and for the programs behind quickstart and bench.
 TESTFLAGS ?=
@@ -178,6 +181,14 @@ crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.
 .PHONY: test
 test: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test.
 	go test -count=1 -timeout=30m $(TESTFLAGS) ./...
+	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 -timeout=30m $(TESTFLAGS) ./...) || exit 1; done
+
+.PHONY: page-test
+page-test: ## Open the page of pools in a headless Chromium: Debian's, unpacked into bin, or CHROMIUM=path. Screenshots: bin/page.
+	@test -n "$(CHROMIUM)" || test -x $(BIN)/chromium/chromium || { \
+		echo "unpacking Debian's Chromium and what it needs into bin/chromium: 270 MB, once"; \
+		hack/chromium.sh $(BIN)/chromium; }
+	cd test/page && go test -count=1 -v $(TESTFLAGS) .
 
 .PHONY: test-race
 test-race: ## Run the tests that need no control plane under the race detector.
@@ -191,6 +202,7 @@ bench: control-plane metallb manager ## Measure the library, then the manager ag
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Lint.
 	$(TOOLS)/golangci-lint run
+	@for m in $(TEST_MODULES); do echo "golangci-lint run: $$m"; (cd $$m && $(TOOLS)/golangci-lint run) || exit 1; done
 
 .PHONY: verify
 verify: generate lint manifests ## Regenerate everything, lint, and fail on any diff or untracked file.

@@ -1,0 +1,167 @@
+package page
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+)
+
+const (
+	busy  = "#NetworkPool%2Fdefault%2Fdatacentre"
+	large = "#NetworkPool%2Ffleet%2Fmachines"
+	// drawn: the map has been painted, and the table below it filled.
+	drawn = `performance.getEntriesByName('map').length && document.querySelector('#owners td')`
+)
+
+func TestPage(t *testing.T) {
+	b := open(t, 1440, 1000)
+	url := serve(t, pagetest.Fleet(), "")
+	b.do(chromedp.Navigate(url + busy))
+	b.until(drawn)
+	b.shoot("pool")
+
+	b.step("the pools are listed, those in trouble first", func() {
+		names := b.eval(`[...document.querySelectorAll('#pools .name')].map((e) => e.textContent).join(' ')`)
+		if names != "team-a/services v6-hosts fleet/machines default/datacentre pod-prefixes" {
+			b.Errorf("they are %s", names)
+		}
+	})
+	b.step("what tenants chose is text", func() {
+		search(b, "<img")
+		b.until(`document.querySelector('#found td')`)
+		if text := b.eval(`document.querySelector('#found').innerText`); !strings.Contains(text, pagetest.Markup) {
+			b.Errorf("the search does not find it: %s", text)
+		}
+		b.do(chromedp.Evaluate(`document.querySelector('#found td a').click()`, nil))
+		b.until(`document.querySelector('#told').textContent.includes('onerror')`)
+		if n := b.eval(`document.querySelectorAll('img').length + document.title`); n != "0Butler: address pools" {
+			b.Errorf("markup of a name became an element: %s", n)
+		}
+	})
+	b.step("a search finds an address, a claim and a cluster", func() {
+		for q, want := range map[string]string{
+			"10.40.12.0": "held twice", "10.64.9.9": "edge-", "worker-00077": "edge-0000-worker-00077", "edge-0420": "edge-0420-worker-42000",
+			"10.40.0.1": "gateway", "10.40.13.7": "free", "shop-md-0-1": "PoolExhausted", "203.0.113.1": "No pool knows it",
+		} {
+			search(b, q)
+			b.until(`document.querySelector('#found').innerText.includes(` + quoted(want) + `)`)
+		}
+		search(b, "")
+		b.until(`document.querySelector('#found').hidden`)
+	})
+	b.step("the keyboard is enough", func() {
+		b.do(chromedp.Navigate(url+large), chromedp.Reload())
+		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
+		b.do(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
+		b.until(`document.querySelector('#told').textContent.startsWith('10.64.1.0/24: ')`)
+		b.do(chromedp.KeyEvent(kb.Enter))
+		b.until(`document.querySelector('#crumbs .here').textContent === '10.64.1.0/24'`)
+		b.do(chromedp.KeyEvent(kb.ArrowDown))
+		b.until(`document.querySelector('#told').textContent.includes('edge-000')`)
+		b.do(chromedp.KeyEvent(kb.Escape))
+		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
+	})
+	b.step("a pool of prefixes and one too large for a map", func() {
+		b.do(chromedp.Navigate(url+"#GlobalNetworkPool%2F%2Fpod-prefixes"), chromedp.Reload())
+		b.until(`document.querySelector('#owners')?.innerText.includes('fd00:40:0:8::/64')`)
+		b.do(chromedp.Navigate(url+"#GlobalNetworkPool%2F%2Fv6-hosts"), chromedp.Reload())
+		b.until(`document.querySelector('#legend').innerText.includes('fd00:41::1-fd00:41::9') && document.querySelector('#owners').innerText.includes('default/hosts')`)
+		b.shoot("too-large")
+	})
+	b.step("in the dark", func() {
+		b.do(dark(), chromedp.Navigate(url+"#NetworkPool%2Fteam-a%2Fservices"), chromedp.Reload())
+		b.until(drawn)
+		b.shoot("dark")
+	})
+	b.step("on a phone", func() {
+		b.do(chromedp.EmulateViewport(390, 844), chromedp.Navigate(url+busy), chromedp.Reload())
+		b.until(drawn)
+		if wide := b.eval(`document.documentElement.scrollWidth > innerWidth`); wide != "false" {
+			b.Error("it is wider than the screen")
+		}
+		b.shoot("phone")
+	})
+	if c := b.complained(); len(c) > 0 {
+		t.Errorf("the browser complains: %q", c)
+	}
+}
+
+// What is looked at stays while the page reads itself anew, and what is new is seen.
+func TestRefresh(t *testing.T) {
+	b := open(t, 1200, 900)
+	pools := pagetest.Fleet()
+	url := serve(t, pools, "")
+	b.do(chromedp.Navigate(url + large))
+	b.until(drawn)
+	b.do(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.Enter))
+	b.until(`document.querySelector('#crumbs .here').textContent === '10.64.0.0/24'`)
+	before := b.eval(`performance.getEntriesByName('map').length`)
+	b.until(`performance.getEntriesByType('resource').filter((e) => e.name.includes('api/map')).length > 2`)
+	if after := b.eval(`performance.getEntriesByName('map').length`); after != before {
+		t.Errorf("nothing changed, and the map was painted %s times instead of %s", after, before)
+	}
+	editing.Lock()
+	pools[1].Take("10.65.255.9", pagetest.Claim("fleet", "late"))
+	editing.Unlock()
+	b.until(`performance.getEntriesByName('map').length > ` + before)
+	if here := b.eval(`document.querySelector('#crumbs .here').textContent`); here != "10.64.0.0/24" {
+		t.Errorf("it shows %s then", here)
+	}
+}
+
+func TestToken(t *testing.T) {
+	b := open(t, 1200, 900)
+	b.do(chromedp.Navigate(serve(t, pagetest.Fleet(), "secret")))
+	b.until(`!document.querySelector('#login').hidden && document.querySelector('#main').hidden`)
+	b.shoot("token")
+	b.do(chromedp.SendKeys("#token", "secret"), chromedp.Click("#login button"))
+	b.until(drawn + ` && document.querySelector('#login').hidden`)
+	if c := b.complained(); len(c) > 0 {
+		t.Errorf("the browser complains: %q", c)
+	}
+}
+
+// How long it takes until 100,000 addresses are seen, and how long the map takes to be painted.
+func TestLarge(t *testing.T) {
+	b := open(t, 1440, 1000)
+	start := time.Now()
+	b.do(chromedp.Navigate(serve(t, pagetest.Fleet(), "") + large))
+	b.until(drawn)
+	whole := time.Since(start)
+	var figures struct{ Paint, Drawn, Draw, Bytes float64 }
+	text := b.eval(`JSON.stringify({
+		paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime,
+		drawn: performance.getEntriesByName('map')[0].startTime + performance.getEntriesByName('map')[0].duration,
+		draw: performance.getEntriesByName('map')[0].duration,
+		bytes: performance.getEntriesByType('resource').find((e) => e.name.includes('api/map')).encodedBodySize,
+	})`)
+	if err := json.Unmarshal([]byte(text), &figures); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("100,000 addresses in use: first paint after %.0f ms, map seen after %.0f ms, painted in %.1f ms, %.0f bytes of map; %s with the start of the browser",
+		figures.Paint, figures.Drawn, figures.Draw, figures.Bytes, whole.Round(time.Millisecond))
+	// A bound for a busy machine: an idle one needs a tenth.
+	if figures.Drawn > 5000 {
+		t.Errorf("the map of 100,000 addresses is seen after %.0f ms", figures.Drawn)
+	}
+	b.shoot("large")
+}
+
+func search(b *tab, q string) {
+	b.Helper()
+	b.do(chromedp.Evaluate(`document.querySelector('#q').value = `+quoted(q)+`; document.querySelector('#search').requestSubmit()`, nil))
+}
+
+func quoted(text string) string {
+	out, err := json.Marshal(text)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
