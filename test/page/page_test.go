@@ -25,6 +25,10 @@ func TestPage(t *testing.T) {
 	b.do(chromedp.Navigate(url + busy))
 	b.until(drawn)
 	b.shoot("pool")
+	b.do(chromedp.EmulateViewport(1180, 680))
+	b.until(`document.querySelector('#map').clientWidth < 900`)
+	b.shoot("readme") // docs/images/page.png is this one
+	b.do(chromedp.EmulateViewport(1440, 1000))
 
 	b.step("the pools are listed, those in trouble first", func() {
 		names := b.eval(`[...document.querySelectorAll('#pools .name')].map((e) => e.textContent).join(' ')`)
