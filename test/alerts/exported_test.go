@@ -1,0 +1,260 @@
+package alerts
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// ofTheScraper are the labels that Prometheus puts on what it reads.
+var ofTheScraper = []string{"job", "instance", "pod"}
+
+// rare are metrics that appear when something goes wrong, or after minutes: their labels are those they were registered
+// with.
+var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_total", "butler_ipam_tenant_shrinks_total"}
+
+// Every metric of the alerts and of the dashboard is one that the manager, or the API server, exports, with every label
+// that is asked for. A manager serves a pool, a refusal, a release, a workload cluster and a term as the leader for it.
+func TestExported(t *testing.T) {
+	all := queries(t)
+	parsed := parse(t, all)
+	management, workload := start(t, framework.Options{Webhooks: true}), start(t, framework.Options{})
+	m := manage(t, management)
+	exercise(t, management, workload)
+
+	exported := registered(t)
+	missing := func() []string {
+		scrape(t, http.DefaultClient, m.MetricsURL(), exported)
+		var out []string
+		for i, e := range parsed {
+			for _, s := range e.Selectors {
+				if _, is := exported[s.Name]; !is && !strings.HasPrefix(s.Name, "apiserver_") && !slices.Contains(out, s.Name) {
+					out = append(out, s.Name+" of "+all[i].where)
+				}
+			}
+		}
+		return out
+	}
+	// What the manager does takes its time: an audit, a look at the workload cluster.
+	for deadline := time.Now().Add(2 * time.Minute); len(missing()) > 0 && time.Now().Before(deadline); {
+		time.Sleep(200 * time.Millisecond)
+	}
+	refusedByNobody(t, management, m)
+	transport, err := rest.HTTPClientFor(management.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrape(t, transport, strings.TrimSuffix(management.Config.Host, "/")+"/metrics", exported)
+
+	for i, e := range parsed {
+		q := all[i]
+		if e.Error != "" {
+			t.Errorf("%s: %s\n%s", q.where, e.Error, q.expr)
+		}
+		known := slices.Clone(e.By)
+		for _, s := range e.Selectors {
+			has, is := exported[s.Name]
+			if !is {
+				t.Errorf("%s: nobody exports %s", q.where, s.Name)
+				continue
+			}
+			if len(e.By) == 0 {
+				known = append(known, has...)
+			}
+			for _, label := range s.Labels {
+				if !slices.Contains(has, label) && !slices.Contains(ofTheScraper, label) {
+					t.Errorf("%s: %s has no label %s, only %v", q.where, s.Name, label, has)
+				}
+			}
+		}
+		for _, label := range q.speaksOf {
+			if !slices.Contains(known, label) {
+				t.Errorf("%s: its text speaks of the label %s, of which nothing is left", q.where, label)
+			}
+		}
+	}
+}
+
+var desc = regexp.MustCompile(`fqName: "([a-z_]+)".* variableLabels: \{([^}]*)\}`)
+
+// registered returns the rare metrics with their labels.
+func registered(t *testing.T) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, c := range []prometheus.Collector{metrics.LostTerms, metrics.WriteErrs, metrics.Shrinks} {
+		descs := make(chan *prometheus.Desc, 1)
+		c.Describe(descs)
+		m := desc.FindStringSubmatch((<-descs).String())
+		if len(m) == 0 || !slices.Contains(rare, m[1]) {
+			t.Fatalf("a metric is not described as expected: %v", m)
+		}
+		out[m[1]] = strings.Split(m[2], ",")
+	}
+	return out
+}
+
+func start(t *testing.T, opts framework.Options) *framework.ControlPlane {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard()) // the libraries of the test; the manager has a log of its own
+	cp, err := framework.Start(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cp
+}
+
+// manage starts a manager that is the leader and audits all the time.
+func manage(t *testing.T, cp *framework.ControlPlane) *framework.Manager {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "manager.log")
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{
+		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: log, WebhookPort: cp.WebhookPort, WebhookCertDir: cp.WebhookCertDir,
+		Args: []string{"--audit-interval=1s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(m.LogTail(40))
+		}
+		if err := m.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// exercise has everything happen that has metrics of its own.
+func exercise(t *testing.T, management, workload *framework.ControlPlane) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, ns := t.Context(), corev1.NamespaceDefault
+	k8s, err := management.Client()
+	must(err)
+	must(k8s.Create(ctx, framework.MakePool("two").Namespace(ns).Addresses("10.9.0.1-10.9.0.2").Obj()))
+	for i := range 3 {
+		must(k8s.Create(ctx, framework.MakeClaim(ns, fmt.Sprintf("claim-%d", i)).Pool("two").Obj()))
+	}
+	released := framework.MakeClaim(ns, "claim-0").Obj()
+	eventually(t, "claim-0 has its address", func(ctx context.Context) bool {
+		return k8s.Get(ctx, client.ObjectKeyFromObject(released), released) == nil && released.Status.AddressRef.Name != ""
+	})
+	must(k8s.Delete(ctx, released))
+
+	must(workload.InstallMetalLB(ctx))
+	must(k8s.Create(ctx, framework.MakePool("services").Namespace(ns).Addresses("10.9.1.1-10.9.1.20").Obj()))
+	must(k8s.Create(ctx, &v1alpha1.ProviderConfig{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "elastic"},
+		Spec: v1alpha1.ProviderConfigSpec{Network: &v1alpha1.ProviderNetwork{
+			Mode:         v1alpha1.IPAMMode,
+			PoolRefs:     []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "services"}}},
+			LoadBalancer: &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: ptr.To[int32](1)},
+		}},
+	}))
+	_, err = framework.CreateCluster(ctx, k8s, workload, metav1.ObjectMeta{
+		Namespace: ns, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
+	})
+	must(err)
+	tenant, err := workload.Client()
+	must(err)
+	for i := range 3 { // more than the Cluster begins with
+		must(tenant.Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("service-%d", i)},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+		}))
+	}
+}
+
+// refusedByNobody has the API server ask a webhook that is not there.
+func refusedByNobody(t *testing.T, cp *framework.ControlPlane, m *framework.Manager) {
+	t.Helper()
+	if err := m.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	k8s, err := cp.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k8s.Create(t.Context(), framework.MakePool("late").Namespace(corev1.NamespaceDefault).CIDR("10.9.9.0/24").Obj()); err == nil {
+		t.Error("a pool was created without the webhook")
+	}
+}
+
+func eventually(t *testing.T, what string, is func(context.Context) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(t.Context()); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not become true that %s", what)
+		}
+	}
+}
+
+// scrape adds every series that is exported, by name, with the labels that some of its samples have.
+func scrape(t *testing.T, c *http.Client, url string, exported map[string][]string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s: %s %s", url, resp.Status, text)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, family := range families {
+		labels := map[string]bool{}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = true
+			}
+		}
+		exported[name] = slices.Sorted(maps.Keys(labels))
+		if family.GetMetric()[0].GetHistogram() != nil {
+			exported[name+"_bucket"] = slices.Concat(exported[name], []string{"le"})
+			exported[name+"_sum"], exported[name+"_count"] = exported[name], exported[name]
+		}
+	}
+}

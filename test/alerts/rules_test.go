@@ -1,0 +1,191 @@
+// Package alerts holds the alerts and the dashboard of config/prometheus against what a manager exports, and against
+// their runbooks in docs/alerts.md.
+package alerts
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	rulesPath     = "../../config/prometheus/rules.yaml"
+	dashboardPath = "../../config/prometheus/dashboard.json"
+	runbooksPath  = "../../docs/alerts.md"
+	runbooksURL   = "https://github.com/butlerdotdev/cluster-api-ipam-provider-butler/blob/main/docs/alerts.md#"
+)
+
+// rule is an alert.
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func rules(t *testing.T) []rule {
+	t.Helper()
+	text, err := os.ReadFile(rulesPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct {
+		APIVersion, Kind string
+		Metadata         map[string]string
+		Spec             struct {
+			Groups []struct {
+				Name  string
+				Rules []rule
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &object); err != nil {
+		t.Fatal(err)
+	}
+	if object.APIVersion != "monitoring.coreos.com/v1" || object.Kind != "PrometheusRule" {
+		t.Errorf("it is a %s of %s", object.Kind, object.APIVersion)
+	}
+	var out []rule
+	for _, group := range object.Spec.Groups {
+		out = append(out, group.Rules...)
+	}
+	return out
+}
+
+// query is an expression somewhere, and the labels that what is written beside it speaks of.
+type query struct {
+	where, expr string
+	speaksOf    []string
+}
+
+var (
+	labelOfRule  = regexp.MustCompile(`\$labels\.([a-z_]+)`)
+	labelOfPanel = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
+)
+
+func named(pattern *regexp.Regexp, texts ...string) []string {
+	var out []string
+	for _, m := range pattern.FindAllStringSubmatch(strings.Join(texts, " "), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// queries are those of all alerts and of the dashboard.
+func queries(t *testing.T) []query {
+	t.Helper()
+	var out []query
+	for _, r := range rules(t) {
+		out = append(out, query{"alert " + r.Alert, r.Expr, named(labelOfRule, r.Annotations["summary"], r.Annotations["description"])})
+	}
+	text, err := os.ReadFile(dashboardPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Templating struct {
+			List []struct{ Name, Definition string }
+		}
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, LegendFormat string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	plain := strings.NewReplacer("$__rate_interval", "5m")
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			out = append(out, query{"panel " + p.Title, plain.Replace(target.Expr), named(labelOfPanel, target.LegendFormat)})
+		}
+	}
+	values := regexp.MustCompile(`^label_values\((.*), ([a-z_]+)\)$`)
+	for _, v := range dashboard.Templating.List {
+		if m := values.FindStringSubmatch(v.Definition); m != nil {
+			out = append(out, query{"variable " + v.Name, "count by (" + m[2] + ") (" + m[1] + ")", nil})
+		} else if v.Definition != "" {
+			t.Errorf("variable %s: %s", v.Name, v.Definition)
+		}
+	}
+	return out
+}
+
+// expression is what hack/tools/promql says of an expression.
+type expression struct {
+	Error     string
+	Selectors []struct {
+		Name   string
+		Labels []string
+	}
+	By []string
+}
+
+// parse has Prometheus' parser read the expressions.
+func parse(t *testing.T, all []query) []expression {
+	t.Helper()
+	var texts []string
+	for _, q := range all {
+		texts = append(texts, q.expr)
+	}
+	in, err := json.Marshal(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", ".")
+	cmd.Dir, cmd.Stdin, cmd.Stderr = "../../hack/tools/promql", bytes.NewReader(in), os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("running hack/tools/promql: %v", err)
+	}
+	var out []expression
+	if err := json.Unmarshal(text, &out); err != nil || len(out) != len(all) {
+		t.Fatalf("hack/tools/promql answers %d of %d: %v", len(out), len(all), err)
+	}
+	return out
+}
+
+// Every alert says how bad it is and what happened, and leads to a runbook that says what to do; there is no
+// runbook for an alert that is not.
+func TestRunbooks(t *testing.T) {
+	text, err := os.ReadFile(runbooksPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for section := range strings.SplitSeq("\n"+string(text), "\n## ") {
+		title, body, _ := strings.Cut(section, "\n")
+		sections[title] = body
+	}
+	seen := []string{}
+	for _, r := range rules(t) {
+		if slices.Contains(seen, r.Alert) {
+			t.Errorf("%s is there twice", r.Alert)
+		}
+		seen = append(seen, r.Alert)
+		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+			t.Errorf("%s: severity %q", r.Alert, s)
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s does not say what happened", r.Alert)
+		}
+		if want := runbooksURL + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s: its runbook is %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		for _, part := range []string{"**Means**", "**Look**", "**Do**"} {
+			if !strings.Contains(sections[r.Alert], part) {
+				t.Errorf("docs/alerts.md has no %s of %s", part, r.Alert)
+			}
+		}
+	}
+	for title := range sections {
+		if strings.HasPrefix(title, "Butler") && !slices.Contains(seen, title) {
+			t.Errorf("docs/alerts.md has a section of %s, which is no alert", title)
+		}
+	}
+}
