@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// tokenOf makes a service account and returns a token of it.
+func tokenOf(ctx context.Context, ns, name string) string {
+	GinkgoHelper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	create(ctx, account)
+	request := &authenticationv1.TokenRequest{}
+	Expect(k8s.SubResource("token").Create(ctx, account, request)).To(Succeed())
+	return request.Status.Token
+}
+
+// mayReadPage gives a service account the role of config/rbac.
+func mayReadPage(ctx context.Context, ns, account string) {
+	GinkgoHelper()
+	text, err := os.ReadFile("../../config/rbac/page_reader_role.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	role := &rbacv1.ClusterRole{}
+	Expect(yaml.UnmarshalStrict(text, role)).To(Succeed())
+	role.Name = ns + "-" + role.Name
+	create(ctx, role, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: account}},
+	})
+}
+
+// ask returns status and text of a page, asked for with a token if there is one.
+func ask(ctx context.Context, url, token string) (code int, text string) {
+	GinkgoHelper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	Expect(err).NotTo(HaveOccurred())
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	// The manager makes its certificate itself.
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	resp, err := c.Do(req)
+	Expect(err).NotTo(HaveOccurred())
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	Expect(err).NotTo(HaveOccurred())
+	return resp.StatusCode, string(body)
+}
+
+var _ = Describe("The page of pools", func() {
+	It("shows what the manager knows", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.31.0.0/30").Obj(), framework.MakeClaim(ns, "has").Pool("p").Obj())
+		has := addressOf(ctx, ns, "has").Spec.Address
+		create(ctx, framework.MakeClaim(ns, "also").Pool("p").Obj())
+		addressOf(ctx, ns, "also")
+		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
+		refusalOf(ctx, ns, "waits", "PoolExhausted")
+
+		_, text := ask(ctx, m.PageURL()+"api/pools", "")
+		Expect(text).To(And(ContainSubstring(`"elected":true`), ContainSubstring(`"total":2,"used":2`), ContainSubstring(`"holder":true`)))
+		_, text = ask(ctx, m.PageURL()+"api/search?q="+has, "")
+		Expect(text).To(And(ContainSubstring(`"use":"claim"`), ContainSubstring(`"name":"has"`)))
+		_, text = ask(ctx, m.PageURL()+"api/waiting?pool=NetworkPool/"+ns+"/p", "")
+		Expect(text).To(And(ContainSubstring(`"name":"waits"`), ContainSubstring("PoolExhausted")))
+		_, text = ask(ctx, m.PageURL()+"api/usage?pool=NetworkPool/"+ns+"/p", "")
+		Expect(text).To(ContainSubstring(`"since"`))
+	})
+
+	It("shows its files to everybody, and what is in the pools to whom the role is given", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns, "--insecure-diagnostics=false")
+		url := strings.Replace(m.PageURL(), "http://", "https://", 1)
+		stranger, reader := tokenOf(ctx, ns, "stranger"), tokenOf(ctx, ns, "reader")
+		mayReadPage(ctx, ns, "reader")
+		status := func(path, token string) int {
+			code, _ := ask(ctx, url+path, token)
+			return code
+		}
+		// It is ready before it has made its certificate.
+		Eventually(func() error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.Split(url, "/")[2])
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}).Should(Succeed())
+		Expect(status("", "")).To(Equal(http.StatusOK))
+		Expect(status("page.js", "")).To(Equal(http.StatusOK))
+		for _, path := range []string{"api/pools", "api/search?q=10.0.0.1"} {
+			Expect(status(path, "")).To(Equal(http.StatusUnauthorized), path)
+			Expect(status(path, stranger)).To(Equal(http.StatusForbidden), path)
+			Eventually(func() int { return status(path, reader) }).Should(Equal(http.StatusOK), path)
+		}
+		code, _ := ask(ctx, strings.TrimSuffix(url, "pools/")+"metrics", reader)
+		Expect(code).To(Equal(http.StatusForbidden), "the role is for the page alone")
+	})
+})
