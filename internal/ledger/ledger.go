@@ -7,6 +7,7 @@
 package ledger
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -245,6 +246,9 @@ func (l *Ledger) TakeBlock(n uint64) (netipx.IPRange, bool) {
 
 // Untake gives back what TakeOne took and nobody stated.
 func (l *Ledger) Untake(r netipx.IPRange) { l.free.Put(r) }
+
+// Free yields the free ranges, ascending. The ledger must not be changed meanwhile.
+func (l *Ledger) Free() iter.Seq[netipx.IPRange] { return l.free.All() }
 
 // HasFree tells whether TakeOne would find something.
 func (l *Ledger) HasFree() bool { return !l.free.Empty() }

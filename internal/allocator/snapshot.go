@@ -1,0 +1,115 @@
+package allocator
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// Snapshot is a pool as the objects of one moment show it: the allocator's memory and its rules without its
+// writes, for tools that say what is and what would be. It is not safe for concurrent use.
+type Snapshot struct{ p *pool }
+
+// Answer is what the allocator would tell a claim, or an IPAllocation, that has nothing yet.
+type Answer struct {
+	// Range is what it would be given; invalid if nothing.
+	Range netipx.IPRange
+	// Reason and Message say why it is refused. Both empty and no Range: it is left to wait in silence.
+	Reason, Message string
+}
+
+// SnapshotOf looks at a pool. Objects of other pools are passed over.
+func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
+	key := KeyOf(obj)
+	p := newPool(key)
+	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
+	p.compile()
+	found := &listed{}
+	for i := range claims {
+		if of, ours := keyOfRef(claims[i].Namespace, claims[i].Spec.PoolRef); ours && of == key {
+			found.claims = append(found.claims, claimOf(&claims[i]))
+		}
+	}
+	for i := range addresses {
+		if of, ours := keyOfRef(addresses[i].Namespace, addresses[i].Spec.PoolRef); ours && of == key {
+			found.addrs = append(found.addrs, addressOf(&addresses[i]))
+		}
+	}
+	for i := range allocations {
+		if KeyOfAllocation(&allocations[i]) == key {
+			found.blocks = append(found.blocks, claimOfAllocation(&allocations[i]))
+		}
+	}
+	p.adopting = p.wasAdopting() != nil
+	p.rebuild(found)
+	return &Snapshot{p}
+}
+
+// Layout is what the spec means; nil where it cannot be served.
+func (s *Snapshot) Layout() *poolspec.Layout { return s.p.layout }
+
+// Counts are those that a manager would write into the status.
+func (s *Snapshot) Counts() ledger.Counts { return s.p.ledger.Counts() }
+
+// Holds returns what keeps an address, or the prefix it lies in, from being free.
+func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold { return s.p.ledger.Overlapping(s.p.ledger.Unit(a)) }
+
+// HandsOut tells whether an address is among those that the pool hands out.
+func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.ledger.InSpace(s.p.ledger.Unit(a)) }
+
+// Free yields the free ranges, ascending.
+func (s *Snapshot) Free() iter.Seq[netipx.IPRange] { return s.p.ledger.Free() }
+
+// Place tells where an IPAllocation of n addresses would be placed, or one claim for n = 1; false: nowhere.
+func (s *Snapshot) Place(n int64) (netipx.IPRange, bool) {
+	take := func() (netipx.IPRange, bool) { return s.p.ledger.TakeBlock(uint64(n)) }
+	switch {
+	case n < 1:
+		return netipx.IPRange{}, false
+	case n == 1:
+		take = s.p.ledger.TakeOne
+	}
+	r, ok := take()
+	if ok {
+		s.p.ledger.Untake(r)
+	}
+	return r, ok
+}
+
+// Waiting is the number of claims and IPAllocations that want a grant.
+func (s *Snapshot) Waiting() int { return s.p.pending.Len() }
+
+// Plan tells what each waiting claim and IPAllocation would be told now, in the order of the allocator. What
+// it gives is taken out of the Snapshot. Clusters and Namespaces are read from a reader. The quota of Clusters is
+// not looked at: it goes over all pools.
+func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) map[types.UID]Answer {
+	waiting := map[types.UID]*claim{}
+	s.p.pending.Scan(func(c *claim) bool {
+		waiting[c.owner.UID] = c
+		return true
+	})
+	a := New(Options{Client: from})
+	_, refused := s.p.plan(now, len(waiting), a.admission(ctx, s.p, now))
+	out := map[types.UID]Answer{}
+	for uid, c := range waiting {
+		answer := Answer{Reason: c.told().reason, Message: c.told().message}
+		if no := refused[c]; no != nil {
+			answer = Answer{Reason: no.reason, Message: no.message}
+		}
+		if g := s.p.grants[uid]; g != nil {
+			answer = Answer{Range: g.rng}
+		}
+		out[uid] = answer
+	}
+	return out
+}
