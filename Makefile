@@ -102,6 +102,25 @@ image: $(TOOLS)/image ## Build the container image, an OCI archive: bin/image.
 	@$(TOOLS)/image -image $(IMAGE) -version $(VERSION) -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) \
 		-out $(IMAGE_DIR)/butler-ipam-manager-$(VERSION).tar $(IMAGE_ARCHITECTURES:%=$(IMAGE_DIR)/manager-%)
 
+.PHONY: plugin
+plugin: ## Build the kubectl plugin and its completion: bin/kubectl-butler_ipam.
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w" -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
+	@install -m 755 cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $(BIN)/
+
+PLUGIN_PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
+
+.PHONY: plugin-archives
+plugin-archives: ## Build the archives that .krew.yaml names: bin/plugin.
+	@mkdir -p $(BIN)/plugin
+	@for p in $(PLUGIN_PLATFORMS); do \
+		os=$${p%/*}; arch=$${p#*/}; dir=$(BIN)/plugin/$$os-$$arch; exe=; \
+		if test $$os = windows; then exe=.exe; fi; \
+		mkdir -p $$dir && \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -buildvcs=false -trimpath -ldflags "-s -w" -o $$dir/kubectl-butler_ipam$$exe ./cmd/kubectl-butler_ipam && \
+		cp LICENSE cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $$dir && \
+		tar -czf $(BIN)/plugin/kubectl-butler_ipam_$${os}_$$arch.tar.gz -C $$dir . || exit 1; \
+	done
+
 .PHONY: control-plane
 ifneq ($(filter-out $(K8S),$(KUBEBUILDER_ASSETS)),)
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl: bin/k8s.
@@ -241,4 +260,4 @@ release-manifests: manifests ## Write what clusterctl installs, of a VERSION wit
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane.
-	rm -rf $(BIN)/manager $(BIN)/quickstart $(BIN)/image
+	rm -rf $(BIN)/manager $(BIN)/quickstart $(BIN)/image $(BIN)/plugin $(BIN)/kubectl-butler_ipam $(BIN)/kubectl_complete-butler_ipam

@@ -58,6 +58,11 @@ func (c *ControlPlane) kubeconfigOf(ctx context.Context, name, dir string) ([]by
 			}
 		}
 	}
+	return c.User(name)
+}
+
+// User returns a kubeconfig of a user of this name, who has the rights that somebody gives the name.
+func (c *ControlPlane) User(name string) ([]byte, error) {
 	user, err := c.env.AddUser(envtest.User{Name: name}, &rest.Config{})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+)
+
+// auditAnswer is what `audit` found.
+type auditAnswer struct {
+	Pools       int `json:"pools"`
+	Claims      int `json:"claims"`
+	Addresses   int `json:"addresses"`
+	Allocations int `json:"allocations"`
+	// Violations are what must never be, Unsettled what must not be once nothing is under way.
+	Violations []string `json:"violations"`
+	Unsettled  []string `json:"unsettled"`
+}
+
+func (p *plugin) auditCommand() *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Check that no address is held twice or lost",
+		Long: "Check every pool, claim, IPAddress and IPAllocation against the promise of the provider (docs/design.md). Exit code 1\n" +
+			"where an address is held twice. What may be on its way, such as an address without a claim, is shown; with --strict it\n" +
+			"counts too. The objects are read one kind after the other: in a busy cluster ask twice.",
+		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			o, err := read(cmd.Context(), c, "")
+			if err != nil {
+				return err
+			}
+			answer := audit(o)
+			if err := p.print(answer, func() string { return p.auditText(answer) }); err != nil {
+				return err
+			}
+			if len(answer.Violations) > 0 || (strict && len(answer.Unsettled) > 0) {
+				return errNo
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "Exit with 1 for what may be on its way, too.")
+	return cmd
+}
+
+// audit checks objects against the invariants.
+func audit(o invariants.Objects) auditAnswer {
+	out := auditAnswer{
+		Pools: len(o.Pools), Claims: len(o.Claims), Addresses: len(o.Addresses), Allocations: len(o.Allocations),
+		Violations: []string{}, Unsettled: []string{},
+	}
+	out.Violations = append(out.Violations, (&invariants.History{}).Moment(o)...)
+	seen := map[string]bool{}
+	for _, v := range out.Violations {
+		seen[v] = true
+	}
+	for _, v := range (&invariants.History{}).AtRest(o) {
+		if !seen[v] {
+			out.Unsettled = append(out.Unsettled, v)
+		}
+	}
+	return out
+}
+
+func (p *plugin) auditText(a auditAnswer) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d pools, %d claims, %d IPAddresses, %d IPAllocations: ", a.Pools, a.Claims, a.Addresses, a.Allocations)
+	switch {
+	case len(a.Violations) > 0:
+		fmt.Fprintf(&out, "%s\n", p.red(fmt.Sprintf("%d violations", len(a.Violations))))
+	case len(a.Unsettled) > 0:
+		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(fmt.Sprintf("%d things may be on their way", len(a.Unsettled))))
+	default:
+		fmt.Fprintf(&out, "%s\n", p.green("nothing is held twice, nothing is lost"))
+	}
+	for _, v := range a.Violations {
+		fmt.Fprintln(&out, "  "+p.red("violated")+"  "+v)
+	}
+	for _, v := range a.Unsettled {
+		fmt.Fprintln(&out, "  "+p.yellow("unsettled")+" "+v)
+	}
+	return out.String()
+}

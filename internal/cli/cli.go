@@ -1,0 +1,116 @@
+// Package cli is the kubectl plugin `kubectl butler-ipam`: it reads objects, has other packages decide, and
+// prints. What it decides itself is how things look.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// The exit codes.
+const (
+	// ok: done, or the answer is yes.
+	ok = 0
+	// no: the answer is no: the audit found something, nothing has room, an import cannot be done.
+	no = 1
+	// failed: it could not be found out, or what was asked makes no sense.
+	failed = 2
+)
+
+// errNo ends a command with code 1 when it has printed its answer.
+var errNo = errors.New("the answer is no")
+
+// plugin is what the commands share.
+type plugin struct {
+	Env
+	flags  *genericclioptions.ConfigFlags
+	output string
+}
+
+// Run runs the plugin and returns its exit code.
+func Run(ctx context.Context, args []string, env Env) int {
+	p := &plugin{Env: env, flags: genericclioptions.NewConfigFlags(true)}
+	root := p.root()
+	root.SetArgs(args)
+	switch err := root.ExecuteContext(ctx); {
+	case err == nil:
+		return ok
+	case errors.Is(err, errNo):
+		return no
+	default:
+		fmt.Fprintln(env.ErrOut, p.red("error:"), err)
+		return failed
+	}
+}
+
+func (p *plugin) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-butler_ipam",
+		Short: "Look at the pools, addresses and blocks of the IPAM provider Butler",
+		Long: "Look at the pools, addresses and blocks of the Cluster API IPAM provider Butler, and move in from the\n" +
+			"in-cluster provider.\n\n" +
+			"Exit codes: 0 done, or yes; 1 the answer is no; 2 it failed.",
+		Example:       "  kubectl butler-ipam pools -A\n  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam explain claim/worker-0",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl butler-ipam"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.ErrOut)
+	p.flags.AddFlags(root.PersistentFlags())
+	hide(root, "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
+		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
+	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.auditCommand())
+	for _, cmd := range root.Commands() {
+		cmd.Flags().StringVarP(&p.output, "output", "o", "", "How to print: json or yaml; a table if empty.")
+		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+		cmd.PreRunE = p.checkOutput
+	}
+	_ = root.RegisterFlagCompletionFunc("namespace", p.completeNamespaces)
+	return root
+}
+
+// hide keeps flags that every kubectl command has, and few need, out of the help.
+func hide(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		if f := cmd.PersistentFlags().Lookup(name); f != nil {
+			f.Hidden = true
+		}
+	}
+}
+
+func (p *plugin) checkOutput(*cobra.Command, []string) error {
+	switch p.output {
+	case "", "json", "yaml":
+		return nil
+	}
+	return fmt.Errorf("--output %q: it is json, yaml, or nothing for a table", p.output)
+}
+
+// namespace is the one that is worked in: the flag's, or the context's.
+func (p *plugin) namespace() (name string, given bool, err error) {
+	name, given, err = p.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", false, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return name, given && *p.flags.Namespace != "", nil
+}
+
+// oneArg wants exactly one argument, and says which.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		use := strings.Replace(cmd.UseLine(), " [flags]", "", 1)
+		return fmt.Errorf("say %s: %s\n\nExample:\n%s", what, use, cmd.Example)
+	}
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Completion never fails: it offers what it can find out.
+
+func (p *plugin) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, namespace := p.quietly()
+	if c == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	found, _ := readPools(cmd.Context(), c, namespace)
+	var out []string
+	for _, obj := range found {
+		if obj.GetNamespace() == "" {
+			out = append(out, "gnp/"+obj.GetName())
+		} else {
+			out = append(out, obj.GetName())
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (p *plugin) completeExplained(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, namespace := p.quietly()
+	if c == nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	claims, blocks := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
+	if c.List(cmd.Context(), claims, client.InNamespace(namespace)) == nil {
+		for i := range claims.Items {
+			out = append(out, "claim/"+claims.Items[i].Name)
+		}
+	}
+	if c.List(cmd.Context(), blocks, client.InNamespace(namespace)) == nil {
+		for i := range blocks.Items {
+			out = append(out, "ipallocation/"+blocks.Items[i].Name)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (p *plugin) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	list := &corev1.NamespaceList{}
+	if c, _ := p.quietly(); c != nil && c.List(cmd.Context(), list) == nil {
+		for i := range list.Items {
+			out = append(out, list.Items[i].Name)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// quietly connects, or returns nil.
+func (p *plugin) quietly() (c client.Client, namespace string) {
+	c, err := p.connect()
+	if err != nil {
+		return nil, ""
+	}
+	namespace, _, err = p.namespace()
+	if err != nil {
+		return nil, ""
+	}
+	return c, namespace
+}

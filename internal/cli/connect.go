@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+)
+
+// scheme knows the kinds that the plugin reads as types.
+func scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, fmt.Errorf("building the scheme: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// connect returns a client for the cluster that the flags name.
+func (p *plugin) connect() (client.Client, error) {
+	cfg, err := p.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return clientFor(cfg)
+}
+
+func clientFor(cfg *rest.Config) (client.Client, error) {
+	s, err := scheme()
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1 // the API server's own fairness is enough
+	cfg.WarningHandler = rest.NoWarnings{}
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
+}
+
+// read reads the pools, claims, IPAddresses and IPAllocations of a namespace, of all if it is empty, and the
+// global pools.
+func read(ctx context.Context, from client.Reader, namespace string) (o invariants.Objects, err error) {
+	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
+	claims, addresses, blocks := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}
+	// Addresses before claims: a claim goes after its address.
+	if err := list(ctx, from, namespace, addresses, claims, blocks, locals, globals); err != nil {
+		return o, err
+	}
+	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, blocks.Items
+	o.Pools = poolsOf(locals, globals)
+	return o, nil
+}
+
+// readPools reads the pools alone.
+func readPools(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
+	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
+	err := list(ctx, from, namespace, locals, globals)
+	return poolsOf(locals, globals), err
+}
+
+func poolsOf(locals *v1alpha1.NetworkPoolList, globals *v1alpha1.GlobalNetworkPoolList) (out []v1alpha1.Pool) {
+	for i := range locals.Items {
+		out = append(out, &locals.Items[i])
+	}
+	for i := range globals.Items {
+		out = append(out, &globals.Items[i])
+	}
+	return out
+}
+
+// list fills lists, and tells all the rights at once that are missing for that.
+func list(ctx context.Context, from client.Reader, namespace string, lists ...client.ObjectList) error {
+	var missing []string
+	for _, l := range lists {
+		err := from.List(ctx, l, client.InNamespace(namespace))
+		switch {
+		case err == nil:
+		case apierrors.IsForbidden(err):
+			missing = append(missing, resourceOf(err, l))
+		case meta.IsNoMatchError(err):
+			return fmt.Errorf("this cluster does not know the kind of %T: is the provider installed here, and Cluster API? Is this the management cluster? %w", l, err)
+		default:
+			return err
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	where := "in all namespaces"
+	if namespace != "" {
+		where = "in namespace " + namespace + ", or in the cluster where they have no namespace"
+	}
+	return fmt.Errorf("you may not list %s %s; ask for the verbs get and list on them (whoever has the role view has them for pools)",
+		strings.Join(missing, ", "), where)
+}
+
+// resourceOf names what a refusal is about.
+func resourceOf(err error, l client.ObjectList) string {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
+		d := status.Status().Details
+		return d.Kind + "." + d.Group // of a refused list, kind is the resource
+	}
+	return fmt.Sprintf("%T", l)
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+)
+
+func (p *plugin) explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain KIND/NAME",
+		Short:   "Say why a claim or a block waits, and what to do",
+		Long:    "Say why an IPAddressClaim (claim/NAME) or an IPAllocation (ipallocation/NAME) waits, and what to do about it.\nExit code 1 where it waits.",
+		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default",
+		Args:    oneArg("which claim or allocation"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			namespace, _, err := p.namespace()
+			if err != nil {
+				return err
+			}
+			kind, name, _ := strings.Cut(args[0], "/")
+			var e inspect.Explanation
+			switch strings.ToLower(kind) {
+			case "claim", "ipaddressclaim", "ipaddressclaims":
+				e, err = explainClaim(cmd.Context(), c, namespace, name, p.Now())
+			case "ipallocation", "ipallocations", "ipa", "allocation":
+				e, err = explainAllocation(cmd.Context(), c, namespace, name, p.Now())
+			default:
+				return fmt.Errorf("%q cannot be explained: write claim/NAME or ipallocation/NAME", args[0])
+			}
+			if err != nil {
+				return err
+			}
+			if err := p.print(e, func() string { return p.explainText(e) }); err != nil {
+				return err
+			}
+			if !e.Served {
+				return errNo
+			}
+			return nil
+		},
+		ValidArgsFunction: p.completeExplained,
+	}
+}
+
+func (p *plugin) explainText(e inspect.Explanation) string {
+	var out strings.Builder
+	paint := p.yellow
+	if e.Served {
+		paint = p.green
+	}
+	fmt.Fprintf(&out, "%s %s\n", e.Subject, paint(e.Verdict))
+	for _, f := range e.Findings {
+		fmt.Fprintf(&out, "  why:    %s\n", f.What)
+		if f.Do != "" {
+			fmt.Fprintf(&out, "  to do:  %s\n", f.Do)
+		}
+	}
+	return out.String()
+}
+
+func explainClaim(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {
+	claim := &ipamv1.IPAddressClaim{}
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil {
+		return inspect.Explanation{}, fmt.Errorf("reading the claim: %w", err)
+	}
+	c := inspect.Case{
+		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: claim.Spec.PoolRef,
+		Cluster: cmp.Or(claim.Spec.ClusterName, claim.Labels[clusterv1.ClusterNameLabel]),
+		Ours: claim.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group &&
+			(claim.Spec.PoolRef.Kind == v1alpha1.NetworkPoolKind || claim.Spec.PoolRef.Kind == v1alpha1.GlobalNetworkPoolKind),
+	}
+	if ref := claim.Status.AddressRef.Name; ref != "" {
+		address := &ipamv1.IPAddress{}
+		err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref}, address)
+		if client.IgnoreNotFound(err) != nil {
+			return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
+		}
+		if err == nil {
+			c.Has = fmt.Sprintf("%s of %s %s", address.Spec.Address, c.Ref.Kind, c.Ref.Name)
+		}
+	}
+	return explain(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.Cluster}, now)
+}
+
+func explainAllocation(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {
+	a := &v1alpha1.IPAllocation{}
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, a); err != nil {
+		return inspect.Explanation{}, fmt.Errorf("reading the allocation: %w", err)
+	}
+	c := inspect.Case{
+		Kind: v1alpha1.IPAllocationKind, Namespace: namespace, Name: name, Object: a, Conditions: a.Status.Conditions, Ours: true,
+		Ref: ipamv1.IPPoolReference{
+			APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
+		},
+		Cluster: a.Spec.TenantClusterRef.Name,
+	}
+	if a.Status.Phase == v1alpha1.AllocationAllocated {
+		c.Has = fmt.Sprintf("%s of %s %s", a.Status.CIDR, c.Ref.Kind, c.Ref.Name)
+	}
+	return explain(ctx, from, c, a.UID, a.Spec.TenantClusterRef.NamespacedName(), now)
+}
+
+// explain reads what both kinds have in common.
+func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.UID, clusterKey types.NamespacedName, now time.Time) (inspect.Explanation, error) {
+	if c.Cluster != "" {
+		cluster := &clusterv1.Cluster{}
+		switch err := from.Get(ctx, clusterKey, cluster); {
+		case err == nil:
+			c.ClusterObject = cluster
+		case !apierrors.IsNotFound(err):
+			return inspect.Explanation{}, fmt.Errorf("reading Cluster %s: %w", clusterKey, err)
+		}
+	}
+	if !c.Ours {
+		return inspect.Explain(c), nil
+	}
+	key := allocator.PoolKey{Kind: c.Ref.Kind, Namespace: c.Namespace, Name: c.Ref.Name}
+	if key.Kind == v1alpha1.GlobalNetworkPoolKind {
+		key.Namespace = ""
+	}
+	pool, err := key.Get(ctx, from)
+	if apierrors.IsNotFound(err) {
+		return inspect.Explain(c), nil
+	}
+	if err != nil {
+		return inspect.Explanation{}, fmt.Errorf("reading %s: %w", key, err)
+	}
+	c.Pool = pool
+	o, err := read(ctx, from, key.Namespace)
+	if err != nil {
+		return inspect.Explanation{}, err
+	}
+	v := allocator.SnapshotOf(pool, o.Claims, o.Addresses, o.Allocations)
+	c.Ahead = v.Waiting()
+	if answer, waits := v.Plan(ctx, from, now)[uid]; waits {
+		c.Answer = &answer
+	}
+	return inspect.Explain(c), nil
+}

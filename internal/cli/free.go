@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// freeAnswer is what `free` found out.
+type freeAnswer struct {
+	Pool string `json:"pool"`
+	// Count is how many were asked for; Fits: they have room, at Range.
+	Count int64  `json:"count"`
+	Fits  bool   `json:"fits"`
+	Range string `json:"range,omitempty"`
+	// Free and Largest are of addresses, or of prefixes where the pool hands out prefixes.
+	Free    int64 `json:"free"`
+	Largest int64 `json:"largestFreeBlock"`
+	// Waiting want something of the pool, and come first.
+	Waiting int `json:"waiting"`
+	// Ranges are the free ones, the first hundred.
+	Ranges []string `json:"ranges"`
+	More   int      `json:"more,omitempty"`
+}
+
+// maxRanges is how many free ranges are listed.
+const maxRanges = 100
+
+func (p *plugin) freeCommand() *cobra.Command {
+	var n int64
+	cmd := &cobra.Command{
+		Use:   "free POOL",
+		Short: "Say what is free in a pool, and where a block would be placed",
+		Long: "Say what is free in a pool, and where a block of so many addresses would be placed now: by the same code that\n" +
+			"places it. POOL is the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.\n" +
+			"A number after -n is the count here; a namespace is a name.",
+		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared -n 8",
+		Args:    oneArg("which pool"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// -n is kubectl's for the namespace; nobody names one with a number who asks what is free.
+			if m, err := strconv.ParseInt(*p.flags.Namespace, 10, 64); err == nil && !cmd.Flags().Changed("count") {
+				n, *p.flags.Namespace = m, ""
+			}
+			if n < 1 {
+				return fmt.Errorf("--count %d: a block has at least one address", n)
+			}
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			key, err := p.poolKey(args[0])
+			if err != nil {
+				return err
+			}
+			obj, err := key.Get(cmd.Context(), c)
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", key, err)
+			}
+			o, err := read(cmd.Context(), c, key.Namespace)
+			if err != nil {
+				return err
+			}
+			answer := freeIn(key, allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations), n)
+			if err := p.print(answer, func() string { return p.freeText(answer) }); err != nil {
+				return err
+			}
+			if !answer.Fits {
+				return errNo
+			}
+			return nil
+		},
+		ValidArgsFunction: p.completePools,
+	}
+	cmd.Flags().Int64Var(&n, "count", 1, "How many contiguous addresses to look for.")
+	return cmd
+}
+
+// freeIn looks into a pool.
+func freeIn(key allocator.PoolKey, v *allocator.Snapshot, n int64) freeAnswer {
+	counts := v.Counts()
+	out := freeAnswer{Pool: key.String(), Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
+	var r netipx.IPRange
+	if r, out.Fits = v.Place(n); out.Fits {
+		out.Range = text(r)
+	}
+	for r := range v.Free() {
+		if len(out.Ranges) < maxRanges {
+			out.Ranges = append(out.Ranges, text(r))
+		} else {
+			out.More++
+		}
+	}
+	return out
+}
+
+// text writes a range as a person does: one address without a prefix length.
+func text(r netipx.IPRange) string {
+	if r.From() == r.To() {
+		return r.From().String()
+	}
+	return poolutil.FormatRange(r)
+}
+
+func (p *plugin) freeText(f freeAnswer) string {
+	var out strings.Builder
+	what := "a claim"
+	if f.Count > 1 {
+		what = fmt.Sprintf("a block of %d", f.Count)
+	}
+	if f.Fits {
+		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(what[:1]), what[1:], p.green(f.Range), f.Pool)
+	} else {
+		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), what)
+	}
+	if f.Waiting > 0 {
+		fmt.Fprintf(&out, "; %d others wait for this pool", f.Waiting)
+	}
+	fmt.Fprintf(&out, ".\n%d free, the largest block has %d.\n", f.Free, f.Largest)
+	for _, r := range f.Ranges {
+		fmt.Fprintln(&out, "  "+r)
+	}
+	if f.More > 0 {
+		fmt.Fprintf(&out, "  and %d more ranges\n", f.More)
+	}
+	return out.String()
+}

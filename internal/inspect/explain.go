@@ -1,0 +1,202 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// Explanation is why an object has what it has, or nothing.
+type Explanation struct {
+	// Subject is the object, as a person names it.
+	Subject string `json:"subject"`
+	// Verdict is the answer in one sentence.
+	Verdict string `json:"verdict"`
+	// Served: it has what it asked for.
+	Served bool `json:"served"`
+	// Findings are what stands in the way, the most important first.
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Finding is something that keeps an object from being served, and what to do about it.
+type Finding struct {
+	What string `json:"what"`
+	Do   string `json:"do,omitempty"`
+}
+
+// Case is what an explanation is made from.
+type Case struct {
+	// Kind is IPAddressClaim or IPAllocation.
+	Kind, Namespace, Name string
+	// Ref is the pool that the object names.
+	Ref ipamv1.IPPoolReference
+	// Ours: the object names a kind of pool of ours.
+	Ours bool
+	// Pool is nil where it does not exist.
+	Pool v1alpha1.Pool
+	// Cluster is the name of the Cluster of the object, empty if it names none; ClusterObject is nil where it
+	// does not exist.
+	Cluster       string
+	ClusterObject *clusterv1.Cluster
+	Object        metav1.Object
+	Conditions    []metav1.Condition
+	// Has is what the object was given, empty if nothing.
+	Has string
+	// Answer is what the allocator would say now; nil where it does not wait for a grant.
+	Answer *allocator.Answer
+	// Ahead is the number of objects that wait for the same pool.
+	Ahead int
+}
+
+// Explain says why an object waits.
+func Explain(c Case) Explanation {
+	e := Explanation{Subject: fmt.Sprintf("%s %s/%s", c.Kind, c.Namespace, c.Name)}
+	ready := meta.FindStatusCondition(c.Conditions, v1alpha1.ReadyCondition)
+	deleting := c.Object.GetDeletionTimestamp() != nil
+	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
+	if c.Has != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
+		e.Served, e.Verdict = true, "has "+c.Has
+		return e
+	}
+	e.Verdict = "waits"
+	if deleting {
+		e.Verdict = "is being deleted"
+		c.leaving(add)
+	}
+	if !c.Ours {
+		e.Verdict = "is not ours"
+		add(fmt.Sprintf("its poolRef names %s of %q: another provider serves it", c.Ref.Kind, c.Ref.APIGroup),
+			fmt.Sprintf("for a pool of ours set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
+				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))
+		return e
+	}
+	c.pauses(add)
+	if !deleting {
+		c.refusals(add, ready)
+	}
+	if len(e.Findings) == 0 {
+		c.silence(add, deleting)
+	}
+	return e
+}
+
+// leaving says who holds an object that is being deleted.
+func (c Case) leaving(add func(what, do string)) {
+	ours := []string{allocator.ClaimFinalizer, v1alpha1.IPAllocationFinalizer}
+	for _, f := range c.Object.GetFinalizers() {
+		switch {
+		case f == v1alpha1.TenantPoolFinalizer:
+			text := "the Cluster has not let go of the block yet"
+			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
+				text += ": " + d.Message
+			}
+			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block")
+		case !slices.Contains(ours, f):
+			add("the finalizer "+f+" holds it", "whoever set it has to remove it")
+		}
+	}
+}
+
+// pauses says what is paused. What is paused is left alone in silence.
+func (c Case) pauses(add func(what, do string)) {
+	resource := map[string]string{"IPAddressClaim": "ipaddressclaims.ipam.cluster.x-k8s.io", v1alpha1.IPAllocationKind: "ipallocations"}[c.Kind]
+	if annotations.HasPaused(c.Object) {
+		add("it is paused by its annotation "+clusterv1.PausedAnnotation,
+			fmt.Sprintf("kubectl annotate %s -n %s %s %s-", resource, c.Namespace, c.Name, clusterv1.PausedAnnotation))
+	}
+	if c.ClusterObject != nil && annotations.IsPaused(c.ClusterObject, c.ClusterObject) {
+		add(fmt.Sprintf("its Cluster %s/%s is paused", c.ClusterObject.Namespace, c.ClusterObject.Name),
+			fmt.Sprintf("kubectl patch cluster -n %s %s --type=merge -p '{\"spec\":{\"paused\":false}}', or remove the annotation %s",
+				c.ClusterObject.Namespace, c.ClusterObject.Name, clusterv1.PausedAnnotation))
+	}
+	if c.Pool != nil && annotations.HasPaused(c.Pool) {
+		add(c.poolName()+" is paused", "remove the annotation "+clusterv1.PausedAnnotation+" from the pool")
+	}
+}
+
+// refusals says what the allocator refuses.
+func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
+	switch {
+	case c.Pool == nil:
+		add(c.poolName()+" does not exist", "create the pool, or create the object again with the right poolRef, which is immutable")
+		return
+	case c.Pool.PoolStatus().Allocator == nil:
+		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
+	}
+	if p := meta.FindStatusCondition(c.Pool.GetConditions(), v1alpha1.ReadyCondition); p != nil && p.Status == metav1.ConditionFalse && c.Has == "" {
+		add(fmt.Sprintf("%s grants nothing now (%s): %s", c.poolName(), p.Reason, p.Message), adviceOnPool[p.Reason])
+		return
+	}
+	switch {
+	case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.QuotaExceededReason:
+		add(ready.Message, adviceOn[ready.Reason])
+	case c.Answer != nil && c.Answer.Reason != "":
+		add(c.Answer.Message, adviceOn[c.Answer.Reason])
+	case c.Answer == nil && ready != nil && ready.Status == metav1.ConditionFalse:
+		add(ready.Message, adviceOn[ready.Reason])
+	}
+}
+
+// silence explains an object that nothing is wrong with.
+func (c Case) silence(add func(what, do string), deleting bool) {
+	switch label := c.Object.GetLabels()[clusterv1.WatchLabel]; {
+	case deleting:
+		add("nothing that can be seen holds it", "it should go in a moment; if it stays, is a manager running?")
+	case c.Answer != nil && c.Answer.Range.IsValid():
+		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", forPerson(c.Answer.Range))
+		if c.Ahead > 1 {
+			text += fmt.Sprintf("; %d wait for this pool, the oldest is served first", c.Ahead)
+		}
+		do := "if it stays so, no manager serves it: is one running, and does its --watch-filter select the label " + clusterv1.WatchLabel
+		if label == "" {
+			do += ", which is not set here"
+		} else {
+			do += "=" + label
+		}
+		add(text, do+"?")
+	default:
+		add("it has been given "+cmp.Or(c.Has, "something")+" and is about to say so", "if it stays so, is a manager running?")
+	}
+}
+
+func (c Case) poolName() string {
+	if c.Ref.Kind == v1alpha1.GlobalNetworkPoolKind {
+		return c.Ref.Kind + " " + c.Ref.Name
+	}
+	return c.Ref.Kind + " " + c.Namespace + "/" + c.Ref.Name
+}
+
+// adviceOn is what to do about the reasons of a claim or an allocation.
+var adviceOn = map[string]string{
+	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
+	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "put the pool right; it is tried again by itself",
+	ipamv1.IPAddressClaimReadyAllocationFailedReason: "it is tried again by itself as soon as that changes",
+	v1alpha1.QuotaExceededReason:                     "delete claims of the Cluster, or raise quotaPerTenant of its ProviderConfig",
+}
+
+// adviceOnPool is what to do about the reasons of a pool.
+var adviceOnPool = map[string]string{
+	v1alpha1.DeletingReason:         "use another pool: this one is being deleted",
+	v1alpha1.ValidationFailedReason: "correct the field of the pool that the message names",
+	v1alpha1.MovedReason:            "if this pool is to be used again, remove the entries from its status.held",
+	v1alpha1.AdoptingReason:         "wait 75 s",
+	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap",
+}
+
+func forPerson(r netipx.IPRange) string {
+	if r.From() == r.To() {
+		return r.From().String()
+	}
+	return poolutil.FormatRange(r)
+}

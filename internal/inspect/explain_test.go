@@ -1,0 +1,89 @@
+package inspect
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+)
+
+func TestExplain(t *testing.T) {
+	paused := map[string]string{clusterv1.PausedAnnotation: ""}
+	open := func() *v1alpha1.NetworkPool {
+		return &v1alpha1.NetworkPool{Status: v1alpha1.NetworkPoolStatus{Allocator: &v1alpha1.AllocatorStatus{}}}
+	}
+	notReady := func(reason string) *v1alpha1.NetworkPool {
+		p := open()
+		p.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: "m"}}
+		return p
+	}
+	said := func(status metav1.ConditionStatus, reason string) func(*Case) {
+		return func(c *Case) {
+			c.Conditions = []metav1.Condition{{Type: "Ready", Status: status, Reason: reason, Message: "said"}}
+		}
+	}
+	one := netipx.MustParseIPRange("10.0.0.5-10.0.0.5")
+	for name, c := range map[string]struct {
+		pool   *v1alpha1.NetworkPool
+		change func(*Case)
+		want   string // verdict: finding -> advice begins; ...
+		served bool
+	}{
+		"served": {open(), func(c *Case) {
+			c.Has = "10.0.0.5"
+			said(metav1.ConditionTrue, "Ready")(c)
+		}, "has 10.0.0.5", true},
+		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
+		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
+		"another's kind": {nil, func(c *Case) { c.Ours = false }, "is not ours: its poolRef names NetworkPool of \"g\": another provider serves it -> for a pool of ours", false},
+		"a paused claim": {open(), func(c *Case) { c.Object.SetAnnotations(paused) },
+			"waits: it is paused by its annotation cluster.x-k8s.io/paused -> kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", false},
+		"a paused pool": {func() *v1alpha1.NetworkPool { p := open(); p.Annotations = paused; return p }(), nil,
+			"waits: NetworkPool ns/p is paused -> remove the annotation", false},
+		"a Cluster paused by annotation": {open(), func(c *Case) {
+			c.ClusterObject = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "k", Annotations: paused}}
+		}, "waits: its Cluster ns/k is paused -> kubectl patch cluster", false},
+		"an overlap":   {notReady("Overlap"), nil, "waits: NetworkPool ns/p grants nothing now (Overlap): m -> give the pool other addresses", false},
+		"an adoption":  {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait 75 s", false},
+		"the quota":    {open(), said(metav1.ConditionFalse, "QuotaExceeded"), "waits: said -> delete claims of the Cluster", false},
+		"what is said": {open(), said(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> it is tried again", false},
+		"what is so now goes before what was said": {open(), func(c *Case) {
+			said(metav1.ConditionFalse, "AllocationFailed")(c)
+			c.Answer = &allocator.Answer{Reason: "PoolExhausted", Message: "now"}
+		}, "waits: now -> `kubectl butler-ipam free`", false},
+		"about to be served": {open(), func(c *Case) { c.Answer, c.Ahead = &allocator.Answer{Range: one}, 3 },
+			"waits: nothing is in its way: it is about to be given 10.0.0.5; 3 wait for this pool, the oldest is served first -> if it stays so", false},
+		"a foreign finalizer": {open(), func(c *Case) {
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			c.Object.SetFinalizers([]string{allocator.ClaimFinalizer, "x/y"})
+		}, "is being deleted: the finalizer x/y holds it -> whoever set it", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := Case{
+				Kind: "IPAddressClaim", Namespace: "ns", Name: "c", Ours: true, Object: &ipamv1.IPAddressClaim{},
+				Ref: ipamv1.IPPoolReference{APIGroup: "g", Kind: "NetworkPool", Name: "p"},
+			}
+			if c.pool != nil {
+				in.Pool = c.pool
+			}
+			if c.change != nil {
+				c.change(&in)
+			}
+			e := Explain(in)
+			got := e.Verdict
+			for _, f := range e.Findings {
+				got += ": " + f.What + " -> " + f.Do
+			}
+			if !strings.HasPrefix(got, c.want) || e.Served != c.served || len(e.Findings) > 1 {
+				t.Errorf("%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}

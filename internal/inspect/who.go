@@ -1,0 +1,236 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// The states of an address in a pool.
+const (
+	Used     = "used"
+	Granted  = "granted"
+	Reserved = "reserved"
+	Kept     = "kept"
+	Resting  = "resting"
+	Held     = "held"
+	Free     = "free"
+)
+
+// Standing is what an address is in a pool.
+type Standing struct {
+	Pool   string `json:"pool"`
+	State  string `json:"state"`
+	Detail string `json:"detail,omitempty"`
+	// Holders are those that have it: more than one is what must never be.
+	Holders []Holder `json:"holders,omitempty"`
+}
+
+// Holder is an object that has an address.
+type Holder struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Range is what it has, where that is more than the address.
+	Range string     `json:"range,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+	// Cluster is the one it is for, as namespace/name.
+	Cluster string `json:"cluster,omitempty"`
+	// Owners lead from the holder upwards.
+	Owners []Owner `json:"owners,omitempty"`
+	// Services are those of the Cluster that have the address.
+	Services []string `json:"services,omitempty"`
+
+	// Object is the claim or the allocation, nil where there is only a reference to one.
+	Object metav1.Object `json:"-"`
+}
+
+// Owner is an object that owns a holder, directly or not.
+type Owner struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// Who tells what an address is in every pool that declares it or in which somebody has it, and in the pools
+// of other providers.
+func Who(o invariants.Objects, a netip.Addr) []Standing {
+	var out []Standing
+	for _, obj := range o.Pools {
+		v := allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations)
+		if s, ok := standing(o, v, obj, a); ok {
+			out = append(out, s)
+		}
+	}
+	for i := range o.Addresses {
+		addr := &o.Addresses[i]
+		if addr.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group {
+			continue
+		}
+		if ip, err := netip.ParseAddr(addr.Spec.Address); err == nil && ip.Unmap() == a {
+			out = append(out, Standing{
+				Pool:  fmt.Sprintf("%s.%s %s", addr.Spec.PoolRef.Kind, addr.Spec.PoolRef.APIGroup, addr.Spec.PoolRef.Name),
+				State: Used, Detail: "of another provider", Holders: []Holder{holderOf(o, ownerOf(addr))},
+			})
+		}
+	}
+	return out
+}
+
+func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
+	return ledger.Owner{Namespace: a.Namespace, Name: a.Name}
+}
+
+// standing is what an address is in one pool; false: nothing.
+func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
+	holds := v.Holds(a)
+	s := Standing{Pool: allocator.KeyOf(obj).String()}
+	seen := map[string]bool{}
+	for _, h := range holds {
+		if !h.Source.Uses() {
+			continue
+		}
+		if s.State == "" {
+			s.State = Used
+			if h.Source == ledger.Grant {
+				s.State, s.Detail = Granted, "its IPAddress is about to be written"
+			}
+		}
+		if who := h.Owner.Kind() + " " + h.Owner.Namespace + "/" + h.Owner.Name; !seen[who] {
+			seen[who] = true
+			holder := holderOf(o, h.Owner)
+			if h.Range.From() != h.Range.To() {
+				holder.Range = poolutil.FormatRange(h.Range)
+			}
+			s.Holders = append(s.Holders, holder)
+		}
+	}
+	slices.SortFunc(s.Holders, func(x, y Holder) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	if s.State != "" {
+		if len(s.Holders) > 1 {
+			s.Detail = "more than one has it, which must never be: run the audit"
+		}
+		return s, true
+	}
+	slices.SortFunc(holds, func(x, y *ledger.Hold) int { return -cmp.Compare(x.Source, y.Source) })
+	for _, h := range holds {
+		s.State, s.Detail = atRest(obj, h, a)
+		return s, true
+	}
+	layout := v.Layout()
+	if layout == nil || !layout.Declared().Contains(a) {
+		return s, false
+	}
+	if v.HandsOut(a) {
+		s.State = Free
+	} else {
+		s.State, s.Detail = Reserved, reservedBy(obj.PoolSpec(), layout, a)
+	}
+	return s, true
+}
+
+// holderOf finds a claim or an allocation by its name.
+func holderOf(o invariants.Objects, owner ledger.Owner) Holder {
+	h := Holder{Kind: owner.Kind(), Namespace: owner.Namespace, Name: owner.Name}
+	if owner.Block {
+		for i := range o.Allocations {
+			a := &o.Allocations[i]
+			if a.Namespace == owner.Namespace && a.Name == owner.Name {
+				h.Object, h.Cluster = a, a.Spec.TenantClusterRef.NamespacedName().String()
+				h.Since = &a.CreationTimestamp.Time
+				if a.Status.AllocatedAt != nil {
+					h.Since = &a.Status.AllocatedAt.Time
+				}
+			}
+		}
+		return h
+	}
+	for i := range o.Claims {
+		c := &o.Claims[i]
+		if c.Namespace == owner.Namespace && c.Name == owner.Name {
+			h.Object, h.Since = c, &c.CreationTimestamp.Time
+			if name := cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel]); name != "" {
+				h.Cluster = c.Namespace + "/" + name
+			}
+		}
+	}
+	for i := range o.Addresses {
+		a := &o.Addresses[i]
+		if a.Namespace == owner.Namespace && a.Name == owner.Name {
+			h.Since = &a.CreationTimestamp.Time
+			if h.Object == nil {
+				h.Kind, h.Object = "IPAddress", a // made by hand, or its claim is gone
+			}
+		}
+	}
+	return h
+}
+
+// atRest says what an address is that nobody has and that is not free.
+func atRest(obj v1alpha1.Pool, h *ledger.Hold, a netip.Addr) (state, detail string) {
+	who := h.Owner.Name
+	if h.Owner.Namespace != "" {
+		who = h.Owner.Namespace + "/" + who
+	}
+	switch h.Source {
+	case ledger.Pin:
+		return Kept, "preAllocations keeps it for claims named " + who
+	case ledger.Cooling:
+		for _, c := range obj.PoolStatus().Cooling {
+			if r, err := poolutil.ParseRange(c.First + "-" + c.Last); err == nil && r.Contains(a) {
+				return Resting, fmt.Sprintf("until %s; %s released it", c.Until.UTC().Format(time.RFC3339), who)
+			}
+		}
+		return Resting, who + " released it"
+	default:
+		for _, e := range obj.PoolStatus().Held {
+			if r, err := poolutil.ParseRange(e.First + "-" + e.Last); err == nil && r.Contains(a) {
+				return Held, fmt.Sprintf("status.held keeps it back (%s)", e.Reason)
+			}
+		}
+		return Held, "status.held keeps it back"
+	}
+}
+
+// reservedBy says which field keeps a declared address from being handed out.
+func reservedBy(spec *v1alpha1.NetworkPoolSpec, layout *poolspec.Layout, a netip.Addr) string {
+	for _, r := range spec.Reserved {
+		if rng, err := poolutil.ParseRange(r.CIDR); err == nil && rng.Contains(a) {
+			if r.Description != "" {
+				return fmt.Sprintf("spec.reserved %s: %s", r.CIDR, r.Description)
+			}
+			return "spec.reserved " + r.CIDR
+		}
+	}
+	if spec.Gateway == a.String() {
+		return "spec.gateway"
+	}
+	for _, s := range spec.Subnets {
+		if s.Gateway == a.String() {
+			return "gateway of subnet " + s.CIDR
+		}
+	}
+	if t := spec.TenantAllocation; t != nil {
+		if r, err := poolutil.ParseRange(t.Start + "-" + t.End); err == nil && !r.Contains(a) {
+			return fmt.Sprintf("outside spec.tenantAllocation %s-%s", t.Start, t.End)
+		}
+	}
+	if layout.UnitBits() < a.BitLen() {
+		return "not in a whole free prefix that the pool hands out"
+	}
+	return "first or last address of its subnet, which hosts do not use"
+}

@@ -1,0 +1,146 @@
+// Package cli runs the kubectl plugin against a real kube-apiserver, with the manager as a process where
+// something has to be served.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var (
+	cp    *framework.ControlPlane
+	k8s   client.WithWatch
+	names atomic.Int64
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(framework.Main(m, framework.Options{}, func(c *framework.ControlPlane) {
+		var err error
+		if cp, err = c, nil; err == nil {
+			k8s, err = c.Client()
+		}
+		if err != nil {
+			panic(err)
+		}
+	}))
+}
+
+// run runs the plugin and returns what it prints and its exit code.
+func run(t *testing.T, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	return runAs(t, cp.Kubeconfig, args...)
+}
+
+func runAs(t *testing.T, kubeconfig string, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	args = slices.Insert(slices.Clone(args), min(1, len(args)), "--kubeconfig="+kubeconfig) // what is completed stands last
+	code = cli.Run(t.Context(), args, cli.Streams(strings.NewReader(""), &o, &e, time.Now))
+	return o.String(), e.String(), code
+}
+
+// expect runs the plugin and compares what it prints, times left out, and its exit code.
+func expect(t *testing.T, code int, want string, args ...string) {
+	t.Helper()
+	out, errOut, got := run(t, args...)
+	if got != code {
+		t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got, code, out, errOut)
+	}
+	if out = timeless(out); out != want {
+		t.Errorf("%v printed\n%s\nwant\n%s", args, out, want)
+	}
+}
+
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ( \([^)]*\))?`)
+
+func timeless(text string) string { return times.ReplaceAllString(text, "TIME") }
+
+func newNamespace(t *testing.T, labels map[string]string) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1)), Labels: labels}}
+	create(t, ns)
+	return ns.Name
+}
+
+func create(t *testing.T, objs ...client.Object) {
+	t.Helper()
+	for _, obj := range objs {
+		if err := k8s.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startManager starts a manager of one namespace, of all if it is empty; it ends with the test.
+func startManager(t *testing.T, namespace string) *framework.Manager {
+	t.Helper()
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--namespace=" + namespace}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(m.LogTail(20))
+		}
+		_ = m.Kill()
+	})
+	return m
+}
+
+// eventually polls until a condition holds; what it last said is the failure.
+func eventually(t *testing.T, holds func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-tick.C:
+		}
+	}
+}
+
+// ready waits until the Ready condition of an object is as wanted.
+func ready(t *testing.T, obj client.Object, want metav1.ConditionStatus) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		if err := k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		var conditions []metav1.Condition
+		switch o := obj.(type) {
+		case *ipamv1.IPAddressClaim:
+			conditions = o.Status.Conditions
+		case interface{ GetConditions() []metav1.Condition }:
+			conditions = o.GetConditions()
+		}
+		if c := meta.FindStatusCondition(conditions, "Ready"); c == nil || c.Status != want {
+			return fmt.Errorf("%T %s: %v, want Ready=%s", obj, obj.GetName(), c, want)
+		}
+		return nil
+	})
+}

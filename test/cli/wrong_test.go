@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+func TestUsage(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		// want is in what is printed, out or err.
+		want string
+	}{
+		"nothing is help":             {nil, 0, "Available Commands:"},
+		"a command there is not":      {[]string{"bogus"}, 2, `unknown command "bogus"`},
+		"a flag there is not":         {[]string{"pools", "--bogus"}, 2, "unknown flag: --bogus"},
+		"an output there is not":      {[]string{"pools", "-o", "table"}, 2, "it is json, yaml, or nothing for a table"},
+		"no pool":                     {[]string{"free"}, 2, "say which pool: kubectl butler-ipam free POOL"},
+		"a pool there is not":         {[]string{"free", "none"}, 2, `reading NetworkPool default/none: networkpools.butler.butlerlabs.dev "none" not found`},
+		"a kind of pool there is not": {[]string{"free", "x/none"}, 2, "write NAME, np/NAME or gnp/NAME"},
+		"a count that makes no sense": {[]string{"free", "none", "-n", "0"}, 2, "a block has at least one address"},
+		"no address":                  {[]string{"who", "x"}, 2, `"x" is not an address`},
+		"a claim there is not":        {[]string{"explain", "claim/none"}, 2, `ipaddressclaims.ipam.cluster.x-k8s.io "none" not found`},
+		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME or ipallocation/NAME"},
+		"no kubeconfig":               {[]string{"audit", "--context=none"}, 2, `context "none" does not exist`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errOut, code := run(t, c.args...)
+			if code != c.code || !strings.Contains(out+errOut, c.want) {
+				t.Errorf("exit code %d, want %d and %q:\n%s%s", code, c.code, c.want, out, errOut)
+			}
+		})
+	}
+}
+
+// All rights that are missing are told at once.
+func TestForbidden(t *testing.T) {
+	nobody, err := cp.User("plugin-nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, nobody, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, errOut, code := runAs(t, path, "audit")
+	want := "error: you may not list ipaddresses.ipam.cluster.x-k8s.io, ipaddressclaims.ipam.cluster.x-k8s.io, ipallocations.butler.butlerlabs.dev, " +
+		"networkpools.butler.butlerlabs.dev, globalnetworkpools.butler.butlerlabs.dev in all namespaces; " +
+		"ask for the verbs get and list on them (whoever has the role view has them for pools)\n"
+	if code != 2 || errOut != want {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, errOut, want)
+	}
+}
+
+// Two IPAddresses that somebody made by hand.
+func TestAuditFinds(t *testing.T) {
+	ns := newNamespace(t, nil)
+	pool := framework.MakePool("p").Namespace(ns).CIDR("10.91.0.0/24").Obj()
+	create(t, pool)
+	prefix := int32(24)
+	for _, name := range []string{"a", "b"} {
+		claim := framework.MakeClaim(ns, name).Pool("p").Obj()
+		create(t, claim)
+		address := &ipamv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, UID: claim.UID,
+			}}},
+			Spec: ipamv1.IPAddressSpec{
+				ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim.Spec.PoolRef, Address: "10.91.0.7", Prefix: &prefix,
+			},
+		}
+		create(t, address)
+	}
+	t.Cleanup(func() { remove(t, ns) })
+	expect(t, 0, "10.91.0.7 is used in NetworkPool "+ns+"/p: more than one has it, which must never be: run the audit\n"+
+		"  IPAddressClaim  "+ns+"/a\n  since           TIME\n  IPAddressClaim  "+ns+"/b\n  since           TIME\n", "who", "10.91.0.7", "-n", ns)
+	out, _, code := run(t, "audit")
+	if want := "violated  I1: 10.91.0.7 of {NetworkPool " + ns + " p} is held by " + ns + "/a and " + ns + "/b\n"; code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+	}
+}
