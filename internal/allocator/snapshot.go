@@ -62,7 +62,9 @@ func (s *Snapshot) Layout() *poolspec.Layout { return s.p.layout }
 func (s *Snapshot) Counts() ledger.Counts { return s.p.ledger.Counts() }
 
 // Holds returns what keeps an address, or the prefix it lies in, from being free.
-func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold { return s.p.ledger.Overlapping(s.p.ledger.Unit(a)) }
+func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold {
+	return s.p.ledger.Overlapping(s.p.ledger.Unit(a))
+}
 
 // HandsOut tells whether an address is among those that the pool hands out.
 func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.ledger.InSpace(s.p.ledger.Unit(a)) }

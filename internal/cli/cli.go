@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // The exit codes.
@@ -34,6 +36,7 @@ type plugin struct {
 
 // Run runs the plugin and returns its exit code.
 func Run(ctx context.Context, args []string, env Env) int {
+	log.SetLogger(logr.Discard()) // a library says so where nobody sets one
 	p := &plugin{Env: env, flags: genericclioptions.NewConfigFlags(true)}
 	root := p.root()
 	root.SetArgs(args)
@@ -68,7 +71,7 @@ func (p *plugin) root() *cobra.Command {
 	p.flags.AddFlags(root.PersistentFlags())
 	hide(root, "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
 		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
-	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.auditCommand())
+	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.auditCommand(), p.importCommand())
 	for _, cmd := range root.Commands() {
 		cmd.Flags().StringVarP(&p.output, "output", "o", "", "How to print: json or yaml; a table if empty.")
 		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))

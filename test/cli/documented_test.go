@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -33,8 +36,9 @@ func documented(t *testing.T, page string) {
 				continue
 			}
 			line, want, _ := strings.Cut(shown, "\n")
-			out, errOut, _ := run(t, strings.Fields(line)...)
-			got := timeless(strings.TrimSpace(out + errOut))
+			var both bytes.Buffer // as a terminal shows it
+			cli.Run(t.Context(), append(strings.Fields(line), "--kubeconfig="+cp.Kubeconfig), cli.Streams(strings.NewReader(""), &both, &both, time.Now))
+			got := timeless(strings.TrimSpace(both.String()))
 			if want = timeless(strings.TrimSpace(want)); got != want {
 				t.Errorf("%s shows for %s\n%s\nit is\n%s", page, line, want, got)
 			}

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 		if cp, err = c, nil; err == nil {
 			k8s, err = c.Client()
 		}
+		if err == nil {
+			err = installInCluster()
+		}
 		if err != nil {
 			panic(err)
 		}

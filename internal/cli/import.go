@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
+)
+
+// importFlags are what `import` can be told.
+type importFlags struct {
+	apply, rollback, forget, withoutCluster bool
+	to, journalNamespace                    string
+}
+
+func (p *plugin) importCommand() *cobra.Command {
+	var f importFlags
+	cmd := &cobra.Command{
+		Use:   "import POOL",
+		Short: "Take a pool over from the in-cluster provider, without changing one address",
+		Long: "Turn an InClusterIPPool of the namespace (NAME), or a GlobalInClusterIPPool (global/NAME), and its claims and IPAddresses\n" +
+			"into ours, without changing one address. Prints the plan and writes nothing, unless --apply is given. Read docs/migration.md.",
+		Example: "  kubectl butler-ipam import machines -n team-a\n  kubectl butler-ipam import machines -n team-a --apply\n" +
+			"  kubectl butler-ipam import global/shared --rollback",
+		Args: oneArg("which pool"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			source, err := p.source(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			m := &movein.Move{
+				Client: c, Source: source, To: f.to, JournalNamespace: f.journalNamespace, WithoutCluster: f.withoutCluster,
+				Say: func(format string, args ...any) { fmt.Fprintf(p.ErrOut, format+"\n", args...) },
+			}
+			if m.JournalNamespace == "" {
+				m.JournalNamespace = source.Namespace
+			}
+			if m.JournalNamespace == "" {
+				m.JournalNamespace = "default"
+			}
+			return p.runImport(cmd.Context(), m, f)
+		},
+	}
+	cmd.Flags().BoolVar(&f.apply, "apply", false, "Do it, or go on with an import that has begun.")
+	cmd.Flags().BoolVar(&f.rollback, "rollback", false, "Undo an import, finished or not.")
+	cmd.Flags().BoolVar(&f.forget, "forget", false, "Remove the journal of an import that is done, and with it the way back.")
+	cmd.MarkFlagsMutuallyExclusive("apply", "rollback", "forget")
+	cmd.Flags().BoolVar(&f.withoutCluster, "without-cluster", false, "Take along claims that name no Cluster, which could not be paused.")
+	cmd.Flags().StringVar(&f.to, "to", "", "The name of the new pool; that of the old one if empty.")
+	cmd.Flags().StringVar(&f.journalNamespace, "journal-namespace", "", "Where the journal is kept; the pool's namespace if empty, for a global pool default.")
+	return cmd
+}
+
+// source reads the name of a pool of the in-cluster provider.
+func (p *plugin) source(arg string) (movein.Source, error) {
+	namespace, _, err := p.namespace()
+	if err != nil {
+		return movein.Source{}, err
+	}
+	kind, name, typed := strings.Cut(arg, "/")
+	if !typed {
+		kind, name = "inclusterippool", arg
+	}
+	switch kind = strings.ToLower(kind); {
+	case name == "" || strings.Contains(name, "/"):
+	case kind == "inclusterippool" || kind == "inclusterippools":
+		return movein.Source{Kind: movein.SourceKind, Namespace: namespace, Name: name}, nil
+	case kind == "global" || kind == "globalinclusterippool" || kind == "globalinclusterippools":
+		return movein.Source{Kind: movein.GlobalSourceKind, Name: name}, nil
+	}
+	return movein.Source{}, fmt.Errorf("%q is not a pool of the in-cluster provider: write NAME or global/NAME", arg)
+}
+
+func (p *plugin) runImport(ctx context.Context, m *movein.Move, f importFlags) error {
+	switch {
+	case f.rollback:
+		if err := m.Rollback(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.Out, "%s is as it was. Start the in-cluster provider, then remove the annotation cluster.x-k8s.io/paused from the pool, then unpause the Clusters.\n", m.Source)
+		return nil
+	case f.forget:
+		return m.Forget(ctx)
+	case f.apply:
+		plan, err := m.Apply(ctx)
+		if errors.Is(err, movein.ErrProblems) {
+			fmt.Fprint(p.Out, p.planText(plan))
+			return errNo
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.Out, "%s is imported. Unpause the Clusters, and name the new pool in your templates. New claims are served after 75 s.\n"+
+			"When all is well: import --forget, then start the in-cluster provider if other pools need it, and delete the old pool.\n", m.Source)
+		return nil
+	}
+	phase, err := m.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if phase != "" {
+		fmt.Fprintf(p.Out, "The import of %s has begun: it is %s. --apply goes on, --rollback undoes it, --forget ends one that is done.\n", m.Source, phase)
+		return nil
+	}
+	plan, err := m.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.print(plan, func() string { return p.planText(plan) }); err != nil {
+		return err
+	}
+	if len(plan.Problems) > 0 {
+		return errNo
+	}
+	return nil
+}
+
+func (p *plugin) planText(plan *movein.Plan) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s becomes %s:\n", plan.Source, p.bold(plan.Target))
+	if plan.Spec != nil {
+		spec, err := yaml.Marshal(plan.Spec)
+		if err != nil {
+			spec = []byte(err.Error())
+		}
+		for line := range strings.Lines(string(spec)) {
+			out.WriteString("  " + line)
+		}
+	}
+	for _, note := range plan.Notes {
+		fmt.Fprintln(&out, p.yellow("note:"), note)
+	}
+	t := &table{}
+	for _, c := range plan.Claims {
+		address := c.Address
+		if address == "" {
+			address = "(waits)"
+		}
+		t.add("  "+c.Claim, address, c.Cluster)
+	}
+	fmt.Fprintf(&out, "%d claims are created again, with the address they have:\n%s", len(plan.Claims), t)
+	if len(plan.Problems) == 0 {
+		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written: --apply does it.")
+		return out.String()
+	}
+	fmt.Fprintln(&out, p.red("In the way:"))
+	for _, problem := range plan.Problems {
+		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.What, problem.Do)
+	}
+	return out.String()
+}

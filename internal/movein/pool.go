@@ -1,0 +1,164 @@
+package movein
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+)
+
+// open hands our pool to its manager. First its status goes: no grant can be committed any more on what was known
+// before, and whoever serves the pool lists what exists, and grants nothing new for a while (R10).
+func (m *Move) open(ctx context.Context, target allocator.PoolKey) error {
+	pool, err := target.Get(ctx, m.Client)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", target, err)
+	}
+	if !annotations.HasPaused(pool) {
+		return nil
+	}
+	*pool.PoolStatus() = v1alpha1.NetworkPoolStatus{}
+	if err := m.Client.Status().Update(ctx, pool); err != nil {
+		return fmt.Errorf("handing %s over (try again): %w", target, err)
+	}
+	return m.setPaused(ctx, pool, false)
+}
+
+// close takes our pool away from its manager. With its resourceVersion changed no grant can be committed that was
+// planned before; one that is on its way must have landed.
+func (m *Move) close(ctx context.Context, pool v1alpha1.Pool) error {
+	if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
+		return fmt.Errorf("%s was not made by this import", allocator.KeyOf(pool))
+	}
+	if !annotations.HasPaused(pool) {
+		if err := m.setPaused(ctx, pool, true); err != nil {
+			return err
+		}
+	}
+	if s := pool.PoolStatus(); s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
+		return fmt.Errorf("%s is paused now, and has %d grants that are being written: try again", allocator.KeyOf(pool), len(s.Allocator.InFlight))
+	}
+	return nil
+}
+
+// removePool deletes our pool, which nothing names any more. The finalizer of its manager is not waited for: there
+// may be no manager, and one that runs can put it on again only before the deletion.
+func (m *Move) removePool(ctx context.Context, target allocator.PoolKey, pool v1alpha1.Pool) error {
+	uid := pool.GetUID()
+	if err := client.IgnoreNotFound(m.Client.Delete(ctx, pool, client.Preconditions{UID: &uid})); err != nil {
+		return fmt.Errorf("deleting %s: %w", target, err)
+	}
+	pool, err := target.Get(ctx, m.Client)
+	if err == nil && pool.GetUID() == uid && len(pool.GetFinalizers()) > 0 {
+		pool.SetFinalizers(nil)
+		err = m.Client.Update(ctx, pool)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s (try again): %w", target, err)
+	}
+	m.Say("%s deleted", target)
+	return nil
+}
+
+func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
+	marks := pool.GetAnnotations()
+	delete(marks, clusterv1.PausedAnnotation)
+	verb := "opened"
+	if paused {
+		marks[clusterv1.PausedAnnotation] = ""
+		verb = "paused"
+	}
+	pool.SetAnnotations(marks)
+	if err := m.Client.Update(ctx, pool); err != nil {
+		return fmt.Errorf("pausing or opening %s (try again): %w", allocator.KeyOf(pool), err)
+	}
+	m.Say("%s %s", allocator.KeyOf(pool), verb)
+	return nil
+}
+
+// namesOf lists what names the pool of a side.
+func (m *Move) namesOf(ctx context.Context, s side) (claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, err error) {
+	all, held := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}
+	if err := m.Client.List(ctx, held, client.InNamespace(m.Source.Namespace)); err != nil {
+		return nil, nil, fmt.Errorf("listing the IPAddresses: %w", err)
+	}
+	if err := m.Client.List(ctx, all, client.InNamespace(m.Source.Namespace)); err != nil {
+		return nil, nil, fmt.Errorf("listing the claims: %w", err)
+	}
+	for i := range all.Items {
+		if all.Items[i].Spec.PoolRef == s.ref {
+			claims = append(claims, all.Items[i])
+		}
+	}
+	for i := range held.Items {
+		if held.Items[i].Spec.PoolRef == s.ref {
+			addresses = append(addresses, held.Items[i])
+		}
+	}
+	return claims, addresses, nil
+}
+
+// nobodyLeft wants that no IPAddress of a side is left. Claims that came meanwhile have none, and wait.
+func (m *Move) nobodyLeft(ctx context.Context, s side) error {
+	claims, addresses, err := m.namesOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	for i := range addresses {
+		return fmt.Errorf("IPAddress %s of %s %s came while the import ran: who made it? Delete it with its claim, and go on",
+			client.ObjectKeyFromObject(&addresses[i]), s.ref.Kind, s.ref.Name)
+	}
+	for i := range claims {
+		if claims[i].DeletionTimestamp == nil {
+			m.Say("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&claims[i]), s.ref.Kind, s.ref.Name)
+		}
+	}
+	return nil
+}
+
+// knowAll wants that all that names our pool came with the import: what came later has no place to go back to.
+func (m *Move) knowAll(ctx context.Context, j *journal, target allocator.PoolKey, ours side) error {
+	known := map[client.ObjectKey]bool{}
+	for _, e := range j.Entries {
+		known[e.key()] = true
+	}
+	claims, _, err := m.namesOf(ctx, ours)
+	if err != nil {
+		return err
+	}
+	for i := range claims {
+		if key := client.ObjectKeyFromObject(&claims[i]); !known[key] {
+			return fmt.Errorf("claim %s came after the import and cannot be rolled back with it: delete it first", key)
+		}
+	}
+	blocks := &v1alpha1.IPAllocationList{}
+	if err := m.Client.List(ctx, blocks, client.InNamespace(m.Source.Namespace)); err != nil {
+		return fmt.Errorf("listing the IPAllocations: %w", err)
+	}
+	for i := range blocks.Items {
+		if a := &blocks.Items[i]; allocator.KeyOfAllocation(a) == target {
+			return fmt.Errorf("IPAllocation %s came after the import and has no place to go back to: delete it first", client.ObjectKeyFromObject(a))
+		}
+	}
+	return nil
+}
+
+// noteGone notes the entries that have been released since they were imported: they are not brought back.
+func (m *Move) noteGone(ctx context.Context, j *journal) error {
+	for _, e := range j.Entries {
+		err := m.Client.Get(ctx, e.key(), &ipamv1.IPAddressClaim{})
+		if apierrors.IsNotFound(err) {
+			j.Released = append(j.Released, e.key().String())
+		} else if err != nil {
+			return fmt.Errorf("reading claim %s: %w", e.key(), err)
+		}
+	}
+	return nil // written with the next phase
+}

@@ -1,0 +1,71 @@
+package movein
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+func TestTranslate(t *testing.T) {
+	const why = "excludedAddresses of the in-cluster provider"
+	for name, c := range map[string]struct {
+		in   sourceSpec
+		want v1alpha1.NetworkPoolSpec
+		// note and problem are in the only one of theirs; empty: there is none.
+		note, problem string
+	}{
+		"all fields": {
+			in: sourceSpec{
+				Addresses: []string{"10.0.0.0/25", "10.0.0.200-10.0.0.210", "10.0.0.220"}, Prefix: 24, Gateway: "10.0.0.1", AllocateReservedIPAddresses: true,
+				ExcludedAddresses: []string{"10.0.0.5", "10.0.0.200/31"}, AddressReuseGracePeriodSeconds: ptr.To[int64](60),
+			},
+			want: v1alpha1.NetworkPoolSpec{
+				Addresses: []string{"10.0.0.0/25", "10.0.0.200-10.0.0.210", "10.0.0.220"}, Prefix: ptr.To[int32](24), Gateway: "10.0.0.1",
+				AllocateReservedIPAddresses: true, AddressReuseGracePeriodSeconds: ptr.To[int64](60),
+				Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.5", Description: why}, {CIDR: "10.0.0.200/31", Description: why}},
+			},
+		},
+		"host bits": {
+			in:   sourceSpec{Addresses: []string{"10.0.0.33/28"}, Prefix: 28},
+			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.32/28"}, Prefix: ptr.To[int32](28)},
+		},
+		"IPv6": {
+			in:   sourceSpec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: 64, Gateway: "fd00::1"},
+			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: ptr.To[int32](64), Gateway: "fd00::1"},
+		},
+		"an exclusion that reaches out of the pool": {
+			in: sourceSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24, ExcludedAddresses: []string{"10.0.0.0/28"}},
+			want: v1alpha1.NetworkPoolSpec{
+				Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24), Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.10-10.0.0.15", Description: why}},
+			},
+			note: "excludedAddresses outside the pool are left out",
+		},
+		"a rest of years": {
+			in:   sourceSpec{Addresses: []string{"10.0.0.10"}, Prefix: 24, AddressReuseGracePeriodSeconds: ptr.To[int64](1e8)},
+			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10"}, Prefix: ptr.To[int32](24), AddressReuseGracePeriodSeconds: ptr.To[int64](2592000)},
+			note: "2592000 here",
+		},
+		"a gateway elsewhere": {
+			in:      sourceSpec{Addresses: []string{"10.0.0.10"}, Prefix: 24, Gateway: "10.9.0.1"},
+			problem: "ours cannot have this spec: spec.gateway",
+		},
+		"no address": {in: sourceSpec{Addresses: []string{"x"}, Prefix: 24}, problem: `spec.addresses: parsing "x"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _, notes, problems := translate(c.in)
+			if text := strings.Join(problems, "\n"); !strings.Contains(text, c.problem) || (c.problem == "") != (text == "") || len(problems) > 1 {
+				t.Errorf("problems %q, want %q", problems, c.problem)
+			}
+			if text := strings.Join(notes, "\n"); !strings.Contains(text, c.note) || (c.note == "") != (text == "") || len(notes) > 1 {
+				t.Errorf("notes %q, want %q", notes, c.note)
+			}
+			if diff := cmp.Diff(c.want, got); c.problem == "" && diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

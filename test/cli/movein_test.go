@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// The import dies at every write, before it and after it, and is resumed or rolled back; the rollback dies at
+// every write and is resumed. Cluster API's own admission is asked all along. Afterwards a manager serves what
+// was imported.
+func TestImport(t *testing.T) {
+	serveAdmission(t)
+	var served []*world
+	writes, back := 0, 0
+	t.Run("in one go, and back", func(t *testing.T) {
+		w := newWorld(t, false)
+		counting := breakAt(0, false)
+		if _, err := w.move(counting).Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.expectMoved(t)
+		writes = counting.n
+		counting = breakAt(0, false)
+		if err := w.move(counting).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.expectBack(t)
+		back = counting.n
+	})
+	t.Run("global", func(t *testing.T) {
+		w := newWorld(t, true)
+		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.expectMoved(t)
+		served = append(served, w)
+	})
+	t.Logf("an import has %d writes, a rollback %d", writes, back)
+	var mu sync.Mutex
+	t.Run("dies", func(t *testing.T) {
+		// An answer that was lost leaves what dying at the next write leaves: but for the last one.
+		for n := 1; n <= writes+1; n++ {
+			at, lost := min(n, writes), n > writes
+			for _, undo := range []bool{false, true} {
+				t.Run(fmt.Sprintf("at %d lost=%t undo=%t", at, lost, undo), func(t *testing.T) {
+					t.Parallel()
+					w := newWorld(t, false)
+					if _, err := w.move(breakAt(at, lost)).Apply(t.Context()); !errors.Is(err, errDied) {
+						t.Fatalf("it did not die: %v", err)
+					}
+					w.expectHeld(t)
+					if undo {
+						w.undo(t)
+						return
+					}
+					w.resume(t)
+					mu.Lock()
+					defer mu.Unlock()
+					served = append(served, w)
+				})
+			}
+		}
+		for n := 1; n <= back+1; n++ {
+			at, lost := min(n, back), n > back
+			t.Run(fmt.Sprintf("on the way back at %d lost=%t", at, lost), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, false)
+				if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.move(breakAt(at, lost)).Rollback(t.Context()); !errors.Is(err, errDied) {
+					t.Fatalf("it did not die: %v", err)
+				}
+				w.expectHeld(t)
+				w.undo(t)
+			})
+		}
+	})
+	t.Run("served", func(t *testing.T) { serve(t, served) })
+}
+
+// undo rolls back; where the journal was not written yet, or is removed already, there is nothing to do.
+func (w *world) undo(t *testing.T) {
+	t.Helper()
+	phase, err := w.move(k8s).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if phase != "" {
+		if err := w.move(k8s).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.expectBack(t)
+}
+
+// resume goes on with an import, or begins it again where it had not begun.
+func (w *world) resume(t *testing.T) {
+	t.Helper()
+	phase, err := w.move(k8s).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if phase != "Imported" {
+		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.expectMoved(t)
+}
+
+// serve runs a manager over what was imported: nothing is allocated anew, and what is new gets other addresses.
+func serve(t *testing.T, all []*world) {
+	t.Helper()
+	before := map[string]ipamv1.IPAddress{}
+	addresses := &ipamv1.IPAddressList{}
+	if err := k8s.List(t.Context(), addresses); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses.Items {
+		before[a.Namespace+"/"+a.Name] = a
+	}
+	for _, w := range all {
+		w.unpause(t)
+	}
+	m := startManager(t, "")
+	for _, w := range all {
+		eventually(t, adopted(w.target()))
+	}
+	// What was adopted has been there for long: the manager is gone meanwhile.
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		pool := w.target()
+		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
+			t.Fatal(err)
+		}
+		c := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
+		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Add(-2 * time.Minute))
+		pool.SetConditions([]metav1.Condition{*c})
+		if err := k8s.Status().Update(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		builder := framework.MakeClaim(w.ns, "new").Pool(w.source.Name)
+		if w.source.Namespace == "" {
+			builder = framework.MakeClaim(w.ns, "new").GlobalPool(w.source.Name)
+		}
+		create(t, builder.Obj())
+	}
+	startManager(t, "")
+	for _, w := range all {
+		for _, name := range []string{"a", "b", "waits", "new"} {
+			claim := framework.MakeClaim(w.ns, name).Obj()
+			ready(t, claim, metav1.ConditionTrue)
+		}
+		eventually(t, settled(w.target(), 4))
+		w.expectServed(t, before)
+	}
+}
+
+// expectServed compares IPAddresses with what they were before a manager came.
+func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
+	t.Helper()
+	var o invariants.Objects
+	addresses, claims := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}
+	for _, l := range []client.ObjectList{addresses, claims} {
+		if err := k8s.List(t.Context(), l, client.InNamespace(w.ns)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := w.target()
+	if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
+		t.Fatal(err)
+	}
+	o.Pools, o.Claims, o.Addresses = []v1alpha1.Pool{pool}, claims.Items, addresses.Items
+	if bad := (&invariants.History{}).AtRest(o); len(bad) > 0 {
+		t.Errorf("%s: %v", w.ns, bad)
+	}
+	for i := range addresses.Items {
+		a := &addresses.Items[i]
+		was, had := before[w.ns+"/"+a.Name]
+		if had != (w.before[a.Name].Address != "") {
+			t.Errorf("%s/%s: an IPAddress before %t", w.ns, a.Name, had)
+		}
+		if had && (a.UID != was.UID || a.Spec.Address != w.before[a.Name].Address) {
+			t.Errorf("%s/%s was created anew: %s, it was %s", w.ns, a.Name, a.Spec.Address, w.before[a.Name].Address)
+		}
+	}
+	if len(addresses.Items) != 4 {
+		t.Errorf("%s: %d IPAddresses", w.ns, len(addresses.Items))
+	}
+}
+
+// A manager runs all the time, and sees every step.
+func TestImportWatched(t *testing.T) {
+	serveAdmission(t)
+	w := newWorld(t, false)
+	startManager(t, "")
+	if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]ipamv1.IPAddress{}
+	addresses := &ipamv1.IPAddressList{}
+	if err := k8s.List(t.Context(), addresses, client.InNamespace(w.ns)); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses.Items {
+		before[a.Name] = a
+	}
+	eventually(t, adopted(w.target()))
+	w.unpause(t)
+	for name, was := range w.before {
+		if was.Address == "" {
+			continue
+		}
+		claim := framework.MakeClaim(w.ns, name).Obj()
+		ready(t, claim, metav1.ConditionTrue)
+		a := &ipamv1.IPAddress{}
+		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(claim), a); err != nil {
+			t.Fatal(err)
+		}
+		if a.Spec.Address != was.Address || a.UID != before[name].UID {
+			t.Errorf("%s has %s, it had %s", name, a.Spec.Address, was.Address)
+		}
+	}
+	// And back, with the manager there.
+	if err := k8s.Patch(t.Context(), w.cluster, pausePatch); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error { return w.move(k8s).Rollback(ctx) })
+	is := w.things(t)
+	for name, was := range w.before {
+		if is[name].Address != was.Address || is[name].AddressPool != was.AddressPool || is[name].PoolRef != was.PoolRef {
+			t.Errorf("%s: %v, it was %v", name, is[name], was)
+		}
+	}
+	eventually(t, gone(w.target()))
+}

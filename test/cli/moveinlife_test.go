@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// A claim that is deleted while the import runs is released, and not brought back.
+func TestImportDeletedMeanwhile(t *testing.T) {
+	for name, back := range map[string]bool{"and on": false, "and back": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, false)
+			if _, err := w.move(breakAt(5, false)).Apply(t.Context()); err == nil { // the pool is there, no claim is turned
+				t.Fatal("it did not die")
+			}
+			if err := k8s.Delete(t.Context(), framework.MakeClaim(w.ns, "b").Obj()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			is := w.things(t)["b"]
+			if is.Address != "" || len(is.Finalizers) != 1 || is.Finalizers[0] != foreignFinalizer {
+				t.Errorf("the claim that was deleted is %+v", is)
+			}
+			// Whoever holds it lets go.
+			none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
+			if err := k8s.Patch(t.Context(), framework.MakeClaim(w.ns, "b").Obj(), none); err != nil {
+				t.Fatal(err)
+			}
+			delete(w.before, "b")
+			w.expectMoved(t)
+			if back {
+				if err := w.move(k8s).Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.expectBack(t)
+			}
+		})
+	}
+}
+
+// What came after an import cannot go back with it.
+func TestRollbackLater(t *testing.T) {
+	w := newWorld(t, false)
+	if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	later := framework.MakeClaim(w.ns, "later").Pool(w.source.Name).Obj()
+	create(t, later)
+	if err := w.move(k8s).Rollback(t.Context()); err == nil || !strings.Contains(err.Error(), "claim "+w.ns+"/later came after the import") {
+		t.Fatal(err)
+	}
+	if err := k8s.Delete(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.move(k8s).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expectBack(t)
+}
+
+// The plugin itself: the plan, what is in the way, and what it says.
+func TestImportCommand(t *testing.T) {
+	const ns = "team-b" // as docs/migration.md has it
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	w := newWorldIn(t, ns, "10.60.0", false)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "manager", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "x"}}},
+	}
+	create(t, pod)
+	w.unpause(t)
+	out, errOut, code := run(t, "import", "machines", "-n", ns, "--apply")
+	want := "In the way:\n" +
+		"  the in-cluster provider runs: pod -n team-b manager\n    to do: wait until it has ended\n" +
+		"  Cluster team-b/k is not paused\n    to do: kubectl patch cluster -n team-b k --type=merge -p '{\"spec\":{\"paused\":true}}'\n"
+	if code != 1 || !strings.HasSuffix(out, want) {
+		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, out, errOut, want)
+	}
+	if err := k8s.Patch(t.Context(), w.cluster, pausePatch); err != nil {
+		t.Fatal(err)
+	}
+	if err := k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	w.before = w.things(t)
+	documented(t, "migration.md")
+	w.expectBack(t)
+}
