@@ -10,6 +10,7 @@ import (
 	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -281,12 +282,22 @@ func (m *Move) hold(ctx context.Context, j *journal, pool v1alpha1.Pool) error {
 	if err != nil {
 		return fmt.Errorf("holding the addresses: %w", err)
 	}
-	status := pool.PoolStatus()
-	status.Held = slices.DeleteFunc(status.Held, func(h v1alpha1.HeldRange) bool { return h.Reason == heldReason })
-	for _, r := range set.Ranges() {
-		status.Held = append(status.Held, v1alpha1.HeldRange{First: r.From().String(), Last: r.To().String(), Reason: heldReason})
-	}
-	if err := m.Client.Status().Update(ctx, pool); err != nil {
+	again := false
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // a manager writes it, too
+		if again {
+			if err := m.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+				return err
+			}
+		}
+		again = true
+		status := pool.PoolStatus()
+		status.Held = slices.DeleteFunc(status.Held, func(h v1alpha1.HeldRange) bool { return h.Reason == heldReason })
+		for _, r := range set.Ranges() {
+			status.Held = append(status.Held, v1alpha1.HeldRange{First: r.From().String(), Last: r.To().String(), Reason: heldReason})
+		}
+		return m.Client.Status().Update(ctx, pool)
+	})
+	if err != nil {
 		return fmt.Errorf("holding the addresses in the status of %s (try again): %w", allocator.KeyOf(pool), err)
 	}
 	return nil
