@@ -44,7 +44,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 
 		By("taking MetalLB away again")
 		Expect(m.Kill()).To(Succeed())
-		// A pool that is put right while its kind goes away holds that up: the API server looks for leftovers once a minute.
+		// A pool that is put right while its kind goes away would be left over.
 		Expect(manager.Signal(syscall.SIGSTOP)).To(Succeed())
 		Expect(workload.UninstallMetalLB(ctx)).To(Succeed())
 		Expect(manager.Signal(syscall.SIGCONT)).To(Succeed())

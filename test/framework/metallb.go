@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -62,27 +63,38 @@ func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
 }
 
 // UninstallMetalLB has the API server serve no kind of MetalLB any more: all objects of them go. The namespace stays.
+// Nobody must write them meanwhile. The clean-up of the API server itself takes minutes at times, so it is not left to it.
 func (c *ControlPlane) UninstallMetalLB(ctx context.Context) error {
-	kinds, err := metalLBKinds(ctx)
-	if err != nil {
-		return err
-	}
-	if err := envtest.UninstallCRDs(c.Config, kinds); err != nil {
-		return fmt.Errorf("taking away the CRDs of MetalLB: %w", err)
-	}
 	admin, err := c.Client()
 	if err != nil {
 		return err
 	}
-	// What is installed while the last of it goes, goes too.
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
-		crds := &apiextensionsv1.CustomResourceDefinitionList{}
-		err := admin.List(ctx, crds)
-		of := func(crd apiextensionsv1.CustomResourceDefinition) bool {
-			return crd.Spec.Group == metallbv1beta1.GroupVersion.Group
+	crds := &apiextensionsv1.CustomResourceDefinitionList{}
+	if err := admin.List(ctx, crds); err != nil {
+		return fmt.Errorf("looking for the CRDs of MetalLB: %w", err)
+	}
+	for i := range crds.Items {
+		if crd := &crds.Items[i]; crd.Spec.Group == metallbv1beta1.GroupVersion.Group {
+			if err := uninstall(ctx, admin, crd); err != nil {
+				return fmt.Errorf("taking away CRD %s: %w", crd.Name, err)
+			}
 		}
-		return err == nil && !slices.ContainsFunc(crds.Items, of), err
-	})
+	}
+	return nil
+}
+
+// uninstall deletes the objects of a kind, and the kind.
+func uninstall(ctx context.Context, admin client.Client, crd *apiextensionsv1.CustomResourceDefinition) error {
+	version := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	all := &unstructured.Unstructured{}
+	all.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[version].Name, Kind: crd.Spec.Names.Kind})
+	if err := admin.DeleteAllOf(ctx, all, client.InNamespace(MetalLBNamespace)); err != nil {
+		return err
+	}
+	if err := admin.Delete(ctx, crd); err != nil {
+		return err
+	}
+	return client.IgnoreNotFound(admin.Patch(ctx, crd, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
 // metalLBKinds are the CRDs of MetalLB. They are not what kustomize makes of them: that has a conversion webhook.
