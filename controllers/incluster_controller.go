@@ -22,13 +22,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=inclusterippools;globalinclusterippools;inclusterprefixpools;globalinclusterprefixpools,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=inclusterippools/status;globalinclusterippools/status;inclusterprefixpools/status;globalinclusterprefixpools/status,verbs=update;patch
-// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=inclusterippools/finalizers;globalinclusterippools/finalizers;inclusterprefixpools/finalizers;globalinclusterprefixpools/finalizers,verbs=update
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=create;delete
-
 // InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours
-// that has its spec, and says how many addresses are in use.
+// that has its spec, and says how many addresses are in use. Its rights are a role of their own, config/rbac/in_cluster_role.yaml.
 type InClusterPoolReconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder

@@ -19,46 +19,65 @@ import (
 // nothing else, and returns its path: a manager that runs with it shows whether the role is enough.
 // It lasts until the next call.
 func (c *ControlPlane) ManagerKubeconfig(ctx context.Context) (string, error) {
-	kubeconfig, err := c.kubeconfigOf(ctx, "butler-ipam-manager", "rbac")
+	return c.managerKubeconfig(ctx, "butler-ipam-manager", "rbac/role.yaml")
+}
+
+// InClusterManagerKubeconfig is ManagerKubeconfig with the role that --serve-in-cluster-pools needs besides.
+func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
+}
+
+func (c *ControlPlane) managerKubeconfig(ctx context.Context, name string, roles ...string) (string, error) {
+	kubeconfig, err := c.kubeconfigOf(ctx, name, roles...)
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(c.Dir, "manager.kubeconfig")
+	path := filepath.Join(c.Dir, name+".kubeconfig")
 	return path, os.WriteFile(path, kubeconfig, 0o600)
 }
 
 // TenantKubeconfig returns a kubeconfig of a user who has the rights of config/tenant and nothing else, for
 // a workload cluster that has the namespace of MetalLB.
 func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
-	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant")
+	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant/role.yaml")
 }
 
-// kubeconfigOf returns a kubeconfig of a user who has what role.yaml in a directory of config gives.
-func (c *ControlPlane) kubeconfigOf(ctx context.Context, name, dir string) ([]byte, error) {
-	root, err := RepoRoot()
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(filepath.Join(root, "config", dir, "role.yaml"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the rights of %s: %w", name, err)
-	}
-	admin, err := c.Client()
-	if err != nil {
-		return nil, err
-	}
-	for doc := range strings.SplitSeq(string(text), "\n---\n") {
-		objs, err := bound(doc, name)
-		if err != nil {
-			return nil, fmt.Errorf("reading the rights of %s: %w", name, err)
-		}
-		for _, obj := range objs {
-			if err := client.IgnoreAlreadyExists(admin.Create(ctx, obj)); err != nil {
-				return nil, fmt.Errorf("giving %s its rights: %w", name, err)
-			}
+// kubeconfigOf returns a kubeconfig of a user who has what files of config give.
+func (c *ControlPlane) kubeconfigOf(ctx context.Context, name string, files ...string) ([]byte, error) {
+	for i, file := range files {
+		if err := c.give(ctx, name, fmt.Sprintf("%s-%d", name, i), file); err != nil {
+			return nil, fmt.Errorf("giving %s the rights of %s: %w", name, file, err)
 		}
 	}
 	return c.User(name)
+}
+
+// give gives a user what a file of config gives, as roles of a name.
+func (c *ControlPlane) give(ctx context.Context, user, name, file string) error {
+	root, err := RepoRoot()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(root, "config", file))
+	if err != nil {
+		return err
+	}
+	admin, err := c.Client()
+	if err != nil {
+		return err
+	}
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		objs, err := bound(doc, name, user)
+		if err != nil {
+			return err
+		}
+		for _, obj := range objs {
+			if err := client.IgnoreAlreadyExists(admin.Create(ctx, obj)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // User returns a kubeconfig of a user of this name, who has the rights that somebody gives the name.
@@ -70,9 +89,9 @@ func (c *ControlPlane) User(name string) ([]byte, error) {
 	return user.KubeConfig()
 }
 
-// bound returns a Role or a ClusterRole, and what binds it to a user of this name.
-func bound(text, name string) ([]client.Object, error) {
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
+// bound returns a Role or a ClusterRole, under a name, and what binds it to a user.
+func bound(text, name, user string) ([]client.Object, error) {
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
 	var about metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal([]byte(text), &about); err != nil {
 		return nil, err

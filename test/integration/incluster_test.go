@@ -23,8 +23,13 @@ const ipPool = "InClusterIPPool"
 
 var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
-	var ns string
-	BeforeAll(func() { Expect(cp.InstallInClusterPools()).To(Succeed()) })
+	var ns, rights string
+	BeforeAll(func(ctx SpecContext) {
+		Expect(cp.InstallInClusterPools()).To(Succeed())
+		kubeconfig, err := cp.InClusterManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		rights = "--kubeconfig=" + kubeconfig
+	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
 	mirror := func(name string) *v1alpha1.NetworkPool {
@@ -54,14 +59,14 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		before := map[string]string{"a": "10.70.0.10", "b": "10.70.0.11"}
 		create(ctx, claimOn(ns, "new", ipPool, "p"))
 
-		m := namespaceManager(ctx, ns, flag)
+		m := namespaceManager(ctx, ns, flag, rights)
 		for name, address := range before {
 			Expect(addressOf(ctx, ns, name).Spec.Address).To(Equal(address))
 		}
 		Expect(refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(v1alpha1.AdoptingReason))
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, mirror("p.in-cluster"))
-		m = namespaceManager(ctx, ns, flag)
+		m = namespaceManager(ctx, ns, flag, rights)
 		made := addressOf(ctx, ns, "new")
 		Expect(made.Spec).To(Equal(ipamv1.IPAddressSpec{
 			ClaimRef: ipamv1.IPAddressClaimReference{Name: "new"}, PoolRef: ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: ipPool, Name: "p"},
@@ -103,7 +108,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		makeInClusterPool(ctx, "GlobalInClusterIPPool", "", ns, map[string]any{"addresses": []any{"10.71.0.0/24"}, "prefix": int64(24)})
 		makeInClusterPool(ctx, "InClusterPrefixPool", ns, "p", map[string]any{"prefixes": []any{"fd00:70::/48"}, "gateway": "fe80::1", "excludedPrefixes": []any{"fd00:70::/64"}})
 		makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.71.1.1-10.71.1.9"}, "prefix": int64(24)})
-		m := startManager(ctx, flag)
+		m := startManager(ctx, flag, rights)
 		create(ctx, claimOn(ns, "global", "GlobalInClusterIPPool", ns), claimOn(ns, "prefix", "InClusterPrefixPool", "p"), claimOn(ns, "local", ipPool, "p"))
 		Expect(addressOf(ctx, ns, "global").Spec).To(And(HaveField("Address", "10.71.0.1"), HaveField("Gateway", "")))
 		Expect(addressOf(ctx, ns, "prefix").Spec).To(And(
@@ -114,7 +119,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 
 	It("without being told to leaves all of that alone", func(ctx SpecContext) {
 		makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.72.0.1-10.72.0.9"}, "prefix": int64(24)})
-		m := namespaceManager(ctx, ns, flag)
+		m := namespaceManager(ctx, ns, flag, rights)
 		create(ctx, claimOn(ns, "first", ipPool, "p"))
 		addressOf(ctx, ns, "first")
 		Expect(m.Stop()).To(Succeed())
@@ -150,13 +155,13 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 				Eventually(func() int { return bound(ctx, ns) }).Should(BeNumerically(">", round*each/2))
 				stop()
 			} else {
-				m := namespaceManager(ctx, ns, flag)
+				m := namespaceManager(ctx, ns, flag, rights)
 				Eventually(func() int { return bound(ctx, ns) }).Should(BeNumerically(">", round*each/2))
 				Expect(m.Kill()).To(Succeed()) // in the middle of it
 			}
 			right(ctx)
 		}
-		m := namespaceManager(ctx, ns, flag)
+		m := namespaceManager(ctx, ns, flag, rights)
 		Eventually(func(g Gomega) {
 			o := objects(ctx, ns)
 			g.Expect(o.Claims).To(HaveLen(each*rounds - (rounds-1)*each/4))
