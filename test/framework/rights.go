@@ -45,7 +45,11 @@ func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
 // kubeconfigOf returns a kubeconfig of a user who has what files of config give.
 func (c *ControlPlane) kubeconfigOf(ctx context.Context, name string, files ...string) ([]byte, error) {
 	for i, file := range files {
-		if err := c.give(ctx, name, fmt.Sprintf("%s-%d", name, i), file); err != nil {
+		role := name // the first has the name of the user
+		if i > 0 {
+			role = fmt.Sprintf("%s-%d", name, i)
+		}
+		if err := c.give(ctx, name, role, file); err != nil {
 			return nil, fmt.Errorf("giving %s the rights of %s: %w", name, file, err)
 		}
 	}
