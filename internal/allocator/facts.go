@@ -214,6 +214,12 @@ func (c *claim) withStatus() *ipamv1.IPAddressClaim {
 	return out
 }
 
+// ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none
+// (contract, B.9).
+func ClusterOf(c *ipamv1.IPAddressClaim) string {
+	return cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel])
+}
+
 func claimOf(c *ipamv1.IPAddressClaim) *claim {
 	out := &claim{
 		owner:      ledger.Owner{Namespace: intern(c.Namespace), Name: c.Name, UID: c.UID},
@@ -221,7 +227,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		rv:         c.ResourceVersion,
 		recordText: c.Annotations[v1alpha1.AddressAnnotation],
 		requested:  c.Annotations[v1alpha1.RequestedAddressAnnotation],
-		cluster:    intern(c.Spec.ClusterName),
+		cluster:    intern(ClusterOf(c)),
 		watchLabel: intern(c.Labels[clusterv1.WatchLabel]),
 		deleting:   c.DeletionTimestamp != nil,
 		mirrored:   incluster.Is(c.Spec.PoolRef),
@@ -229,9 +235,6 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
 	_, out.moved = c.Annotations[DeleteForMoveAnnotation]
-	if out.cluster == "" {
-		out.cluster = intern(c.Labels[clusterv1.ClusterNameLabel])
-	}
 	out.record, _ = parseRecord(out.recordText)
 	out.everBound = c.Status.AddressRef.Name != ""
 	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})

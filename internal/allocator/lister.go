@@ -36,8 +36,31 @@ type lister struct {
 // shared is a list for the pools that are its keys: what is there of others is not kept.
 type shared struct {
 	done  chan struct{}
-	found map[PoolKey]*listed
+	found byPool
 	err   error
+}
+
+// byPool sorts objects by the pools that are its keys, and passes over those of others.
+type byPool map[PoolKey]*listed
+
+func (f byPool) address(a *ipamv1.IPAddress) {
+	key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef)
+	if of := f[key]; ours && of != nil {
+		of.addrs = append(of.addrs, addressOf(a))
+	}
+}
+
+func (f byPool) claim(c *ipamv1.IPAddressClaim) {
+	key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
+	if of := f[key]; ours && of != nil {
+		of.claims = append(of.claims, claimOf(c))
+	}
+}
+
+func (f byPool) allocation(o *v1alpha1.IPAllocation) {
+	if of := f[KeyOfAllocation(o)]; of != nil {
+		of.blocks = append(of.blocks, claimOfAllocation(o))
+	}
 }
 
 // list returns what exists of a pool at some moment after the call.
@@ -49,7 +72,7 @@ func (l *lister) list(ctx context.Context, key PoolKey) (*listed, error) {
 	}
 	turn := l.next[namespace]
 	if turn == nil {
-		turn = &shared{done: make(chan struct{}), found: map[PoolKey]*listed{}}
+		turn = &shared{done: make(chan struct{}), found: byPool{}}
 		l.next[namespace] = turn
 		go l.run(ctx, namespace, turn, l.running[namespace])
 	}
@@ -82,32 +105,18 @@ func (l *lister) run(ctx context.Context, namespace string, turn *shared, before
 	close(turn.done)
 }
 
-func (l *lister) read(ctx context.Context, namespace string, found map[PoolKey]*listed) error {
+func (l *lister) read(ctx context.Context, namespace string, found byPool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := l.lists.Addresses(ctx, namespace, func(a *ipamv1.IPAddress) {
-			key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef)
-			if of := found[key]; ours && of != nil {
-				of.addrs = append(of.addrs, addressOf(a))
-			}
-		})
+		_, err := l.lists.Addresses(ctx, namespace, found.address)
 		return err
 	})
 	g.Go(func() error {
-		_, err := l.lists.Claims(ctx, namespace, func(c *ipamv1.IPAddressClaim) {
-			key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
-			if of := found[key]; ours && of != nil {
-				of.claims = append(of.claims, claimOf(c))
-			}
-		})
+		_, err := l.lists.Claims(ctx, namespace, found.claim)
 		return err
 	})
 	g.Go(func() error {
-		_, err := l.lists.Allocations(ctx, namespace, func(o *v1alpha1.IPAllocation) {
-			if of := found[KeyOfAllocation(o)]; of != nil {
-				of.blocks = append(of.blocks, claimOfAllocation(o))
-			}
-		})
+		_, err := l.lists.Allocations(ctx, namespace, found.allocation)
 		return err
 	})
 	return g.Wait()

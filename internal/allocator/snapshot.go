@@ -34,24 +34,18 @@ func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []i
 	p := newPool(key)
 	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
 	p.compile()
-	found := &listed{}
+	found := byPool{key: {}}
 	for i := range claims {
-		if of, ours := keyOfRef(claims[i].Namespace, claims[i].Spec.PoolRef); ours && of == key {
-			found.claims = append(found.claims, claimOf(&claims[i]))
-		}
+		found.claim(&claims[i])
 	}
 	for i := range addresses {
-		if of, ours := keyOfRef(addresses[i].Namespace, addresses[i].Spec.PoolRef); ours && of == key {
-			found.addrs = append(found.addrs, addressOf(&addresses[i]))
-		}
+		found.address(&addresses[i])
 	}
 	for i := range allocations {
-		if KeyOfAllocation(&allocations[i]) == key {
-			found.blocks = append(found.blocks, claimOfAllocation(&allocations[i]))
-		}
+		found.allocation(&allocations[i])
 	}
 	p.adopting = p.wasAdopting() != nil
-	p.rebuild(found)
+	p.rebuild(found[key])
 	return &Snapshot{p}
 }
 

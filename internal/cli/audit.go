@@ -40,13 +40,8 @@ func (p *plugin) auditCommand() *cobra.Command {
 				return err
 			}
 			answer := audit(o)
-			if err := p.print(answer, func() string { return p.auditText(answer) }); err != nil {
-				return err
-			}
-			if len(answer.Violations) > 0 || (strict && len(answer.Unsettled) > 0) {
-				return errNo
-			}
-			return nil
+			right := len(answer.Violations) == 0 && (!strict || len(answer.Unsettled) == 0)
+			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "Exit with 1 for what may be on its way, too.")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // scheme knows the kinds that the plugin reads as types.
@@ -64,7 +65,7 @@ func read(ctx context.Context, from client.Reader, namespace string) (o invarian
 		return o, err
 	}
 	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, blocks.Items
-	o.Pools = poolsOf(locals, globals)
+	o.Pools = pools.Of(locals, globals)
 	return o, nil
 }
 
@@ -72,17 +73,7 @@ func read(ctx context.Context, from client.Reader, namespace string) (o invarian
 func readPools(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
 	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
 	err := list(ctx, from, namespace, locals, globals)
-	return poolsOf(locals, globals), err
-}
-
-func poolsOf(locals *v1alpha1.NetworkPoolList, globals *v1alpha1.GlobalNetworkPoolList) (out []v1alpha1.Pool) {
-	for i := range locals.Items {
-		out = append(out, &locals.Items[i])
-	}
-	for i := range globals.Items {
-		out = append(out, &globals.Items[i])
-	}
-	return out
+	return pools.Of(locals, globals), err
 }
 
 // list fills lists, and tells all the rights at once that are missing for that.

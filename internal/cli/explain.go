@@ -48,13 +48,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := p.print(e, func() string { return p.explainText(e) }); err != nil {
-				return err
-			}
-			if !e.Served {
-				return errNo
-			}
-			return nil
+			return p.answer(e.Served, e, func() string { return p.explainText(e) })
 		},
 		ValidArgsFunction: p.completeExplained,
 	}
@@ -83,7 +77,7 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	}
 	c := inspect.Case{
 		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: claim.Spec.PoolRef,
-		Cluster: cmp.Or(claim.Spec.ClusterName, claim.Labels[clusterv1.ClusterNameLabel]),
+		Cluster: allocator.ClusterOf(claim),
 		Ours: claim.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group &&
 			(claim.Spec.PoolRef.Kind == v1alpha1.NetworkPoolKind || claim.Spec.PoolRef.Kind == v1alpha1.GlobalNetworkPoolKind),
 	}
@@ -132,10 +126,7 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 	if !c.Ours {
 		return inspect.Explain(c), nil
 	}
-	key := allocator.PoolKey{Kind: c.Ref.Kind, Namespace: c.Namespace, Name: c.Ref.Name}
-	if key.Kind == v1alpha1.GlobalNetworkPoolKind {
-		key.Namespace = ""
-	}
+	key := allocator.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name})
 	pool, err := key.Get(ctx, from)
 	if apierrors.IsNotFound(err) {
 		return inspect.Explain(c), nil

@@ -67,13 +67,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 				return err
 			}
 			answer := freeIn(key, allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations), n)
-			if err := p.print(answer, func() string { return p.freeText(answer) }); err != nil {
-				return err
-			}
-			if !answer.Fits {
-				return errNo
-			}
-			return nil
+			return p.answer(answer.Fits, answer, func() string { return p.freeText(answer) })
 		},
 		ValidArgsFunction: p.completePools,
 	}
@@ -87,24 +81,16 @@ func freeIn(key allocator.PoolKey, v *allocator.Snapshot, n int64) freeAnswer {
 	out := freeAnswer{Pool: key.String(), Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
 	var r netipx.IPRange
 	if r, out.Fits = v.Place(n); out.Fits {
-		out.Range = text(r)
+		out.Range = poolutil.ShowRange(r)
 	}
 	for r := range v.Free() {
 		if len(out.Ranges) < maxRanges {
-			out.Ranges = append(out.Ranges, text(r))
+			out.Ranges = append(out.Ranges, poolutil.ShowRange(r))
 		} else {
 			out.More++
 		}
 	}
 	return out
-}
-
-// text writes a range as a person does: one address without a prefix length.
-func text(r netipx.IPRange) string {
-	if r.From() == r.To() {
-		return r.From().String()
-	}
-	return poolutil.FormatRange(r)
 }
 
 func (p *plugin) freeText(f freeAnswer) string {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
 )
 
@@ -38,14 +40,8 @@ func (p *plugin) importCommand() *cobra.Command {
 				return err
 			}
 			m := &movein.Move{
-				Client: c, Source: source, To: f.to, JournalNamespace: f.journalNamespace, WithoutCluster: f.withoutCluster,
+				Client: c, Source: source, To: f.to, JournalNamespace: cmp.Or(f.journalNamespace, source.Namespace, "default"), WithoutCluster: f.withoutCluster,
 				Say: func(format string, args ...any) { fmt.Fprintf(p.ErrOut, format+"\n", args...) },
-			}
-			if m.JournalNamespace == "" {
-				m.JournalNamespace = source.Namespace
-			}
-			if m.JournalNamespace == "" {
-				m.JournalNamespace = "default"
 			}
 			return p.runImport(cmd.Context(), m, f)
 		},
@@ -73,9 +69,9 @@ func (p *plugin) source(arg string) (movein.Source, error) {
 	switch kind = strings.ToLower(kind); {
 	case name == "" || strings.Contains(name, "/"):
 	case kind == "inclusterippool" || kind == "inclusterippools":
-		return movein.Source{Kind: movein.SourceKind, Namespace: namespace, Name: name}, nil
+		return movein.Source{Kind: incluster.IPPool, Namespace: namespace, Name: name}, nil
 	case kind == "global" || kind == "globalinclusterippool" || kind == "globalinclusterippools":
-		return movein.Source{Kind: movein.GlobalSourceKind, Name: name}, nil
+		return movein.Source{Kind: incluster.GlobalIPPool, Name: name}, nil
 	}
 	return movein.Source{}, fmt.Errorf("%q is not a pool of the in-cluster provider: write NAME or global/NAME", arg)
 }
@@ -115,13 +111,7 @@ func (p *plugin) runImport(ctx context.Context, m *movein.Move, f importFlags) e
 	if err != nil {
 		return err
 	}
-	if err := p.print(plan, func() string { return p.planText(plan) }); err != nil {
-		return err
-	}
-	if len(plan.Problems) > 0 {
-		return errNo
-	}
-	return nil
+	return p.answer(len(plan.Problems) == 0, plan, func() string { return p.planText(plan) })
 }
 
 func (p *plugin) planText(plan *movein.Plan) string {

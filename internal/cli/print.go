@@ -30,6 +30,14 @@ func (p *plugin) print(value any, text func() string) error {
 	return nil
 }
 
+// answer prints a value and text as print does, and ends the command with code 1 where the answer is no.
+func (p *plugin) answer(yes bool, value any, text func() string) error {
+	if err := p.print(value, text); err != nil || yes {
+		return err
+	}
+	return errNo
+}
+
 // since writes a time, and how long ago that is.
 func (p *plugin) since(t time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), duration.HumanDuration(p.Now().Sub(t)))

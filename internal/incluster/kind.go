@@ -23,10 +23,16 @@ type Kind struct {
 	Global, Prefixes bool
 }
 
+// The kinds that hand out addresses.
+const (
+	IPPool       = "InClusterIPPool"
+	GlobalIPPool = "GlobalInClusterIPPool"
+)
+
 // Kinds are all there are. Releases before 1.2 have no pools of prefixes.
 var Kinds = []Kind{
-	{Name: "InClusterIPPool"},
-	{Name: "GlobalInClusterIPPool", Global: true},
+	{Name: IPPool},
+	{Name: GlobalIPPool, Global: true},
 	{Name: "InClusterPrefixPool", Prefixes: true},
 	{Name: "GlobalInClusterPrefixPool", Global: true, Prefixes: true},
 }

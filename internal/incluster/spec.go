@@ -2,16 +2,16 @@ package incluster
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// spec is that of a pool of either sort, as far as it decides what is handed out.
-type spec struct {
+// Spec is that of a pool of either sort, as far as it decides what is handed out.
+type Spec struct {
 	Addresses                      []v1alpha1.Range `json:"addresses"`
 	Prefix                         int32            `json:"prefix"`
 	Gateway                        v1alpha1.Address `json:"gateway"`
@@ -24,35 +24,21 @@ type spec struct {
 	ExcludedPrefixes       []v1alpha1.Range `json:"excludedPrefixes"`
 }
 
-// defaultPrefixLength is that of pools of prefixes that do not say one.
-const defaultPrefixLength = 64
-
 // SpecOf is what a pool of ours hands out in the place of a pool. Pools of the in-cluster provider may overlap: it
 // knows of no networks.
 func SpecOf(k Kind, pool *unstructured.Unstructured) (*v1alpha1.NetworkPoolSpec, error) {
 	var in struct {
-		Spec spec `json:"spec"`
+		Spec Spec `json:"spec"`
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pool.Object, &in); err != nil {
 		return nil, fmt.Errorf("reading the spec of %s %s: %w", k.Name, pool.GetName(), err)
 	}
-	s := in.Spec
-	out := &v1alpha1.NetworkPoolSpec{AllowOverlap: true}
-	excluded := s.ExcludedAddresses
-	if k.Prefixes {
-		excluded = s.ExcludedPrefixes
-		out.Addresses, out.AllocationPrefixLength = s.Prefixes, ptr.To(s.AllocationPrefixLength)
-		if s.AllocationPrefixLength == 0 {
-			out.AllocationPrefixLength = ptr.To[int32](defaultPrefixLength)
-		}
-	} else {
-		out.Addresses, out.Prefix, out.Gateway = s.Addresses, &s.Prefix, s.Gateway
-		out.AllocateReservedIPAddresses, out.AddressReuseGracePeriodSeconds = s.AllocateReservedIPAddresses, s.AddressReuseGracePeriodSeconds
+	out, _, problems := in.Spec.Translate(k.Prefixes)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("this pool is not served: %s", strings.Join(problems, "; "))
 	}
-	for _, r := range excluded {
-		out.Reserved = append(out.Reserved, v1alpha1.ReservedRange{CIDR: r})
-	}
-	return out, nil
+	out.AllowOverlap = true
+	return &out, nil
 }
 
 // Gateway is what the IPAddresses of a pool of prefixes name as their gateway. It may be anywhere, and nothing is

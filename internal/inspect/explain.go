@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -154,7 +153,7 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 	case deleting:
 		add("nothing that can be seen holds it", "it should go in a moment; if it stays, is a manager running?")
 	case c.Answer != nil && c.Answer.Range.IsValid():
-		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", forPerson(c.Answer.Range))
+		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", poolutil.ShowRange(c.Answer.Range))
 		if c.Ahead > 1 {
 			text += fmt.Sprintf("; %d wait for this pool, the oldest is served first", c.Ahead)
 		}
@@ -171,10 +170,7 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 }
 
 func (c Case) poolName() string {
-	if c.Ref.Kind == v1alpha1.GlobalNetworkPoolKind {
-		return c.Ref.Kind + " " + c.Ref.Name
-	}
-	return c.Ref.Kind + " " + c.Namespace + "/" + c.Ref.Name
+	return allocator.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name}).String()
 }
 
 // adviceOn is what to do about the reasons of a claim or an allocation.
@@ -192,11 +188,4 @@ var adviceOnPool = map[string]string{
 	v1alpha1.MovedReason:            "if this pool is to be used again, remove the entries from its status.held",
 	v1alpha1.AdoptingReason:         "wait 75 s",
 	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap",
-}
-
-func forPerson(r netipx.IPRange) string {
-	if r.From() == r.To() {
-		return r.From().String()
-	}
-	return poolutil.FormatRange(r)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -163,7 +162,7 @@ func holderOf(o invariants.Objects, owner ledger.Owner) Holder {
 		c := &o.Claims[i]
 		if c.Namespace == owner.Namespace && c.Name == owner.Name {
 			h.Object, h.Since = c, &c.CreationTimestamp.Time
-			if name := cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel]); name != "" {
+			if name := allocator.ClusterOf(c); name != "" {
 				h.Cluster = c.Namespace + "/" + name
 			}
 		}

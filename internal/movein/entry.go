@@ -7,9 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
 // Entry is a claim of the pool and its IPAddress, as they were found.
@@ -36,7 +38,7 @@ func (s side) claim(e Entry) *ipamv1.IPAddressClaim {
 	if s.ours && e.Address != nil {
 		// The record, with the finalizer that makes it one (R1): the address is this claim's from now on.
 		metav1.SetMetaDataAnnotation(&out.ObjectMeta, v1alpha1.AddressAnnotation, e.Address.Spec.Address)
-		out.Finalizers = with(out.Finalizers, allocator.ClaimFinalizer)
+		controllerutil.AddFinalizer(out, allocator.ClaimFinalizer)
 	}
 	return out
 }
@@ -47,7 +49,7 @@ func (s side) address(e Entry, claim *ipamv1.IPAddressClaim) *ipamv1.IPAddress {
 	out.Spec.PoolRef = s.ref
 	out.OwnerReferences = s.owners(e, claim)
 	if s.ours {
-		out.Finalizers = with(out.Finalizers, allocator.AddressFinalizer)
+		controllerutil.AddFinalizer(out, allocator.AddressFinalizer)
 	}
 	return out
 }
@@ -58,7 +60,7 @@ func (s side) owners(e Entry, claim *ipamv1.IPAddressClaim) (out []metav1.OwnerR
 		switch {
 		case ref.Kind == "IPAddressClaim" && ref.Name == claim.Name:
 			ref.UID = claim.UID
-		case ref.Kind == SourceKind || ref.Kind == GlobalSourceKind:
+		case ref.Kind == incluster.IPPool || ref.Kind == incluster.GlobalIPPool:
 			block, controller := ref.BlockOwnerDeletion, ref.Controller
 			ref = s.owner
 			ref.BlockOwnerDeletion, ref.Controller = block, controller
@@ -74,11 +76,4 @@ func bare(m metav1.ObjectMeta) metav1.ObjectMeta {
 		Namespace: m.Namespace, Name: m.Name, GenerateName: m.GenerateName, Labels: maps.Clone(m.Labels), Annotations: maps.Clone(m.Annotations),
 		OwnerReferences: slices.Clone(m.OwnerReferences), Finalizers: slices.Clone(m.Finalizers),
 	}
-}
-
-func with(finalizers []string, one string) []string {
-	if slices.Contains(finalizers, one) {
-		return finalizers
-	}
-	return append(slices.Clone(finalizers), one)
 }

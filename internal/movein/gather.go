@@ -1,7 +1,6 @@
 package movein
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -19,11 +18,8 @@ import (
 
 // found is what a plan is made from.
 type found struct {
-	pool      *sourcePool
-	claims    []ipamv1.IPAddressClaim // those that name the pool
-	addresses []ipamv1.IPAddress      // those that name the pool
-	// named are all IPAddresses by the name of the claim they would be found under.
-	named map[client.ObjectKey]*ipamv1.IPAddress
+	pool *sourcePool
+	names
 	// clusters are those that the claims name; nil: it does not exist.
 	clusters map[client.ObjectKey]*clusterv1.Cluster
 	// running are the pods and Deployments of the in-cluster provider that can serve the pool.
@@ -33,20 +29,24 @@ type found struct {
 	others []v1alpha1.Pool
 }
 
-// gather reads what there is of a side, and around it.
-func gather(ctx context.Context, from client.Reader, source Source, target allocator.PoolKey, ref ipamv1.IPPoolReference) (*found, error) {
-	out := &found{named: map[client.ObjectKey]*ipamv1.IPAddress{}, clusters: map[client.ObjectKey]*clusterv1.Cluster{}}
-	var err error
-	if out.pool, err = source.get(ctx, from); err != nil {
-		return nil, err
-	}
+// names are what names a pool.
+type names struct {
+	claims    []ipamv1.IPAddressClaim
+	addresses []ipamv1.IPAddress
+	// named are all IPAddresses, of whatever pool, by the name of the claim they would be found under.
+	named map[client.ObjectKey]*ipamv1.IPAddress
+}
+
+// namesOf reads what names a pool.
+func namesOf(ctx context.Context, from client.Reader, namespace string, ref ipamv1.IPPoolReference) (out names, err error) {
 	addresses, claims := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}
-	if err := from.List(ctx, addresses, client.InNamespace(source.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing the IPAddresses: %w", err)
+	if err := from.List(ctx, addresses, client.InNamespace(namespace)); err != nil {
+		return out, fmt.Errorf("listing the IPAddresses: %w", err)
 	}
-	if err := from.List(ctx, claims, client.InNamespace(source.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing the claims: %w", err)
+	if err := from.List(ctx, claims, client.InNamespace(namespace)); err != nil {
+		return out, fmt.Errorf("listing the claims: %w", err)
 	}
+	out.named = map[client.ObjectKey]*ipamv1.IPAddress{}
 	for i := range addresses.Items {
 		a := &addresses.Items[i]
 		out.named[client.ObjectKeyFromObject(a)] = a
@@ -55,12 +55,25 @@ func gather(ctx context.Context, from client.Reader, source Source, target alloc
 		}
 	}
 	for i := range claims.Items {
-		c := &claims.Items[i]
-		if c.Spec.PoolRef != ref {
-			continue
+		if claims.Items[i].Spec.PoolRef == ref {
+			out.claims = append(out.claims, claims.Items[i])
 		}
-		out.claims = append(out.claims, *c)
-		if key := clusterOf(c); key.Name != "" {
+	}
+	return out, nil
+}
+
+// gather reads what there is of a side, and around it.
+func gather(ctx context.Context, from client.Reader, source Source, target allocator.PoolKey, ref ipamv1.IPPoolReference) (*found, error) {
+	out := &found{clusters: map[client.ObjectKey]*clusterv1.Cluster{}}
+	var err error
+	if out.pool, err = source.get(ctx, from); err != nil {
+		return nil, err
+	}
+	if out.names, err = namesOf(ctx, from, source.Namespace, ref); err != nil {
+		return nil, err
+	}
+	for i := range out.claims {
+		if key := clusterOf(&out.claims[i]); key.Name != "" {
 			if _, known := out.clusters[key]; known {
 				continue
 			}
@@ -91,7 +104,7 @@ func gather(ctx context.Context, from client.Reader, source Source, target alloc
 }
 
 func clusterOf(c *ipamv1.IPAddressClaim) client.ObjectKey {
-	return client.ObjectKey{Namespace: c.Namespace, Name: cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel])}
+	return client.ObjectKey{Namespace: c.Namespace, Name: allocator.ClusterOf(c)}
 }
 
 // running finds what of the in-cluster provider runs, or would run again by itself.

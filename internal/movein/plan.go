@@ -66,9 +66,17 @@ func (p *Plan) problemf(do, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{fmt.Sprintf(format, args...), do})
 }
 
+// firstProblem is the first of what stands in the way, as an error.
+func (p *Plan) firstProblem() error {
+	if len(p.Problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", p.Problems[0].What, p.Problems[0].Do)
+}
+
 // translate makes the pool.
 func (p *Plan) translate(source Source, target allocator.PoolKey, in *found) *poolspec.Layout {
-	spec, layout, notes, problems := translate(in.pool.Spec)
+	spec, notes, problems := in.pool.Spec.Translate(false)
 	p.Notes = append(p.Notes, notes...)
 	for _, text := range problems {
 		p.problemf("correct the spec of "+source.String(), "%s", text)
@@ -76,6 +84,7 @@ func (p *Plan) translate(source Source, target allocator.PoolKey, in *found) *po
 	if len(problems) > 0 {
 		return nil
 	}
+	layout, _ := poolspec.Compile(&spec) // has no problem, or the translation had it
 	p.Spec = &spec
 	about := metav1.ObjectMeta{
 		Namespace: target.Namespace, Name: target.Name, Labels: in.pool.Labels,

@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
 // A world in which nothing is in the way, and what puts something there.
 func TestPlan(t *testing.T) {
-	source := Source{SourceKind, "ns", "p"}
+	source := Source{incluster.IPPool, "ns", "p"}
 	k := client.ObjectKey{Namespace: "ns", Name: "k"}
 	give := func(in *found, name, address string) {
 		in.claims = append(in.claims, ipamv1.IPAddressClaim{
@@ -66,9 +67,9 @@ func TestPlan(t *testing.T) {
 			in := &found{
 				pool: &sourcePool{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},
-					Spec:       sourceSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24},
+					Spec:       incluster.Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24},
 				},
-				named:    map[client.ObjectKey]*ipamv1.IPAddress{},
+				names:    names{named: map[client.ObjectKey]*ipamv1.IPAddress{}},
 				clusters: map[client.ObjectKey]*clusterv1.Cluster{k: {Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}},
 			}
 			give(in, "a", "10.0.0.10")

@@ -83,41 +83,19 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 	return nil
 }
 
-// namesOf lists what names the pool of a side.
-func (m *Move) namesOf(ctx context.Context, s side) (claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, err error) {
-	all, held := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}
-	if err := m.Client.List(ctx, held, client.InNamespace(m.Source.Namespace)); err != nil {
-		return nil, nil, fmt.Errorf("listing the IPAddresses: %w", err)
-	}
-	if err := m.Client.List(ctx, all, client.InNamespace(m.Source.Namespace)); err != nil {
-		return nil, nil, fmt.Errorf("listing the claims: %w", err)
-	}
-	for i := range all.Items {
-		if all.Items[i].Spec.PoolRef == s.ref {
-			claims = append(claims, all.Items[i])
-		}
-	}
-	for i := range held.Items {
-		if held.Items[i].Spec.PoolRef == s.ref {
-			addresses = append(addresses, held.Items[i])
-		}
-	}
-	return claims, addresses, nil
-}
-
 // nobodyLeft wants that no IPAddress of a side is left. Claims that came meanwhile have none, and wait.
 func (m *Move) nobodyLeft(ctx context.Context, s side) error {
-	claims, addresses, err := m.namesOf(ctx, s)
+	names, err := namesOf(ctx, m.Client, m.Source.Namespace, s.ref)
 	if err != nil {
 		return err
 	}
-	for i := range addresses {
+	for i := range names.addresses {
 		return fmt.Errorf("IPAddress %s of %s %s came while the import ran: who made it? Delete it with its claim, and go on",
-			client.ObjectKeyFromObject(&addresses[i]), s.ref.Kind, s.ref.Name)
+			client.ObjectKeyFromObject(&names.addresses[i]), s.ref.Kind, s.ref.Name)
 	}
-	for i := range claims {
-		if claims[i].DeletionTimestamp == nil {
-			m.Say("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&claims[i]), s.ref.Kind, s.ref.Name)
+	for i := range names.claims {
+		if names.claims[i].DeletionTimestamp == nil {
+			m.Say("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&names.claims[i]), s.ref.Kind, s.ref.Name)
 		}
 	}
 	return nil
@@ -129,12 +107,12 @@ func (m *Move) knowAll(ctx context.Context, j *journal, target allocator.PoolKey
 	for _, e := range j.Entries {
 		known[e.key()] = true
 	}
-	claims, _, err := m.namesOf(ctx, ours)
+	names, err := namesOf(ctx, m.Client, m.Source.Namespace, ours.ref)
 	if err != nil {
 		return err
 	}
-	for i := range claims {
-		if key := client.ObjectKeyFromObject(&claims[i]); !known[key] {
+	for i := range names.claims {
+		if key := client.ObjectKeyFromObject(&names.claims[i]); !known[key] {
 			return fmt.Errorf("claim %s came after the import and cannot be rolled back with it: delete it first", key)
 		}
 	}

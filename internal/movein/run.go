@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
 // heldReason is why the addresses that move are in status.held of our pool.
@@ -225,15 +226,15 @@ func (m *Move) ready(ctx context.Context, j *journal) (*sourcePool, error) {
 	p := &Plan{}
 	p.atRest(m.Source, in)
 	p.clusters(in, true)
-	if len(p.Problems) > 0 {
-		return nil, fmt.Errorf("%s: %s", p.Problems[0].What, p.Problems[0].Do)
+	if err := p.firstProblem(); err != nil {
+		return nil, err
 	}
 	return source, nil
 }
 
 func sides(source Source, old *sourcePool, target allocator.PoolKey, pool v1alpha1.Pool) (from, to side) {
 	from = side{ref: source.ref(), owner: metav1.OwnerReference{
-		APIVersion: sourceGroup + "/" + SourceVersion, Kind: source.Kind, Name: source.Name, UID: old.UID,
+		APIVersion: incluster.GroupVersion.String(), Kind: source.Kind, Name: source.Name, UID: old.UID,
 	}}
 	ref := from.ref
 	ref.APIGroup, ref.Kind, ref.Name = v1alpha1.GroupVersion.Group, target.Kind, target.Name
@@ -257,8 +258,8 @@ func (m *Move) ensurePool(ctx context.Context, target allocator.PoolKey, source 
 	}
 	p := &Plan{}
 	p.translate(m.Source, target, &found{pool: source})
-	if len(p.Problems) > 0 {
-		return nil, fmt.Errorf("%s: %s", p.Problems[0].What, p.Problems[0].Do)
+	if err := p.firstProblem(); err != nil {
+		return nil, err
 	}
 	if err := m.Client.Create(ctx, p.pool); err != nil {
 		return nil, fmt.Errorf("creating %s: %w", target, err)

@@ -8,27 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// The pools of the in-cluster provider.
-const (
-	sourceGroup = "ipam.cluster.x-k8s.io"
-	// SourceVersion is the version that is read; older ones are converted by the provider's webhook, which must
-	// not be needed: it is stored in this one.
-	SourceVersion = "v1alpha2"
-	// SourceKind and GlobalSourceKind are its kinds.
-	SourceKind = "InClusterIPPool"
-	// GlobalSourceKind is the one of the whole cluster.
-	GlobalSourceKind = "GlobalInClusterIPPool"
-	// providerLabel is on what clusterctl installs of it.
-	providerLabel, providerName = "cluster.x-k8s.io/provider", "ipam-in-cluster"
-)
+// providerLabel is on what clusterctl installs of the in-cluster provider.
+const providerLabel, providerName = "cluster.x-k8s.io/provider", "ipam-in-cluster"
 
 // Source names a pool of the in-cluster provider. Namespace is empty for a global one.
 type Source struct{ Kind, Namespace, Name string }
@@ -42,13 +31,13 @@ func (s Source) String() string {
 }
 
 func (s Source) ref() ipamv1.IPPoolReference {
-	return ipamv1.IPPoolReference{APIGroup: sourceGroup, Kind: s.Kind, Name: s.Name}
+	return ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: s.Kind, Name: s.Name}
 }
 
 // target is the pool of ours that it becomes.
 func (s Source) target(name string) allocator.PoolKey {
 	key := allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: s.Namespace, Name: cmp.Or(name, s.Name)}
-	if s.Kind == GlobalSourceKind {
+	if s.Kind == incluster.GlobalIPPool {
 		key.Kind, key.Namespace = v1alpha1.GlobalNetworkPoolKind, ""
 	}
 	return key
@@ -58,23 +47,13 @@ func (s Source) target(name string) allocator.PoolKey {
 type sourcePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              sourceSpec `json:"spec"`
-}
-
-// sourceSpec is the spec of both kinds.
-type sourceSpec struct {
-	Addresses                      []string `json:"addresses"`
-	Prefix                         int32    `json:"prefix"`
-	Gateway                        string   `json:"gateway,omitempty"`
-	AllocateReservedIPAddresses    bool     `json:"allocateReservedIPAddresses,omitempty"`
-	ExcludedAddresses              []string `json:"excludedAddresses,omitempty"`
-	AddressReuseGracePeriodSeconds *int64   `json:"addressReuseGracePeriodSeconds,omitempty"`
+	Spec              incluster.Spec `json:"spec"`
 }
 
 // get reads the pool.
 func (s Source) get(ctx context.Context, from client.Reader) (*sourcePool, error) {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Group: sourceGroup, Version: SourceVersion, Kind: s.Kind})
+	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(s.Kind)) // stored in this version: its webhook is not needed
 	if err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, u); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", s, err)
 	}

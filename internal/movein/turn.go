@@ -3,13 +3,13 @@ package movein
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
@@ -113,7 +113,7 @@ func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClai
 			return err
 		}
 	}
-	claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == allocator.ClaimFinalizer })
+	controllerutil.RemoveFinalizer(claim, allocator.ClaimFinalizer)
 	if err := client.IgnoreNotFound(t.client.Update(ctx, claim)); err != nil {
 		return fmt.Errorf("releasing claim %s: %w", e.key(), err)
 	}
@@ -147,14 +147,15 @@ func (t *turner) likeBefore(ctx context.Context, obj, want client.Object) error 
 	if obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	finalizers := obj.GetFinalizers()
+	same := equality.Semantic.DeepEqual(want.GetOwnerReferences(), obj.GetOwnerReferences())
 	for _, f := range want.GetFinalizers() {
-		finalizers = with(finalizers, f)
+		if controllerutil.AddFinalizer(obj, f) {
+			same = false
+		}
 	}
-	if equality.Semantic.DeepEqual(finalizers, obj.GetFinalizers()) && equality.Semantic.DeepEqual(want.GetOwnerReferences(), obj.GetOwnerReferences()) {
+	if same {
 		return nil
 	}
-	obj.SetFinalizers(finalizers)
 	obj.SetOwnerReferences(want.GetOwnerReferences())
 	if err := t.client.Update(ctx, obj); err != nil {
 		return fmt.Errorf("writing %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)

@@ -74,7 +74,7 @@ func (p *Page) grid(r *http.Request) (any, error) {
 	}
 	if total > maxCells {
 		for _, s := range taken[:min(len(taken), maxListed)] {
-			out.Ranges = append(out.Ranges, listed{format(s.rng), poolutil.CountPrefixes(s.rng, min(v.UnitBits, s.rng.From().BitLen())).Int64(), s.use})
+			out.Ranges = append(out.Ranges, listed{poolutil.ShowRange(s.rng), poolutil.CountPrefixes(s.rng, min(v.UnitBits, s.rng.From().BitLen())).Int64(), s.use})
 		}
 		out.More = len(taken) > maxListed
 		return out, nil

@@ -1,8 +1,6 @@
 package page
 
 import (
-	"go4.org/netipx"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
@@ -13,14 +11,3 @@ const (
 	useReserved = allocator.UseHeld + 1 + iota
 	useGateway
 )
-
-// format is a range as a person reads it: an address, a prefix, or two addresses.
-func format(r netipx.IPRange) string {
-	if r.From() == r.To() {
-		return r.From().String()
-	}
-	if p, ok := r.Prefix(); ok {
-		return p.String()
-	}
-	return r.String()
-}

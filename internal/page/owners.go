@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // maxOwners bounds how many owners are told at once.
@@ -30,7 +31,7 @@ type owner struct {
 
 func ownerOf(h allocator.Held) owner {
 	return owner{
-		Range: format(h.Range), First: h.Range.From().String(), Use: uses[h.Use], Kind: h.Kind, Namespace: h.Namespace, Name: h.Name,
+		Range: poolutil.ShowRange(h.Range), First: h.Range.From().String(), Use: uses[h.Use], Kind: h.Kind, Namespace: h.Namespace, Name: h.Name,
 		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others,
 	}
 }

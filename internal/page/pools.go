@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
 
@@ -73,7 +74,7 @@ func lineOf(v allocator.View) pool {
 			texts = append(texts, "…")
 			break
 		}
-		texts = append(texts, format(r))
+		texts = append(texts, poolutil.ShowRange(r))
 	}
 	out.Addresses = strings.Join(texts, ", ")
 	if len(ranges) > 0 && v.UnitBits < ranges[0].From().BitLen() {

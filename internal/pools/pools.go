@@ -19,6 +19,11 @@ func List(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1
 	if err := from.List(ctx, global); err != nil {
 		return nil, err
 	}
+	return Of(local, global), nil
+}
+
+// Of is the pools of two lists, the global ones last.
+func Of(local *v1alpha1.NetworkPoolList, global *v1alpha1.GlobalNetworkPoolList) []v1alpha1.Pool {
 	out := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
 	for i := range local.Items {
 		out = append(out, &local.Items[i])
@@ -26,5 +31,5 @@ func List(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1
 	for i := range global.Items {
 		out = append(out, &global.Items[i])
 	}
-	return out, nil
+	return out
 }

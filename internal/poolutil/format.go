@@ -10,3 +10,11 @@ func FormatRange(r netipx.IPRange) string {
 	}
 	return r.String()
 }
+
+// ShowRange writes r as a person reads it: as FormatRange does, but a single address without a prefix length.
+func ShowRange(r netipx.IPRange) string {
+	if r.From() == r.To() {
+		return r.From().String()
+	}
+	return FormatRange(r)
+}

@@ -4,8 +4,6 @@ package api_test
 
 import (
 	"os"
-	"path/filepath"
-	"regexp"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -60,24 +58,6 @@ func TestButlersPoolsApplyUnchanged(t *testing.T) {
 		v1alpha1.ReservedRange{CIDR: "10.40.0.16/28", Description: "Management cluster MetalLB pool"}))
 	g.Expect(lab.Spec.TenantAllocation).To(HaveValue(Equal(v1alpha1.TenantAllocation{
 		Start: "10.40.1.0", End: "10.40.7.254", Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 5, LBPoolPerTenant: 8}})))
-}
-
-var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
-
-// Whoever copies a manifest from the documentation must not be refused.
-func TestManifestsOfTheDocumentationApply(t *testing.T) {
-	for _, path := range []string{"../../docs/pools.md", "../../docs/allocations.md", "../../docs/providers.md", "../../docs/elastic.md", "../../README.md"} {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			g := NewWithT(t)
-			blocks := yamlBlock.FindAllSubmatch(read(g, path), -1)
-			g.Expect(blocks).NotTo(BeEmpty())
-			for _, block := range blocks {
-				for _, u := range documents(g, block[1]) {
-					g.Expect(k8s.Create(t.Context(), u, client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed(), "%s", block[1])
-				}
-			}
-		})
-	}
 }
 
 // An exhausted pool says 0, not nothing.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -51,9 +52,9 @@ const foreignFinalizer = "vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-pro
 
 // inClusterPool is a pool of the in-cluster provider; without a namespace it is a global one.
 func inClusterPool(ns, name, network string) *unstructured.Unstructured {
-	kind := movein.SourceKind
+	kind := incluster.IPPool
 	if ns == "" {
-		kind = movein.GlobalSourceKind
+		kind = incluster.GlobalIPPool
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "ipam.cluster.x-k8s.io/v1alpha2", "kind": kind,
@@ -78,9 +79,9 @@ func newWorld(t *testing.T, global bool) *world {
 func newWorldIn(t *testing.T, ns, network string, global bool) *world {
 	t.Helper()
 	w := &world{ns: ns, network: network}
-	w.source = movein.Source{Kind: movein.SourceKind, Namespace: w.ns, Name: "machines"}
+	w.source = movein.Source{Kind: incluster.IPPool, Namespace: w.ns, Name: "machines"}
 	if global {
-		w.source = movein.Source{Kind: movein.GlobalSourceKind, Name: "machines-" + w.ns}
+		w.source = movein.Source{Kind: incluster.GlobalIPPool, Name: "machines-" + w.ns}
 	}
 	w.pool = inClusterPool(w.source.Namespace, w.source.Name, w.network)
 	w.cluster = &clusterv1.Cluster{

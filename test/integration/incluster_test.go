@@ -105,12 +105,14 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 	})
 
 	It("serves global pools and pools of prefixes", func(ctx SpecContext) {
-		makeInClusterPool(ctx, "GlobalInClusterIPPool", "", ns, map[string]any{"addresses": []any{"10.71.0.0/24"}, "prefix": int64(24)})
+		makeInClusterPool(ctx, "GlobalInClusterIPPool", "", ns, map[string]any{ // as the other one reads it
+			"addresses": []any{"10.71.0.77/24"}, "prefix": int64(24), "excludedAddresses": []any{"10.71.0.1-10.71.0.3", "10.0.0.0/16"},
+		})
 		makeInClusterPool(ctx, "InClusterPrefixPool", ns, "p", map[string]any{"prefixes": []any{"fd00:70::/48"}, "gateway": "fe80::1", "excludedPrefixes": []any{"fd00:70::/64"}})
 		makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.71.1.1-10.71.1.9"}, "prefix": int64(24)})
 		m := startManager(ctx, flag, rights)
 		create(ctx, claimOn(ns, "global", "GlobalInClusterIPPool", ns), claimOn(ns, "prefix", "InClusterPrefixPool", "p"), claimOn(ns, "local", ipPool, "p"))
-		Expect(addressOf(ctx, ns, "global").Spec).To(And(HaveField("Address", "10.71.0.1"), HaveField("Gateway", "")))
+		Expect(addressOf(ctx, ns, "global").Spec).To(And(HaveField("Address", "10.71.0.4"), HaveField("Gateway", "")))
 		Expect(addressOf(ctx, ns, "prefix").Spec).To(And(
 			HaveField("Address", "fd00:70:0:1::"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
 		Expect(addressOf(ctx, ns, "local").Spec).To(HaveField("Address", "10.71.1.1"))

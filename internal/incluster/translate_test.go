@@ -1,4 +1,4 @@
-package movein
+package incluster
 
 import (
 	"strings"
@@ -13,13 +13,15 @@ import (
 func TestTranslate(t *testing.T) {
 	const why = "excludedAddresses of the in-cluster provider"
 	for name, c := range map[string]struct {
-		in   sourceSpec
-		want v1alpha1.NetworkPoolSpec
+		in Spec
+		// prefixes: it is a pool of prefixes.
+		prefixes bool
+		want     v1alpha1.NetworkPoolSpec
 		// note and problem are in the only one of theirs; empty: there is none.
 		note, problem string
 	}{
 		"all fields": {
-			in: sourceSpec{
+			in: Spec{
 				Addresses: []string{"10.0.0.0/25", "10.0.0.200-10.0.0.210", "10.0.0.220"}, Prefix: 24, Gateway: "10.0.0.1", AllocateReservedIPAddresses: true,
 				ExcludedAddresses: []string{"10.0.0.5", "10.0.0.200/31"}, AddressReuseGracePeriodSeconds: ptr.To[int64](60),
 			},
@@ -30,33 +32,42 @@ func TestTranslate(t *testing.T) {
 			},
 		},
 		"host bits": {
-			in:   sourceSpec{Addresses: []string{"10.0.0.33/28"}, Prefix: 28},
+			in:   Spec{Addresses: []string{"10.0.0.33/28"}, Prefix: 28},
 			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.32/28"}, Prefix: ptr.To[int32](28)},
 		},
 		"IPv6": {
-			in:   sourceSpec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: 64, Gateway: "fd00::1"},
+			in:   Spec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: 64, Gateway: "fd00::1"},
 			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: ptr.To[int32](64), Gateway: "fd00::1"},
 		},
 		"an exclusion that reaches out of the pool": {
-			in: sourceSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24, ExcludedAddresses: []string{"10.0.0.0/28"}},
+			in: Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24, ExcludedAddresses: []string{"10.0.0.0/28"}},
 			want: v1alpha1.NetworkPoolSpec{
 				Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24), Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.10-10.0.0.15", Description: why}},
 			},
 			note: "excludedAddresses outside the pool are left out",
 		},
 		"a rest of years": {
-			in:   sourceSpec{Addresses: []string{"10.0.0.10"}, Prefix: 24, AddressReuseGracePeriodSeconds: ptr.To[int64](1e8)},
+			in:   Spec{Addresses: []string{"10.0.0.10"}, Prefix: 24, AddressReuseGracePeriodSeconds: ptr.To[int64](1e8)},
 			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10"}, Prefix: ptr.To[int32](24), AddressReuseGracePeriodSeconds: ptr.To[int64](2592000)},
 			note: "2592000 here",
 		},
+		"prefixes": {
+			prefixes: true,
+			in:       Spec{Prefixes: []string{"fd00:1::/48"}, ExcludedPrefixes: []string{"fd00:1::/64", "fd00:2::/64"}},
+			want: v1alpha1.NetworkPoolSpec{
+				Addresses: []string{"fd00:1::/48"}, AllocationPrefixLength: ptr.To[int32](64),
+				Reserved: []v1alpha1.ReservedRange{{CIDR: "fd00:1::/64", Description: "excludedPrefixes of the in-cluster provider"}},
+			},
+			note: "excludedPrefixes outside the pool are left out",
+		},
 		"a gateway elsewhere": {
-			in:      sourceSpec{Addresses: []string{"10.0.0.10"}, Prefix: 24, Gateway: "10.9.0.1"},
+			in:      Spec{Addresses: []string{"10.0.0.10"}, Prefix: 24, Gateway: "10.9.0.1"},
 			problem: "ours cannot have this spec: spec.gateway",
 		},
-		"no address": {in: sourceSpec{Addresses: []string{"x"}, Prefix: 24}, problem: `spec.addresses: parsing "x"`},
+		"no address": {in: Spec{Addresses: []string{"x"}, Prefix: 24}, problem: `spec.addresses: parsing "x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, notes, problems := translate(c.in)
+			got, notes, problems := c.in.Translate(c.prefixes)
 			if text := strings.Join(problems, "\n"); !strings.Contains(text, c.problem) || (c.problem == "") != (text == "") || len(problems) > 1 {
 				t.Errorf("problems %q, want %q", problems, c.problem)
 			}
