@@ -22,7 +22,6 @@ import (
 // every write and is resumed. Cluster API's own admission is asked all along. Afterwards a manager serves what
 // was imported.
 func TestImport(t *testing.T) {
-	serveAdmission(t)
 	var served []*world
 	writes, back := 0, 0
 	t.Run("in one go, and back", func(t *testing.T) {
@@ -207,7 +206,6 @@ func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
 
 // A manager runs all the time, and sees every step.
 func TestImportWatched(t *testing.T) {
-	serveAdmission(t)
 	w := newWorld(t, false)
 	startManager(t, "")
 	// The manager writes the pool, too: then the import asks to be run again.

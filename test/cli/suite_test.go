@@ -22,6 +22,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/coreapi"
 )
 
 var (
@@ -37,7 +38,10 @@ func TestMain(m *testing.M) {
 			k8s, err = c.Client()
 		}
 		if err == nil {
-			err = installInCluster()
+			err = c.InstallInClusterPools()
+		}
+		if err == nil {
+			_, err = coreapi.Serve(context.Background(), c) // as in a management cluster; it ends with this process
 		}
 		if err != nil {
 			panic(err)

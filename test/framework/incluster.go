@@ -13,7 +13,7 @@ import (
 )
 
 // InstallInClusterPools has the API server serve the pools of the in-cluster provider: kinds of their names, scope
-// and status. Of the spec it knows the fields, and not what is valid in them.
+// and status. Of the spec it knows the fields and which must be there, and little of what is valid in them.
 func (c *ControlPlane) InstallInClusterPools() error {
 	var crds []*apiextensionsv1.CustomResourceDefinition
 	for _, k := range incluster.Kinds {
@@ -29,11 +29,13 @@ func inClusterCRD(k incluster.Kind) *apiextensionsv1.CustomResourceDefinition {
 	type schema = apiextensionsv1.JSONSchemaProps
 	of := func(kind string) schema { return schema{Type: kind} }
 	list := schema{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: ptr.To(of("string"))}}
+	required := []string{"addresses", "prefix"}
 	spec := map[string]schema{
-		"addresses": list, "prefix": of("integer"), "gateway": of("string"), "allocateReservedIPAddresses": of("boolean"),
+		"addresses": list, "prefix": {Type: "integer", Minimum: ptr.To(0.0), Maximum: ptr.To(128.0)}, "gateway": of("string"), "allocateReservedIPAddresses": of("boolean"),
 		"excludedAddresses": list, "addressReuseGracePeriodSeconds": of("integer"),
 	}
 	if k.Prefixes {
+		required = []string{"prefixes"}
 		spec = map[string]schema{
 			"prefixes": list, "allocationPrefixLength": of("integer"), "gateway": of("string"), "excludedPrefixes": list,
 		}
@@ -56,7 +58,7 @@ func inClusterCRD(k incluster.Kind) *apiextensionsv1.CustomResourceDefinition {
 				Name: incluster.GroupVersion.Version, Served: true, Storage: true,
 				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema{Type: "object", Properties: map[string]schema{
-					"spec":   {Type: "object", Properties: spec},
+					"spec":   {Type: "object", Required: required, Properties: spec},
 					"status": {Type: "object", Properties: map[string]schema{"ipAddresses": counts}},
 				}}},
 			}},

@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/cert"
 	ipamv1alpha1 "sigs.k8s.io/cluster-api/api/ipam/v1alpha1"
 	ipamv1beta1 "sigs.k8s.io/cluster-api/api/ipam/v1beta1"
 	"sigs.k8s.io/cluster-api/core/webhooks/admission"
@@ -100,14 +99,11 @@ func newEndpoint(cp *framework.ControlPlane) (*endpoint, error) {
 		return nil, err
 	}
 	at := &endpoint{host: "127.0.0.1", port: port, dir: filepath.Join(cp.Dir, "coreapi")}
-	// The certificate comes with its CA behind it.
-	chain, key, err := cert.GenerateSelfSignedCertKey(at.host, nil, nil)
-	if err != nil {
+	if err := os.MkdirAll(at.dir, 0o700); err != nil {
 		return nil, err
 	}
-	at.ca = chain
-	return at, errors.Join(os.Mkdir(at.dir, 0o700),
-		os.WriteFile(filepath.Join(at.dir, "tls.crt"), chain, 0o600), os.WriteFile(filepath.Join(at.dir, "tls.key"), key, 0o600))
+	at.ca, err = framework.ServingCerts(at.dir)
+	return at, err
 }
 
 func (e *endpoint) url(path string) *string {
