@@ -169,6 +169,9 @@ $(BIN)/metallb-controller: hack/tools/metallb/go.mod hack/tools/metallb/go.sum
 $(TOOLS)/controller-gen: hack/tools/controller-gen/go.mod hack/tools/controller-gen/go.sum
 	$(call build,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,controller-gen,30 seconds,-ldflags "-s -w")
 
+$(TOOLS)/crd-ref-docs: hack/tools/crd-ref-docs/go.mod hack/tools/crd-ref-docs/go.sum
+	$(call build,crd-ref-docs,github.com/elastic/crd-ref-docs,crd-ref-docs,20 seconds,-ldflags "-s -w")
+
 $(TOOLS)/kustomize: hack/tools/kustomize/go.mod hack/tools/kustomize/go.sum
 	$(call build,kustomize,sigs.k8s.io/kustomize/kustomize/v5,kustomize,20 seconds,-ldflags "-s -w")
 
@@ -184,7 +187,7 @@ $(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint
 ##@ Generate
 
 .PHONY: generate
-generate: crds $(TOOLS)/controller-gen ## Regenerate everything: deep copies, CRDs, RBAC role, webhook manifests.
+generate: crds docs/fields.md $(TOOLS)/controller-gen ## Regenerate everything: deep copies, CRDs, RBAC role, webhook manifests, docs/fields.md.
 	$(TOOLS)/controller-gen object paths=./api/...
 	$(TOOLS)/controller-gen rbac:roleName=manager-role webhook $(GEN_PATHS) \
 		output:rbac:artifacts:config=config/rbac output:webhook:artifacts:config=config/webhook
@@ -192,6 +195,11 @@ generate: crds $(TOOLS)/controller-gen ## Regenerate everything: deep copies, CR
 .PHONY: crds
 crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+
+.PHONY: docs/fields.md
+docs/fields.md: $(TOOLS)/crd-ref-docs
+	@$(TOOLS)/crd-ref-docs --log-level=ERROR --source-path=api/v1alpha1 --renderer=markdown --output-path=$@ \
+		--config=hack/tools/crd-ref-docs/config.yaml --templates-dir=hack/tools/crd-ref-docs/templates
 
 ##@ Check
 
