@@ -3,6 +3,7 @@ package incluster
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -39,7 +40,7 @@ func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, pro
 	}
 	declared, texts, bad := ranges(all, from)
 	without, withoutTexts, alsoBad := ranges(excluded, but)
-	if problems = append(bad, alsoBad...); len(problems) > 0 {
+	if problems = slices.Concat(bad, alsoBad); len(problems) > 0 {
 		return out, nil, problems
 	}
 	if out.Addresses = texts; len(texts) > maxRanges {

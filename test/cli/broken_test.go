@@ -8,10 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-var (
-	errNotYet = errors.New("not yet")
-	errDied   = errors.New("the import has died")
-)
+var errDied = errors.New("the import has died")
 
 // broken is a client of a process that dies at its n-th write: before it, or after it, with the answer lost.
 type broken struct {

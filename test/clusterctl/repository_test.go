@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -42,7 +43,7 @@ func makeRepository(ctx context.Context, versions ...string) repository {
 	metadata, err := os.ReadFile(filepath.Join(capi, "metadata.yaml"))
 	Expect(err).NotTo(HaveOccurred())
 	r.write(filepath.Join("cluster-api", r.core, "metadata.yaml"), metadata)
-	r.write(filepath.Join("cert-manager", certManagerVersion, "cert-manager.yaml"), append(kind("Issuer"), kind("Certificate")...))
+	r.write(filepath.Join("cert-manager", certManagerVersion, "cert-manager.yaml"), append(kind("cert-manager.io", "Issuer"), kind("cert-manager.io", "Certificate")...))
 	r.write("clusterctl.yaml", fmt.Appendf(nil, `
 cert-manager: {url: %[1]s/cert-manager/%[2]s/cert-manager.yaml, version: %[2]s}
 providers:
@@ -94,18 +95,17 @@ func withoutItsPod(components []byte) []byte {
 	return out.Bytes()
 }
 
-// kind is a CRD of cert-manager without a schema.
-func kind(name string) []byte {
-	lower := map[string]string{"Issuer": "issuer", "Certificate": "certificate"}[name]
+// kind is a CRD of a kind that nobody serves here, without a schema.
+func kind(group, name string) []byte {
 	return fmt.Appendf(nil, `---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: %[1]ss.cert-manager.io}
+metadata: {name: %[1]ss.%[3]s}
 spec:
-  group: cert-manager.io
+  group: %[3]s
   names: {kind: %[2]s, plural: %[1]ss, singular: %[1]s}
   scope: Namespaced
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`, lower, name)
+`, strings.ToLower(name), name, group)
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -20,6 +21,9 @@ import (
 )
 
 const namespace = "butler-ipam-system"
+
+// commandTimeout ends a command that hangs, so that it is told which one.
+const commandTimeout = 3 * time.Minute
 
 // site is a management cluster with its manager.
 type site struct {
@@ -58,6 +62,8 @@ func (s *site) clusterctl(ctx context.Context, args ...string) string {
 func clusterctl(ctx context.Context, args ...string) string {
 	GinkgoHelper()
 	args = append([]string{"--config", filepath.Join(repo.dir, "clusterctl.yaml")}, args...) // a later one counts
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "tools", "clusterctl"), args...)
 	cmd.Env = append(os.Environ(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "XDG_CONFIG_HOME="+repo.dir)
 	out, err := cmd.CombinedOutput()

@@ -1,0 +1,113 @@
+package clusterctl
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// page is one of the documentation, by its path in the project.
+type page struct{ path, text string }
+
+// pages are all but those of decisions, and of what changed.
+func pages() (out []page) {
+	GinkgoHelper()
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md"} {
+		paths, err := filepath.Glob(filepath.Join(repo.root, pattern))
+		Expect(err).NotTo(HaveOccurred())
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			Expect(err).NotTo(HaveOccurred())
+			name, err := filepath.Rel(repo.root, path)
+			Expect(err).NotTo(HaveOccurred())
+			out = append(out, page{name, string(text)})
+		}
+	}
+	return out
+}
+
+const programs = `(?:clusterctl|docker|go|kind|kubectl|kustomize|make|podman|skopeo|mkdir) `
+
+var (
+	fence    = regexp.MustCompile("(?s)\n```.*?\n```")
+	indented = regexp.MustCompile(`(?m)^ {4,}(` + programs + `(?:.*\\\n)*.*)$`)
+	span     = regexp.MustCompile("`(" + programs + "[^`]*)`")
+	session  = regexp.MustCompile("(?s)\n```console\n(.*?)\n```")
+	manifest = regexp.MustCompile("(?s)[Ss]ave as `([a-z.]+)`:\n\n```yaml\n(.*?\n)```")
+)
+
+// commands are those that a page tells its reader to run, outside of its sessions: in indented lines and in code spans.
+func (p page) commands() (out []string) {
+	text := fence.ReplaceAllString(p.text, "")
+	for _, pattern := range []*regexp.Regexp{indented, span} {
+		for _, match := range pattern.FindAllStringSubmatch(text, -1) {
+			out = append(out, match[1])
+		}
+	}
+	return out
+}
+
+// sessions are what a page shows of a terminal: commands behind a $, and what they print.
+func (p page) sessions() (out [][2]string) {
+	for _, block := range session.FindAllStringSubmatch(p.text, -1) {
+		for shown := range strings.SplitSeq("\n"+block[1], "\n$ ") {
+			if shown == "" {
+				continue
+			}
+			command, printed, _ := strings.Cut(shown, "\n")
+			if strings.HasSuffix(command, "<<EOF") {
+				here, rest, _ := strings.Cut(printed, "\nEOF\n")
+				command, printed = command+"\n"+here+"\nEOF", rest
+			}
+			out = append(out, [2]string{command, printed})
+		}
+	}
+	return out
+}
+
+// terminal is where a reader types.
+type terminal struct {
+	dir string
+	env []string
+}
+
+// newTerminal is one in a directory, with a site behind it. It knows the programs that the documentation uses.
+func newTerminal(ctx context.Context, s *site, dir string) terminal {
+	GinkgoHelper()
+	bin := GinkgoT().TempDir()
+	for name, path := range map[string]string{"kubectl": "k8s/kubectl", "clusterctl": "tools/clusterctl", "kustomize": "tools/kustomize"} {
+		Expect(os.Symlink(filepath.Join(repo.root, "bin", path), filepath.Join(bin, name))).To(Succeed())
+	}
+	repo.run(ctx, "go", "build", "-buildvcs=false", "-o", filepath.Join(bin, "kubectl-butler_ipam"), "./cmd/kubectl-butler_ipam")
+	return terminal{dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.Kubeconfig, "XDG_CONFIG_HOME="+repo.dir,
+		"KUBE_EDITOR=true", // whoever edits changes nothing
+		"CLUSTERCTL_DISABLE_VERSIONCHECK=true")}
+}
+
+// reader is what a reader puts in where a command is about something of theirs.
+var reader = strings.NewReplacer("-n NAMESPACE NAME", "-n team-a prod", "NAMESPACE", "team-a", "NAME", "prod", "ADDRESS", "10.90.0.1")
+
+// run runs a command as it is written, and returns what it prints.
+func (t terminal) run(ctx context.Context, command string) string {
+	GinkgoHelper()
+	out, err := t.try(ctx, command)
+	Expect(err).NotTo(HaveOccurred(), "%s\n%s", command, out)
+	return out
+}
+
+// try is run of a command that may fail.
+func (t terminal) try(ctx context.Context, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-euc", reader.Replace(command))
+	cmd.Dir, cmd.Env = t.dir, t.env
+	out, err := cmd.CombinedOutput()
+	GinkgoWriter.Printf("$ %s\n%s\n", command, out)
+	return string(out), err
+}

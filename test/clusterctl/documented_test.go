@@ -1,0 +1,188 @@
+package clusterctl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// Where releases will be.
+const releases = "https://github.com/butlerdotdev/cluster-api-ipam-provider-butler/releases/latest/"
+
+// elsewhere are the beginnings of commands that are not run here, and why.
+var elsewhere = map[string]string{
+	"clusterctl generate cluster": "test/consumers: its templates",
+	"clusterctl move":             "move_test.go",
+	"docker ":                     "there is none; the image is unpacked and run in test/image",
+	"go test":                     "measurements of minutes",
+	"kind load":                   "there is none",
+	"kubectl logs":                "there are no Pods",
+	"kubectl port-forward":        "there are no Pods",
+	"mkdir image && tar":          "there is no crane",
+	"podman ":                     "as docker",
+	"skopeo ":                     "as docker",
+}
+
+// mentioned are commands that are named, not to be run as they stand.
+var mentioned = []string{
+	"clusterctl move", "clusterctl upgrade apply", "kubectl apply", "kubectl apply -f", "kubectl butler-ipam import",
+	"kubectl describe pod",
+}
+
+// isElsewhere is the entry of elsewhere that a command is of, or empty.
+func isElsewhere(command string) string {
+	for begins := range elsewhere {
+		if strings.HasPrefix(command, begins) {
+			return begins
+		}
+	}
+	return ""
+}
+
+var ages = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \([^)]*\)|\b\d+m?s\b`)
+
+func ageless(text string) string { return ages.ReplaceAllString(strings.TrimSpace(text), "AGE") }
+
+var _ = Describe("The documentation", Ordered, func() {
+	var s *site
+	var at terminal
+	ran := map[string]bool{}
+	// do runs a command of a page.
+	do := func(ctx SpecContext, path, command string) {
+		GinkgoHelper()
+		for _, p := range pages() {
+			if p.path == path {
+				Expect(p.commands()).To(ContainElement(command), path)
+			}
+		}
+		ran[command] = true
+		// clusterctl tries cert-manager in a namespace, and does not wait for its end: the next one would wait in vain.
+		Eventually(func() error {
+			return s.Get(ctx, client.ObjectKey{Name: "cert-manager-test"}, &corev1.Namespace{})
+		}).Should(Satisfy(apierrors.IsNotFound))
+		at.run(ctx, strings.ReplaceAll(strings.ReplaceAll(command, releases+"download/", releases), releases, filepath.Join(repo.dir, "ipam-butler", release)+"/"))
+	}
+	BeforeAll(func(ctx SpecContext) {
+		s = startSite()
+		at = newTerminal(ctx, s, repo.root)
+		s.clusterctl(ctx, "init", "--core", "cluster-api:"+repo.core, "--bootstrap", "-", "--control-plane", "-")
+		Expect(s.InstallInClusterPools()).To(Succeed())
+	})
+
+	It("says how to install it", func(ctx SpecContext) {
+		text, err := os.ReadFile(filepath.Join(repo.root, "docs", "install.md"))
+		Expect(err).NotTo(HaveOccurred())
+		shown := regexp.MustCompile(`(?m)^    providers:\n(?:    .*\n)+`).FindString(string(text))
+		Expect(shown).NotTo(BeEmpty())
+		config := map[string]any{}
+		Expect(yaml.Unmarshal([]byte(strings.ReplaceAll(shown, releases, filepath.Join(repo.dir, "ipam-butler", release)+"/")), &config)).To(Succeed())
+		others := map[string]any{}
+		known, err := os.ReadFile(filepath.Join(repo.dir, "clusterctl.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(yaml.Unmarshal(known, &others)).To(Succeed())
+		core := others["providers"].([]any)[0]
+		config["providers"] = append(config["providers"].([]any), core)
+		config["cert-manager"] = others["cert-manager"]
+		text, err = yaml.Marshal(config)
+		Expect(err).NotTo(HaveOccurred())
+		repo.write("cluster-api/clusterctl.yaml", text) // where clusterctl looks by itself
+
+		do(ctx, "docs/install.md", "clusterctl init --ipam butler")
+		s.run(ctx)
+	})
+
+	It("begins with a session that is as it is shown", func(ctx SpecContext) {
+		path := filepath.Join(repo.root, "docs", "getting-started.md")
+		text, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		desk := at
+		desk.dir = GinkgoT().TempDir()
+		for _, m := range manifest.FindAllStringSubmatch(string(text), -1) {
+			Expect(os.WriteFile(filepath.Join(desk.dir, m[1]), []byte(m[2]), 0o600)).To(Succeed())
+		}
+		var differs []string
+		for _, shown := range (page{path, string(text)}).sessions() {
+			printed, _ := desk.try(ctx, shown[0]) // to explain what waits is to fail
+			if ageless(printed) != ageless(shown[1]) {
+				differs = append(differs, "$ "+shown[0]+"\n"+printed)
+			}
+		}
+		Expect(strings.Join(differs, "\n")).To(BeEmpty())
+	})
+
+	It("has commands that do what they say", func(ctx SpecContext) {
+		scene, err := os.ReadFile("testdata/documented.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		repo.write("scene.yaml", slices.Concat(scene, kind("monitoring.coreos.com", "PrometheusRule"), kind("monitoring.coreos.com", "ServiceMonitor")))
+		at.run(ctx, "kubectl apply --server-side -f "+filepath.Join(repo.dir, "scene.yaml"))
+		at.run(ctx, "kubectl wait -n team-a --for=condition=Ready ipaddressclaim/prod --timeout=60s")
+		for _, p := range pages() {
+			for _, command := range p.commands() {
+				if ran[command] || p.path == "docs/install.md" || slices.Contains(mentioned, command) || isElsewhere(command) != "" {
+					continue
+				}
+				By(p.path + ": " + command)
+				ran[command] = true
+				if target, is := strings.CutPrefix(command, "make "); is {
+					at.run(ctx, "make -n "+target) // they exist; what they do is what tests and CI do
+					continue
+				}
+				at.run(ctx, command)
+			}
+		}
+	})
+
+	It("gives rights to who has them", func(ctx SpecContext) {
+		binding := &rbacv1.ClusterRoleBinding{}
+		Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-in-cluster"}, binding)).To(Succeed())
+		Expect(s.Get(ctx, client.ObjectKey{Name: binding.RoleRef.Name}, &rbacv1.ClusterRole{})).To(Succeed())
+		who := binding.Subjects[0]
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: who.Namespace, Name: who.Name}, &corev1.ServiceAccount{})).To(Succeed())
+		Expect(s.deployment(ctx).Spec.Template.Spec.ServiceAccountName).To(Equal(who.Name))
+		Expect(s.deployment(ctx).Spec.Template.Spec.Containers[0].Args).To(ContainElement("--serve-in-cluster-pools"))
+	})
+
+	It("says how to upgrade and to remove it, and how else to install it", func(ctx SpecContext) {
+		Expect(s.manager.Stop()).To(Succeed())
+		for _, command := range []string{
+			"clusterctl upgrade plan", "clusterctl upgrade apply --ipam butler:" + newer, "clusterctl delete --ipam butler",
+			"clusterctl init --ipam butler --target-namespace NAMESPACE", "clusterctl delete --ipam butler",
+			"kubectl apply -f " + releases + "download/ipam-components.yaml",
+			"kubectl scale -n butler-ipam-system deployment butler-ipam-controller-manager --replicas=2",
+			"make release-manifests VERSION=v0.1.0",
+		} {
+			do(ctx, "docs/install.md", command)
+		}
+	})
+
+	It("has no command that nobody runs, and none is left out that is not there", func() {
+		left, named := map[string]bool{}, map[string]bool{}
+		for _, p := range pages() {
+			for _, command := range p.commands() {
+				begins := isElsewhere(command)
+				switch {
+				case ran[command]:
+				case slices.Contains(mentioned, command):
+					named[command] = true
+				case begins != "":
+					left[begins] = true
+				default:
+					Fail(fmt.Sprintf("%s: nobody runs %q", p.path, command))
+				}
+			}
+		}
+		Expect(left).To(HaveLen(len(elsewhere)))
+		Expect(named).To(HaveLen(len(mentioned)))
+	})
+})
