@@ -47,7 +47,8 @@ func (p page) commands() (out []string) {
 	text := fence.ReplaceAllString(p.text, "")
 	for _, pattern := range []*regexp.Regexp{indented, span} {
 		for _, match := range pattern.FindAllStringSubmatch(text, -1) {
-			out = append(out, match[1])
+			command, _, _ := strings.Cut(match[1], " # ")
+			out = append(out, strings.TrimSpace(command))
 		}
 	}
 	return out

@@ -5,6 +5,8 @@ package quickstart
 import (
 	"bytes"
 	"context"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,7 +94,7 @@ func TestQuickstart(t *testing.T) {
 	})
 
 	t.Run("stays until it is interrupted", func(t *testing.T) {
-		out, tmp := &notifying{text: "until Ctrl-C", seen: make(chan struct{})}, t.TempDir()
+		out, tmp := &notifying{text: "manager.log\n", seen: make(chan struct{})}, t.TempDir() // the end of its hints
 		cmd := command(t, tmp, out, quickstart, "--manager="+manager, "--exit=false")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -101,6 +103,7 @@ func TestQuickstart(t *testing.T) {
 		go func() { ended <- cmd.Wait() }()
 		select {
 		case <-out.seen:
+			follow(t, out.buffer.String())
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Error(err)
 			}
@@ -124,6 +127,32 @@ func TestQuickstart(t *testing.T) {
 		}
 		empty(t, tmp)
 	})
+}
+
+// follow does what the quickstart says can be done: it opens the page, and runs what it says to run in another terminal.
+func follow(t *testing.T, said string) {
+	t.Helper()
+	page := regexp.MustCompile(`who has them: (http://127\.0\.0\.1:\d+/\S*)\n`).FindStringSubmatch(said)
+	_, lines, told := strings.Cut(said, "In another terminal:\n")
+	if page == nil || !told {
+		t.Fatalf("it does not say how to go on\n%s", said)
+	}
+	for path, want := range map[string]string{"": "<title>", "api/pools": `"lab"`} {
+		answer, err := http.Get(page[1] + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(text), want) {
+			t.Errorf("%s%s: %s, %v\n%s", page[1], path, answer.Status, err, text)
+		}
+	}
+	lines, _, _ = strings.Cut(lines, "tail -f") // which does not end
+	printed, err := exec.CommandContext(t.Context(), "sh", "-euc", lines).CombinedOutput()
+	if err != nil || !strings.Contains(string(printed), "lab-registry") || !strings.Contains(string(printed), `"lab-worker-0" deleted`) {
+		t.Errorf("%v: %s\n%s", err, lines, printed)
+	}
 }
 
 // command runs with a temporary directory of its own. At the deadline it is interrupted, not killed,
