@@ -221,6 +221,10 @@ page-test: ## Open the page of pools in a headless Chromium: Debian's, unpacked 
 test-race: ## Run the tests that need no control plane under the race detector.
 	CGO_ENABLED=1 go test -race -count=1 -timeout=30m $(TESTFLAGS) ./api/... ./internal/...
 
+.PHONY: chaos
+chaos: control-plane manager ## Kill, freeze and double managers under churn, and check the history (ARGS="-seed N -kills 1000 -claims 100000").
+	go run -buildvcs=false ./test/chaos -manager $(BIN)/manager -out $(BIN)/chaos $(ARGS)
+
 .PHONY: bench
 bench: control-plane metallb manager ## Measure the library, then the manager against a real API server.
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// A short run, so that what `make chaos` does at length is never broken for long.
+func TestChaos(t *testing.T) {
+	o := defaults()
+	o.seed, o.kills, o.claims, o.users, o.apiServerEvery = uint64(time.Now().UnixNano()), 8, 400, 40, 10*time.Second
+	o.out = t.TempDir()
+	res, err := run(t.Context(), o, os.Stdout)
+	if err != nil {
+		t.Fatalf("seed %d: %v", o.seed, err)
+	}
+	t.Log(res)
+	if len(res.violations) > 0 {
+		t.Fail()
+	}
+}

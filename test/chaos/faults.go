@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// lease is how long a leader may be silent: short, so that frozen ones are replaced.
+const lease = 3 * time.Second
+
+// faults are what goes wrong, and how often it has.
+type faults struct {
+	client.Client
+	cp     *framework.ControlPlane
+	h      *history
+	binary string
+
+	kills, freezes, restarts, edits atomic.Int64
+}
+
+// launch starts a manager. One that elects waits for the lease; the others are active at once, beside the leader.
+func (f *faults) launch(ctx context.Context, elects bool) (*framework.Manager, error) {
+	args := []string{"--audit-interval=5s", "--orphan-grace=2s"}
+	if elects {
+		args = append(args, "--leader-elect-lease-duration="+lease.String(), "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
+	}
+	return framework.LaunchManager(ctx, framework.ManagerOptions{Binary: f.binary, Kubeconfig: f.cp.Kubeconfig, LeaderElect: elects, Args: args})
+}
+
+// manager has a manager killed and started again until ctx ends. Now and then it is frozen first, for longer than the
+// lease, and goes on.
+func (f *faults) manager(ctx context.Context, elects bool, r *rand.Rand) error {
+	for ctx.Err() == nil {
+		m, err := f.launch(ctx, elects)
+		if err != nil {
+			return err
+		}
+		life := time.Duration(1000+r.IntN(4000)) * time.Millisecond
+		freezes := r.IntN(8) == 0
+		within(ctx, m.Done(), life)
+		if freezes {
+			_ = m.Signal(syscall.SIGSTOP)
+			within(ctx, m.Done(), lease+time.Duration(r.IntN(2000))*time.Millisecond)
+			_ = m.Signal(syscall.SIGCONT)
+			f.freezes.Add(1)
+			within(ctx, m.Done(), time.Duration(r.IntN(2000))*time.Millisecond)
+		}
+		if err := m.Kill(); err != nil {
+			return err
+		}
+		f.kills.Add(1)
+	}
+	return nil
+}
+
+// apiServer kills the API server now and then, and starts it again.
+func (f *faults) apiServer(ctx context.Context, every time.Duration) error {
+	for within(ctx, nil, every); ctx.Err() == nil; within(ctx, nil, every) {
+		if err := f.cp.KillAPIServer(); err != nil {
+			return err
+		}
+		if err := f.cp.StartAPIServer(); err != nil {
+			return err
+		}
+		f.restarts.Add(1)
+	}
+	return nil
+}
+
+// hands are people who edit what is not theirs: they delete IPAddresses by force, touch claims, and change pools.
+func (f *faults) hands(ctx context.Context, r *rand.Rand) {
+	for n := 0; ctx.Err() == nil; n++ {
+		within(ctx, nil, time.Duration(100+r.IntN(400))*time.Millisecond)
+		var err error
+		switch r.IntN(4) {
+		case 0, 1:
+			err = f.ripAddress(ctx, r)
+		case 2:
+			err = f.touch(ctx, r, n)
+		default:
+			err = f.reshape(ctx, r)
+		}
+		if err == nil {
+			f.edits.Add(1)
+		}
+	}
+}
+
+// someone is a claim that has an address, if there is one.
+func (f *faults) someone(r *rand.Rand) (name string) {
+	for _, t := range f.h.living() {
+		if t.kind == "claim" && (name == "" || r.IntN(4) == 0) {
+			name = t.name
+		}
+	}
+	return name
+}
+
+func (f *faults) ripAddress(ctx context.Context, r *rand.Rand) error {
+	a := &ipamv1.IPAddress{}
+	a.Namespace, a.Name = namespace, f.someone(r)
+	if err := f.Delete(ctx, a); err != nil {
+		return err
+	}
+	return f.Patch(ctx, a, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+}
+
+func (f *faults) touch(ctx context.Context, r *rand.Rand, n int) error {
+	c := framework.MakeClaim(namespace, f.someone(r)).Obj()
+	return f.Patch(ctx, c, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, n)))
+}
+
+// reshape reserves a part of a pool, addresses in use too, or none.
+func (f *faults) reshape(ctx context.Context, r *rand.Rand) error {
+	change := `{"spec":{"reserved":null}}`
+	if r.IntN(2) == 0 {
+		change = fmt.Sprintf(`{"spec":{"reserved":[{"cidr":"10.2.%d.0/28"}]}}`, r.IntN(4))
+	}
+	return f.Patch(ctx, pools["roomy"].Obj(), client.RawPatch(types.MergePatchType, []byte(change)))
+}

@@ -1,0 +1,58 @@
+// chaos lets everything go wrong at once, on a real API server, and checks that no address was held twice and none was
+// lost: users create and delete claims and allocations as fast as they are served while managers are killed, frozen for
+// longer than their lease, and active beside each other without an election, the API server is killed, and people delete
+// and edit what is not theirs. What users saw is a history that porcupine checks, each address a register.
+//
+// The seed decides what users, faults and people do, and in which order each of them does it. How they interleave is
+// decided by the machine: a seed that fails is run again to fail again, soon, but not at the same moment.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() {
+	o := defaults()
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "decides what happens; printed, to be given again")
+	flag.Int64Var(&o.kills, "kills", 60, "managers that are killed, at least")
+	flag.Int64Var(&o.claims, "claims", 5000, "claims and allocations that are created, at least")
+	flag.IntVar(&o.users, "users", 80, "users at a time")
+	flag.IntVar(&o.electing, "electing", 2, "managers that elect a leader")
+	flag.IntVar(&o.active, "active", 1, "managers that are active without being elected")
+	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "give up after this time")
+	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
+	flag.StringVar(&o.out, "out", "bin/chaos", "folder for a drawing of a history that is wrong")
+	flag.Parse()
+	fmt.Printf("seed %d\n", o.seed)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	res, err := run(ctx, o, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(2)
+	}
+	fmt.Print(res)
+	if len(res.violations) > 0 {
+		os.Exit(1)
+	}
+}
+
+func defaults() options {
+	return options{users: 80, electing: 2, active: 1, apiServerEvery: 45 * time.Second, progressEvery: 15 * time.Second, restAfter: 3 * time.Minute, limit: 20 * time.Minute, out: "bin/chaos"}
+}
+
+// String is a row of docs/reliability.md, and what is wrong.
+func (r *result) String() string {
+	text := "| seed | created | served | kills | freezes | API server killed | edits by hand | operations | seconds | violations |\n| - | - | - | - | - | - | - | - | - | - |\n" +
+		fmt.Sprintf("| %d | %d | %d | %d | %d | %d | %d | %d | %.0f | %d |\n",
+			r.seed, r.created, r.served, r.kills, r.freezes, r.restarts, r.edits, r.operations, r.took.Seconds(), len(r.violations))
+	for _, v := range r.violations {
+		text += v + "\n"
+	}
+	return text
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+const (
+	namespace = "chaos"
+	// again is how long a user waits before a call that failed is made again.
+	again = 50 * time.Millisecond
+)
+
+// The pools: one that is always full, one with room, and one whose addresses rest before they are used again.
+var pools = map[string]*framework.PoolBuilder{
+	"full":    framework.MakePool("full").Namespace(namespace).Addresses("10.1.0.1-10.1.0.24"),
+	"roomy":   framework.MakePool("roomy").Namespace(namespace).CIDR("10.2.0.0/22"),
+	"resting": framework.MakePool("resting").Namespace(namespace).CIDR("10.3.0.0/25").Reuse(1),
+}
+
+// users create claims and allocations, have them for a while, and delete them, until it is enough.
+type users struct {
+	client.Client
+	*history
+	created atomic.Int64
+	enough  func() bool
+}
+
+// user is one of them. The seed decides what it does; how long that takes is the machine's.
+func (u *users) user(ctx context.Context, id int, r *rand.Rand) error {
+	for n := 0; !u.enough() && ctx.Err() == nil; n++ {
+		// Three in ten take the name of the one before.
+		name := fmt.Sprintf("u%d-%d", id, n)
+		if n > 0 && r.IntN(10) < 3 {
+			name = fmt.Sprintf("u%d", id)
+		}
+		if err := u.live(ctx, name, r); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return ctx.Err()
+}
+
+func (u *users) live(ctx context.Context, name string, r *rand.Rand) error {
+	pool := []string{"full", "full", "roomy", "roomy", "roomy", "resting"}[r.IntN(6)]
+	var obj client.Object = framework.MakeClaim(namespace, name).Pool(pool).Obj()
+	kind := "claim"
+	if r.IntN(10) == 0 {
+		kind, obj = "allocation", framework.MakeAllocation(namespace, name).Pool(pool).Cluster(namespace, "tenant").Count(1+r.Int32N(16)).Obj()
+	}
+	patience, stay, ripped := time.Duration(r.IntN(3000))*time.Millisecond, time.Duration(r.IntN(500))*time.Millisecond, r.IntN(30) == 0
+	asked := u.now()
+	uid, err := u.create(ctx, obj)
+	if err != nil {
+		return err
+	}
+	u.created.Add(1)
+	t := u.asks(uid, kind, name, asked)
+	// Some do not wait to be served, or wait in vain: their deletion races their grant.
+	if within(ctx, t.served, patience) {
+		within(ctx, nil, stay)
+	}
+	u.leaves(t)
+	if err := u.remove(ctx, obj, uid, ripped); err != nil {
+		return err
+	}
+	select {
+	case <-t.ended:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// within waits for a channel to be closed, for so long at most.
+func within(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// create creates an object, whatever becomes of calls and answers.
+func (u *users) create(ctx context.Context, obj client.Object) (types.UID, error) {
+	for {
+		fresh, ok := obj.DeepCopyObject().(client.Object)
+		if !ok {
+			return "", fmt.Errorf("%T is no object", obj)
+		}
+		err := u.Create(ctx, fresh)
+		if err == nil {
+			return fresh.GetUID(), nil
+		}
+		if apierrors.IsAlreadyExists(err) { // an answer was lost: nobody else takes these names
+			if uid, err := uidOf(ctx, u, fresh); err == nil {
+				return uid, nil
+			}
+		}
+		if apierrors.IsInvalid(err) || ctx.Err() != nil {
+			return "", err
+		}
+		within(ctx, nil, again)
+	}
+}
+
+// remove deletes an object; ripped: without regard to its finalizers, as people in a hurry do.
+func (u *users) remove(ctx context.Context, obj client.Object, uid types.UID, ripped bool) error {
+	for {
+		err := u.Delete(ctx, obj, client.Preconditions{UID: &uid})
+		if err == nil && ripped {
+			err = u.Patch(ctx, obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":null}}`, uid)))
+		}
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // conflict: it is another one's name by now
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		within(ctx, nil, again)
+	}
+}
