@@ -52,6 +52,7 @@ REVISION            ?= $(shell git describe --always --abbrev=40 --exclude '*' -
 SOURCE_DATE_EPOCH   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 MANAGER_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+PLUGIN_FLAGS  = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli.Version=$(VERSION)"
 
 # Where our own Go code with generator markers lives.
 GEN_PATHS := paths=./api/... paths=./controllers/... paths=./internal/... paths=.
@@ -104,7 +105,7 @@ image: $(TOOLS)/image ## Build the container image, an OCI archive: bin/image.
 
 .PHONY: plugin
 plugin: ## Build the kubectl plugin and its completion: bin/kubectl-butler_ipam.
-	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w" -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
+	CGO_ENABLED=0 go build $(PLUGIN_FLAGS) -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
 	@install -m 755 cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $(BIN)/
 
 PLUGIN_PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
@@ -116,7 +117,7 @@ plugin-archives: ## Build the archives that .krew.yaml names: bin/plugin.
 		os=$${p%/*}; arch=$${p#*/}; dir=$(BIN)/plugin/$$os-$$arch; exe=; \
 		if test $$os = windows; then exe=.exe; fi; \
 		mkdir -p $$dir && \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -buildvcs=false -trimpath -ldflags "-s -w" -o $$dir/kubectl-butler_ipam$$exe ./cmd/kubectl-butler_ipam && \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build $(PLUGIN_FLAGS) -o $$dir/kubectl-butler_ipam$$exe ./cmd/kubectl-butler_ipam && \
 		cp LICENSE cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $$dir && \
 		tar -czf $(BIN)/plugin/kubectl-butler_ipam_$${os}_$$arch.tar.gz -C $$dir . || exit 1; \
 	done
@@ -263,12 +264,17 @@ RELEASE := $(BIN)/release/ipam-butler/$(VERSION)
 
 .PHONY: release-manifests
 release-manifests: manifests ## Write what clusterctl installs, of a VERSION with an IMAGE: bin/release.
+	@v="$(VERSION)"; v=$${v#v}; minor=$${v#*.}; \
+	grep -A 1 "major: $${v%%.*}$$" metadata.yaml | grep -q "minor: $${minor%%.*}$$" && test "v$$v" = "$(VERSION)" || { \
+		echo "VERSION=$(VERSION) is not vMAJOR.MINOR.PATCH of a series in metadata.yaml: clusterctl would not take it" >&2; exit 1; }
 	@mkdir -p $(RELEASE)
 	@for c in default:ipam-components no-webhook:ipam-components-no-webhook; do \
 		$(TOOLS)/kustomize build config/$${c%:*} | sed 's|image: controller:latest|image: $(IMAGE)|' > $(RELEASE)/$${c#*:}.yaml || exit 1; \
 	done
+	@$(TOOLS)/kustomize build config/prometheus > $(RELEASE)/prometheus.yaml
 	@cp metadata.yaml $(wildcard templates/cluster-template*.yaml) $(RELEASE)
 	@ls $(RELEASE)/*
+	@echo "for clusterctl: url: $(RELEASE)/ipam-components.yaml"
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane.

@@ -98,6 +98,10 @@ func main() {
 		fmt.Println("butler-ipam-manager", version)
 		return
 	}
+	if args := pflag.Args(); len(args) > 0 {
+		fmt.Fprintf(os.Stderr, "%q: the manager takes flags only; --help lists them\n", args[0])
+		os.Exit(2)
+	}
 	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
 		fmt.Fprintln(os.Stderr, "logging flags:", err)
 		os.Exit(2)

@@ -27,6 +27,9 @@ type GlobalNetworkPoolSpec struct {
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocatedIPs`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalIPs`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Addresses",type=string,priority=1,JSONPath=`.spec.addresses`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type GlobalNetworkPool struct {
 	metav1.TypeMeta   `json:",inline"`

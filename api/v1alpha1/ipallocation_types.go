@@ -163,6 +163,7 @@ type IPAllocationStatus struct {
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.conditions[?(@.type=="InUse")].reason`
 // +kubebuilder:printcolumn:name="Draining",type=string,JSONPath=`.status.conditions[?(@.type=="Draining")].reason`
 // +kubebuilder:printcolumn:name="Demand",type=string,JSONPath=`.status.conditions[?(@.type=="DemandSatisfied")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPAllocation struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/coreapi"
 )
 
 // logLines of the manager are shown when something went wrong.
@@ -64,7 +65,12 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	steps.endf("etcd and kube-apiserver at %s, CRDs installed", strings.TrimSuffix(cp.Config.Host, "/"))
+	stopCore, err := coreapi.Serve(ctx, cp) // or a poolRef could be changed, which Cluster API refuses
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopCore()) }()
+	steps.endf("etcd and kube-apiserver at %s, CRDs installed, webhooks of Cluster API", strings.TrimSuffix(cp.Config.Host, "/"))
 
 	story, args, tenant := demo, []string(nil), ""
 	if opts.elastic {
@@ -141,7 +147,7 @@ The pools, their addresses and who has them: %s
 All of it stays until Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
-  alias kubectl=%s
+  alias kubectl=%s   # or: make plugin, and export PATH=$PWD/bin:$PATH for kubectl butler-ipam too
   %s
   tail -f %s
 `, page, cp.Kubeconfig, kubectl, strings.Join(try, "\n  "), filepath.Join(cp.Dir, "manager.log"))

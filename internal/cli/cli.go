@@ -24,6 +24,9 @@ const (
 	failed = 2
 )
 
+// Version is that of the plugin, set by the linker.
+var Version = "unreleased"
+
 // errNo ends a command with code 1 when it has printed its answer.
 var errNo = errors.New("the answer is no")
 
@@ -60,6 +63,7 @@ func (p *plugin) root() *cobra.Command {
 			"Exit codes: 0 done, or yes; 1 the answer is no; 2 it failed.",
 		Example:       "  kubectl butler-ipam pools -A\n  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam explain claim/worker-0",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl butler-ipam"},
+		Version:       Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -105,6 +109,16 @@ func (p *plugin) namespace() (name string, given bool, err error) {
 		return "", false, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	return name, given && *p.flags.Namespace != "", nil
+}
+
+// noArgs wants no argument, and says what to do instead.
+func noArgs(instead string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%q: %s", args[0], instead)
+		}
+		return nil
+	}
 }
 
 // oneArg wants exactly one argument, and says which.

@@ -7,15 +7,19 @@ import (
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // freeAnswer is what `free` found out.
 type freeAnswer struct {
 	Pool string `json:"pool"`
-	// Count is how many were asked for; Fits: they have room, at Range.
+	// Closed says why the pool grants nothing now, empty where it does.
+	Closed string `json:"closed,omitempty"`
+	// Count is how many were asked for; Fits: they would be granted, at Range.
 	Count int64  `json:"count"`
 	Fits  bool   `json:"fits"`
 	Range string `json:"range,omitempty"`
@@ -39,8 +43,8 @@ func (p *plugin) freeCommand() *cobra.Command {
 		Short: "Say what is free in a pool, and where a block would be placed",
 		Long: "Say what is free in a pool, and where a block of so many addresses would be placed now: by the same code that\n" +
 			"places it. POOL is the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.\n" +
-			"A number after -n is the count here; a namespace is a name.",
-		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared -n 8",
+			"-n with a number is the count, too.",
+		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared --count 8",
 		Args:    oneArg("which pool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// -n is kubectl's for the namespace; nobody names one with a number who asks what is free.
@@ -59,6 +63,9 @@ func (p *plugin) freeCommand() *cobra.Command {
 				return err
 			}
 			obj, err := key.Get(cmd.Context(), c)
+			if apierrors.IsNotFound(err) && !strings.Contains(args[0], "/") {
+				return fmt.Errorf("%s does not exist; is it a global one? Then write gnp/%s", key, args[0])
+			}
 			if err != nil {
 				return fmt.Errorf("reading %s: %w", key, err)
 			}
@@ -66,7 +73,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer := freeIn(key, allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations), n)
+			answer := freeIn(key, inspect.Closed(obj), allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations), n)
 			return p.answer(answer.Fits, answer, func() string { return p.freeText(answer) })
 		},
 		ValidArgsFunction: p.completePools,
@@ -76,11 +83,13 @@ func (p *plugin) freeCommand() *cobra.Command {
 }
 
 // freeIn looks into a pool.
-func freeIn(key allocator.PoolKey, v *allocator.Snapshot, n int64) freeAnswer {
+func freeIn(key allocator.PoolKey, closed string, v *allocator.Snapshot, n int64) freeAnswer {
 	counts := v.Counts()
-	out := freeAnswer{Pool: key.String(), Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
+	out := freeAnswer{Pool: key.String(), Closed: closed, Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
 	var r netipx.IPRange
-	if r, out.Fits = v.Place(n); out.Fits {
+	if r, out.Fits = v.Place(n); closed != "" {
+		out.Fits = false
+	} else if out.Fits {
 		out.Range = poolutil.ShowRange(r)
 	}
 	for r := range v.Free() {
@@ -99,12 +108,18 @@ func (p *plugin) freeText(f freeAnswer) string {
 	if f.Count > 1 {
 		what = fmt.Sprintf("a block of %d", f.Count)
 	}
-	if f.Fits {
+	switch {
+	case f.Closed != "":
+		fmt.Fprintf(&out, "%s %s", f.Pool, p.red(f.Closed))
+	case f.Fits:
 		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(what[:1]), what[1:], p.green(f.Range), f.Pool)
-	} else {
+	default:
 		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), what)
 	}
-	if f.Waiting > 0 {
+	switch {
+	case f.Waiting == 1:
+		out.WriteString("; 1 other waits for this pool")
+	case f.Waiting > 1:
 		fmt.Fprintf(&out, "; %d others wait for this pool", f.Waiting)
 	}
 	fmt.Fprintf(&out, ".\n%d free, the largest block has %d.\n", f.Free, f.Largest)

@@ -16,7 +16,7 @@ func (p *plugin) poolsCommand() *cobra.Command {
 		Short:   "Show how full the pools are",
 		Long:    "Show the pools of the namespace and the global ones: what they hand out, what is used, what is free, and\nthe largest free block.",
 		Example: "  kubectl butler-ipam pools\n  kubectl butler-ipam pools -A -o yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArgs("pools shows all pools; for one, use `free POOL`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := p.connect()
 			if err != nil {

@@ -66,6 +66,9 @@ func Explain(c Case) Explanation {
 	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
 	if c.Has != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
 		e.Served, e.Verdict = true, "has "+c.Has
+		if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DemandSatisfiedCondition); d != nil && d.Status == metav1.ConditionFalse {
+			add(fmt.Sprintf("Services of its Cluster wait for more (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
+		}
 		return e
 	}
 	e.Verdict = "waits"
@@ -75,7 +78,11 @@ func Explain(c Case) Explanation {
 	}
 	if !c.Ours {
 		e.Verdict = "is not ours"
-		add(fmt.Sprintf("its poolRef names %s of %q: another provider serves it", c.Ref.Kind, c.Ref.APIGroup),
+		who := "another provider serves it, if there is one"
+		if c.Ref.APIGroup == v1alpha1.GroupVersion.Group {
+			who = "there is no such kind, so nobody serves it"
+		}
+		add(fmt.Sprintf("its poolRef names %s of %q: %s", c.Ref.Kind, c.Ref.APIGroup, who),
 			fmt.Sprintf("for a pool of ours set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
 				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))
 		return e
@@ -133,8 +140,8 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 	case c.Pool.PoolStatus().Allocator == nil:
 		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
 	}
-	if p := meta.FindStatusCondition(c.Pool.GetConditions(), v1alpha1.ReadyCondition); p != nil && p.Status == metav1.ConditionFalse && c.Has == "" {
-		add(fmt.Sprintf("%s grants nothing now (%s): %s", c.poolName(), p.Reason, p.Message), adviceOnPool[p.Reason])
+	if closed := Closed(c.Pool); closed != "" && c.Has == "" {
+		add(fmt.Sprintf("%s %s", c.poolName(), closed), adviceOnPool[closing(c.Pool).Reason])
 		return
 	}
 	switch {
@@ -173,11 +180,27 @@ func (c Case) poolName() string {
 	return allocator.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name}).String()
 }
 
+// Closed says that a pool grants nothing now and why, as its Ready condition does; empty where it grants.
+func Closed(pool v1alpha1.Pool) string {
+	if c := closing(pool); c != nil {
+		return fmt.Sprintf("grants nothing now (%s): %s", c.Reason, c.Message)
+	}
+	return ""
+}
+
+func closing(pool v1alpha1.Pool) *metav1.Condition {
+	c := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return c
+}
+
 // adviceOn is what to do about the reasons of a claim or an allocation.
 var adviceOn = map[string]string{
 	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
 	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "put the pool right; it is tried again by itself",
-	ipamv1.IPAddressClaimReadyAllocationFailedReason: "it is tried again by itself as soon as that changes",
+	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); it is tried again by itself",
 	v1alpha1.QuotaExceededReason:                     "delete claims of the Cluster, or raise quotaPerTenant of its ProviderConfig",
 }
 

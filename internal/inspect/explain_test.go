@@ -40,9 +40,17 @@ func TestExplain(t *testing.T) {
 			c.Has = "10.0.0.5"
 			said(metav1.ConditionTrue, "Ready")(c)
 		}, "has 10.0.0.5", true},
+		"served, but its Services want more": {open(), func(c *Case) {
+			c.Has = "10.0.0.1-10.0.0.2"
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionFalse, Reason: "QuotaReached", Message: "m"})
+		}, "has 10.0.0.1-10.0.0.2: Services of its Cluster wait for more (QuotaReached): m -> see docs/elastic.md", true},
+		"no kind of ours": {nil, func(c *Case) {
+			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
+		}, `is not ours: its poolRef names networkpool of "butler.butlerlabs.dev": there is no such kind, so nobody serves it -> for a pool`, false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
-		"another's kind": {nil, func(c *Case) { c.Ours = false }, "is not ours: its poolRef names NetworkPool of \"g\": another provider serves it -> for a pool of ours", false},
+		"another's kind": {nil, func(c *Case) { c.Ours = false }, "is not ours: its poolRef names NetworkPool of \"g\": another provider serves it, if there is one -> for a pool of ours", false},
 		"a paused claim": {open(), func(c *Case) { c.Object.SetAnnotations(paused) },
 			"waits: it is paused by its annotation cluster.x-k8s.io/paused -> kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", false},
 		"a paused pool": {func() *v1alpha1.NetworkPool { p := open(); p.Annotations = paused; return p }(), nil,
@@ -53,7 +61,7 @@ func TestExplain(t *testing.T) {
 		"an overlap":   {notReady("Overlap"), nil, "waits: NetworkPool ns/p grants nothing now (Overlap): m -> give the pool other addresses", false},
 		"an adoption":  {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait 75 s", false},
 		"the quota":    {open(), said(metav1.ConditionFalse, "QuotaExceeded"), "waits: said -> delete claims of the Cluster", false},
-		"what is said": {open(), said(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> it is tried again", false},
+		"what is said": {open(), said(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> correct what the message names", false},
 		"what is so now goes before what was said": {open(), func(c *Case) {
 			said(metav1.ConditionFalse, "AllocationFailed")(c)
 			c.Answer = &allocator.Answer{Reason: "PoolExhausted", Message: "now"}

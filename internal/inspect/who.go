@@ -85,7 +85,19 @@ func Who(o invariants.Objects, a netip.Addr) []Standing {
 			})
 		}
 	}
+	// Who has it comes first, where it is free last.
+	slices.SortStableFunc(out, func(x, y Standing) int { return cmp.Compare(rank(x), rank(y)) })
 	return out
+}
+
+func rank(s Standing) int {
+	switch {
+	case len(s.Holders) > 0:
+		return 0
+	case s.State != Free:
+		return 1
+	}
+	return 2
 }
 
 func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
@@ -136,6 +148,9 @@ func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a 
 	}
 	if v.HandsOut(a) {
 		s.State = Free
+		if closed := Closed(obj); closed != "" {
+			s.Detail = "but the pool " + closed
+		}
 	} else {
 		s.State, s.Detail = Reserved, reservedBy(obj.PoolSpec(), layout, a)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,7 +55,11 @@ type sourcePool struct {
 func (s Source) get(ctx context.Context, from client.Reader) (*sourcePool, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(s.Kind)) // stored in this version: its webhook is not needed
-	if err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, u); err != nil {
+	err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, u)
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("there is no kind %s here: the CRDs of the in-cluster provider are not installed", s.Kind)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", s, err)
 	}
 	out := &sourcePool{}

@@ -28,20 +28,20 @@ type faults struct {
 	kills, freezes, restarts, edits atomic.Int64
 }
 
-// launch starts a manager. One that elects waits for the lease; the others are active at once, beside the leader.
-func (f *faults) launch(ctx context.Context, elects bool) (*framework.Manager, error) {
+// options are those of a manager. One that elects waits for the lease; the others are active at once, beside the leader.
+func (f *faults) options(elects bool) framework.ManagerOptions {
 	args := []string{"--audit-interval=5s", "--orphan-grace=2s"}
 	if elects {
 		args = append(args, "--leader-elect-lease-duration="+lease.String(), "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
 	}
-	return framework.LaunchManager(ctx, framework.ManagerOptions{Binary: f.binary, Kubeconfig: f.cp.Kubeconfig, LeaderElect: elects, Args: args})
+	return framework.ManagerOptions{Binary: f.binary, Kubeconfig: f.cp.Kubeconfig, LeaderElect: elects, Args: args}
 }
 
 // manager has a manager killed and started again until ctx ends. Now and then it is frozen first, for longer than the
 // lease, and goes on.
 func (f *faults) manager(ctx context.Context, elects bool, r *rand.Rand) error {
 	for ctx.Err() == nil {
-		m, err := f.launch(ctx, elects)
+		m, err := framework.LaunchManager(ctx, f.options(elects))
 		if err != nil {
 			return err
 		}

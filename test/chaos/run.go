@@ -130,9 +130,9 @@ func rage(ctx context.Context, o options, f *faults, say io.Writer) error {
 
 // rest has one manager alone until nothing is under way any more, and returns what is wrong then.
 func rest(ctx context.Context, o options, f *faults) (bad []string, err error) {
-	m, err := f.launch(ctx, false)
+	m, err := framework.StartManager(ctx, f.options(false))
 	if err != nil {
-		return nil, err
+		return []string{err.Error()}, nil // that it cannot start on what is left is a finding
 	}
 	defer func() { err = errors.Join(err, m.Stop()) }()
 	left := &invariants.History{}

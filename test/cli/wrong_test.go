@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 		"a flag there is not":         {[]string{"pools", "--bogus"}, 2, "unknown flag: --bogus"},
 		"an output there is not":      {[]string{"pools", "-o", "table"}, 2, "it is json, yaml, or nothing for a table"},
 		"no pool":                     {[]string{"free"}, 2, "say which pool: kubectl butler-ipam free POOL"},
-		"a pool there is not":         {[]string{"free", "none"}, 2, `reading NetworkPool default/none: networkpools.butler.butlerlabs.dev "none" not found`},
+		"a pool there is not":         {[]string{"free", "none"}, 2, "NetworkPool default/none does not exist; is it a global one? Then write gnp/none"},
 		"a kind of pool there is not": {[]string{"free", "x/none"}, 2, "write NAME, np/NAME or gnp/NAME"},
 		"a count that makes no sense": {[]string{"free", "none", "-n", "0"}, 2, "a block has at least one address"},
 		"no address":                  {[]string{"who", "x"}, 2, `"x" is not an address`},

@@ -9,16 +9,23 @@ import (
 	"strings"
 	"testing"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 var (
 	yamlBlock = regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```\n")
-	link      = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
+	link      = regexp.MustCompile(`\]\(([^)#]*)#?([^)]*)\)`)
+	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	// slugless is what GitHub leaves out of the anchor of a heading.
+	slugless = regexp.MustCompile("[^a-z0-9 _-]")
 )
 
 func documents(t *testing.T) map[string]string {
@@ -74,13 +81,71 @@ func TestDocumentedManifests(t *testing.T) {
 }
 
 func TestDocumentedLinks(t *testing.T) {
-	for path, text := range documents(t) {
+	texts := documents(t)
+	for path, text := range texts {
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
+			to := path
+			if match[1] != "" {
+				to = filepath.Join(filepath.Dir(path), match[1])
+			}
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s: %v", path, match[1], err)
+			}
+			if match[2] != "" && !anchors(texts[to])[match[2]] {
+				t.Errorf("%s links to %s#%s: there is no such heading", path, match[1], match[2])
+			}
+		}
+	}
+}
+
+// anchors are those that GitHub gives the headings of a page.
+func anchors(text string) map[string]bool {
+	out := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		out[strings.ReplaceAll(slugless.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")] = true
+	}
+	return out
+}
+
+// Whoever tries what the pages show beside the quickstart is not told that its pools have the addresses.
+func TestDocumentedPoolsAreApartFromTheSamples(t *testing.T) {
+	declared := func(text, path string) (out []*netipx.IPSet) {
+		objs, err := framework.Documents([]byte(text))
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		for _, obj := range objs {
+			pool := &v1alpha1.NetworkPool{}
+			if !strings.HasSuffix(obj.GetKind(), "NetworkPool") {
+				continue
+			}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, pool); err != nil {
+				t.Fatal(path, err)
+			}
+			layout, errs := poolspec.Compile(&pool.Spec)
+			if len(errs) > 0 {
+				t.Fatal(path, errs)
+			}
+			out = append(out, layout.Declared())
+		}
+		return out
+	}
+	text, err := os.ReadFile("../../config/samples/pools.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := declared(string(text), "config/samples")
+	for path, text := range documents(t) {
+		for _, block := range yamlBlock.FindAllStringSubmatch(text, -1) {
+			for _, theirs := range declared(block[1], path) {
+				for _, ours := range samples {
+					if ours.Overlaps(theirs) {
+						t.Errorf("%s has a pool of %v, and the quickstart one of %v", path, theirs.Ranges(), ours.Ranges())
+					}
+				}
 			}
 		}
 	}

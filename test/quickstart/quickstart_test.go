@@ -48,18 +48,18 @@ func TestQuickstart(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		for _, row := range []string{
-			`lab-control-plane-0 +networkpool/lab +10\.40\.0\.\d+/24 +10\.40\.0\.1 `,
-			`lab-worker-0 +networkpool/lab +10\.40\.0\.\d+/24 +10\.40\.0\.1 `,
-			`lab-worker-1 +networkpool/lab +10\.40\.0\.\d+/24 +10\.40\.0\.1 `,
-			`lab-registry +networkpool/lab +10\.40\.0\.100/24 +10\.40\.0\.1 `,
-			`lab-vip +networkpool/lab +10\.40\.0\.10/24 +10\.40\.0\.1 `,
-			`lab-pods +globalnetworkpool/fleet-prefixes +fd00:40:[0-9a-f:]*/64 +- `,
-			`lab-nodes +nodes +Allocated +10\.40\.0\.\S+ +5 +allocated 5 IPs`,
-			`lab-edge +loadbalancer +Allocated +10\.40\.0\.200/30 +4 +allocated 4 IPs`,
+			`lab-control-plane-0 +networkpool/lab +10\.20\.0\.\d+/24 +10\.20\.0\.1 `,
+			`lab-worker-0 +networkpool/lab +10\.20\.0\.\d+/24 +10\.20\.0\.1 `,
+			`lab-worker-1 +networkpool/lab +10\.20\.0\.\d+/24 +10\.20\.0\.1 `,
+			`lab-registry +networkpool/lab +10\.20\.0\.100/24 +10\.20\.0\.1 `,
+			`lab-vip +networkpool/lab +10\.20\.0\.10/24 +10\.20\.0\.1 `,
+			`lab-pods +globalnetworkpool/fleet-prefixes +fd00:20:[0-9a-f:]*/64 +- `,
+			`lab-nodes +nodes +Allocated +10\.20\.0\.\S+ +5 +allocated 5 IPs`,
+			`lab-edge +loadbalancer +Allocated +10\.20\.0\.200/30 +4 +allocated 4 IPs`,
 			`lab-too-large +loadbalancer +Failed +- +0 +no contiguous block available`,
-			`default-lab-lb +loadbalancer +Allocated +10\.40\.0\.\S+ +8 +allocated 8 IPs`,
-			`lab +10\.40\.0\.0/24 +\d+ +22 +\d+ +True `,
-			`fleet-prefixes +fd00:40::/48 +\d+ +1 +\d+ +True `,
+			`default-lab-lb +loadbalancer +Allocated +10\.20\.0\.\S+ +8 +allocated 8 IPs`,
+			`lab +10\.20\.0\.0/24 +\d+ +22 +\d+ +True `,
+			`fleet-prefixes +fd00:20::/48 +\d+ +1 +\d+ +True `,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
 				t.Errorf("no row %q", row)
@@ -138,7 +138,11 @@ func follow(t *testing.T, said string) {
 		t.Fatalf("it does not say how to go on\n%s", said)
 	}
 	for path, want := range map[string]string{"": "<title>", "api/pools": `"lab"`} {
-		answer, err := http.Get(page[1] + path)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page[1]+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

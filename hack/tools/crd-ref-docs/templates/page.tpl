@@ -25,7 +25,7 @@ Generated from [api/v1alpha1](../api/v1alpha1) by `make generate`; `kubectl expl
 
 {{ .Doc }}
 {{ if or .IsAlias .References }}
-{{ if .IsAlias }}A {{ markdownRenderType .UnderlyingType }}{{ range .Validation }}; {{ markdownRenderFieldDoc . }}{{ end }}.{{ end -}}
+{{ if .IsAlias }}A {{ with .UnderlyingType.ValueType }}map of names to {{ template "named" . }}{{ else }}{{ markdownRenderType .UnderlyingType }}{{ end }}{{ range .Validation }}; {{ markdownRenderFieldDoc . }}{{ end }}.{{ end -}}
 {{ if and .IsAlias .References }} {{ end -}}
 {{ if .References }}In {{ range $i, $in := .SortedReferences }}{{ if $i }}, {{ end }}{{ markdownRenderTypeLink $in }}{{ end }}.{{ end }}
 {{ end -}}
@@ -33,7 +33,7 @@ Generated from [api/v1alpha1](../api/v1alpha1) by `make generate`; `kubectl expl
 | Field | Type | | Default | Rules |
 |---|---|---|---|---|
 {{ range .Members -}}
-| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ if eq .Name "metadata" }}As of every object.{{ else }}{{ markdownRenderFieldDoc .Doc }}{{ end }} | {{ markdownRenderDefault .Default }} | {{ template "rules" . }} |
+| `{{ .Name }}` | {{ template "named" .Type }} | {{ if eq .Name "metadata" }}As of every object.{{ else }}{{ markdownRenderFieldDoc .Doc }}{{ end }} | {{ markdownRenderDefault .Default }} | {{ template "rules" . }} |
 {{ end -}}
 {{ end -}}
 {{ if .EnumValues }}
@@ -44,6 +44,13 @@ Generated from [api/v1alpha1](../api/v1alpha1) by `make generate`; `kubectl expl
 {{ end -}}
 {{ end }}
 {{ end -}}
+{{- end -}}
+
+{{- /* Names for string have no section of their own to link to. */ -}}
+{{- define "named" -}}
+{{- $all := "" -}}{{- $one := . -}}
+{{- if and (not .Name) .UnderlyingType }}{{ $all = " array" }}{{ $one = .UnderlyingType }}{{ end -}}
+{{- if has $one.Name (list "Address" "PinnedAddress" "Prefix" "Range") }}{{ $one.Name | lower }}{{ $all }}{{ else }}{{ markdownRenderType . }}{{ end -}}
 {{- end -}}
 
 {{- /* What is neither optional nor has a default must be there. */ -}}
