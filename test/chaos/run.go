@@ -70,14 +70,19 @@ func run(ctx context.Context, o options, say io.Writer) (res *result, err error)
 		return nil, err
 	}
 	f := &faults{Client: c, cp: cp, h: h, binary: o.manager}
-	if err := rage(ctx, o, f, say); err != nil {
-		return nil, err
+	stuck := rage(ctx, o, f, say)
+	if stuck != nil && !errors.Is(stuck, context.DeadlineExceeded) {
+		return nil, stuck
 	}
 	res = &result{seed: o.seed, kills: f.kills.Load(), freezes: f.freezes.Load(), restarts: f.restarts.Load(), edits: f.edits.Load(), took: time.Since(h.start)}
-	res.violations, err = rest(ctx, o, f)
+	if stuck != nil {
+		res.violations = append(res.violations, fmt.Sprintf("not through after %s: %v", o.limit, stuck))
+	}
+	bad, err := rest(ctx, o, f)
 	if err != nil {
 		return nil, err
 	}
+	res.violations = append(res.violations, bad...)
 	return res, check(o, h, res)
 }
 
@@ -98,7 +103,7 @@ func prepare(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// rage lasts until there were enough claims and enough kills.
+// rage lasts until there were enough claims and enough kills, and all are gone again.
 func rage(ctx context.Context, o options, f *faults, say io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()

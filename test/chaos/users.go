@@ -75,9 +75,10 @@ func (u *users) live(ctx context.Context, name string, r *rand.Rand) error {
 	}
 	select {
 	case <-t.ended:
+		return nil
 	case <-ctx.Done():
+		return fmt.Errorf("its %s is not gone: %w", kind, ctx.Err())
 	}
-	return ctx.Err()
 }
 
 // within waits for a channel to be closed, for so long at most.
