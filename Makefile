@@ -219,8 +219,8 @@ page-test: ## Open the page of pools in a headless Chromium: Debian's, unpacked 
 	cd test/page && go test -count=1 -v $(TESTFLAGS) .
 
 .PHONY: test-race
-test-race: ## Run the tests that need no control plane under the race detector.
-	CGO_ENABLED=1 go test -race -count=1 -timeout=30m $(TESTFLAGS) ./api/... ./internal/...
+test-race: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
+	GOFLAGS=-race CGO_ENABLED=1 go test -count=1 -timeout=60m $(TESTFLAGS) $$(go list ./... | grep -v /test/image)
 
 .PHONY: chaos
 chaos: control-plane manager ## Kill, freeze and double managers under churn, and check the history (ARGS="-seed N -kills 1000 -claims 100000").

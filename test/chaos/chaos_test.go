@@ -9,7 +9,7 @@ import (
 // A short run, so that what `make chaos` does at length is never broken for long.
 func TestChaos(t *testing.T) {
 	o := defaults()
-	o.seed, o.kills, o.claims, o.users, o.apiServerEvery = uint64(time.Now().UnixNano()), 8, 400, 40, 10*time.Second
+	o.seed, o.kills, o.claims, o.users, o.apiServerEvery = uint64(time.Now().UnixNano()), 8, 400, 40, 15*time.Second
 	o.out = t.TempDir()
 	res, err := run(t.Context(), o, os.Stdout)
 	if err != nil {

@@ -41,9 +41,15 @@ func (f *faults) options(elects bool) framework.ManagerOptions {
 // lease, and goes on.
 func (f *faults) manager(ctx context.Context, elects bool, r *rand.Rand) error {
 	for ctx.Err() == nil {
-		m, err := framework.LaunchManager(ctx, f.options(elects))
+		// Most live from the moment they are ready, however slow the machine is; some die while they start.
+		start := framework.LaunchManager
+		if r.IntN(4) > 0 {
+			start = framework.StartManager
+		}
+		m, err := start(ctx, f.options(elects))
 		if err != nil {
-			return err
+			f.kills.Add(1) // it was not ready within a minute, and is gone
+			continue
 		}
 		life := time.Duration(1000+r.IntN(4000)) * time.Millisecond
 		freezes := r.IntN(8) == 0

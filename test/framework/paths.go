@@ -121,7 +121,9 @@ func BuildManager(ctx context.Context, dir string) (string, error) {
 	bin := filepath.Join(dir, "manager")
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", bin, ".")
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if !strings.Contains(os.Getenv("GOFLAGS"), "-race") { // which needs it
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the manager: %w\n%s", err, out)
 	}
