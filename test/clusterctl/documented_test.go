@@ -29,6 +29,7 @@ var elsewhere = map[string]string{
 	"kind load":                   "there is none",
 	"kubectl logs":                "there are no Pods",
 	"kubectl port-forward":        "there are no Pods",
+	"make image VERSION":          "test/image",
 	"mkdir image && tar":          "there is no crane",
 	"podman ":                     "as docker",
 	"skopeo ":                     "as docker",
@@ -160,7 +161,7 @@ var _ = Describe("The documentation", Ordered, func() {
 			"clusterctl init --ipam butler --target-namespace NAMESPACE", "clusterctl delete --ipam butler",
 			"kubectl apply -f " + releases + "download/ipam-components.yaml",
 			"kubectl scale -n butler-ipam-system deployment butler-ipam-controller-manager --replicas=2",
-			"make release-manifests VERSION=v0.1.0",
+			"make release-manifests VERSION=v0.1.0 IMAGE=mirror.example.com/butler:v0.1.0",
 		} {
 			do(ctx, "docs/install.md", command)
 		}
