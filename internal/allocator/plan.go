@@ -83,7 +83,7 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 	}
 	if p.full == nil {
 		n := p.ledger.Counts()
-		text := fmt.Sprintf("%s has no address to give: its spec leaves none; add addresses, or reserve fewer", p.key)
+		text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", p.key)
 		if n.Total > 0 {
 			text = fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
 				p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))
