@@ -226,6 +226,20 @@ test-race: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run t
 chaos: control-plane manager ## Kill, freeze and double managers under churn, and check the history (ARGS="-seed N -kills 1000 -claims 100000").
 	go run -buildvcs=false ./test/chaos -manager $(BIN)/manager -out $(BIN)/chaos $(ARGS)
 
+# Not part of the tests: it takes minutes, and spin is Debian's.
+SPIN ?= $(or $(shell command -v spin 2>/dev/null),$(TOOLS)/spin)
+
+.PHONY: model
+model: $(filter $(TOOLS)/spin,$(SPIN)) ## Check the model of the protocol exhaustively with spin: the installed one, or Debian's unpacked into bin. ARGS="trace RULE".
+	@SPIN=$(SPIN) docs/model/check.sh $(ARGS)
+
+$(TOOLS)/spin:
+	@echo "unpacking Debian's spin into $(TOOLS): 1 MB, once"
+	@rm -rf $@.deb && mkdir -p $@.deb
+	@{ cd $@.deb && apt-get --quiet --quiet download spin && dpkg --extract spin_*.deb . && mv usr/bin/spin $@; } || { \
+		echo "no spin: install it (apt-get install spin), or make model SPIN=path" >&2; exit 1; }
+	@rm -rf $@.deb
+
 .PHONY: bench
 bench: control-plane metallb manager ## Measure the library, then the manager against a real API server.
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil

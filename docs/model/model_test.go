@@ -1,0 +1,86 @@
+// Package model has the model of the protocol, for spin. See README.md.
+package model
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every step of the model names the functions that do it; they exist, so that the model does not part from the code
+// unseen.
+func TestStepsNameFunctions(t *testing.T) {
+	text, err := os.ReadFile("grants.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := regexp.MustCompile(`go: (\S+) ([^*]*(?:\*[^/][^*]*)*)\*/`).FindAllStringSubmatch(string(text), -1)
+	if all := strings.Count(string(text), " go: "); len(steps) != all || all < 20 {
+		t.Fatalf("%d of %d notes can be read", len(steps), all)
+	}
+	declared := map[string]map[string]bool{}
+	for _, step := range steps {
+		pkg := step[1]
+		if declared[pkg] == nil {
+			declared[pkg] = functions(t, filepath.Join("..", "..", filepath.FromSlash(pkg)))
+		}
+		for name := range strings.SplitSeq(step[2], ",") {
+			if name = strings.TrimSpace(name); !declared[pkg][name] {
+				t.Errorf("%s has no function %s", pkg, name)
+			}
+		}
+	}
+}
+
+// functions returns the functions of a package, methods as (T).name or (*T).name.
+func functions(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != dir:
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			switch {
+			case !ok:
+			case f.Recv == nil:
+				out[f.Name.Name] = true
+			default:
+				out["("+receiver(f.Recv.List[0].Type)+")."+f.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return "*" + receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
