@@ -129,10 +129,10 @@ bool again[2];                  /* restarted */
 #define LETGO  4
 #define VOID   5
 
-#ifndef NO_FRESH_ID
+#ifndef NO_OWN_ID
 #define ID(m) (1+(m)+2*again[m])
 #else
-#define ID(m) (1+(m))
+#define ID(m) 1
 #endif
 
 #ifndef POOLS
@@ -158,12 +158,14 @@ byte n, a, x;                   /* a breadth-first search takes none that is hid
 #else
 #define HAS(k) ((k)==1 -> REC(claim[1]) : (ip[k]!=0 && OWNER(ip[k])==UID(claim[k]) -> ADDR(ip[k]) : 0))
 #endif
-inline checkI1() { assert(HAS(0)==0 || HAS(0)!=HAS(1)) }
+inline checkI1() { assert(HAS(0)==0 || HAS(0)!=HAS(1)) /* I1 */ }
 
 /* I4: what a claim is given never changes while it lives. */
 inline checkI4(uu, aa) {
 	if
-	:: UID(claim[NAME(uu)])==(uu) -> assert(given[NAME(uu)]==0 || given[NAME(uu)]==(aa)); given[NAME(uu)] = aa
+	:: UID(claim[NAME(uu)])==(uu) ->
+		assert(given[NAME(uu)]==0 || given[NAME(uu)]==(aa)); /* I4 */
+		given[NAME(uu)] = aa
 	:: else
 	fi
 }
@@ -191,8 +193,8 @@ inline takeOff(nn, was) {
 #else
 	:: ip[nn]!=0 ->
 #endif
-		/* I4: nobody takes the address of a claim that lives. */
-		assert(!(OWNER(ip[nn])==UID(claim[nn]) && LIVES(claim[nn])));
+		/* Nobody takes the address of a claim that lives. */
+		assert(!(OWNER(ip[nn])==UID(claim[nn]) && LIVES(claim[nn]))); /* I4 */
 		ip[nn] = 0; orphan[nn] = false
 	:: else
 	fi
@@ -214,11 +216,14 @@ inline takeOff(nn, was) {
 
 /* What was read of an object and arrives late: a watch event, an answer, a list. */
 #if STALE
+bool stuck;                     /* it was taken although what was known is newer: no event will set it right */
+#define STUCK(m,k,now) (stuck && staleM==(m) && staleK==(k) && staleV==(now))
 bool staleKept, staleOld;       /* something is on its way; what is known is newer */
 byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPAddresses 2 and 3), what */
 #define NEWERC(m,nn) staleOld = staleOld || (staleKept && staleM==(m) && staleK==(nn))
 #define NEWERI(m,nn) staleOld = staleOld || (staleKept && staleM==(m) && staleK==(nn)+2)
 #else
+#define STUCK(m,k,now) false
 #define NEWERC(m,nn) skip
 #define NEWERI(m,nn) skip
 #endif
@@ -341,8 +346,8 @@ inline rollback(m) {
 #define THERE(map,aa,k) (AT(map,aa)!=0 && ip[k]!=0 && ADDR(ip[k])==(aa) && OWNER(ip[k])!=AT(map,aa) && !orphan[k])
 #define EARLY(map,aa) (AT(map,aa)!=0 && AT(resting,aa)!=0 && AT(resting,aa)!=NAME(AT(map,aa))+1)
 inline checkI3(map) {
-	assert(!EARLY(map,1) && !EARLY(map,2));
-	assert(!THERE(map,1,0) && !THERE(map,1,1) && !THERE(map,2,0) && !THERE(map,2,1));
+	assert(!EARLY(map,1) && !EARLY(map,2)); /* I3 */
+	assert(!THERE(map,1,0) && !THERE(map,1,1) && !THERE(map,2,0) && !THERE(map,2,1)); /* I3 */
 	 resting = resting & ~((AT(map,1)!=0 -> 7 : 0)|(AT(map,2)!=0 -> 56 : 0))
 }
 #define ADOPTS(m) (M[m].quarantine && !longAgo)
@@ -382,7 +387,13 @@ inline rebuild(m) {
 	M[m].grant = M[m].base; M[m].inherited = M[m].base;
 #endif
 	M[m].cool = cooling;            /* go: internal/allocator (*pool).restFrom */
-	M[m].quarantine = adopting && USED(m);   /* go: internal/allocator (*pool).quarantine, (*pool).wasAdopting */
+	M[m].old = (M[m].grant!=0);     /* nothing is written on them before a commit of ours */
+#ifndef NO_EMPTY
+	M[m].quarantine = adopting;
+#else
+	M[m].quarantine = adopting && USED(m);
+#endif
+	/* go: internal/allocator (*pool).quarantine, (*pool).wasAdopting */
 	settle(m)
 }
 
@@ -413,8 +424,8 @@ proctype manager(byte m) {
 end:	do
 
 	/* The watches: one of claims, one of IPAddresses. */
-	:: d_step { M[m].turn==TURN && (BEHINDC(m,0) || BEHINDC(m,1)) -> printf("manager %d: the watch shows the claims\n",m); seeClaim(m,0); seeClaim(m,1); skip }
-	:: d_step { M[m].turn==TURN && (BEHINDI(m,0) || BEHINDI(m,1)) -> printf("manager %d: the watch shows the IPAddresses\n",m); seeAddr(m,0); seeAddr(m,1); skip }
+	:: d_step { M[m].turn==TURN && (BEHINDC(m,0) || BEHINDC(m,1)) && !STUCK(m,0,claim[0]) && !STUCK(m,1,claim[1]) -> printf("manager %d: the watch shows the claims\n",m); seeClaim(m,0); seeClaim(m,1); skip }
+	:: d_step { M[m].turn==TURN && (BEHINDI(m,0) || BEHINDI(m,1)) && !STUCK(m,2,ip[0]) && !STUCK(m,3,ip[1]) -> printf("manager %d: the watch shows the IPAddresses\n",m); seeAddr(m,0); seeAddr(m,1); skip }
 
 	/* Takeover: the write, then the lists. A write on an older pool is refused, so that reading the pool and
 	 * writing it are one step. go: internal/allocator (*Allocator).takeOver, (*Allocator).fence */
@@ -511,7 +522,7 @@ end:	do
 		:: claim[n]!=0 -> claim[n] = CLAIM(UID(claim[n])|(claim[n]&8),1,M[m].jobA); M[m].job = CREATE; M[m].jobC = 0; seeClaim(m,n)
 #else
 		:: M[m].jobC==claim[n] ->
-			assert(REC(claim[n])==0 || REC(claim[n])==M[m].jobA);
+			assert(REC(claim[n])==0 || REC(claim[n])==M[m].jobA); /* I4 */
 			claim[n] = CLAIM(M[m].jobU,1,M[m].jobA); M[m].job = (FIRST==RECORD -> CREATE : 0); M[m].jobC = 0; seeClaim(m,n);
 			if
 			:: M[m].job==0 -> endJob(m)
@@ -555,8 +566,7 @@ end:	do
 		n = (REPAIRS(m,0) -> 0 : 1); printf("manager %d: adopts IPAddress of name %d: %d\n",m,n,ip[n]==M[m].i[n]);
 		if
 		:: ip[n]==M[m].i[n] && ALIVE(m,n) ->
-			/* I4: nobody takes the address of a claim that lives. */
-			assert(OWNER(ip[n])!=UID(claim[n]) || DEL(claim[n]));
+			assert(OWNER(ip[n])!=UID(claim[n]) || DEL(claim[n])); /* I4 */
 			ip[n] = IP(UID(M[m].c[n]),ADDR(ip[n])); orphan[n] = !LIVES(claim[n]); checkI4(OWNER(ip[n]),ADDR(ip[n])); checkI1()
 		:: else -> seeClaim(m,n)
 		fi;
@@ -586,14 +596,14 @@ end:	do
 		n = NAME(M[m].jobU); x = IP(M[m].jobU,M[m].jobA);
 		printf("manager %d: sees to it that IPAddress of uid %d is gone: %d\n",m,M[m].jobU,ip[n]==x || OWNER(ip[n])!=M[m].jobU);
 		if
-		:: M[m].jobA!=0 -> M[m].job = (ip[n]==x -> LETGO : 0); takeOff(n,x)
+		:: M[m].jobA!=0 -> M[m].job = (ip[n]==x -> LETGO : 0); takeOff(n,x); seeAddr(m,n)
 #ifndef NO_LIVE_ADDRESS
-		:: else -> M[m].job = (OWNER(ip[n])==M[m].jobU -> 0 : LETGO)
+		:: else -> M[m].job = (OWNER(ip[n])==M[m].jobU -> 0 : LETGO); seeAddr(m,n)
 #else
 		:: else -> M[m].job = LETGO
 #endif
 		fi;
-		seeAddr(m,n); M[m].jobA = 0;
+		M[m].jobA = 0;
 		if
 		:: M[m].job==0 -> endJob(m)
 		:: else
@@ -614,7 +624,9 @@ end:	do
 #ifndef NO_PATCH_FENCE
 			:: M[m].jobC==claim[n] -> ends(n)
 #else
-			:: claim[n]!=0 -> assert(DEL(claim[n])); ends(n)
+			:: claim[n]!=0 ->
+				assert(DEL(claim[n])); /* I4 */
+				ends(n)
 #endif
 			:: else
 			fi;
@@ -657,7 +669,11 @@ end:	do
 		:: staleK<2 -> M[m].c[staleK] = staleV
 		:: else -> M[m].i[staleK-2] = staleV
 		fi;
-		settle(m); staleKept = false; staleOld = false; staleM = 0; staleK = 0; staleV = 0 }
+		settle(m); staleKept = false;
+		if
+		:: staleOld -> stuck = true; staleOld = false; staleV = (staleK<2 -> claim[staleK] : ip[staleK-2])
+		:: else -> staleM = 0; staleK = 0; staleV = 0
+		fi; skip }
 	:: d_step { stales>0 && !staleKept && M[m].turn==TURN && M[m].i[0]!=ip[0] -> stales--; staleKept = true; staleM = m; staleK = 2; staleV = ip[0] }
 	:: d_step { stales>0 && !staleKept && M[m].turn==TURN && M[m].c[0]!=claim[0] -> stales--; staleKept = true; staleM = m; staleK = 0; staleV = claim[0] }
 #endif
@@ -699,7 +715,7 @@ end:	do
 	:: d_step { AT(cooling,2)!=0 && AT(passed,2)==0 -> printf("the grace of 2 is over\n"); passed = passed | 56; resting = resting & ~56 }
 #endif
 #if WIPE
-	:: d_step { wipes>0 && holder!=0 && ip[1]!=0 -> printf("the status of the pool is lost\n"); wipes--; poolMoves(0); holder = 0; inFlight = 0; cooling = 0; longAgo = false }
+	:: d_step { wipes>0 && holder!=0 -> printf("the status of the pool is lost\n"); wipes--; poolMoves(0); holder = 0; inFlight = 0; cooling = 0; longAgo = false }
 	/* 75 s after the status was lost: no request of before is on its way, and what was committed then is old. */
 	:: d_step { WIPE && wipes==0 && !longAgo && air==none && M[0].job!=RECORD && M[0].job!=CREATE && M[1].job!=RECORD && M[1].job!=CREATE && holder!=0 ->
 		printf("75 s have passed\n");
@@ -754,20 +770,20 @@ active proctype rest() {
 	assert(false);
 #endif
 	d_step {
-		assert(inFlight==0);
+		assert(inFlight==0); /* I2 */
 		for (n : 0 .. 1) {
-			assert(!DEL(claim[n]));
+			assert(!DEL(claim[n])); /* I2 */
 #ifndef NO_RECORD
-			assert(ISBLOCK(n+1) || ADDR(ip[n])==REC(claim[n]));
-			assert(UID(claim[n])==0 || REC(claim[n])!=0);
+			assert(ISBLOCK(n+1) || ADDR(ip[n])==REC(claim[n])); /* I2 */
+			assert(UID(claim[n])==0 || REC(claim[n])!=0); /* I2 */
 #endif
-			assert(ISBLOCK(n+1) || OWNER(ip[n])==UID(claim[n]))
+			assert(ISBLOCK(n+1) || OWNER(ip[n])==UID(claim[n])) /* I2 */
 		}
 		for (n : 0 .. 1) {
 			if
 			:: M[n].turn==TURN ->
-				assert(M[n].grant==0 && M[n].job==0 && !M[n].attempt);
-				assert(!BEHINDC(n,0) && !BEHINDC(n,1) && !BEHINDI(n,0) && !BEHINDI(n,1))
+				assert(M[n].grant==0 && M[n].job==0 && !M[n].attempt); /* I2 */
+				assert(!BEHINDC(n,0) && !BEHINDC(n,1) && !BEHINDI(n,0) && !BEHINDI(n,1)) /* I2 */
 			:: else
 			fi
 		}
