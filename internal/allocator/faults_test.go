@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,7 +93,12 @@ func inherit(name, address string) action {
 		c.Finalizers = []string{allocator.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 		w.create(c)
-		uid := w.api.List(faults.Claims)[0].GetUID()
+		var uid types.UID
+		for _, o := range w.api.List(faults.Claims) {
+			if o.GetName() == name {
+				uid = o.GetUID()
+			}
+		}
 		w.create(&ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: name, Finalizers: []string{allocator.AddressFinalizer},
@@ -102,6 +108,13 @@ func inherit(name, address string) action {
 		})
 		return true
 	}}
+}
+
+// inheritLate is a restore that brings some of the objects while the manager looks for what exists already, and
+// nothing if that is over (R10).
+func inheritLate(name, address string) action {
+	restore := inherit(name, address)
+	return action{restore.text + " late", func(w *world) bool { return time.Since(epoch) > time.Minute || restore.do(w) }}
 }
 
 // allocate asks for a block; change makes it a particular one.
@@ -174,6 +187,20 @@ func blind(kinds ...faults.Kind) action {
 		return true
 	}}
 }
+
+// die ends all managers but the first that lives, and none takes their place.
+var die = action{"all managers but one die", func(w *world) bool {
+	alive := false
+	for _, m := range w.managers {
+		if alive && !m.dead {
+			w.notef("manager %s is killed", m.name)
+			m.dead = true
+			m.kill()
+		}
+		alive = alive || !m.dead
+	}
+	return true
+}}
 
 var see = action{"watches go on", func(w *world) bool {
 	clear(w.managers[0].mute)
@@ -301,12 +328,21 @@ var scenarios = []scenario{
 		script: []action{another, remove("a"), dropPool, blind(faults.Pools, faults.Addresses), makePool, add("c"), see},
 	},
 	{
+		// What the manager that takes over again has missed is in its list.
+		name: "behind", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		script: []action{another, blind(faults.Claims, faults.Addresses), add("b"), die, allocate("x", 2), see},
+	},
+	{
 		name: "poolless", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, before: []action{inherit("a", "10.0.0.2"), dropPool},
 		script: []action{makePool, add("b"), dropPool, remove("b"), remove("a"), makePool},
 	},
 	{
 		name: "adopted", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
 		claims: []string{"b"}, script: []action{add("c"), remove("b")}, want: map[string]string{"a": "10.0.0.2"},
+	},
+	{
+		name: "restored", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
+		claims: []string{"b"}, script: []action{inheritLate("c", "10.0.0.1")}, want: map[string]string{"a": "10.0.0.2"},
 	},
 }
 

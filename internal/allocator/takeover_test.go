@@ -1,0 +1,53 @@
+package allocator
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// listedAfter notes whether claims were listed before anything was written.
+type listedAfter struct {
+	existing
+	write *oneWrite
+	early bool
+}
+
+func (l *listedAfter) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
+	l.early = l.early || l.write.sent == nil
+	return l.existing.Claims(ctx, namespace, visit)
+}
+
+// What the old holder grants after the list must fail, and what it granted before is in the list or in flight: so
+// the list comes after the write. Here the watches have shown nothing of it.
+func TestTakeOver(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{
+			{Kind: claimKind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
+		}}
+	})
+	p.holder = false
+	was := p.base.DeepCopyObject()
+	api := &oneWrite{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
+	lists := &listedAfter{write: api}
+	lists.has(testKey, "a", "10.0.0.1")
+	a := New(Options{Client: api, Live: api, Lists: lists, ID: "me"})
+	if err := a.takeOver(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if lists.early {
+		t.Error("what exists was listed before the pool was taken over")
+	}
+	if got := api.sent.Status.Allocator; got.Holder != "me" || got.Term != 8 || len(got.InFlight) != 1 || got.InFlight[0].UID != "uid-b" {
+		t.Errorf("the takeover wrote %+v", got)
+	}
+	for ip, taken := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true} {
+		if holds := p.ledger.Overlapping(p.ledger.Unit(netip.MustParseAddr(ip))); (len(holds) > 0) != taken {
+			t.Errorf("%s is held by %v", ip, holds)
+		}
+	}
+}
