@@ -162,6 +162,27 @@ func resize(addresses string) action {
 	}}
 }
 
+// hold pauses a claim, or ends its pause.
+func hold(name string, paused bool) action {
+	return action{fmt.Sprintf("claim %s is paused: %v", name, paused), func(w *world) bool {
+		return w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+			c := o.(*ipamv1.IPAddressClaim)
+			if delete(c.Annotations, clusterv1.PausedAnnotation); paused {
+				metav1.SetMetaDataAnnotation(&c.ObjectMeta, clusterv1.PausedAnnotation, "")
+			}
+		}) == nil
+	}}
+}
+
+// pin keeps an address for the claim of a name.
+func pin(name, address string) action {
+	return action{fmt.Sprintf("the pool keeps %s for %s", address, name), func(w *world) bool {
+		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) {
+			o.(*v1alpha1.NetworkPool).Spec.PreAllocations = map[string]string{name: address}
+		}) == nil
+	}}
+}
+
 var another = action{"another manager starts", func(w *world) bool {
 	w.start()
 	return true
@@ -183,7 +204,9 @@ func blind(kinds ...faults.Kind) action {
 	return action{"watches stop", func(w *world) bool {
 		for _, kind := range kinds {
 			w.managers[0].mute[kind] = true
+			w.managers[0].client.Hide(kind)
 		}
+		w.blinded = time.Now()
 		return true
 	}}
 }
@@ -204,8 +227,12 @@ var die = action{"all managers but one die", func(w *world) bool {
 
 var see = action{"watches go on", func(w *world) bool {
 	clear(w.managers[0].mute)
+	w.managers[0].client.Hide("")
 	return true
 }}
+
+// seeLate is see, when what looks like an orphan has long looked like one.
+var seeLate = action{see.text + " late", func(w *world) bool { return time.Since(w.blinded) > 4*time.Minute && see.do(w) }}
 
 func pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.NetworkPoolSpec {
 	bits := int32(24)
@@ -252,6 +279,16 @@ var scenarios = []scenario{
 		script: []action{allocate("x", 4), rip(faults.Clusters, "tenant"), add("b"), makeCluster, allocate("y", 4), rip(faults.Clusters, "tenant")},
 	},
 	{
+		// What a cache does not show may be there all the same.
+		name: "unseen Cluster", spec: pool("10.0.0.1-10.0.0.8"), capacity: 1,
+		script: []action{allocate("x", 4, pinned("10.0.0.5", "10.0.0.8")), blind(faults.Clusters), add("a"), seeLate},
+		want:   map[string]string{"x": "10.0.0.5-10.0.0.8"},
+	},
+	{
+		name: "unseen claim", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		script: []action{blind(faults.Claims), inherit("b", "10.0.0.2"), allocate("x", 4), seeLate}, want: map[string]string{"b": "10.0.0.2"},
+	},
+	{
 		name: "adopted blocks", spec: pool("10.0.0.1-10.0.0.12"), capacity: 2,
 		before: []action{
 			allocate("x", 4), allocated("x", "10.0.0.2", "10.0.0.5"), allocate("y", 2), allocated("y", "10.0.0.7", "10.0.0.8"),
@@ -283,6 +320,12 @@ var scenarios = []scenario{
 		want:   map[string]string{"vip": "10.0.0.1", "x": "10.0.0.3", "a": "10.0.0.2"},
 	},
 	{
+		// What somebody has is kept for a name from the moment on at which he gives it back.
+		name: "pinned late", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3,
+		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), add("b"), remove("a")},
+		want: map[string]string{"vip": "10.0.0.1"},
+	},
+	{
 		name: "cooling", spec: pool("10.0.0.1-10.0.0.2", cooling(30)), capacity: 2,
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
 	},
@@ -293,6 +336,11 @@ var scenarios = []scenario{
 	{
 		name: "forced", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
 		claims: []string{"a", "b"}, script: []action{rip(faults.Addresses, "a"), add("c"), discard("b"), rip(faults.Addresses, "b"), remove("a")},
+	},
+	{
+		// Nobody may make its IPAddress anew now, and nobody else may have the address.
+		name: "forced while paused", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		claims: []string{"a"}, script: []action{hold("a", true), rip(faults.Addresses, "a"), add("b"), hold("a", false)},
 	},
 	{
 		name: "again", spec: pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,

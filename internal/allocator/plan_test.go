@@ -156,6 +156,15 @@ func TestPlan(t *testing.T) {
 			want:   map[string]string{"a": "10.0.0.2", "thief": no, "vip": "10.0.0.1"},
 			reason: "a pinned address is nobody else's, even by request",
 		},
+		"pinned to what is held": {
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
+			claims: func(p *pool) {
+				see(p, "owner", 1)
+				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
+				see(p, "vip", 2)
+			},
+			want: map[string]string{"vip": no}, reason: "an address may have been given away before it was pinned",
+		},
 		"requested": {
 			addresses: "10.0.0.1-10.0.0.4",
 			claims:    func(p *pool) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -305,6 +306,8 @@ type world struct {
 	rests   map[string]v1alpha1.CoolingRange
 	grace   bool
 	seenLog map[faults.Kind]int
+	// blinded is when a user last had watches show nothing.
+	blinded time.Time
 	bad     []string
 	trace   []string
 }
@@ -487,6 +490,9 @@ func (w *world) settled() {
 	if w.prompt {
 		w.served(o)
 	}
+	if slices.ContainsFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return annotations.HasPaused(&c) }) {
+		return // who is paused may have nothing but a record
+	}
 	for _, text := range w.history.AtRest(o) {
 		if !strings.HasSuffix(text, "has no claim") { // that may take OrphanGrace
 			w.wrongf("%v after the last change: %s", time.Since(w.lastNews).Truncate(time.Second), text)
@@ -647,6 +653,7 @@ func (w *world) changed(before int64, by string) {
 	}
 	w.lastNews, w.vainly = time.Now(), 0
 	w.notef("    %s: now %d", by, w.api.Version())
+	users := strings.HasPrefix(by, "the user: ")
 	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
 		if old := w.given[c.Object.GetUID()]; old != "" && record != old {
@@ -654,11 +661,21 @@ func (w *world) changed(before int64, by string) {
 		}
 		w.given[c.Object.GetUID()] = record
 		w.keepsWord(c)
+		if c.Deleted && !users && w.addressOf(c.Object.GetUID()) {
+			w.wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
+		}
 	}
 	for _, c := range w.news(faults.Addresses) {
 		a, ok := c.Object.(*ipamv1.IPAddress)
 		if !ok {
 			continue
+		}
+		if c.Deleted && !users && w.lives(a.OwnerReferences[0].UID) {
+			w.wrongf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
+		}
+		record, exists := w.given[a.OwnerReferences[0].UID]
+		if exists && !c.Deleted && !users && w.addressOf(a.OwnerReferences[0].UID) && bare(record) != a.Spec.Address {
+			w.wrongf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
 		}
 		last := w.rests[a.Spec.Address]
 		switch {
@@ -671,6 +688,18 @@ func (w *world) changed(before int64, by string) {
 	for _, text := range w.history.Moment(w.objects()) {
 		w.wrongf("%s", text)
 	}
+}
+
+// addressOf tells whether a claim has an IPAddress.
+func (w *world) addressOf(claim types.UID) bool {
+	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return o.GetOwnerReferences()[0].UID == claim })
+}
+
+// lives tells whether there is a claim of a UID that nobody has deleted.
+func (w *world) lives(claim types.UID) bool {
+	return slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool {
+		return o.GetUID() == claim && o.GetDeletionTimestamp() == nil
+	})
 }
 
 // keepsWord checks that a claim that was Ready stays it while it has its IPAddress.

@@ -18,6 +18,7 @@ type Client struct {
 	client.Client
 	name   string
 	server *Server
+	hidden Kind
 }
 
 // Client returns a client with a name.
@@ -29,12 +30,19 @@ func (c *Client) Live() client.Reader { return live{c: c} }
 // Lists returns what lists from the server.
 func (c *Client) Lists() *Lists { return &Lists{c: c} }
 
-// Get reads from a cache that is always right. It has no Namespaces.
+// Hide has the cache show nothing of a kind, as one that lags behind does; of none, if it is empty.
+func (c *Client) Hide(kind Kind) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.hidden = kind
+}
+
+// Get reads from a cache that is right, unless Hide says otherwise. It has no Namespaces.
 func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	ref := RefOf(o)
-	if ref.Kind != Clusters {
+	if ref.Kind != Clusters || c.hidden == Clusters {
 		return apierrors.NewNotFound(ref.resource(), key.Name)
 	}
 	got, err := c.server.store.get(Ref{Clusters, key.Namespace, key.Name})

@@ -1,0 +1,136 @@
+package allocator
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// writes is an API server that notes what is written of one claim, and on which fence.
+type writes struct {
+	client.Client
+	claim *ipamv1.IPAddressClaim
+	// read is the answer to a live read.
+	read error
+	did  []string
+}
+
+func (w *writes) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if c, is := obj.(*ipamv1.IPAddressClaim); is && w.read == nil {
+		w.claim.DeepCopyInto(c)
+	}
+	return w.read
+}
+
+func (w *writes) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	w.did = append(w.did, "create "+obj.(*ipamv1.IPAddress).Spec.Address)
+	obj.SetUID("address-a")
+	obj.SetResourceVersion("7")
+	return nil
+}
+
+func (w *writes) Delete(_ context.Context, obj client.Object, _ ...client.DeleteOption) error {
+	w.did = append(w.did, "delete "+obj.GetName())
+	return nil
+}
+
+func (w *writes) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
+	return w.patch("metadata ", obj, patch)
+}
+
+func (w *writes) Status() client.SubResourceWriter { return statusWrites{w: w} }
+
+type statusWrites struct {
+	client.SubResourceWriter
+	w *writes
+}
+
+func (s statusWrites) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.w.patch("status ", obj, patch)
+}
+
+func (w *writes) patch(what string, obj client.Object, patch client.Patch) error {
+	raw, err := patch.Data(obj)
+	if err != nil {
+		return err
+	}
+	sent := &ipamv1.IPAddressClaim{}
+	if err := json.Unmarshal(raw, sent); err != nil {
+		return err
+	}
+	w.did = append(w.did, what+sent.Annotations[v1alpha1.AddressAnnotation]+" on "+string(sent.UID)+" at "+sent.ResourceVersion)
+	if c, is := obj.(*ipamv1.IPAddressClaim); is {
+		w.claim.DeepCopyInto(c)
+		c.Annotations, c.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{ClaimFinalizer}
+		c.ResourceVersion = "6"
+	}
+	return nil
+}
+
+// The order of the writes, and on what each of them depends (R1, R3).
+func TestServe(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.4")
+	api := &writes{}
+	c := see(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
+		c.ResourceVersion = "5"
+		api.claim = c
+	})
+	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	p.plan(noon, 9, anyone)
+	p.grants[c.owner.UID].committed = true
+	if err := a.serve(t.Context(), p, *c); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 6"}
+	if d := cmp.Diff(want, api.did); d != "" {
+		t.Error(d)
+	}
+}
+
+// An IPAddress is removed on proof that its claim is gone, whatever the watches have shown (R2).
+func TestSettleStray(t *testing.T) {
+	gone := apierrors.NewNotFound(schema.GroupResource{}, "a")
+	tests := map[string]struct {
+		reason string
+		claim  types.UID
+		read   error
+		want   []string
+		fails  bool
+	}{
+		"TheClaimLives": {reason: "its watch is behind", claim: "uid-a"},
+		"Gone":          {reason: "a live read finds none", read: gone, want: []string{"metadata  on address-a at 1", "delete a"}},
+		"AnotherOne":    {reason: "the name is that of another claim by now", claim: "uid-new", want: []string{"metadata  on address-a at 1", "delete a"}},
+		"NoAnswer":      {reason: "no proof", read: apierrors.NewTimeoutError("lost", 1), fails: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.4")
+			seeAddress(p, "a", "10.0.0.1", "uid-a")
+			api := &writes{read: tc.read, claim: &ipamv1.IPAddressClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: tc.claim, ResourceVersion: "3"},
+				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref()},
+			}}
+			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
+			s := p.strays[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s.since = noon.Add(-a.OrphanGrace)
+			if _, err := a.settleStray(t.Context(), p, s.address); (err != nil) != tc.fails {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+			if d := cmp.Diff(tc.want, api.did); d != "" {
+				t.Errorf("%s: %s", tc.reason, d)
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mutant is a patch that puts a bug into the code. Its head is:
+//
+//	Bug: whose it is, or which rule of docs/design.md it breaks
+//	Effect: duplicate, leak, changed or stuck
+//	Test: L1 ./internal/allocator TestFaults/forced
+//	Says: a regular expression that the output of the failing test matches
+//
+// with one Test and one Says for each test that must find it, then an empty line, why this is the bug, and the
+// patch. A test of Ginkgo has a line "Spec:" with the text of its It.
+type mutant struct {
+	name, bug, effect string
+	patch             string
+	// files are those that it changes, from the root of the module.
+	files  []string
+	checks []check
+}
+
+// Effects of a bug: an address that two have, one that nobody can have any more, one that changes while its claim
+// lives, or claims that are not served.
+var effects = []string{"duplicate", "leak", "changed", "stuck"}
+
+// levels of tests: of one package alone; of the reconcilers against enumerated faults, in virtual time; of
+// the manager on a real API server; of users' stories with all components.
+var levels = []string{"L0", "L1", "L2", "L3"}
+
+// check is a test that must find a bug.
+type check struct {
+	level, pkg, test, spec string
+	says                   *regexp.Regexp
+}
+
+// slow tells whether a test needs an API server.
+func (c check) slow() bool { return c.level >= "L2" }
+
+func (c check) name() string {
+	if c.spec != "" {
+		return fmt.Sprintf("%s: %q", c.pkg, c.spec)
+	}
+	return c.pkg + " " + c.test
+}
+
+// packages are the packages that a patch changes.
+func (m *mutant) packages() []string {
+	var out []string
+	for _, f := range m.files {
+		out = append(out, "./"+path.Dir(f))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// levels are those of the tests that must find it.
+func (m *mutant) levels() []string {
+	var out []string
+	for _, c := range m.checks {
+		out = append(out, c.level)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// readAll reads the patches of a directory, by name.
+func readAll(dir string) ([]mutant, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil {
+		return nil, err
+	}
+	var out []mutant
+	for _, p := range paths {
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return nil, err
+		}
+		m, err := parse(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+		m.name, m.patch = strings.TrimSuffix(filepath.Base(p), ".patch"), p
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+var changed = regexp.MustCompile(`(?m)^--- a/(\S+)$`)
+
+// parse reads the head of a patch, and which files it changes.
+func parse(text string) (mutant, error) {
+	var m mutant
+	head, _, _ := strings.Cut(text, "\n\n")
+	for line := range strings.Lines(head) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		last := len(m.checks) - 1
+		switch {
+		case value == "":
+			return m, fmt.Errorf("%q is not a line of a head", line)
+		case key == "Bug":
+			m.bug = value
+		case key == "Effect":
+			m.effect = value
+		case key == "Test":
+			words := strings.Fields(value)
+			if len(words) != 3 || !slices.Contains(levels, words[0]) {
+				return m, fmt.Errorf("%q is not a level, a package and a test", value)
+			}
+			m.checks = append(m.checks, check{level: words[0], pkg: words[1], test: words[2]})
+		case last < 0:
+			return m, fmt.Errorf("%q comes before a test", line)
+		case key == "Spec":
+			m.checks[last].spec = value
+		case key == "Says":
+			says, err := regexp.Compile(value)
+			if err != nil {
+				return m, err
+			}
+			m.checks[last].says = says
+		default:
+			return m, fmt.Errorf("%q is not known", key)
+		}
+	}
+	for _, f := range changed.FindAllStringSubmatch(text, -1) {
+		m.files = append(m.files, f[1])
+	}
+	switch {
+	case m.bug == "" || !slices.Contains(effects, m.effect):
+		return m, fmt.Errorf("it needs a Bug, and an Effect of %v", effects)
+	case len(m.checks) == 0 || slices.ContainsFunc(m.checks, func(c check) bool { return c.says == nil }):
+		return m, fmt.Errorf("it needs a Test, and what each says")
+	case len(m.files) == 0:
+		return m, fmt.Errorf("it changes nothing")
+	}
+	return m, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// moduleRoot is the directory of the go.mod that the working directory belongs to.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the module: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if mod == "" || mod == os.DevNull {
+		return "", errors.New("no go.mod in the working directory or above it")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// overlayOf makes the patched files in a directory and returns the path of a file that tells the go command to
+// read them in the place of the real ones.
+func overlayOf(ctx context.Context, root, dir string, m mutant) (string, error) {
+	replace := map[string]string{}
+	for _, f := range m.files {
+		text, err := os.ReadFile(filepath.Join(root, f))
+		if err != nil {
+			return "", err
+		}
+		to := filepath.Join(dir, f)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(to, text, 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, f)] = to
+	}
+	cmd := exec.CommandContext(ctx, "git", "apply", m.patch)
+	cmd.Dir = dir
+	// Where the directory is inside a repository, git would look for the files from its root.
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the patch does not apply; make it anew on the code as it is: %w\n%s", err, out)
+	}
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, raw, 0o600)
+}
+
+// goCommand is a go command that sees an overlay, and so does every go command that it starts.
+func goCommand(ctx context.Context, root, overlay string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	cmd.Env = os.Environ()
+	if overlay != "" {
+		cmd.Env = append(cmd.Env, strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	}
+	return cmd
+}
+
+// compiles builds the packages that a patch changes, and looks at the one whose test is to be run: a test that does
+// not compile fails, and finds nothing.
+func compiles(ctx context.Context, root, overlay string, changed []string, tested string) error {
+	for _, args := range [][]string{append([]string{"build"}, changed...), {"vet", tested}} {
+		if out, err := goCommand(ctx, root, overlay, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
