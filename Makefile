@@ -240,6 +240,11 @@ $(TOOLS)/spin:
 		echo "no spin: install it (apt-get install spin), or make model SPIN=path" >&2; exit 1; }
 	@rm -rf $@.deb
 
+# That the patches apply and compile, and that the tests they name exist, is part of `make test`.
+.PHONY: mutants
+mutants: $(if $(findstring -all,$(ARGS)),control-plane metallb) ## Put known bugs back, one at a time, and see that the tests find each (ARGS=-all: slow tests too).
+	@go run -buildvcs=false ./test/mutants $(ARGS)
+
 .PHONY: bench
 bench: control-plane metallb manager ## Measure the library, then the manager against a real API server.
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil

@@ -15,6 +15,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
@@ -171,6 +172,20 @@ func hold(name string, paused bool) action {
 				metav1.SetMetaDataAnnotation(&c.ObjectMeta, clusterv1.PausedAnnotation, "")
 			}
 		}) == nil
+	}}
+}
+
+// guard has somebody else's finalizer keep an IPAddress, or not any more.
+func guard(name string, kept bool) action {
+	const finalizer = "example.com/guard"
+	return action{fmt.Sprintf("IPAddress %s is guarded: %v", name, kept), func(w *world) bool {
+		err := w.api.Edit(ref(faults.Addresses, name), func(o client.Object) {
+			controllerutil.RemoveFinalizer(o, finalizer)
+			if kept {
+				controllerutil.AddFinalizer(o, finalizer)
+			}
+		})
+		return err == nil || (!kept && apierrors.IsNotFound(err))
 	}}
 }
 
@@ -336,6 +351,11 @@ var scenarios = []scenario{
 	{
 		name: "forced", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
 		claims: []string{"a", "b"}, script: []action{rip(faults.Addresses, "a"), add("c"), discard("b"), rip(faults.Addresses, "b"), remove("a")},
+	},
+	{
+		name: "guarded", spec: pool("10.0.0.1-10.0.0.1"), capacity: 1,
+		claims: []string{"a"}, script: []action{guard("a", true), remove("a"), add("b"), guard("a", false)},
+		want: map[string]string{"b": "10.0.0.1"},
 	},
 	{
 		// Nobody may make its IPAddress anew now, and nobody else may have the address.

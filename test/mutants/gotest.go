@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -22,9 +24,20 @@ type verdict struct {
 	output string
 }
 
-// goTest runs a test to its first failure.
-func goTest(ctx context.Context, root, overlay string, c check) (verdict, error) {
-	cmd := goCommand(ctx, root, overlay, arguments(c)...)
+// compile makes the test program of a package. Code that does not compile finds nothing, so it is told apart from a
+// test that fails.
+func compile(ctx context.Context, root, overlay, dir, pkg string) (program string, err error) {
+	program = filepath.Join(dir, path.Base(pkg)+".test")
+	out, err := goCommand(ctx, root, overlay, "test", "-c", "-o", program, pkg).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("compiling the tests of %s: %w\n%s", pkg, err, out)
+	}
+	return program, nil
+}
+
+// goTest runs a test of a program to its first failure, as go test does.
+func goTest(ctx context.Context, root, overlay, program string, c check) (verdict, error) {
+	cmd := goCommand(ctx, filepath.Join(root, c.pkg), overlay, append([]string{"tool", "test2json", "-t", program}, arguments(c)...)...)
 	// The tests end what they have started when they are interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -33,7 +46,7 @@ func goTest(ctx context.Context, root, overlay string, c check) (verdict, error)
 	err := cmd.Run()
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) {
-		return verdict{}, fmt.Errorf("go test: %w", err)
+		return verdict{}, fmt.Errorf("running %s: %w", c.name(), err)
 	}
 	v, err := judge(&stdout, c.test)
 	if err != nil {
@@ -47,7 +60,7 @@ func arguments(c check) []string {
 	if c.slow() {
 		timeout = "20m"
 	}
-	args := []string{"test", "-json", "-count=1", "-failfast", "-timeout=" + timeout, "-run=" + pattern(c.test), c.pkg}
+	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.failfast", "-test.timeout=" + timeout, "-test.run=" + pattern(c.test)}
 	if c.spec != "" {
 		args = append(args, "-ginkgo.fail-fast", "-ginkgo.focus="+regexp.QuoteMeta(c.spec)+"$")
 	}

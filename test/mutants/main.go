@@ -53,7 +53,7 @@ func test(ctx context.Context, run string, all, verbose bool) error {
 	}
 	defer os.RemoveAll(tmp)
 
-	r := runner{root: root, tmp: tmp, sound: map[string]error{}}
+	r := runner{root: root, tmp: tmp, sound: map[string]error{}, programs: map[string]program{}}
 	var rows []row
 	missed := 0
 	for _, m := range mutants {
@@ -80,6 +80,9 @@ func test(ctx context.Context, run string, all, verbose bool) error {
 			}
 			rows = append(rows, got.row)
 		}
+		if err := r.forget(m); err != nil {
+			return err
+		}
 	}
 	if len(rows) == 0 {
 		return errors.New("no patch has that name")
@@ -96,6 +99,48 @@ type runner struct {
 	root, tmp string
 	// sound is what became of each test without a patch.
 	sound map[string]error
+	// programs are the test programs made so far, by patch and package.
+	programs map[string]program
+}
+
+type program struct {
+	overlay, path string
+	err           error
+}
+
+// program makes the test program of a package with a patch, or without one, once.
+func (r *runner) program(ctx context.Context, m *mutant, pkg string) program {
+	name := "without a patch"
+	if m != nil {
+		name = m.name
+	}
+	dir := filepath.Join(r.tmp, name)
+	made, known := r.programs[name+pkg]
+	if known {
+		return made
+	}
+	if made.err = os.MkdirAll(dir, 0o755); made.err == nil && m != nil {
+		made.overlay, made.err = overlayOf(ctx, r.root, dir, *m)
+	}
+	if made.err == nil {
+		made.path, made.err = compile(ctx, r.root, made.overlay, dir, pkg)
+	}
+	r.programs[name+pkg] = made
+	return made
+}
+
+// run runs a test with a patch, or without one.
+func (r *runner) run(ctx context.Context, m *mutant, c check) (verdict, error) {
+	p := r.program(ctx, m, c.pkg)
+	if p.err != nil {
+		return verdict{}, p.err
+	}
+	return goTest(ctx, r.root, p.overlay, p.path, c)
+}
+
+// forget removes what was made of a patch: a test program has some 80 MB.
+func (r *runner) forget(m mutant) error {
+	return os.RemoveAll(filepath.Join(r.tmp, m.name))
 }
 
 type result struct {
@@ -104,7 +149,7 @@ type result struct {
 }
 
 // check tells whether a test finds a bug: it passes without the patch, and fails with it, by the words that
-// the patch names. Code that does not compile finds nothing.
+// the patch names.
 func (r *runner) check(ctx context.Context, m mutant, c check) (result, error) {
 	out := result{row: row{mutant: m, check: c}}
 	before, known := r.sound[c.name()]
@@ -115,14 +160,7 @@ func (r *runner) check(ctx context.Context, m mutant, c check) (result, error) {
 	if before != nil {
 		return out, before
 	}
-	overlay, err := overlayOf(ctx, r.root, filepath.Join(r.tmp, m.name), m)
-	if err != nil {
-		return out, err
-	}
-	if err := compiles(ctx, r.root, overlay, m.packages(), c.pkg); err != nil {
-		return out, err
-	}
-	v, err := goTest(ctx, r.root, overlay, c)
+	v, err := r.run(ctx, &m, c)
 	out.output = v.output
 	switch {
 	case err != nil:
@@ -139,7 +177,7 @@ func (r *runner) check(ctx context.Context, m mutant, c check) (result, error) {
 
 // passes runs a test on the code as it is.
 func (r *runner) passes(ctx context.Context, c check) error {
-	v, err := goTest(ctx, r.root, "", c)
+	v, err := r.run(ctx, nil, c)
 	switch {
 	case err != nil:
 		return err

@@ -13,7 +13,7 @@ import (
 // mutant is a patch that puts a bug into the code. Its head is:
 //
 //	Bug: whose it is, or which rule of docs/design.md it breaks
-//	Effect: duplicate, leak, changed or stuck
+//	Effect: duplicate, leak, lost, early or stuck
 //	Test: L1 ./internal/allocator TestFaults/forced
 //	Says: a regular expression that the output of the failing test matches
 //
@@ -27,9 +27,9 @@ type mutant struct {
 	checks []check
 }
 
-// Effects of a bug: an address that two have, one that nobody can have any more, one that changes while its claim
-// lives, or claims that are not served.
-var effects = []string{"duplicate", "leak", "changed", "stuck"}
+// effects of a bug: an address that two have; one that nobody can have any more; one that a living claim loses; one that is given
+// away too soon; claims that are not served.
+var effects = []string{"duplicate", "leak", "lost", "early", "stuck"}
 
 // levels of tests: of one package alone; of the reconcilers against enumerated faults, in virtual time; of
 // the manager on a real API server; of users' stories with all components.

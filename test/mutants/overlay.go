@@ -67,14 +67,3 @@ func goCommand(ctx context.Context, root, overlay string, args ...string) *exec.
 	}
 	return cmd
 }
-
-// compiles builds the packages that a patch changes, and looks at the one whose test is to be run: a test that does
-// not compile fails, and finds nothing.
-func compiles(ctx context.Context, root, overlay string, changed []string, tested string) error {
-	for _, args := range [][]string{append([]string{"build"}, changed...), {"vet", tested}} {
-		if out, err := goCommand(ctx, root, overlay, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	return nil
-}
