@@ -22,6 +22,7 @@ type oneWrite struct {
 	live    func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool
 	readErr error
 	sent    *v1alpha1.NetworkPool
+	writes  int
 }
 
 func (o *oneWrite) Status() client.SubResourceWriter { return statusOf{o: o} }
@@ -33,6 +34,7 @@ type statusOf struct {
 
 func (s statusOf) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
 	s.o.sent, _ = obj.DeepCopyObject().(*v1alpha1.NetworkPool)
+	s.o.writes++
 	if s.o.err == nil {
 		obj.SetResourceVersion("11")
 	}
@@ -136,6 +138,9 @@ func TestCommit(t *testing.T) {
 			}
 			if again := p.attempt != nil; again != tt.again || p.holder != tt.holds {
 				t.Errorf("%s: the attempt stays: %v; the turn goes on: %v", tt.reason, again, p.holder)
+			}
+			if tt.api.writes != 1 {
+				t.Errorf("%s: written %d times; nothing is applied again before it is known what became of it (R3)", tt.reason, tt.api.writes)
 			}
 			if free := p.ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
 				t.Errorf("%s: the address is free: %v", tt.reason, free)

@@ -188,7 +188,13 @@ func (l listed) check(dir, patched, root string) error {
 		}
 		files = append(files, file)
 	}
-	conf := types.Config{Importer: importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(l.exports[path]) })}
+	exported := func(path string) (io.ReadCloser, error) {
+		if l.exports[path] == "" {
+			return nil, errors.New("patches import nothing that the packages they change do not need anyway")
+		}
+		return os.Open(l.exports[path])
+	}
+	conf := types.Config{Importer: importer.ForCompiler(set, "gc", exported)}
 	_, err := conf.Check(dir, set, files, nil)
 	return err
 }
