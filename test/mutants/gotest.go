@@ -62,7 +62,7 @@ func arguments(c check) []string {
 	}
 	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.failfast", "-test.timeout=" + timeout, "-test.run=" + pattern(c.test)}
 	if c.spec != "" {
-		args = append(args, "-ginkgo.fail-fast", "-ginkgo.focus="+regexp.QuoteMeta(c.spec)+"$")
+		args = append(args, "-ginkgo.no-color", "-ginkgo.fail-fast", "-ginkgo.focus="+regexp.QuoteMeta(c.spec)+"$")
 	}
 	return args
 }

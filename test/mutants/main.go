@@ -25,9 +25,9 @@ func main() {
 	verbose := flag.Bool("v", false, "print what the failing tests say")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := test(ctx, *run, *all, *verbose); err != nil {
-		stop()
+	err := test(ctx, *run, *all, *verbose)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
