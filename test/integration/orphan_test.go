@@ -49,6 +49,24 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("that somebody else keeps holds up the end of its claim", func(ctx SpecContext) { // I3, R6
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.16.7.0/32").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
+		address := addressOf(ctx, ns, "c")
+		modify(ctx, address.DeepCopy(), func(a *ipamv1.IPAddress) { a.Finalizers = append(a.Finalizers, "example.com/dns") })
+		deleteClaim(ctx, ns, "c")
+		Eventually(func() []string { return addressOf(ctx, ns, "c").Finalizers }).Should(ConsistOf("example.com/dns"))
+		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
+		refusalOf(ctx, ns, "next", "PoolExhausted")
+		kept := addressOf(ctx, ns, "c")
+		Expect(getClaim(ctx, ns, "c").UID).To(Equal(kept.OwnerReferences[0].UID)) // it would be an IPAddress without a claim
+		modify(ctx, kept, func(a *ipamv1.IPAddress) { a.Finalizers = nil })
+		expectGone(ctx, framework.MakeClaim(ns, "c").Obj())
+		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal(address.Spec.Address))
+		expectAtRest(ctx, ns, 1)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("whose claim was forced away is removed after a while, and its address is taken until then", func(ctx SpecContext) { // R2, I2
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.16.2.0/32").Obj()

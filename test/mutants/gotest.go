@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,7 +38,12 @@ func compile(ctx context.Context, root, overlay, dir, pkg string) (program strin
 
 // goTest runs a test of a program to its first failure, as go test does.
 func goTest(ctx context.Context, root, overlay, program string, c check) (verdict, error) {
-	cmd := goCommand(ctx, filepath.Join(root, c.pkg), overlay, append([]string{"tool", "test2json", "-t", program}, arguments(c)...)...)
+	dir := filepath.Join(root, c.pkg)
+	args := append([]string{"tool", "test2json", "-t", program}, arguments(c)...)
+	if usesRapid(dir) {
+		args = append(args, "-rapid.nofailfile") // it would be left in the working tree
+	}
+	cmd := goCommand(ctx, dir, overlay, args...)
 	// The tests end what they have started when they are interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -53,6 +59,14 @@ func goTest(ctx context.Context, root, overlay, program string, c check) (verdic
 		return v, fmt.Errorf("%w\n%s", err, tail(stderr.String(), 30))
 	}
 	return v, nil
+}
+
+func usesRapid(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	return slices.ContainsFunc(files, func(f string) bool {
+		text, err := os.ReadFile(f)
+		return err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
 }
 
 func arguments(c check) []string {
