@@ -199,7 +199,7 @@ func (m *manager) replace(kind faults.Kind, listed []client.Object) {
 		if len(listed) == 0 && m.cached != nil {
 			m.show(faults.Change{Object: m.cached, Deleted: true})
 		}
-	case faults.Clusters: // not watched
+	default: // not watched
 	}
 	for _, o := range missing {
 		go m.confirm(o)

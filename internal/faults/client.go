@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,9 +25,6 @@ type Client struct {
 
 // Client returns a client with a name.
 func (s *Server) Client(name string) *Client { return &Client{name: name, server: s} }
-
-// Live returns a reader that asks the server.
-func (c *Client) Live() client.Reader { return live{c: c} }
 
 // Lists returns what lists from the server.
 func (c *Client) Lists() *Lists { return &Lists{c: c} }
@@ -56,12 +55,27 @@ func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	body := copyOf(o)
 	r := &Request{Verb: "create", Ref: RefOf(o), do: func(s *store) (any, error) { return s.create(body) }}
+	if _, untyped := o.(*unstructured.Unstructured); untyped {
+		o = nil // it stays as it was sent
+	}
 	return c.ask(ctx, r, o)
 }
 
 // Patch implements client.Writer, for JSON merge patches.
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	return c.patch(ctx, o, patch, false)
+}
+
+// Apply implements client.Writer, for the manager of fields that forces it.
+func (c *Client) Apply(ctx context.Context, o runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+	var says unstructured.Unstructured
+	decode(encode(o), &says.Object)
+	ref := RefOf(&says)
+	unstructured.RemoveNestedField(says.Object, "apiVersion")
+	unstructured.RemoveNestedField(says.Object, "kind")
+	body := encode(says.Object)
+	r := &Request{Verb: "apply", Ref: ref, do: func(s *store) (any, error) { return s.apply(ref, body) }}
+	return c.ask(ctx, r, nil)
 }
 
 // Delete implements client.Writer.
@@ -121,18 +135,6 @@ func (s status) Patch(ctx context.Context, o client.Object, patch client.Patch, 
 	return s.c.patch(ctx, o, patch, true)
 }
 
-type live struct {
-	client.Reader
-	c *Client
-}
-
-func (l live) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	ref := RefOf(o)
-	ref.Namespace, ref.Name = key.Namespace, key.Name
-	r := &Request{Verb: "get", Ref: ref, do: func(s *store) (any, error) { return s.get(ref) }}
-	return l.c.ask(ctx, r, o)
-}
-
 // Lists lists from the server.
 type Lists struct{ c *Client }
 
@@ -171,3 +173,6 @@ func list[O client.Object](ctx context.Context, c *Client, kind Kind, namespace 
 	}
 	return got.version, nil
 }
+
+// Server is what the client asks.
+func (c *Client) Server() *Server { return c.server }

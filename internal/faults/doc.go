@@ -9,6 +9,8 @@
 // What it does like the real one: UIDs, resource versions that grow with every change and stay with
 // a write that changes nothing, creation times in seconds, generations, the status subresource,
 // JSON merge patches, conflicts by UID and resource version, finalizers and deletion, the last state
-// with a deletion. What it does not have: validation, defaults, admission, managed fields, owners'
-// garbage collection, paging, field and label selectors.
+// with a deletion, and of server-side apply as much as one forceful manager of fields sees of it. What it does not
+// have: validation, defaults, admission, managed fields, owners' garbage collection, paging, field selectors.
+//
+// A cluster's kinds and its workload cluster's are on servers of their own: two of these.
 package faults

@@ -2,8 +2,8 @@ package faults
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -13,66 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
-
-// Kind is a kind of object that the server has.
-type Kind string
-
-// The kinds.
-const (
-	Pools       Kind = v1alpha1.NetworkPoolKind
-	Claims      Kind = "IPAddressClaim"
-	Addresses   Kind = "IPAddress"
-	Allocations Kind = v1alpha1.IPAllocationKind
-	Clusters    Kind = "Cluster"
-)
-
-// Kinds are those that managers watch.
-var Kinds = []Kind{Pools, Claims, Addresses, Allocations}
-
-// Ref names an object.
-type Ref struct {
-	Kind            Kind
-	Namespace, Name string
-}
-
-// RefOf names an object.
-func RefOf(o client.Object) Ref {
-	kind := Pools
-	switch o.(type) {
-	case *ipamv1.IPAddressClaim:
-		kind = Claims
-	case *ipamv1.IPAddress:
-		kind = Addresses
-	case *v1alpha1.IPAllocation:
-		kind = Allocations
-	case *clusterv1.Cluster:
-		kind = Clusters
-	}
-	return Ref{kind, o.GetNamespace(), o.GetName()}
-}
-
-func (r Ref) resource() schema.GroupResource { return schema.GroupResource{Resource: string(r.Kind)} }
-
-func (r Ref) empty() client.Object {
-	switch r.Kind {
-	case Claims:
-		return &ipamv1.IPAddressClaim{}
-	case Addresses:
-		return &ipamv1.IPAddress{}
-	case Allocations:
-		return &v1alpha1.IPAllocation{Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}}
-	case Clusters:
-		return &clusterv1.Cluster{}
-	case Pools:
-	}
-	return &v1alpha1.NetworkPool{}
-}
 
 // Change is an event that a watch shows.
 type Change struct {
@@ -146,6 +90,19 @@ func (s *store) patch(ref Ref, body []byte, status bool) (client.Object, error) 
 	next := ref.empty()
 	decode(encode(merge(is, patch)), next)
 	return s.replace(ref, old, next, status)
+}
+
+// apply is a server-side apply by the one manager of the fields, forced: what it says is set, lists as a whole.
+func (s *store) apply(ref Ref, body []byte) (client.Object, error) {
+	if _, exists := s.objects[ref]; exists {
+		return s.patch(ref, body, false)
+	}
+	o := ref.empty()
+	decode(body, o)
+	if o.GetUID() != "" {
+		return nil, apierrors.NewConflict(ref.resource(), ref.Name, errors.New("it has a UID, and does not exist"))
+	}
+	return s.create(o)
 }
 
 // delete deletes an object, or marks it where finalizers keep it.
@@ -245,23 +202,6 @@ func (s *store) list(kind Kind, namespace string) []client.Object {
 	return out
 }
 
-func setStatus(to, from client.Object) {
-	switch to := to.(type) {
-	case *v1alpha1.NetworkPool:
-		if from, ok := from.(*v1alpha1.NetworkPool); ok {
-			to.Status = *from.Status.DeepCopy()
-		}
-	case *ipamv1.IPAddressClaim:
-		if from, ok := from.(*ipamv1.IPAddressClaim); ok {
-			to.Status = *from.Status.DeepCopy()
-		}
-	case *v1alpha1.IPAllocation:
-		if from, ok := from.(*v1alpha1.IPAllocation); ok {
-			to.Status = *from.Status.DeepCopy()
-		}
-	}
-}
-
 // specOf returns the spec of an object whose spec may change.
 func specOf(o client.Object) (any, bool) {
 	p, ok := o.(*v1alpha1.NetworkPool)
@@ -284,11 +224,6 @@ func sent(o client.Object) client.Object {
 	out := RefOf(o).empty()
 	decode(encode(o), out)
 	return out
-}
-
-// assign makes an object what another of its kind is.
-func assign(to, from client.Object) {
-	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem())
 }
 
 // merge applies a JSON merge patch (RFC 7386).

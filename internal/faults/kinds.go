@@ -1,0 +1,114 @@
+package faults
+
+import (
+	"fmt"
+	"reflect"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Kind is a kind of object that the server has.
+type Kind string
+
+// The kinds: of the allocator, of the controllers of Clusters, and of workload clusters.
+const (
+	Pools       Kind = v1alpha1.NetworkPoolKind
+	Claims      Kind = "IPAddressClaim"
+	Addresses   Kind = "IPAddress"
+	Allocations Kind = v1alpha1.IPAllocationKind
+
+	Clusters   Kind = "Cluster"
+	Configs    Kind = "ProviderConfig"
+	Namespaces Kind = "Namespace"
+
+	Services       Kind = "Service"
+	MetalLBPools   Kind = "IPAddressPool"
+	Advertisements Kind = "L2Advertisement"
+	MetalLBStates  Kind = "ConfigurationState"
+	Events         Kind = "Event"
+)
+
+// Kinds are those that allocators watch.
+var Kinds = []Kind{Pools, Claims, Addresses, Allocations}
+
+// empties make an object of each kind, as the server makes it of nothing.
+var empties = map[Kind]func() client.Object{
+	Pools:     func() client.Object { return &v1alpha1.NetworkPool{} },
+	Claims:    func() client.Object { return &ipamv1.IPAddressClaim{} },
+	Addresses: func() client.Object { return &ipamv1.IPAddress{} },
+	Allocations: func() client.Object {
+		return &v1alpha1.IPAllocation{Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}}
+	},
+	Clusters: func() client.Object { return &clusterv1.Cluster{} },
+	Configs:  func() client.Object { return &v1alpha1.ProviderConfig{} },
+	Namespaces: func() client.Object {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(Namespaces)))
+		return o
+	},
+	Services:       func() client.Object { return &corev1.Service{} },
+	MetalLBPools:   func() client.Object { return &metallbv1beta1.IPAddressPool{} },
+	Advertisements: func() client.Object { return &metallbv1beta1.L2Advertisement{} },
+	MetalLBStates:  func() client.Object { return &metallbv1beta1.ConfigurationState{} },
+	Events:         func() client.Object { return &eventsv1.Event{} },
+}
+
+// kindOf is the kind of each type of object.
+var kindOf = func() map[reflect.Type]Kind {
+	out := map[reflect.Type]Kind{}
+	for kind, empty := range empties {
+		out[reflect.TypeOf(empty())] = kind
+	}
+	return out
+}()
+
+// Ref names an object.
+type Ref struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// RefOf names an object.
+func RefOf(o client.Object) Ref {
+	kind, known := kindOf[reflect.TypeOf(o)]
+	if !known { // of a kind of ours that was sent without its type, or of none
+		kind = Kind(o.GetObjectKind().GroupVersionKind().Kind)
+	}
+	return Ref{kind, o.GetNamespace(), o.GetName()}
+}
+
+// itemsOf is the kind of a list's items.
+func itemsOf(l client.ObjectList) Kind {
+	items, has := reflect.TypeOf(l).Elem().FieldByName("Items")
+	if !has {
+		panic(fmt.Sprintf("%T has no items", l))
+	}
+	return kindOf[reflect.PointerTo(items.Type.Elem())]
+}
+
+func (r Ref) resource() schema.GroupResource { return schema.GroupResource{Resource: string(r.Kind)} }
+
+func (r Ref) empty() client.Object {
+	empty, known := empties[r.Kind]
+	if !known {
+		panic(fmt.Sprintf("objects of kind %q are not known here", r.Kind))
+	}
+	return empty()
+}
+
+// setStatus gives an object the status of another of its kind, if the kind has one.
+func setStatus(to, from client.Object) {
+	is := reflect.ValueOf(to).Elem().FieldByName("Status")
+	if is.IsValid() {
+		is.Set(reflect.ValueOf(copyOf(from)).Elem().FieldByName("Status"))
+	}
+}
