@@ -247,7 +247,7 @@ func addTenants(ctx context.Context, mgr manager.Manager, o *options, blocks *co
 	}
 	tenants := &controllers.TenantReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), Blocks: blocks, Synced: synced,
-		Clusters: connections, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter,
+		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter,
 	}
 	return tenants.SetupWithManager(mgr)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -41,6 +42,8 @@ type TenantReconciler struct {
 	Synced func() bool
 	// Clusters connects to the workload clusters.
 	Clusters clustercache.ClusterCache
+	// NewCache makes what reads the MetalLB of each.
+	NewCache cache.NewCacheFunc
 	Clock    clock.PassiveClock
 	// Grace is how long a block that was added on demand stays without being used.
 	Grace       time.Duration

@@ -61,7 +61,7 @@ func (t *tenant) metalLB(ctx context.Context) (*metalLB, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout = 11 * time.Minute // a watch lasts ten
-	c, err := cache.New(config, cache.Options{
+	c, err := t.NewCache(config, cache.Options{
 		Scheme: t.live.Scheme(), Mapper: t.live.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
 		DefaultNamespaces: map[string]cache.Config{metallb.Namespace: {}},
 	})
