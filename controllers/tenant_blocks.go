@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -95,8 +96,8 @@ func (t *tenant) shown(s settings, want func(*v1alpha1.IPAllocation) bool) []met
 }
 
 // show brings MetalLB's pools in line with the blocks. Before a Cluster is shown a block, the block cannot be
-// deleted without us; before something is taken away, what exists is read live: the watch may be behind what
-// another manager has given it.
+// deleted without us; before something is changed, what exists is read live: the watch may be behind what another
+// manager has given it, or taken away and given back.
 func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s settings) error {
 	for i, a := range t.blocks {
 		if _, granted := rangeOf(a); !granted || held(a) || !staying(a) {
@@ -111,7 +112,7 @@ func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s setting
 		t.Blocks.Observe(a)
 	}
 	want := t.shown(s, staying)
-	if observed.Takes(want) {
+	if observed.Changes(want) {
 		changed, err := t.reread(ctx)
 		if err != nil {
 			return err
@@ -133,18 +134,29 @@ func (t *tenant) reread(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	known := map[client.ObjectKey]string{}
+	known, exist := map[types.UID]string{}, map[types.UID]struct{}{}
 	for _, a := range t.blocks {
-		known[client.ObjectKeyFromObject(a)] = a.ResourceVersion
+		known[a.UID] = a.ResourceVersion
 	}
 	for _, a := range all {
-		if a.Spec.Type != v1alpha1.LoadBalancerAllocation {
+		exist[a.UID] = struct{}{}
+		if a.Spec.Type == v1alpha1.LoadBalancerAllocation {
+			changed = changed || known[a.UID] != a.ResourceVersion
+			t.Blocks.Observe(a)
+		}
+	}
+	for _, a := range t.blocks {
+		if _, does := exist[a.UID]; does {
 			continue
 		}
-		if known[client.ObjectKeyFromObject(a)] != a.ResourceVersion {
+		current := &v1alpha1.IPAllocation{} // it may have lost its labels, and nothing else
+		err := t.Live.Get(ctx, client.ObjectKeyFromObject(a), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.UID != a.UID) {
 			changed = true
+			t.Blocks.Forget(a)
+		} else if err != nil {
+			return false, fmt.Errorf("reading IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 		}
-		t.Blocks.Observe(a)
 	}
 	return changed, nil
 }

@@ -102,7 +102,7 @@ func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 	err := t.reconcile(ctx)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // what is there now is on its way to us
+		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us, and wakes us
 	}
 	if err != nil {
 		return reconcile.Result{}, err

@@ -7,6 +7,7 @@ import (
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -37,59 +38,80 @@ func (s *Shown) is(p *metallbv1beta1.IPAddressPool) bool {
 	return slices.Equal(s.addresses(), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == s.AutoAssign && p.Labels[ManagedLabel] == ManagedValue
 }
 
-// Takes tells whether showing these pools takes a range away from a workload cluster that it has now.
-func (o *Observed) Takes(want []Shown) bool {
+// Changes tells whether showing these pools changes what a workload cluster has now.
+func (o *Observed) Changes(want []Shown) bool {
 	for i := range o.pools {
 		p := &o.pools[i]
-		if !managed(p) {
-			continue
-		}
-		at := slices.IndexFunc(want, func(s Shown) bool { return s.Name == p.Name })
-		for _, text := range p.Spec.Addresses {
-			if at < 0 || !slices.Contains(want[at].addresses(), text) {
-				return true
-			}
+		if o.leaves(p, want) {
+			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(want, func(s Shown) bool {
+		p := o.find(s.Name)
+		return (p == nil && !s.Leaving) || (p != nil && !s.is(p))
+	})
+}
+
+// leaves tells whether an IPAddressPool is to go. A default-pool that somebody else made is taken over when there is
+// something to show in it, not before.
+func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []Shown) bool {
+	gone := !slices.ContainsFunc(want, func(s Shown) bool { return s.Name == p.Name })
+	return p.Labels[ManagedLabel] == ManagedValue && gone && p.DeletionTimestamp == nil
+}
+
+// find returns the IPAddressPool of a name, nil if there is none.
+func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
+	if at := slices.IndexFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == name }); at >= 0 {
+		return &o.pools[at]
+	}
+	return nil
 }
 
 // Show applies the IPAddressPools that show the blocks of a workload cluster, and the L2Advertisement for them,
 // as far as they are not so already (B53-B55). Those that are to go are taken away first: MetalLB refuses the
 // whole configuration while two pools overlap. Pools of other names and without our label are left alone (B56).
 // Where nothing is to be changed nothing is written.
+//
+// A pool is written as it was observed, or not at all: the error is a conflict then. A write that was decided upon
+// earlier, and comes late, would show a block again that was given back since. For the same reason no pool is
+// made for a block that is being taken away.
 func Show(ctx context.Context, tenant client.Client, o *Observed, want []Shown) error {
 	for i := range o.pools {
 		p := &o.pools[i]
-		gone := !slices.ContainsFunc(want, func(s Shown) bool { return s.Name == p.Name })
-		// A default-pool that somebody else made is taken over when there is something to show in it, not before.
-		if p.Labels[ManagedLabel] != ManagedValue || !gone || p.DeletionTimestamp != nil {
+		if !o.leaves(p, want) {
 			continue
 		}
-		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID})); err != nil {
+		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})); err != nil {
 			return fmt.Errorf("deleting IPAddressPool %s: %w", p.Name, err)
 		}
 	}
 	for i := range want {
 		s := &want[i]
-		addresses := s.addresses()
-		if at := slices.IndexFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == s.Name }); at >= 0 {
-			p := &o.pools[at]
-			if s.is(p) {
-				continue
-			}
-			addresses = step(p, addresses)
+		var err error
+		switch p := o.find(s.Name); {
+		case p == nil && !s.Leaving:
+			err = create(ctx, tenant, s.pool(s.addresses()))
+		case p != nil && !s.is(p):
+			u := s.pool(step(p, s.addresses()))
+			u.SetUID(p.UID)
+			u.SetResourceVersion(p.ResourceVersion)
+			err = apply(ctx, tenant, u)
 		}
-		if err := apply(ctx, tenant, "IPAddressPool", s.Name, map[string]any{"addresses": list(addresses), "autoAssign": s.AutoAssign}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	if len(want) == 0 || o.advertised {
 		return nil
 	}
-	return apply(ctx, tenant, "L2Advertisement", DefaultPool, map[string]any{
+	return apply(ctx, tenant, object("L2Advertisement", DefaultPool, map[string]any{
 		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{ManagedLabel: ManagedValue}}},
-	})
+	}))
+}
+
+// pool is what it says of an IPAddressPool.
+func (s *Shown) pool(addresses []string) *unstructured.Unstructured {
+	return object("IPAddressPool", s.Name, map[string]any{"addresses": list(addresses), "autoAssign": s.AutoAssign})
 }
 
 func list(texts []string) []any {
@@ -117,15 +139,32 @@ func step(p *metallbv1beta1.IPAddressPool, want []string) []string {
 	return stays
 }
 
-// apply takes over what it says of an object, whoever said it before (B54).
-func apply(ctx context.Context, tenant client.Client, kind, name string, spec map[string]any) error {
+// object is what is said of an object of MetalLB's.
+func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(metallbv1beta1.GroupVersion.WithKind(kind))
 	u.SetNamespace(Namespace)
 	u.SetName(name)
 	u.SetLabels(map[string]string{ManagedLabel: ManagedValue})
+	return u
+}
+
+// apply takes over what it says of an object, whoever said it before (B54).
+func apply(ctx context.Context, tenant client.Client, u *unstructured.Unstructured) error {
 	if err := tenant.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), FieldOwner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying %s %s/%s: %w", kind, Namespace, name, err)
+		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), Namespace, u.GetName(), err)
+	}
+	return nil
+}
+
+// create makes an IPAddressPool that was not observed. If there is one nevertheless, that is a conflict like any other.
+func create(ctx context.Context, tenant client.Client, u *unstructured.Unstructured) error {
+	err := tenant.Create(ctx, u, FieldOwner)
+	if apierrors.IsAlreadyExists(err) {
+		err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), u.GetName(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("creating IPAddressPool %s/%s: %w", Namespace, u.GetName(), err)
 	}
 	return nil
 }
