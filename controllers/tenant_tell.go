@@ -44,12 +44,16 @@ func satisfaction(a elastic.Assessment, plan elastic.Plan, s settings, exhausted
 }
 
 // unplaced says which Services MetalLB leaves waiting although there is room for them, and why if that is known.
+// Who has just begun to look does not take back what another manager said of them.
 func (t *tenant) unplaced(ctx context.Context, observed *metallb.Observed, a elastic.Assessment) (string, error) {
 	late, next := t.notes.unplaced(t.key, a.Verdicts, patience, t.now)
 	if next > 0 {
 		t.soon(next)
 	}
 	if len(late) == 0 {
+		if _, was := t.demanded(); next > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
+			return was.Message, nil
+		}
 		return "", nil
 	}
 	why, err := metallb.Refusal(ctx, t.live)
@@ -77,19 +81,27 @@ func tenantUnreachable() *metav1.Condition {
 	}
 }
 
-// demand writes whether the Services of a Cluster have what they ask for on the block that it began with, else on
-// its oldest; and an event on the Cluster where they come to lack something.
-func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
-	var on *v1alpha1.IPAllocation
+// demanded is the block that tells whether the Services of a Cluster have what they ask for, and what it tells now:
+// the one that the Cluster began with, else its oldest.
+func (t *tenant) demanded() (on *v1alpha1.IPAllocation, was *metav1.Condition) {
 	for _, a := range t.blocks {
 		if _, granted := rangeOf(a); granted && living(a) && (on == nil || tenancy.Role(on) == v1alpha1.GrowthRole && tenancy.Role(a) != v1alpha1.GrowthRole) {
 			on = a
 		}
 	}
+	if on == nil {
+		return nil, nil
+	}
+	return on, meta.FindStatusCondition(on.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
+}
+
+// demand writes whether the Services of a Cluster have what they ask for, and an event on the Cluster where they come
+// to lack something.
+func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
+	on, was := t.demanded()
 	if on == nil || is == nil {
 		return nil
 	}
-	was := meta.FindStatusCondition(on.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
 	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
 		t.Recorder.Eventf(t.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}
