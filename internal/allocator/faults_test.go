@@ -118,6 +118,11 @@ func inheritLate(name, address string) action {
 	return action{restore.text + " late", func(w *world) bool { return time.Since(epoch) > time.Minute || restore.do(w) }}
 }
 
+// servedElsewhere leaves the pool as a move brings it: with our finalizer, and without a status.
+var servedElsewhere = action{"the pool was served", func(w *world) bool {
+	return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
+}}
+
 // allocate asks for a block; change makes it a particular one.
 func allocate(name string, count int32, change ...func(*v1alpha1.IPAllocation)) action {
 	return action{fmt.Sprintf("add allocation %s of %d", name, count), func(w *world) bool {
@@ -411,6 +416,11 @@ var scenarios = []scenario{
 	{
 		name: "restored", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
 		claims: []string{"b"}, script: []action{inheritLate("c", "10.0.0.1")}, want: map[string]string{"a": "10.0.0.2"},
+	},
+	{
+		// A move brings the pool first.
+		name: "moved here", spec: pool("10.0.0.1-10.0.0.3"), capacity: 2, before: []action{servedElsewhere},
+		claims: []string{"b"}, script: []action{inheritLate("a", "10.0.0.1")},
 	},
 }
 

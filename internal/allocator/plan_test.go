@@ -373,10 +373,12 @@ func TestLostTurn(t *testing.T) {
 }
 
 func TestQuarantine(t *testing.T) {
-	adopting := func(o *v1alpha1.NetworkPool) {
-		o.Status.Conditions = []metav1.Condition{{
-			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason,
-			LastTransitionTime: metav1.NewTime(noon.Add(-30 * time.Second)),
+	adopting := func(ready metav1.ConditionStatus) []func(*v1alpha1.NetworkPool) {
+		return []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+			o.Status.Conditions = []metav1.Condition{{
+				Type: v1alpha1.ReadyCondition, Status: ready, Reason: v1alpha1.AdoptingReason,
+				LastTransitionTime: metav1.NewTime(noon.Add(-30 * time.Second)),
+			}}
 		}}
 	}
 	tests := map[string]struct {
@@ -385,8 +387,9 @@ func TestQuarantine(t *testing.T) {
 		want   time.Time
 	}{
 		"an allocator is on record": {used: true},
-		"nothing is used":           {change: []func(*v1alpha1.NetworkPool){adopting}},
-		"something is used":         {change: []func(*v1alpha1.NetworkPool){adopting}, used: true, want: noon.Add(45 * time.Second)},
+		"nothing is used":           {change: adopting(metav1.ConditionUnknown)},
+		"something is used":         {change: adopting(metav1.ConditionUnknown), used: true, want: noon.Add(45 * time.Second)},
+		"there was an allocator":    {change: adopting(metav1.ConditionFalse), want: noon.Add(45 * time.Second)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

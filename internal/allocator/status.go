@@ -134,7 +134,7 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 		return v1alpha1.MovedReason, "addresses of this pool were moved to another management cluster and may be given away there; " +
 			"remove the entries from status.held to use the pool here again"
 	case p.quarantineUntil.After(now):
-		return v1alpha1.AdoptingReason, "addresses existed before this allocator knew the pool; new ones are granted when what is on its way has landed"
+		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted when what is on its way has landed"
 	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.yields():
 		return v1alpha1.OverlapReason, p.overlap
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -142,11 +143,16 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) 
 	}
 	next.PoolStatus().Allocator = state
 	if old == nil {
-		// Whoever comes after us must know, should we die before the first commit.
-		meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
-			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason,
+		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was an
+		// allocator: a move or a restore brings a pool before what was given from it.
+		ready := metav1.Condition{
+			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "looking for what exists already", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
-		})
+		}
+		if controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
+			ready.Status = metav1.ConditionFalse
+		}
+		meta.SetStatusCondition(&next.PoolStatus().Conditions, ready)
 	}
 	if err := a.updateStatus(ctx, next); err != nil {
 		return 0, fmt.Errorf("taking over %s: %w", p.key, err)
@@ -272,10 +278,10 @@ func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
 	}
 }
 
-// quarantine holds new grants back where addresses exist and no allocator is on record (R10). It
-// survives a restart in the Ready condition.
+// quarantine holds new grants back where no allocator is on record, but addresses exist or there was an allocator
+// (R10). It survives a restart in the Ready condition.
 func (p *pool) quarantine(length time.Duration) {
-	if c := p.wasAdopting(); c != nil && p.ledger.Counts().Owners > 0 {
+	if c := p.wasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || p.ledger.Counts().Owners > 0) {
 		p.quarantineUntil = c.LastTransitionTime.Add(length)
 	}
 }

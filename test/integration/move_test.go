@@ -99,6 +99,20 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("a record does not adopt what somebody else was given since", func(ctx SpecContext) { // R2: a restore after the address was given away
+		unpause(ctx)
+		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
+		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.8.0/24").Obj())
+		create(ctx, framework.MakeClaim(ns, "owner").Pool("p").Obj())
+		has := addressOf(ctx, ns, "owner")
+		create(ctx, madeAddress(ns, "c", has.Spec.Address, 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere)))
+		create(ctx, moved("c", has.Spec.Address))
+		Expect(refusalOf(ctx, ns, "c", "AllocationFailed")).To(ContainSubstring(ns + "/owner"))
+		Eventually(func() int { return len(objects(ctx, ns).Addresses) }).Should(Equal(1))
+		expectNothingWrong(ctx, ns)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("a record never takes an address that another claim has", func(ctx SpecContext) { // R1: users can write annotations
 		unpause(ctx)
 		m := namespaceManager(ctx, ns)
@@ -150,6 +164,28 @@ var _ = Describe("On the target of a move", func() {
 		addressOf(ctx, ns, "newer")
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		expectAtRest(ctx, ns, 3)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("a pool that arrives before what was given from it grants later", func(ctx SpecContext) { // R10: a move brings the pool first
+		unpause(ctx)
+		pool = framework.MakePool("p").Namespace(ns).CIDR("10.12.7.0/24").Obj()
+		pool.Finalizers = []string{v1alpha1.PoolFinalizer}
+		m := namespaceManager(ctx, ns)
+		create(ctx, pool)
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		create(ctx, framework.MakeClaim(ns, "new").Pool("p").Obj())
+		refusalOf(ctx, ns, "new", "PoolNotReady")
+		claim := moved("c", "10.12.7.1")
+		create(ctx, claim)
+		made := madeAddress(ns, "c", "10.12.7.1", 24, claimOwner("c", claim.UID), poolOwner("p", pool.UID))
+		create(ctx, made)
+		expectAdopted(ctx, claim, made)
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, pool)
+		m = namespaceManager(ctx, ns)
+		addressOf(ctx, ns, "new")
+		expectAtRest(ctx, ns, 2)
 		Expect(m.Stop()).To(Succeed())
 	})
 
