@@ -49,16 +49,19 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 			continue
 		}
 		if c.deleting {
-			// One that came up during the commit rests first (R9): the next turn notes it.
-			if p.mustRest(c) {
-				wait = time.Millisecond
-			} else if a.mayRelease(ctx, p, c) {
-				release := a.release
-				if c.block != nil {
-					release = a.releaseBlock
-				}
-				releases = append(releases, job{uid, release})
+			if !a.mayRelease(ctx, p, c) {
+				continue
 			}
+			// One that came up during the commit rests first (R9): the next turn notes it.
+			if p.mustRest(p.releasable(c), c.owner) {
+				wait = time.Millisecond
+				continue
+			}
+			release := a.release
+			if c.block != nil {
+				release = a.releaseBlock
+			}
+			releases = append(releases, job{uid, release})
 			continue
 		}
 		if g := p.grants[uid]; g != nil && !g.settled && (!g.committed || elapsed(g.at, now) > requestTimeout) {
@@ -74,6 +77,10 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 	}
 	for _, s := range p.strays {
 		if s.busy || s.byHand() || len(strays) >= free {
+			continue
+		}
+		if s.void && p.mustRest(p.unitOf(s.address), s.owner()) {
+			wait = time.Millisecond
 			continue
 		}
 		if d := p.dueOf(s, a.OrphanGrace).Sub(now); d > 0 {

@@ -317,8 +317,10 @@ type stray struct {
 	since time.Time
 	// contested: a claim of another pool needs its name.
 	contested bool
-	busy      bool
-	retryAt   time.Time
+	// void: it was proven that nobody has it, and that it is to go.
+	void    bool
+	busy    bool
+	retryAt time.Time
 }
 
 func addressOf(a *ipamv1.IPAddress) *address {

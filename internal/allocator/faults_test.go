@@ -171,12 +171,12 @@ func resize(addresses string) action {
 // hold pauses a claim, or ends its pause.
 func hold(name string, paused bool) action {
 	return action{fmt.Sprintf("claim %s is paused: %v", name, paused), func(w *world) bool {
-		return w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+		return client.IgnoreNotFound(w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
 			c := o.(*ipamv1.IPAddressClaim)
 			if delete(c.Annotations, clusterv1.PausedAnnotation); paused {
 				metav1.SetMetaDataAnnotation(&c.ObjectMeta, clusterv1.PausedAnnotation, "")
 			}
-		}) == nil
+		})) == nil
 	}}
 }
 
@@ -348,6 +348,13 @@ var scenarios = []scenario{
 	{
 		name: "cooling", spec: pool("10.0.0.1-10.0.0.2", cooling(30)), capacity: 2,
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
+	},
+	{
+		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is removed.
+		name: "forced cooling", spec: pool("10.0.0.1-10.0.0.3", cooling(30)), capacity: 3,
+		claims: []string{"a", "b"}, script: []action{
+			rip(faults.Addresses, "a"), remove("a"), add("c"), rip(faults.Claims, "b"), add("b"), hold("c", true), rip(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
+		},
 	},
 	{
 		name: "prefixes", spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/26", AllocationPrefixLength: new(int32(28))}, prompt: true, capacity: 4,

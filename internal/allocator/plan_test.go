@@ -42,6 +42,13 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 
 // see has a pool see a claim that was created so many seconds after noon.
 func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claim {
+	c := newClaim(name, second, change...)
+	p.observeClaim(claimOf(c))
+	return p.claims[c.UID]
+}
+
+// newClaim is a claim that was created so many seconds after noon.
+func newClaim(name string, second int, change ...func(*ipamv1.IPAddressClaim)) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
 		CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second)), Annotations: map[string]string{},
@@ -50,8 +57,7 @@ func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim
 	for _, f := range change {
 		f(c)
 	}
-	p.observeClaim(claimOf(c))
-	return p.claims[c.UID]
+	return c
 }
 
 func remembers(address string) func(*ipamv1.IPAddressClaim) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -16,50 +17,72 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
 // coolReleases notes the rest of addresses that are about to be released, so that the next commit
 // carries it before the IPAddress loses our finalizer (R9). It tells whether there was any.
 func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
-	cooled := false
+	before := len(p.cooling)
 	for _, c := range p.chores {
-		if !c.deleting || !p.mustRest(c) || !a.mayRelease(ctx, p, c) {
+		if !c.deleting || !a.mayRelease(ctx, p, c) {
 			continue
 		}
-		r := p.releasable(c)
-		grace := time.Duration(*p.base.PoolSpec().AddressReuseGracePeriodSeconds) * time.Second
-		p.addCooling(r, v1alpha1.CoolingRange{
-			First: r.From().String(), Last: r.To().String(),
-			Until:     metav1.NewTime(now.Add(grace).Truncate(time.Second)),
-			Namespace: c.owner.Namespace, Name: c.owner.Name,
-		})
-		cooled = true
+		if r := p.releasable(c); p.mustRest(r, c.owner) {
+			p.cool(r, c.owner, now)
+		}
 	}
-	return cooled
+	for _, s := range p.strays {
+		if r := p.unitOf(s.address); s.void && p.mustRest(r, s.owner()) {
+			p.cool(r, s.owner(), now)
+		}
+	}
+	return len(p.cooling) > before
 }
 
-// mustRest tells whether the address of a claim is to rest when it is released, and that is not noted.
-func (p *pool) mustRest(c *claim) bool {
-	if p.base == nil {
+// cool has a range rest for as long as the pool says.
+func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) {
+	grace := time.Duration(*p.base.PoolSpec().AddressReuseGracePeriodSeconds) * time.Second
+	p.addCooling(r, v1alpha1.CoolingRange{
+		First: r.From().String(), Last: r.To().String(),
+		Until:     metav1.NewTime(now.Add(grace).Truncate(time.Second)),
+		Namespace: o.Namespace, Name: o.Name,
+	})
+}
+
+// mustRest tells whether what an owner gives up is to rest, and that is not noted. What somebody else has too does
+// not become free.
+func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner) bool {
+	if p.base == nil || !r.IsValid() {
 		return false
 	}
-	grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds
-	r := p.releasable(c)
-	if grace == nil || *grace <= 0 || !r.IsValid() {
+	if grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds; grace == nil || *grace <= 0 {
 		return false
 	}
 	_, noted := p.cooling[r]
-	return !noted
+	return !noted && !slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
+		return h.Source.Uses() && h.Owner.UID != o.UID && h.Range.From().Compare(r.From()) <= 0 && h.Range.To().Compare(r.To()) >= 0
+	})
 }
 
-// releasable is what the end of a claim makes free: its IPAddress, or its block.
+// releasable is what the end of a claim makes free: its IPAddress, the one that was forced away from it, or its block.
 func (p *pool) releasable(c *claim) netipx.IPRange {
 	if c.block != nil {
 		return c.has()
 	}
-	addr := p.addressOf(c)
-	if addr == nil || addr.claimUID != c.owner.UID || !addr.ip.IsValid() {
+	switch addr := p.addressOf(c); {
+	case addr != nil && addr.claimUID == c.owner.UID:
+		return p.unitOf(addr)
+	case c.record.IsValid() && (c.everBound || c.lost != nil):
+		return p.ledger.Unit(c.record.From())
+	}
+	return netipx.IPRange{}
+}
+
+// unitOf is what an IPAddress has of the pool; not valid where it says no address.
+func (p *pool) unitOf(addr *address) netipx.IPRange {
+	if !addr.ip.IsValid() {
 		return netipx.IPRange{}
 	}
 	return p.ledger.Unit(addr.ip)
@@ -267,6 +290,10 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 		event = "VoidAddressRemoved"
 	}
 	kept = !contested && a.now().Before(current.since.Add(a.OrphanGrace))
+	current.void = !kept
+	if p.mustRest(p.unitOf(current.address), current.owner()) {
+		kept = true // until the commit has noted it, which the wake of the pool makes
+	}
 	addr, base := current.address, p.base
 	p.mu.Unlock()
 	if kept {

@@ -304,6 +304,10 @@ type world struct {
 	given   map[types.UID]string
 	ready   map[types.UID]bool
 	rests   map[string]v1alpha1.CoolingRange
+	// noted are the rests that were on record since the IPAddress came, by name and address.
+	noted map[string]v1alpha1.CoolingRange
+	// owners are the claims that IPAddresses were of.
+	owners  map[types.UID]types.UID
 	grace   bool
 	seenLog map[faults.Kind]int
 	// blinded is when a user last had watches show nothing.
@@ -331,7 +335,8 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
-			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]v1alpha1.CoolingRange{}, seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
+			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]v1alpha1.CoolingRange{}, noted: map[string]v1alpha1.CoolingRange{}, owners: map[types.UID]types.UID{},
+			seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
 		w.create(s.pool())
@@ -653,6 +658,7 @@ func (w *world) changed(before int64, by string) {
 	}
 	w.lastNews, w.vainly = time.Now(), 0
 	w.notef("    %s: now %d", by, w.api.Version())
+	w.note()
 	users := strings.HasPrefix(by, "the user: ")
 	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
@@ -664,6 +670,9 @@ func (w *world) changed(before int64, by string) {
 		if c.Deleted && !users && w.addressOf(c.Object.GetUID()) {
 			w.wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
 		}
+		if c.Deleted && !users && w.grace && w.ready[c.Object.GetUID()] {
+			w.rests[bare(record)] = w.cooling(c.Object.GetName(), bare(record))
+		}
 	}
 	for _, c := range w.news(faults.Addresses) {
 		a, ok := c.Object.(*ipamv1.IPAddress)
@@ -673,14 +682,23 @@ func (w *world) changed(before int64, by string) {
 		if c.Deleted && !users && w.lives(a.OwnerReferences[0].UID) {
 			w.wrongf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
 		}
+		if was := w.owners[a.UID]; was != "" && was != a.OwnerReferences[0].UID && w.lives(was) {
+			w.wrongf("I4: the IPAddress of claim %s is made another's, and the claim lives", a.Name)
+		}
+		if w.owners[a.UID] == "" {
+			delete(w.noted, a.Name+" "+a.Spec.Address) // the end of this one is noted anew
+		}
+		w.owners[a.UID] = a.OwnerReferences[0].UID
 		record, exists := w.given[a.OwnerReferences[0].UID]
 		if exists && !c.Deleted && !users && w.addressOf(a.OwnerReferences[0].UID) && bare(record) != a.Spec.Address {
 			w.wrongf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
 		}
 		last := w.rests[a.Spec.Address]
 		switch {
+		case c.Deleted && w.grace && users:
+			delete(w.rests, a.Spec.Address) // its claim has it still, or what is void rests later
 		case c.Deleted && w.grace:
-			w.rests[a.Spec.Address] = w.cooling(a)
+			w.rests[a.Spec.Address] = w.cooling(a.Name, a.Spec.Address)
 		case last.Name != "" && last.Name != a.Name && last.Until.After(time.Now()):
 			w.wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Name, last.Until.Sub(epoch), a.Name)
 		}
@@ -719,16 +737,21 @@ func (w *world) keepsWord(c faults.Change) {
 	}
 }
 
-// cooling returns the rest of a released address that is on record (R9).
-func (w *world) cooling(a *ipamv1.IPAddress) v1alpha1.CoolingRange {
+// note keeps the rests that pools have on record.
+func (w *world) note() {
 	for _, p := range w.objects().Pools {
 		for _, c := range p.PoolStatus().Cooling {
-			if c.First == a.Spec.Address {
-				return c
-			}
+			w.noted[c.Name+" "+c.First] = c
 		}
 	}
-	w.wrongf("R9: %s was released by %s and does not rest", a.Spec.Address, a.Name)
+}
+
+// cooling returns the rest of a released address that is, or was, on record (R9).
+func (w *world) cooling(name, address string) v1alpha1.CoolingRange {
+	if c, noted := w.noted[name+" "+address]; noted {
+		return c
+	}
+	w.wrongf("R9: %s was released by %s and does not rest", address, name)
 	return v1alpha1.CoolingRange{}
 }
 
