@@ -242,7 +242,7 @@ inline seeClaim(m, nn) {
 	:: else
 	fi
 }
-/* go: internal/allocator (*pool).observeAddress, (*pool).forgetAddress */
+/* go: internal/allocator (*pool).observeAddress, (*pool).forgetAddress, (*pool).recall */
 inline seeAddr(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); settle(m); NEWERI(m,nn);

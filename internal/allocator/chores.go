@@ -64,8 +64,8 @@ func (a *Allocator) doChores(ctx context.Context, p *pool, now time.Time, admiss
 			releases = append(releases, job{uid, release})
 			continue
 		}
-		if g := p.grants[uid]; g != nil && !g.settled && (!g.committed || elapsed(g.at, now) > requestTimeout) {
-			continue // not ours to write on before the next commit
+		if g := p.grants[uid]; g != nil && !g.writable(now) {
+			continue
 		}
 		if paused, _ := admission(c); !paused {
 			serve := a.serve

@@ -245,6 +245,12 @@ var die = action{"all managers but one die", func(w *world) bool {
 	return true
 }}
 
+// seeAddresses has the watch of IPAddresses of the first manager go on, before the others.
+var seeAddresses = action{"the watch of IPAddresses goes on", func(w *world) bool {
+	w.managers[0].mute[faults.Addresses] = false
+	return true
+}}
+
 var see = action{"watches go on", func(w *world) bool {
 	clear(w.managers[0].mute)
 	w.managers[0].client.Hide("")
@@ -411,6 +417,11 @@ var scenarios = []scenario{
 		// What the manager that takes over again has missed is in its list.
 		name: "behind", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{another, blind(faults.Claims, faults.Addresses), add("b"), die, allocate("x", 2), see},
+	},
+	{
+		// Who does not know that its turn is over, nor that the claim is another one, sees the new IPAddress.
+		name: "usurped", spec: pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"},
+		script: []action{blind(faults.Pools, faults.Claims, faults.Addresses), another, remove("a"), add("a"), seeAddresses, see},
 	},
 	{
 		name: "poolless", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, before: []action{inherit("a", "10.0.0.2"), dropPool},

@@ -29,6 +29,12 @@ type grant struct {
 	settled bool
 }
 
+// writable tells whether a grant may be written on. An old one, or an inherited one, is confirmed by a commit before
+// (R6); what is settled is on record.
+func (g *grant) writable(now time.Time) bool {
+	return g.committed && (g.settled || elapsed(g.at, now) <= requestTimeout)
+}
+
 // pool is the memory of one pool. Watch handlers and jobs feed it under mu at any time; everything
 // that decides runs in the one goroutine that reconciles the pool.
 type pool struct {
@@ -72,6 +78,8 @@ type pool struct {
 	generation int64
 	holder     bool
 	term       int64
+	// doubted: a job found that what we believe of the pool is old. The turn ends with the next reconcile.
+	doubted bool
 	// fenced is the term in which we are the holder on record, since before the watches began (Fence): the
 	// first half of a takeover. 0: none.
 	fenced  int64
@@ -162,6 +170,7 @@ func (p *pool) observeClaim(c *claim) bool {
 		p.unsort(old)
 	}
 	p.claims[c.owner.UID] = c
+	p.recall(c)
 	p.noteRecord(c)
 	if c.moved {
 		p.holdMoved(c.owner, c.record)
@@ -205,6 +214,17 @@ func (p *pool) noteRecord(c *claim) {
 		return
 	}
 	p.ledger.Add(ledger.Hold{Key: key, Owner: c.owner, Range: p.ledger.Unit(c.record.From())})
+}
+
+// recall has a claim remember the IPAddress that was forced away from it: a manager that has just taken the pool
+// over may see what the one before wrote in any order, and the record last.
+func (p *pool) recall(c *claim) {
+	if c.lost == nil || c.remembers() || !c.lost.ip.IsValid() {
+		return
+	}
+	if r := p.ledger.Unit(c.lost.ip); c.everBound || p.ledger.InSpace(r) {
+		c.record = r
+	}
 }
 
 // handsOutPrefixes tells whether the pool hands out prefixes instead of addresses.
@@ -307,6 +327,8 @@ func (p *pool) forgetAddress(uid types.UID, name types.NamespacedName) {
 	if c := p.byName[name]; c != nil {
 		if lost != nil && lost.uid == uid && lost.claimUID == c.owner.UID && !c.deleting {
 			c.lost = lost
+			p.recall(c)
+			p.noteRecord(c)
 		}
 		c.failures, c.retryAt = 0, time.Time{} // it may have waited for this name
 		p.sort(c)

@@ -39,6 +39,9 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 			return outcome(err)
 		}
 	}
+	if p.endDoubt() {
+		a.lose(p)
+	}
 	if !p.holder {
 		admission := a.admission(ctx, p, now)
 		p.mu.Lock()
@@ -62,6 +65,15 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return outcome(err)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// endDoubt tells whether a job has found a reason to end the turn.
+func (p *pool) endDoubt() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.doubted
+	p.doubted = false
+	return was && p.holder
 }
 
 // limits returns what each Cluster may have, read once.
@@ -378,7 +390,7 @@ func (p *pool) endRest(r netipx.IPRange) {
 // both count, whichever is further on.
 func (p *pool) staleGrants(now time.Time) bool {
 	for _, g := range p.grants {
-		if g.committed && !g.settled && elapsed(g.at, now) > requestTimeout {
+		if g.committed && !g.writable(now) {
 			return true
 		}
 	}

@@ -45,7 +45,7 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 			return fmt.Errorf("IPAddress %s has no valid address", existing.key())
 		}
 		rng = p.ledger.Unit(existing.ip)
-	case granted != nil && granted.committed:
+	case granted != nil && granted.writable(a.now()): // this job may have waited
 		rng, existing = granted.rng, nil
 		if h := p.blocker(rng, c.owner); h != nil && h.Source == ledger.Object {
 			// A restore can bring back a pool with grants that were given to somebody else since (R10).
@@ -73,13 +73,16 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 	p.mu.Unlock()
 
 	if existing == nil && !granted.inherited && c.remembers() && c.record.From() != rng.From() && !c.mayForget() {
-		// Somebody recorded another address: what we believe of this pool is old. If it is still so
-		// after a takeover, a user wrote it.
+		// Somebody recorded another address. If it is still so after a takeover, a user wrote it.
+		return a.doubt(ctx, p, c)
+	}
+	if existing != nil && existing.claimUID != c.owner.UID {
 		if err := a.refreshClaim(ctx, p, c); err != nil {
 			return err
 		}
-		a.lose(p)
-		return errAgain
+		if live, known := a.claimSnapshot(p, c.owner.UID); !known || live.deleting {
+			return nil
+		}
 	}
 	if !recorded || !c.finalized {
 		next, err := a.record(ctx, p, c, text)
@@ -104,10 +107,31 @@ func (a *Allocator) serve(ctx context.Context, p *pool, c claim) error {
 	return a.bind(ctx, p, c)
 }
 
-// adoptable tells whether an IPAddress of an earlier claim of the name is proven to be this one's:
-// the claim remembers it (R2; a move or a restore gives claims new UIDs).
+// doubt has the turn end: a claim remembers something else than we believe it was given, so what we believe of the
+// pool is old. The reconcile ends it, which may be committing now.
+func (a *Allocator) doubt(ctx context.Context, p *pool, c claim) error {
+	if err := a.refreshClaim(ctx, p, c); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doubted = true
+	return errAgain
+}
+
+// adoptable tells whether an IPAddress of an earlier claim of the name may be this one's: the claim remembers it
+// (R2; a move or a restore gives claims new UIDs), and nobody else was given the address since. It is, when a live read
+// shows that this claim has the name: the other one is gone then.
 func (p *pool) adoptable(c *claim, addr *address) bool {
-	return c.record.IsValid() && addr.ip.IsValid() && c.record.From() == addr.ip && p.claims[addr.claimUID] == nil
+	if !c.record.IsValid() || !addr.ip.IsValid() || c.record.From() != addr.ip || p.claims[addr.claimUID] != nil {
+		return false
+	}
+	return !slices.ContainsFunc(p.ledger.Overlapping(p.ledger.Unit(addr.ip)), func(h *ledger.Hold) bool {
+		other := p.claims[h.Owner.UID]
+		former := h.UID == addr.uid || (addr.claimUID != "" && h.Owner.UID == addr.claimUID)
+		return h.Source.Uses() && !former && h.Owner.UID != c.owner.UID &&
+			(h.Source != ledger.Record || other == nil || !c.precedes(other))
+	})
 }
 
 // record writes on the claim what it is given, together with our finalizer, before anything else.

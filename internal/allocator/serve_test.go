@@ -89,13 +89,63 @@ func TestServe(t *testing.T) {
 	})
 	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	p.plan(noon, 9, anyone)
-	p.grants[c.owner.UID].committed = true
+	p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
 	if err := a.serve(t.Context(), p, *c); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 6"}
 	if d := cmp.Diff(want, api.did); d != "" {
 		t.Error(d)
+	}
+}
+
+// What a job must not write, and what it must not do to the turn that goes on beside it.
+func TestServeLeaves(t *testing.T) {
+	tests := map[string]struct {
+		// as is what the pool knows, of claim "a" with UID "uid-a".
+		as      func(p *pool) *claim
+		live    func(*ipamv1.IPAddressClaim)
+		fails   bool
+		doubted bool
+	}{
+		"AnOldGrant": {as: func(p *pool) *claim { // it was handed out in time, and waited for a writer
+			c := see(p, "a", 0)
+			p.plan(noon, 9, anyone)
+			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon.Add(-requestTimeout-1)
+			return c
+		}},
+		"AnotherRecord": {as: func(p *pool) *claim {
+			c := see(p, "a", 0)
+			p.plan(noon, 9, anyone)
+			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
+			return see(p, "a", 0, version("4"), remembers("10.0.0.9"))
+		}, live: remembers("10.0.0.9"), fails: true, doubted: true},
+		"TheNextClaimsIPAddress": {as: func(p *pool) *claim { // ours is gone, and the watch is behind
+			seeAddress(p, "a", "10.0.0.1", "uid-next")
+			return see(p, "a", 0, remembers("10.0.0.1"))
+		}, live: uid("uid-next", "9")},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.4")
+			c := tc.as(p)
+			underWay := &attempt{}
+			p.attempt = underWay
+			api := &writes{claim: newClaim("a", 0, version("5"))}
+			if tc.live != nil {
+				tc.live(api.claim)
+			}
+			a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.serve(t.Context(), p, *c); (err != nil) != tc.fails {
+				t.Errorf("error: %v", err)
+			}
+			if len(api.did) > 0 {
+				t.Errorf("it wrote %v", api.did)
+			}
+			if p.doubted != tc.doubted || p.attempt != underWay || !p.holder {
+				t.Errorf("doubted %v, holder %v, the commit that is under way: %v", p.doubted, p.holder, p.attempt)
+			}
+		})
 	}
 }
 

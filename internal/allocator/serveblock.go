@@ -33,7 +33,11 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 	case !c.remembers():
 		rng = netipx.IPRange{}
 	}
-	if granted != nil && granted.committed {
+	if granted != nil && !granted.settled {
+		if !granted.writable(a.now()) {
+			p.mu.Unlock()
+			return nil // this job has waited
+		}
 		rng = granted.rng
 		if h := p.blocker(rng, c.owner); h != nil && h.Source == ledger.Object {
 			p.mu.Unlock()
@@ -47,12 +51,7 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 		return nil
 	}
 	if c.remembers() && c.record != rng {
-		// Somebody recorded another block: what we believe of this pool is old.
-		if err := a.refreshClaim(ctx, p, c); err != nil {
-			return err
-		}
-		a.lose(p)
-		return errAgain
+		return a.doubt(ctx, p, c) // somebody recorded another block
 	}
 	if text := poolutil.FormatRange(rng); !c.finalized || c.recordText != text {
 		next, err := a.record(ctx, p, c, text)

@@ -1,0 +1,81 @@
+package allocator
+
+import (
+	"net/netip"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// A manager that has just taken a pool over may see the IPAddress of a claim, and that it was forced away, before it
+// sees what the manager before it recorded on the claim.
+func TestRecall(t *testing.T) {
+	tests := map[string]struct {
+		had    string
+		then   func(p *pool)
+		a, b   string
+		reason string
+	}{
+		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress tells what the record says"},
+		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *pool) { see(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
+		"TheRecordComes":    {had: "10.0.0.1", then: func(p *pool) { see(p, "a", 5, version("2"), remembers("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
+		"ByHand":            {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.2")
+			a := see(p, "a", 5)
+			seeAddress(p, "a", tc.had, "uid-a")
+			p.forgetAddress("address-a", nameOf(a.owner))
+			if tc.then != nil {
+				tc.then(p)
+			}
+			see(p, "b", 0)
+			p.plan(noon, 9, anyone)
+			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
+				if g := p.grants[uid]; g == nil || text(g.rng) != want {
+					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
+				}
+			}
+		})
+	}
+}
+
+// An IPAddress of an earlier claim of the name is adopted by the claim that remembers it, unless somebody else was given
+// the address since.
+func TestAdoptable(t *testing.T) {
+	tests := map[string]struct {
+		others func(t *testing.T, p *pool)
+		want   bool
+	}{
+		"Nobody":          {want: true},
+		"ItsFormerClaim":  {others: func(_ *testing.T, p *pool) { see(p, "a", 0, uid("dead", "0")) }},
+		"ARecord":         {others: func(_ *testing.T, p *pool) { see(p, "b", -1, remembers("10.0.0.1")) }},
+		"AYoungerRecord":  {others: func(_ *testing.T, p *pool) { see(p, "b", 9, remembers("10.0.0.1")) }, want: true},
+		"AnIPAddress":     {others: func(_ *testing.T, p *pool) { see(p, "b", 0); seeAddress(p, "b", "10.0.0.1", "uid-b") }},
+		"AStray":          {others: func(_ *testing.T, p *pool) { seeAddress(p, "b", "10.0.0.1", "dead-too") }},
+		"ABlock":          {others: func(_ *testing.T, p *pool) { seeBlock(p, "x", 4, has("10.0.0.0/30")) }},
+		"AGrantToAnother": {others: func(_ *testing.T, p *pool) { granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"}) }},
+		"AGrantOfBefore":  {others: func(_ *testing.T, p *pool) { granted(p, ledger.Owner{Namespace: "ns", Name: "a", UID: "dead"}) }, want: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			seeAddress(p, "a", "10.0.0.1", "dead")
+			if tc.others != nil {
+				tc.others(t, p)
+			}
+			c := claimOf(newClaim("a", 1, uid("new", "5"), remembers("10.0.0.1")))
+			if got := p.adoptable(c, p.addrs[nameOf(c.owner)]); got != tc.want {
+				t.Errorf("adoptable: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// granted states that 10.0.0.1 is granted.
+func granted(p *pool, o ledger.Owner) {
+	p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
+}
