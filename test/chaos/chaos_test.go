@@ -15,8 +15,8 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Fatalf("seed %d: %v", o.seed, err)
 	}
-	t.Log(res)
-	if len(res.violations) > 0 {
-		t.Fail()
+	t.Log("\n" + table([]*result{res}))
+	for _, v := range res.violations {
+		t.Error(v)
 	}
 }

@@ -19,6 +19,7 @@ import (
 func main() {
 	o := defaults()
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "decides what happens; printed, to be given again")
+	runs := flag.Int("runs", 1, "runs, each with the next seed and a control plane of its own")
 	flag.Int64Var(&o.kills, "kills", 60, "managers that are killed, at least")
 	flag.Int64Var(&o.claims, "claims", 5000, "claims and allocations that are created, at least")
 	flag.IntVar(&o.users, "users", 80, "users at a time")
@@ -28,31 +29,60 @@ func main() {
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.StringVar(&o.out, "out", "bin/chaos", "folder for a drawing of a history that is wrong")
 	flag.Parse()
-	fmt.Printf("seed %d\n", o.seed)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	res, err := run(ctx, o, os.Stdout)
+	rows, err := all(ctx, o, *runs)
 	stop()
+	fmt.Print(table(rows))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(2)
 	}
-	fmt.Print(res)
-	if len(res.violations) > 0 {
-		os.Exit(1)
+	for _, r := range rows {
+		if len(r.violations) > 0 {
+			os.Exit(1)
+		}
 	}
+}
+
+// all does one run after the other and returns what they were, those before an error too.
+func all(ctx context.Context, o options, runs int) ([]*result, error) {
+	var done []*result
+	for range runs {
+		fmt.Printf("seed %d\n", o.seed)
+		res, err := run(ctx, o, os.Stdout)
+		if err != nil {
+			return done, fmt.Errorf("seed %d: %w", o.seed, err)
+		}
+		for _, v := range res.violations {
+			fmt.Println(v)
+		}
+		done = append(done, res)
+		o.seed++
+	}
+	return done, nil
 }
 
 func defaults() options {
 	return options{users: 80, electing: 2, active: 1, apiServerEvery: 45 * time.Second, progressEvery: 15 * time.Second, restAfter: 3 * time.Minute, limit: 20 * time.Minute, out: "bin/chaos"}
 }
 
-// String is a row of docs/reliability.md, and what is wrong.
-func (r *result) String() string {
-	text := "| seed | created | served | kills | freezes | API server killed | edits by hand | operations | seconds | violations |\n| - | - | - | - | - | - | - | - | - | - |\n" +
-		fmt.Sprintf("| %d | %d | %d | %d | %d | %d | %d | %d | %.0f | %d |\n",
-			r.seed, r.created, r.served, r.kills, r.freezes, r.restarts, r.edits, r.operations, r.took.Seconds(), len(r.violations))
-	for _, v := range r.violations {
-		text += v + "\n"
+// table is that of docs/reliability.md: a row for each run, and their sum.
+func table(rows []*result) string {
+	out := "| seed | created | served | kills | freezes | API server killed | edits by hand | operations | seconds | violations |\n| - | - | - | - | - | - | - | - | - | - |\n"
+	sum := &result{}
+	for _, r := range rows {
+		out += r.row(fmt.Sprint(r.seed))
+		sum.created, sum.served, sum.operations = sum.created+r.created, sum.served+r.served, sum.operations+r.operations
+		sum.kills, sum.freezes, sum.restarts, sum.edits = sum.kills+r.kills, sum.freezes+r.freezes, sum.restarts+r.restarts, sum.edits+r.edits
+		sum.took, sum.violations = sum.took+r.took, append(sum.violations, r.violations...)
 	}
-	return text
+	if len(rows) > 1 {
+		out += sum.row("all")
+	}
+	return out
+}
+
+func (r *result) row(name string) string {
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %d | %.0f | %d |\n",
+		name, r.created, r.served, r.kills, r.freezes, r.restarts, r.edits, r.operations, r.took.Seconds(), len(r.violations))
 }
