@@ -32,7 +32,7 @@ const probeFailure = 20 * time.Second
 // ConnectTenants sets up the connections to the workload clusters that have blocks, or are to have some.
 func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watchFilter string) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient:     mgr.GetAPIReader(), // a Secret is read once for each connection, and kept nowhere
+		SecretClient:     kubeconfigs{mgr.GetAPIReader()}, // a Secret is read once for each connection, and kept nowhere
 		WatchFilterValue: watchFilter,
 		ClusterFilter: func(c *clusterv1.Cluster) bool {
 			return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.held(client.ObjectKeyFromObject(c))
