@@ -185,6 +185,9 @@ $(TOOLS)/image: hack/tools/image/go.mod hack/tools/image/go.sum $(wildcard hack/
 $(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
 	$(call build,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,golangci-lint,2 minutes,-ldflags "-s -w")
 
+$(TOOLS)/govulncheck: hack/tools/govulncheck/go.mod hack/tools/govulncheck/go.sum
+	$(call build,govulncheck,golang.org/x/vuln/cmd/govulncheck,govulncheck,5 seconds,-ldflags "-s -w")
+
 ##@ Generate
 
 .PHONY: generate
@@ -254,6 +257,11 @@ bench: control-plane metallb manager ## Measure the library, then the manager ag
 lint: $(TOOLS)/golangci-lint ## Lint.
 	$(TOOLS)/golangci-lint run
 	@for m in $(TEST_MODULES); do echo "golangci-lint run: $$m"; (cd $$m && $(TOOLS)/golangci-lint run) || exit 1; done
+
+# Not part of make verify: the database is a service, and what it says changes by itself.
+.PHONY: vulncheck
+vulncheck: $(TOOLS)/govulncheck ## Look up what we call in Go's vulnerability database: vuln.go.dev, or GOVULNDB=file:///dir of a copy.
+	@for m in . $(TEST_MODULES); do echo "govulncheck: $$m"; (cd $$m && $(TOOLS)/govulncheck $(if $(GOVULNDB),-db $(GOVULNDB)) -test ./...) || exit 1; done
 
 .PHONY: verify
 verify: generate lint manifests ## Regenerate everything, lint, and fail on any diff or untracked file.
