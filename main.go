@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/logs"
 	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -33,6 +34,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
@@ -176,16 +178,17 @@ func start(mgr manager.Manager, o *options) error {
 	if err != nil {
 		return err
 	}
+	recorder := plain.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	blocks := &controllers.Blocks{}
 	clusters := &controllers.ClusterReconciler{
 		Blocks: blocks,
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), WatchFilter: o.watchFilter, Namespace: o.namespace,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, WatchFilter: o.watchFilter, Namespace: o.namespace,
 	}
 	alloc := allocator.New(allocator.Options{
 		Client:      mgr.GetClient(),
 		Live:        mgr.GetAPIReader(),
 		Lists:       lists,
-		Recorder:    mgr.GetEventRecorder("butler-ipam"),
+		Recorder:    recorder,
 		ID:          string(uuid.NewUUID()),
 		WatchFilter: o.watchFilter,
 		Namespace:   o.namespace,
@@ -200,7 +203,7 @@ func start(mgr manager.Manager, o *options) error {
 	if err := clusters.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the cluster controller: %w", err)
 	}
-	configs := &controllers.ProviderConfigReconciler{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("butler-ipam"), Now: time.Now}
+	configs := &controllers.ProviderConfigReconciler{Client: mgr.GetClient(), Recorder: recorder, Now: time.Now}
 	if err := configs.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the provider config controller: %w", err)
 	}
@@ -211,11 +214,11 @@ func start(mgr manager.Manager, o *options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
 	}
-	if err := addTenants(ctx, mgr, o, blocks, reconciler.Synced); err != nil {
+	if err := addTenants(ctx, mgr, o, recorder, blocks, reconciler.Synced); err != nil {
 		return fmt.Errorf("setting up the tenant controller: %w", err)
 	}
 	if o.inClusterPools {
-		if err := controllers.ServeInClusterPools(mgr, mgr.GetEventRecorder("butler-ipam")); err != nil {
+		if err := controllers.ServeInClusterPools(mgr, recorder); err != nil {
 			return fmt.Errorf("serving the pools of the in-cluster provider: %w", err)
 		}
 	}
@@ -240,13 +243,13 @@ func start(mgr manager.Manager, o *options) error {
 }
 
 // addTenants has the blocks of Clusters shown to them, and follow their Services.
-func addTenants(ctx context.Context, mgr manager.Manager, o *options, blocks *controllers.Blocks, synced func() bool) error {
+func addTenants(ctx context.Context, mgr manager.Manager, o *options, recorder events.EventRecorder, blocks *controllers.Blocks, synced func() bool) error {
 	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.watchFilter)
 	if err != nil {
 		return err
 	}
 	tenants := &controllers.TenantReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("butler-ipam"), Blocks: blocks, Synced: synced,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Blocks: blocks, Synced: synced,
 		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter,
 	}
 	return tenants.SetupWithManager(mgr)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -49,6 +50,9 @@ func (r *ProviderConfigReconciler) Reconcile(ctx context.Context, req reconcile.
 	}
 	before := config.DeepCopy()
 	verdict := tenancy.Validate(network, pools)
+	for _, c := range []*metav1.Condition{&verdict.PoolAvailable, &verdict.Ready} {
+		c.Message = plain.Message(c.Message)
+	}
 	conditions.Set(config, verdict.PoolAvailable)
 	conditions.Set(config, verdict.Ready)
 	s := &config.Status

@@ -13,6 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -102,6 +103,7 @@ func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
 	if on == nil || is == nil {
 		return nil
 	}
+	is.Message = plain.Message(is.Message) // it may be what the workload cluster says
 	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
 		t.Recorder.Eventf(t.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -17,11 +18,11 @@ import (
 type refusal struct{ reason, message string }
 
 func failed(format string, args ...any) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, fmt.Sprintf(format, args...)}
+	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, plain.Message(fmt.Sprintf(format, args...))}
 }
 
 func notReady(format string, args ...any) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, fmt.Sprintf(format, args...)}
+	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, plain.Message(fmt.Sprintf(format, args...))}
 }
 
 // admit decides on a claim before any address is looked at: nil, a refusal, or wait (silently).
@@ -122,7 +123,7 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 	}
 	if c.requested != "" {
 		ip, err := netip.ParseAddr(c.requested)
-		if err != nil {
+		if err != nil || ip.Zone() != "" {
 			return netipx.IPRange{}, failed("the requested address %q is not an IP address", c.requested)
 		}
 		if !p.ledger.InSpace(p.ledger.Unit(ip.Unmap())) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -22,7 +23,7 @@ func (p *pool) compile() {
 	layout, errs := poolspec.Compile(p.base.PoolSpec())
 	p.specErr = ""
 	if len(errs) > 0 {
-		p.specErr = errs.ToAggregate().Error()
+		p.specErr = plain.Message(errs.ToAggregate().Error())
 		if p.layout != nil {
 			return
 		}
