@@ -56,7 +56,8 @@ type Assessment struct {
 //
 // Which of the Services that wait gets what is free is MetalLB's choice. How many are left over is the same,
 // unless they share addresses or choose between pools: what MetalLB chose is then seen the next time.
-// It costs O(Services · addresses in use).
+// It costs O(Services · pools) where few of them share addresses, and some seconds at most: Services beyond that are said
+// to be stuck.
 func Assess(in Inventory) Assessment {
 	r := newReplay(in.Pools)
 	out := Assessment{Used: map[netip.Addr]struct{}{}}
@@ -65,6 +66,8 @@ func Assess(in Inventory) Assessment {
 	for _, s := range oldest(in.Services) {
 		out.use(s.Has)
 		switch {
+		case r.exhausted():
+			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, tooMuch})
 		case s.Class != in.Class:
 			out.Verdicts = append(out.Verdicts, Verdict{s, Foreign, fmt.Sprintf("it is of the load-balancer class %q", s.Class)})
 		case len(s.Families) == 0 || (s.Stack == RequireDualStack && !s.dual()):
@@ -94,9 +97,12 @@ func Assess(in Inventory) Assessment {
 	}
 	r.grows = in.Grows
 	for _, v := range left {
-		if addrs, why := r.place(v.Service); why == "" {
+		switch addrs, why := r.place(v.Service); why {
+		case "":
 			v.State = Lacks
 			out.use(addrs)
+		case tooMuch:
+			v.Why = why
 		}
 		out.Verdicts = append(out.Verdicts, v)
 	}

@@ -15,7 +15,28 @@ type replay struct {
 	// grown counts the addresses of each family that do not exist yet and are used, if grows allows any.
 	grown [2]int64
 	grows [2]bool
+	// begin is where a search of a range begins: what lies before is taken, as nobody lets go of anything here.
+	begin map[search]netip.Addr
+	// steps is how much was compared, and look what it costs to look at all pools once.
+	steps, look int
 }
+
+// search is what decides which addresses of the range that begins with first a Service can have.
+type search struct {
+	first netip.Addr
+	avoid bool
+	// who is empty for Services that share with nobody.
+	who string
+}
+
+// maxSteps bounds a replay to some seconds, whatever a workload cluster says that it has. A thousand Services need some
+// ten thousand.
+const maxSteps = 1 << 24
+
+// tooMuch is said of the Services that the replay does not come to.
+const tooMuch = "the Services and IPAddressPools of the cluster are too many to find out what it would be given"
+
+func (r *replay) exhausted() bool { return r.steps > maxSteps }
 
 // notYet are the addresses that a cluster might grow by: nobody else has any of them.
 var notYet = [2]netipx.IPRange{
@@ -24,9 +45,14 @@ var notYet = [2]netipx.IPRange{
 }
 
 func newReplay(pools []Pool) *replay {
-	r := &replay{users: map[netip.Addr][]*Service{}}
+	r := &replay{users: map[netip.Addr][]*Service{}, begin: map[search]netip.Addr{}}
 	for i := range pools {
-		r.pools = append(r.pools, &pools[i])
+		p := &pools[i]
+		r.pools = append(r.pools, p)
+		r.look += 1 + len(p.Ranges)
+		if p.Restriction != nil {
+			r.look += len(p.Restriction.Namespaces) + len(p.Restriction.Selectors)
+		}
 	}
 	return r
 }
@@ -52,6 +78,7 @@ func (r *replay) holding(addrs []netip.Addr) *Pool {
 
 // keeps takes what a Service has already. It tells whether MetalLB leaves it that.
 func (r *replay) keeps(s *Service) bool {
+	r.steps += r.look * len(s.Has)
 	p := r.holding(s.Has)
 	if p == nil || !p.admits(s) || (s.WantsPool != "" && s.WantsPool != p.Name) || r.taken(s, s.Has) != "" {
 		return false
@@ -100,13 +127,26 @@ func (r *replay) use(s *Service, addrs []netip.Addr) {
 // taken says why a Service cannot have some addresses, empty if it can.
 func (r *replay) taken(s *Service, addrs []netip.Addr) string {
 	for _, a := range addrs {
-		for _, other := range r.users[a] {
-			if why := s.sharesWith(other); why != "" {
-				return fmt.Sprintf("%s: %s", a, why)
-			}
+		if other := r.against(s, a); other != nil {
+			return fmt.Sprintf("%s: %s", a, s.sharesWith(other))
 		}
 	}
 	return ""
+}
+
+// against returns who keeps a Service from having an address, nil if nobody does.
+func (r *replay) against(s *Service, a netip.Addr) *Service {
+	r.steps++
+	for _, other := range r.users[a] {
+		if s.SharingKey == "" || s.SharingKey != other.SharingKey || s.BackendKey != other.BackendKey {
+			return other
+		}
+		r.steps += 1 + len(s.Ports)*len(other.Ports)
+		if slices.ContainsFunc(s.Ports, func(p Port) bool { return slices.Contains(other.Ports, p) }) {
+			return other
+		}
+	}
+	return nil
 }
 
 // sharesWith says why two Services cannot share an address, empty if they can.
@@ -127,6 +167,9 @@ func (s *Service) sharesWith(other *Service) string {
 
 // place finds addresses for a Service as MetalLB does, and takes them. It says why there are none.
 func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
+	if r.steps += r.look; r.exhausted() {
+		return nil, tooMuch
+	}
 	if len(s.WantsIPs) > 0 {
 		return r.placeAt(s)
 	}
@@ -214,29 +257,43 @@ func betterFor(s *Service, a, than []netip.Addr) bool {
 
 // free returns the first address of a pool that a Service can have.
 func (r *replay) free(s *Service, p *Pool, f Family) netip.Addr {
-	scan := func(rng netipx.IPRange, avoid bool) netip.Addr {
-		for a := rng.From(); a.IsValid() && rng.Contains(a); a = a.Next() {
-			if avoid && buggy(a) {
-				continue
-			}
-			if r.taken(s, []netip.Addr{a}) == "" {
-				return a
-			}
-		}
-		return netip.Addr{}
-	}
 	for _, rng := range p.Ranges {
 		if FamilyOf(rng.From()) != f {
 			continue
 		}
-		if a := scan(rng, p.AvoidBuggyIPs); a.IsValid() {
+		if a := r.freeOf(s, rng, p.AvoidBuggyIPs); a.IsValid() {
 			return a
 		}
 	}
 	if p.Grows && r.grows[f] && (!p.Apart || f == r.onlyFamily(s)) {
-		return scan(notYet[f], false)
+		return r.freeOf(s, notYet[f], false)
 	}
 	return netip.Addr{}
+}
+
+// freeOf returns the first address of a range that a Service can have.
+func (r *replay) freeOf(s *Service, rng netipx.IPRange, avoid bool) netip.Addr {
+	key := search{rng.From(), avoid, s.sharer()}
+	a, known := r.begin[key]
+	if !known {
+		a = rng.From()
+	}
+	for a.IsValid() && rng.Contains(a) && (r.against(s, a) != nil || (avoid && buggy(a))) && !r.exhausted() {
+		a = a.Next()
+	}
+	r.begin[key] = a
+	if !rng.Contains(a) || r.exhausted() {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// sharer tells apart those Services that can share addresses with different others.
+func (s *Service) sharer() string {
+	if s.SharingKey == "" {
+		return ""
+	}
+	return fmt.Sprintf("%q %q %v", s.SharingKey, s.BackendKey, s.Ports)
 }
 
 // onlyFamily is the family that a Service is given where growth gives one: the first of its own that there is more
