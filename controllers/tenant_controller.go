@@ -30,6 +30,9 @@ import (
 // MetalLB tells nobody when it is installed, so a Cluster without it is looked at this often.
 const metalLBBackstop = 10 * time.Second
 
+// lookTimeout bounds one look at a Cluster. A usual one takes some milliseconds.
+const lookTimeout = time.Minute
+
 // TenantReconciler shows a Cluster's blocks to its MetalLB, has them follow what its Services ask for, and gives
 // none back before the Cluster has let go of it. What is decided is in internal/elastic and internal/tenancy.
 type TenantReconciler struct {
@@ -100,7 +103,7 @@ func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	if leftAlone(t.cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
-	err := t.reconcile(ctx)
+	err := t.look(ctx)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us, and wakes us
 	}
@@ -108,6 +111,14 @@ func (r *TenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: t.next}, nil
+}
+
+// look is one look at the Cluster. Its API server may take its time with each answer: no longer than that is another
+// Cluster kept waiting.
+func (t *tenant) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return t.reconcile(ctx)
 }
 
 func (t *tenant) reconcile(ctx context.Context) error {

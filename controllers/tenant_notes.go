@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -101,6 +102,23 @@ func (n *notes) tell(cluster client.ObjectKey, service, why string) bool {
 	}
 	told[service] = why
 	return true
+}
+
+// toldStuck forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete any
+// number of them.
+func (n *notes) toldStuck(cluster client.ObjectKey, verdicts []elastic.Verdict) {
+	stuck := map[string]struct{}{}
+	for _, v := range verdicts {
+		if v.State == elastic.Stuck {
+			stuck[v.Service.Key()] = struct{}{}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.of(cluster).told, func(service, _ string) bool {
+		_, still := stuck[service]
+		return !still
+	})
 }
 
 func (n *notes) untell(cluster client.ObjectKey, service string) {

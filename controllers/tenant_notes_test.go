@@ -45,3 +45,17 @@ func TestUnplaced(t *testing.T) {
 		g.Expect(next).To(Equal(step.next), "%+v", step)
 	}
 }
+
+// A workload cluster that makes and deletes Services for ever is not remembered for ever.
+func TestToldIsForgotten(t *testing.T) {
+	g := NewWithT(t)
+	n, cluster := &notes{}, client.ObjectKey{Namespace: "ns", Name: "c"}
+	a, b := &elastic.Service{Name: "a"}, &elastic.Service{Name: "b"}
+	g.Expect(n.tell(cluster, a.Key(), "why")).To(BeTrue())
+	g.Expect(n.tell(cluster, b.Key(), "why")).To(BeTrue())
+	n.toldStuck(cluster, []elastic.Verdict{{Service: a, State: elastic.Stuck}, {Service: b, State: elastic.Placed}})
+	g.Expect(n.tell(cluster, a.Key(), "why")).To(BeFalse())
+	g.Expect(n.tell(cluster, b.Key(), "why")).To(BeTrue())
+	n.toldStuck(cluster, nil)
+	g.Expect(n.of(cluster).told).To(BeEmpty())
+}

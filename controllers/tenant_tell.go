@@ -21,6 +21,9 @@ import (
 // patience is how long a Service may wait for MetalLB while there is room for it (the seed's 30 seconds, B36).
 const patience = 30 * time.Second
 
+// toldAtOnce is how many Services are told at one look why they have no address.
+const toldAtOnce = 20
+
 // satisfaction is what is said of the demand of a Cluster; nothing while it is being met.
 func satisfaction(a elastic.Assessment, plan elastic.Plan, s settings, exhausted, unplaced string) *metav1.Condition {
 	lacking := a.Lacking[elastic.IPv4] + a.Lacking[elastic.IPv6]
@@ -129,15 +132,19 @@ func (t *tenant) observeServices(a elastic.Assessment, described []elastic.Block
 	}
 }
 
-// tellServices says on the Services that no growth can help why they have no address, once.
+// tellServices says on the Services that no growth can help why they have no address, once. A workload cluster may have
+// any number of them: the rest is told the next time, so that others are not kept waiting.
 func (t *tenant) tellServices(ctx context.Context, a elastic.Assessment) error {
+	t.notes.toldStuck(t.key, a.Verdicts)
+	told := 0
 	for _, v := range a.Verdicts {
-		if v.State != elastic.Stuck {
-			t.notes.untell(t.key, v.Service.Key())
+		if v.State != elastic.Stuck || !t.notes.tell(t.key, v.Service.Key(), plain.Note(v.Why)) {
 			continue
 		}
-		if !t.notes.tell(t.key, v.Service.Key(), v.Why) {
-			continue
+		if told++; told > toldAtOnce {
+			t.notes.untell(t.key, v.Service.Key())
+			t.soon(time.Second)
+			return nil
 		}
 		if err := metallb.Tell(ctx, t.live, v.Service, "NoAddress", "more addresses for the cluster would not help: "+v.Why); err != nil {
 			t.notes.untell(t.key, v.Service.Key())

@@ -39,7 +39,7 @@ func ServiceOf(s *corev1.Service) elastic.Service {
 	if len(clusterIPs) == 0 {
 		clusterIPs = []string{s.Spec.ClusterIP}
 	}
-	for _, text := range clusterIPs {
+	for _, text := range clusterIPs[:min(len(clusterIPs), 2)] { // there is one for each family, at most
 		if a, err := netip.ParseAddr(text); err == nil { // "None" and nothing have no family
 			out.Families = append(out.Families, elastic.FamilyOf(a.Unmap()))
 		}
