@@ -33,8 +33,9 @@ type block struct {
 	count            int64
 	generation       int64
 	clusterNamespace string
-	// pinned is the range it must have, invalid if any will do.
+	// pinned is the range it must have, invalid if any will do; badPin says why what it must have is no range.
 	pinned netipx.IPRange
+	badPin string
 	// shown is what its status says it has, invalid if nothing.
 	shown netipx.IPRange
 	// allocatedAt is when the status says that was granted.
@@ -69,7 +70,10 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 	_, out.moved = a.Annotations[DeleteForMoveAnnotation]
 	out.record, _ = poolutil.ParseRange(out.recordText)
 	if pin := a.Spec.PinnedRange; pin != nil {
-		b.pinned, _ = poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)
+		var err error
+		if b.pinned, err = poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress); err != nil {
+			b.badPin = err.Error()
+		}
 	}
 	ready := ptr.Deref(meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
 	if a.Status.Phase == v1alpha1.AllocationAllocated || a.Status.Phase == v1alpha1.AllocationReleased {
@@ -223,6 +227,9 @@ func (p *pool) meantForBlock(c *claim) (netipx.IPRange, *refusal) {
 				poolutil.FormatRange(h.Range), describeHold(h))
 		}
 		return shown, nil
+	}
+	if c.block.badPin != "" {
+		return netipx.IPRange{}, failed("pinnedRange is not a range: %s", c.block.badPin)
 	}
 	if pinned := c.block.pinned; pinned.IsValid() {
 		if !p.ledger.InSpace(pinned) {

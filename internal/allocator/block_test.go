@@ -86,6 +86,8 @@ func TestChooseBlock(t *testing.T) {
 			count: 31, want: "no contiguous block available",
 		},
 		"pinned": {ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
+		// The schema compares IPv4 addresses only.
+		"pinned backwards": {ask: []func(*v1alpha1.IPAllocation){pinned("fd00::9", "fd00::1")}, count: 3, want: "end fd00::1 is before start fd00::9"},
 		"pinned outside": {
 			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "not wholly among the addresses",
 		},
