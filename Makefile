@@ -229,6 +229,17 @@ test-race: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run t
 chaos: control-plane manager ## Kill, freeze and double managers under churn, and check the history (ARGS="-seed N -kills 1000 -claims 100000").
 	go run -buildvcs=false ./test/chaos -manager $(BIN)/manager -out $(BIN)/chaos $(ARGS)
 
+# What they find is written to testdata/fuzz of the package, and is a test from then on.
+FUZZTIME ?= 1m
+
+.PHONY: fuzz
+fuzz: control-plane ## Fuzz whatever reads what others write, each target for FUZZTIME (1m); ARGS are more flags of go test.
+	@grep -rEo '^func Fuzz[A-Za-z]+' --include='*_test.go' internal test | sed 's|/[^/]*_test.go:func | |' | sort | \
+	while read -r package target; do \
+		echo "$$target of $$package"; \
+		go test "./$$package" -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -parallel=1 $(ARGS) || exit 1; \
+	done
+
 # Not part of the tests: it takes minutes, and spin is Debian's.
 SPIN ?= $(or $(shell command -v spin 2>/dev/null),$(TOOLS)/spin)
 

@@ -23,7 +23,7 @@ func Estimate(network v1alpha1.ProviderNetwork, pools []Pool) v1alpha1.ProviderC
 			out.AvailableIPs = add(out.AvailableIPs, max(p.AvailableIPs, 0))
 		}
 	}
-	out.EstimatedTenants = out.AvailableIPs / (int64(nodesPerTenant(network, pools)) + int64(clamp(network, configured(network)).Count))
+	out.EstimatedTenants = out.AvailableIPs / (int64(nodesPerTenant(network, pools)) + int64(max(clamp(network, configured(network)).Count, 0)))
 	return out
 }
 

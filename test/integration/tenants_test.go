@@ -77,15 +77,15 @@ var _ = Describe("A tenant", Ordered, func() {
 		deleteClaim(ctx, ns, "gone")
 		expectGone(ctx, framework.MakeClaim(ns, "gone").Obj())
 		for name, c := range map[string]struct{ record, want string }{
-			"others":     {owned, "IPAddress " + ns + "/owner"},
-			"rests":      {rests, "is held by"},
-			"kept":       {"10.150.2.9", "is held by"},
-			"gateway":    {"10.150.2.1", "not something"},
-			"reserved":   {"10.150.2.2", "not something"},
-			"outside":    {"10.150.3.2", "not something"},
-			"all-of-it":  {"10.150.2.0/28", "not something"},
-			"family":     {"fd00::1", "not something"},
-			"whole": {"0.0.0.0/0", "not something"},
+			"others":    {owned, "IPAddress " + ns + "/owner"},
+			"rests":     {rests, "is held by"},
+			"kept":      {"10.150.2.9", "is held by"},
+			"gateway":   {"10.150.2.1", "not something"},
+			"reserved":  {"10.150.2.2", "not something"},
+			"outside":   {"10.150.3.2", "not something"},
+			"all-of-it": {"10.150.2.0/28", "not something"},
+			"family":    {"fd00::1", "not something"},
+			"whole":     {"0.0.0.0/0", "not something"},
 		} {
 			for _, finalizers := range [][]string{nil, {allocator.ClaimFinalizer}} {
 				claim := framework.MakeClaim(ns, fmt.Sprintf("%s-%d", name, len(finalizers))).Pool("p").Annotate(v1alpha1.AddressAnnotation, c.record).Obj()

@@ -1,0 +1,37 @@
+package page
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+)
+
+// Whatever is asked, the answer is JSON: what was asked for, or what is wrong with it.
+func FuzzQuery(f *testing.F) {
+	fleet := pagetest.Fleet()
+	h := serve(fleet)
+	for _, name := range []string{"pools", "usage", "map", "owners", "waiting", "search"} {
+		f.Add(name, "pool="+url.QueryEscape(idOf(fleet[0].Key))+"&first=10.40.0.0&last=10.40.0.9&q=a&from=10.40.0.0&bits=24")
+	}
+	f.Add("owners", "first=::ffff:10.0.0.1&last=fe80::1%25eth0&pool=a/b/c/d")
+	f.Add("search", "q=%00&q=;&%zz")
+	f.Fuzz(func(t *testing.T, name, query string) {
+		r := &url.URL{Path: APIPath + url.PathEscape(name), RawQuery: query}
+		if _, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.String(), http.NoBody); err != nil {
+			return // no client sends it
+		}
+		resp := ask(t, h, r.String())
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode >= http.StatusInternalServerError {
+			t.Fatalf("%s: %s %s %v", r, resp.Status, text, err)
+		}
+		if resp.Header.Get("Content-Type") == "application/json" && !json.Valid(text) {
+			t.Errorf("%s: %s", r, text)
+		}
+	})
+}

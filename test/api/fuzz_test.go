@@ -1,0 +1,130 @@
+package api_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
+)
+
+// What the schema and our code say of a spec agrees: whoever is refused is told what is wrong with which field, and what
+// is taken is served or refused with words. They need not agree on everything: CEL cannot add up sets of addresses, and the
+// schema has limits of its own.
+
+// refusal returns why the API server refuses an object; nil: it takes it.
+func refusal(t *testing.T, o client.Object) *apierrors.StatusError {
+	t.Helper()
+	err := k8s.Create(t.Context(), o, client.DryRunAll)
+	var status *apierrors.StatusError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &status) || !apierrors.IsInvalid(err):
+		t.Fatalf("%+v: %v", o, err)
+	}
+	for _, text := range []string{"failed rule", "rule evaluation", "cost", "budget", "no such", "internal"} {
+		if strings.Contains(status.ErrStatus.Message, text) {
+			t.Errorf("%+v is refused with %q: %v", o, text, err)
+		}
+	}
+	if len(status.ErrStatus.Details.Causes) == 0 || !strings.HasPrefix(status.ErrStatus.Details.Causes[0].Field, "spec") {
+		t.Errorf("%+v: %v", o, err)
+	}
+	return status
+}
+
+// stricter is what the schema wants and Compile does not need.
+var stricter = []string{
+	"must be in canonical form", "spec.network", "addressReuseGracePeriodSeconds", "should be", "Too long", "start and end must be of one family",
+}
+
+func checkPool(t *testing.T, b []byte) {
+	t.Helper()
+	meta := metav1.ObjectMeta{GenerateName: "p-", Namespace: metav1.NamespaceDefault}
+	spec := draw.From(b).Pool()
+	layout, errs := poolspec.Compile(spec)
+	no := refusal(t, &v1alpha1.NetworkPool{ObjectMeta: meta, Spec: *spec})
+	meta.Namespace = ""
+	if global := refusal(t, &v1alpha1.GlobalNetworkPool{ObjectMeta: meta, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: *spec}}); (global == nil) != (no == nil) {
+		t.Errorf("%+v: NetworkPool %v, GlobalNetworkPool %v", spec, no, global)
+	}
+	if len(errs) == 0 && no != nil {
+		for _, cause := range no.ErrStatus.Details.Causes {
+			known := false
+			for _, text := range stricter {
+				known = known || strings.Contains(cause.Field+" "+cause.Message, text)
+			}
+			if !known {
+				t.Errorf("%+v is refused, and could be served as %v: %s: %s", spec, layout.Allocatable().Ranges(), cause.Field, cause.Message)
+			}
+		}
+	}
+}
+
+func checkAllocation(t *testing.T, b []byte) {
+	t.Helper()
+	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: metav1.NamespaceDefault}, Spec: draw.From(b).Allocation()}
+	if _, has := allocator.BlockOf(a); has {
+		t.Errorf("%+v has a block", a)
+	}
+	allocator.KeyOfAllocation(a)
+	// What can be read as a range is taken, unless something else is wrong.
+	if no, pin := refusal(t, a), a.Spec.PinnedRange; no != nil && pin != nil {
+		_, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)
+		for _, cause := range no.ErrStatus.Details.Causes {
+			if err == nil && strings.Contains(cause.Field, "pinnedRange") {
+				t.Errorf("%+v: %s", a.Spec, cause.Message)
+			}
+		}
+	}
+}
+
+func checkProvider(t *testing.T, b []byte) {
+	t.Helper()
+	c := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Namespace: metav1.NamespaceDefault}}
+	c.Spec.Network = draw.From(b).Provider()
+	_ = refusal(t, c) // what is refused now may be there from before
+	network := c.Network()
+	var pools []tenancy.Pool
+	for _, ref := range tenancy.Order(network.PoolRefs) {
+		pools = append(pools, tenancy.PoolOf(ref, nil, tenancy.Namespace{}))
+	}
+	tenancy.Estimate(network, pools)
+	if v := tenancy.Validate(network, pools); v.Ready.Message == "" {
+		t.Errorf("%+v: nothing is said of it", network)
+	}
+	if size, err := tenancy.Size(network, nil); err == nil && size.Message == "" {
+		t.Errorf("%+v: %+v", network, size)
+	}
+}
+
+// A short run of what `make fuzz` does for as long as one likes, the same each time.
+func TestSchemaAgrees(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for name, check := range map[string]func(*testing.T, []byte){"pools": checkPool, "allocations": checkAllocation, "providers": checkProvider} {
+		t.Run(name, func(t *testing.T) {
+			for range 300 {
+				b := make([]byte, r.IntN(60))
+				for i := range b {
+					b[i] = byte(r.UintN(256))
+				}
+				check(t, b)
+			}
+		})
+	}
+}
+
+func FuzzPools(f *testing.F)       { f.Fuzz(checkPool) }
+func FuzzAllocations(f *testing.F) { f.Fuzz(checkAllocation) }
+func FuzzProviders(f *testing.F)   { f.Fuzz(checkProvider) }
