@@ -33,6 +33,7 @@ func Compile(spec *v1alpha1.NetworkPoolSpec) (*Layout, field.ErrorList) {
 			return nil, c.errs
 		}
 	}
+	c.out.ranges = c.out.allocatable.Ranges()
 	return c.out, nil
 }
 

@@ -48,10 +48,12 @@ func Narrows(old, next *Layout) bool {
 	if old == nil || old.unitBits != next.unitBits {
 		return true
 	}
-	for _, r := range old.allocatable.Ranges() {
-		if !next.allocatable.ContainsRange(r) {
-			return true
-		}
+	// A pool may be cut into tens of thousands of ranges: they are not compared one with another.
+	var lost netipx.IPSetBuilder
+	lost.AddSet(old.allocatable)
+	lost.RemoveSet(next.allocatable)
+	if set, err := lost.IPSet(); err != nil || len(set.Ranges()) > 0 {
+		return true
 	}
 	for name, a := range old.pins {
 		if kept, ok := next.pins[name]; !next.allocatable.Contains(a) && (!ok || kept != a) {

@@ -18,6 +18,7 @@ type Layout struct {
 	unitBits    int
 	declared    *netipx.IPSet
 	allocatable *netipx.IPSet
+	ranges      []netipx.IPRange // those of allocatable
 	subnets     []subnet
 	cidr        netip.Prefix   // spec.cidr, the zero prefix if there is none
 	cidrs       []netip.Prefix // the CIDRs of spec.addresses
@@ -48,7 +49,10 @@ func (l *Layout) Allocatable() *netipx.IPSet { return l.allocatable }
 func (l *Layout) Declared() *netipx.IPSet { return l.declared }
 
 // Contains tells whether a range may be handed out as a whole.
-func (l *Layout) Contains(r netipx.IPRange) bool { return l.allocatable.ContainsRange(r) }
+func (l *Layout) Contains(r netipx.IPRange) bool {
+	i, _ := slices.BinarySearchFunc(l.ranges, r.From(), func(has netipx.IPRange, a netip.Addr) int { return has.To().Compare(a) })
+	return r.IsValid() && i < len(l.ranges) && l.ranges[i].Contains(r.From()) && l.ranges[i].Contains(r.To())
+}
 
 // Network is the prefix length and the gateway that an IPAddress gets. The gateway is empty where
 // there is none. A pool that hands out prefixes gives their length.
