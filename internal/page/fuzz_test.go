@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
@@ -21,7 +22,7 @@ func FuzzQuery(f *testing.F) {
 	f.Add("search", "q=%00&q=;&%zz")
 	f.Fuzz(func(t *testing.T, name, query string) {
 		r := &url.URL{Path: APIPath + url.PathEscape(name), RawQuery: query}
-		if _, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.String(), http.NoBody); err != nil {
+		if strings.ContainsFunc(query, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }) {
 			return // no client sends it
 		}
 		resp := ask(t, h, r.String())
