@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // What is tested here is that the patches do not rot. That their tests find them is what `make mutants` shows.
@@ -53,22 +55,25 @@ func TestTwoLevels(t *testing.T) {
 // A test that was renamed finds nothing.
 func TestNamedTestsExist(t *testing.T) {
 	root, all := patches(t)
-	read := map[string]*names{}
+	read := map[string]*framework.TestNames{}
 	for _, m := range all {
 		for _, c := range m.checks {
 			if read[c.pkg] == nil {
-				read[c.pkg] = namesIn(t, filepath.Join(root, c.pkg))
+				var err error
+				if read[c.pkg], err = framework.ReadTestNames(filepath.Join(root, c.pkg)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			n := read[c.pkg]
 			top, below, _ := strings.Cut(c.test, "/")
-			if !n.tests[top] {
+			if !n.Functions[top] {
 				t.Errorf("%s: %s has no %s", m.name, c.pkg, top)
 			}
-			if c.spec != "" && !n.texts[c.spec] {
+			if c.spec != "" && !n.Texts[c.spec] {
 				t.Errorf("%s: %s has no spec %q", m.name, c.pkg, c.spec)
 			}
 			for sub := range strings.SplitSeq(below, "/") {
-				if sub != "" && !n.texts[sub] && !numbered(sub) {
+				if sub != "" && !n.Texts[sub] && !numbered(sub) {
 					t.Errorf("%s: nothing in the tests of %s is called %q", m.name, c.pkg, sub)
 				}
 			}
@@ -79,39 +84,6 @@ func TestNamedTestsExist(t *testing.T) {
 func numbered(name string) bool {
 	_, err := strconv.Atoi(name)
 	return err == nil
-}
-
-// names are the test functions of a package, and its strings, as go test writes them in the names of subtests.
-type names struct{ tests, texts map[string]bool }
-
-func namesIn(t *testing.T, dir string) *names {
-	t.Helper()
-	out := &names{map[string]bool{}, map[string]bool{}}
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				if n.Recv == nil {
-					out.tests[n.Name.Name] = true
-				}
-			case *ast.BasicLit:
-				if text, err := strconv.Unquote(n.Value); err == nil {
-					out.texts[text] = true
-					out.texts[strings.ReplaceAll(text, " ", "_")] = true
-				}
-			}
-			return true
-		})
-	}
-	return out
 }
 
 // A patch must apply to the code as it is, and the result must be Go. It is checked, not built: that costs less.

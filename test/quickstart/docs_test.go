@@ -110,6 +110,39 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
+// What docs/security.md says of a threat is tested, by the tests that it names.
+func TestThreatsHaveTests(t *testing.T) {
+	text := documents(t)["../../docs/security.md"]
+	_, table, found := strings.Cut(text, "| Threat | Answer | Tests |\n")
+	if !found {
+		t.Fatal("docs/security.md has no table of threats")
+	}
+	n := 0
+	for line := range strings.Lines(table) {
+		row := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(row) != 3 {
+			if n > 0 {
+				break
+			}
+			continue // the line below the heading
+		}
+		n++
+		for test := range strings.SplitSeq(row[2], "; ") {
+			pkg, name, named := strings.Cut(test, ": ")
+			tests, err := framework.ReadTestNames(filepath.FromSlash("../../" + strings.Trim(pkg, "`")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !named || (!tests.Functions[name] && !tests.Texts[name]) {
+				t.Errorf("%s: %s has no test %q", row[0], pkg, name)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d lines can be read", n)
+	}
+}
+
 // Whoever tries what the pages show beside the quickstart is not told that its pools have the addresses.
 func TestDocumentedPoolsAreApartFromTheSamples(t *testing.T) {
 	declared := func(text, path string) (out []*netipx.IPSet) {
