@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -18,14 +19,33 @@ import (
 
 var k8s client.Client
 
+// shared is set to the kubeconfig of the API server for the processes that go test -fuzz starts: it does not wait for them
+// to end one of their own.
+const shared = "TEST_API_KUBECONFIG"
+
 func TestMain(m *testing.M) {
-	os.Exit(framework.Main(m, framework.Options{}, func(cp *framework.ControlPlane) {
-		c, err := cp.Client()
+	if path := os.Getenv(shared); path != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			panic(err)
 		}
-		k8s = c
+		use(&framework.ControlPlane{Config: config})
+		os.Exit(m.Run())
+	}
+	os.Exit(framework.Main(m, framework.Options{}, func(cp *framework.ControlPlane) {
+		use(cp)
+		if err := os.Setenv(shared, cp.Kubeconfig); err != nil {
+			panic(err)
+		}
 	}))
+}
+
+func use(cp *framework.ControlPlane) {
+	c, err := cp.Client()
+	if err != nil {
+		panic(err)
+	}
+	k8s = c
 }
 
 // documents reads manifests.
