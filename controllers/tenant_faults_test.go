@@ -6,19 +6,19 @@ import (
 	"hash/crc32"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m) // no goroutine outlives its test
 }
 
 // part is one of how many schedules are run: all with -full. To run one alone, give that too:

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +61,7 @@ var poolKey = allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: names
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m) // no goroutine outlives its test
 }
 
 // quiet drops the events of pools.
