@@ -348,7 +348,7 @@ var scenarios = []scenario{
 	{
 		// What somebody has is kept for a name from the moment on at which he gives it back.
 		name: "pinned late", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3,
-		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), add("b"), remove("a")},
+		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), rip(faults.Addresses, "a"), add("b"), remove("a")},
 		want: map[string]string{"vip": "10.0.0.1"},
 	},
 	{

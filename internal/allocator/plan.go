@@ -157,7 +157,8 @@ func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
 	}
 	for _, h := range p.ledger.Overlapping(r) {
 		other := p.claims[h.UID]
-		if !p.blocks(h, c.owner) || (h.Source == ledger.Record && other != nil && c.precedes(other)) {
+		late := h.Source == ledger.Pin && c.everBound // the address was its own before it was kept for a name
+		if late || !p.blocks(h, c.owner) || (h.Source == ledger.Record && other != nil && c.precedes(other)) {
 			continue
 		}
 		if h.Source == ledger.Object && c.mayForget() {
@@ -208,9 +209,22 @@ func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
 		return h.Owner.Name != o.Name || o.Block
 	case ledger.Cooling:
 		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
+	case ledger.Record:
+		// Anybody can write a record. It does not keep an address from the name that it is kept for.
+		c := p.claims[h.UID]
+		return (h.Owner.UID != o.UID || o.UID == "") && (c == nil || c.finalized || c.everBound || !p.pinned(h.Range, o))
 	default:
 		return h.Owner.UID != o.UID || o.UID == ""
 	}
+}
+
+// pinned tells whether a range is kept for the name of an owner.
+func (p *pool) pinned(r netipx.IPRange, o ledger.Owner) bool {
+	if p.layout == nil || o.Block {
+		return false
+	}
+	pin, is := p.layout.Pin(o.Name)
+	return is && r.Contains(pin)
 }
 
 func describeHold(h *ledger.Hold) string {

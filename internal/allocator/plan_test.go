@@ -171,6 +171,27 @@ func TestPlan(t *testing.T) {
 			},
 			want: map[string]string{"vip": no}, reason: "an address may have been given away before it was pinned",
 		},
+		"pinned to what is claimed by hand": {
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
+			claims: func(p *pool) {
+				see(p, "thief", 1, func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1" })
+				see(p, "vip", 2)
+			},
+			want: map[string]string{"thief": no, "vip": "10.0.0.1"}, reason: "a record that its author wrote keeps nothing from its name",
+		},
+		"pinned to what is remembered": {
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
+			claims: func(p *pool) { see(p, "owner", 1, remembers("10.0.0.1")); see(p, "vip", 2) },
+			want:   map[string]string{"owner": no, "vip": no}, reason: "a record of ours may be that of somebody who has it",
+		},
+		"pinned since, and forced away": {
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
+			claims: func(p *pool) {
+				see(p, "owner", 1, remembers("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "owner" })
+				see(p, "vip", 2)
+			},
+			want: map[string]string{"owner": "10.0.0.1", "vip": no}, reason: "who had the address has it until he gives it back",
+		},
 		"requested": {
 			addresses: "10.0.0.1-10.0.0.4",
 			claims:    func(p *pool) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
