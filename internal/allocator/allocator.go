@@ -76,10 +76,11 @@ type Allocator struct {
 	pools map[PoolKey]*pool
 	wake  func(PoolKey)
 	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
-	jobs  context.Context //nolint:containedctx // the controller's own context, set once at its start
-	crew  crew
-	lists lister
-	quota *quota
+	jobs     context.Context //nolint:containedctx // the controller's own context, set once at its start
+	crew     crew
+	lists    lister
+	quota    *quota
+	overlaps overlaps
 }
 
 // New returns an allocator. Start must be called before events are fed.

@@ -100,8 +100,6 @@ type pool struct {
 	// overlap names a pool of the same network with some of the addresses; younger: it came first.
 	overlap string
 	younger bool
-	// overlaps are the pools that overlap, as the last reconcile found.
-	overlaps map[PoolKey]bool
 	// jobs is the number of writes handed out.
 	jobs int
 }

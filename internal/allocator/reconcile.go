@@ -42,6 +42,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	if p.endDoubt() {
 		a.lose(p)
 	}
+	a.declare(p) // whoever holds it
 	if !p.holder {
 		admission := a.admission(ctx, p, now)
 		p.mu.Lock()
@@ -268,7 +269,6 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		}
 	}
 	clear(p.gates)
-	a.wakeOverlapping(p, nil)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
 	var tell []*claim
@@ -280,6 +280,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		return true
 	})
 	p.mu.Unlock()
+	a.declare(p)
 	if a.unserved(p.key) != nil {
 		a.tell(p, tell, no)
 		return reconcile.Result{}, nil // what its claims hold is its holder's to release

@@ -116,6 +116,7 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 		g.Go(func() error {
 			p := a.pool(key)
 			p.setBase(obj)
+			a.declare(p)
 			term, err := a.fence(ctx, p)
 			if err != nil {
 				log.FromContext(ctx).V(1).Info("A pool is taken over later", "pool", key.String(), "because", err.Error())

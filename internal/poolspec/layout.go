@@ -134,6 +134,9 @@ func (l *Layout) Pins() iter.Seq2[string, netip.Addr] {
 
 // Overlap lists the declared ranges that two pools share.
 func Overlap(a, b *Layout) []netipx.IPRange {
+	if !a.declared.Overlaps(b.declared) {
+		return nil // most pools; it costs nothing
+	}
 	var both netipx.IPSetBuilder
 	both.AddSet(a.declared)
 	both.Intersect(b.declared)

@@ -1,0 +1,157 @@
+package allocator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// overlapOracle compares each pool with each other, anew each time.
+type overlapOracle map[PoolKey]declared
+
+func (o overlapOracle) of(key PoolKey) (others map[PoolKey]bool, younger bool) {
+	others = map[PoolKey]bool{}
+	mine, known := o[key]
+	for other, its := range o {
+		if known && other != key && its.network == mine.network && len(poolspec.Overlap(mine.layout, its.layout)) > 0 {
+			others[other] = true
+			younger = younger || its.before(mine)
+		}
+	}
+	return others, younger
+}
+
+func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
+	keys := make([]PoolKey, 6)
+	for i := range keys {
+		keys[i] = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		o, oracle := &overlaps{}, overlapOracle{}
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			key := rapid.SampledFrom(keys).Draw(t, "pool")
+			before := map[PoolKey]map[PoolKey]bool{}
+			for _, k := range keys {
+				before[k], _ = oracle.of(k)
+			}
+			is := declared{}
+			if rapid.IntRange(0, 4).Draw(t, "exists") > 0 {
+				spec := &v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.0.0.%d/%d", rapid.IntRange(0, 7).Draw(t, "at")*32, rapid.IntRange(25, 27).Draw(t, "bits"))}
+				layout, errs := poolspec.Compile(spec)
+				if len(errs) > 0 {
+					layout, _ = poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
+				}
+				is = declared{
+					layout: layout, network: rapid.SampledFrom([]string{"", "other"}).Draw(t, "network"),
+					created: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(key.Name),
+				}
+				oracle[key] = is
+			} else {
+				delete(oracle, key)
+			}
+			woken := map[PoolKey]bool{}
+			for _, k := range o.set(key, is) {
+				woken[k] = true
+			}
+			for _, k := range keys {
+				others, younger := oracle.of(k)
+				if d := cmp.Diff(slices.Sorted(names(others)), slices.Sorted(names(asSet(maps.Keys(o.shared[k]))))); d != "" {
+					t.Fatalf("what overlaps with %s, -want +got:\n%s", k, d)
+				}
+				text, got := o.of(k)
+				if got != younger || (text == "") != (len(others) == 0) {
+					t.Fatalf("%s: younger %v and %q, want %v of %v", k, got, text, younger, others)
+				}
+				if news := others[key] != before[k][key]; k != key && news != woken[k] {
+					t.Fatalf("%s: news %v, woken %v", k, news, woken[k])
+				}
+			}
+			if o.set(key, is) != nil {
+				t.Fatal("the same again wakes somebody")
+			}
+		}
+	})
+}
+
+func names(set map[PoolKey]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range set {
+			if !yield(k.Name) {
+				return
+			}
+		}
+	}
+}
+
+func asSet(keys func(func(PoolKey) bool)) map[PoolKey]bool {
+	out := map[PoolKey]bool{}
+	for k := range keys {
+		out[k] = true
+	}
+	return out
+}
+
+func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
+	o := &overlaps{}
+	layout, _ := poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
+	for i, name := range []string{"d", "b", "c", "a"} { // from the oldest to the youngest
+		o.set(PoolKey{Kind: v1alpha1.NetworkPoolKind, Name: name}, declared{layout: layout, created: noon.Add(time.Duration(i) * time.Second)})
+	}
+	for name, want := range map[string]string{"d": "a", "b": "d", "c": "b", "a": "b"} {
+		for range 10 {
+			text, _ := o.of(PoolKey{Kind: v1alpha1.NetworkPoolKind, Name: name})
+			if got := text[:len("NetworkPool /x")]; got != "NetworkPool "+want+" " {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+	}
+}
+
+// What a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to see them all for the first time.
+func BenchmarkOverlap(b *testing.B) {
+	const n = 1000
+	fleet := func() (*Allocator, []*pool) {
+		a := New(Options{})
+		pools := make([]*pool, n)
+		for i := range pools {
+			key := PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
+			pools[i] = a.pool(key)
+			pools[i].setBase(&v1alpha1.NetworkPool{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
+				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},
+			})
+		}
+		return a, pools
+	}
+	b.Run("Start", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			a, pools := fleet()
+			b.StartTimer()
+			for _, p := range pools {
+				a.declare(p)
+			}
+		}
+	})
+	b.Run("Reconcile", func(b *testing.B) {
+		a, pools := fleet()
+		for _, p := range pools {
+			a.declare(p)
+		}
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			a.declare(pools[i%n])
+			a.findOverlap(pools[i%n])
+		}
+	})
+}
