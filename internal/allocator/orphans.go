@@ -26,6 +26,10 @@ const orphanGC = "OrphanedAllocationGC"
 func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.blockClaims == 0 { // most pools: all of their claims would be looked through at every reconcile
+		p.nextSweep = time.Time{}
+		return 0
+	}
 	if !p.holder || now.Before(p.nextSweep) {
 		return max(0, p.nextSweep.Sub(now))
 	}
