@@ -45,19 +45,19 @@ func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Lists,
 // Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
 // version from which a watch goes on.
 func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return list(ctx, l.ipam, namespace, "ipaddressclaims", visit)
+	return list(ctx, l.ipam, namespace, "ipaddressclaims", func(c *claim) { visit(c.full()) })
 }
 
 // Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return list(ctx, l.ipam, namespace, "ipaddresses", visit)
+	return list(ctx, l.ipam, namespace, "ipaddresses", func(a *address) { visit(a.full()) })
 }
 
 // Allocations visits the IPAllocations of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	return list(ctx, l.butler, namespace, "ipallocations", visit)
+	return list(ctx, l.butler, namespace, "ipallocations", func(a *allocation) { visit(a.full()) })
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
