@@ -35,6 +35,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
@@ -50,6 +51,7 @@ type options struct {
 	retry          time.Duration
 	namespace      string
 	watchFilter    string
+	shard          string
 	webhookPort    int
 	webhookCerts   string
 	healthAddress  string
@@ -73,6 +75,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"Serve only the claims of this namespace. Global pools are not served then: their addresses could not all be seen.")
 	fs.StringVar(&o.watchFilter, "watch-filter", "",
 		fmt.Sprintf("Serve only claims whose label %s has this value.", clusterv1.WatchLabel))
+	fs.StringVar(&o.shard, "shard", "",
+		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. A manager must run for each part.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")
 	fs.StringVar(&o.webhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
 	fs.StringVar(&o.healthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
@@ -140,12 +144,16 @@ func run(o *options) error {
 	// A manager sits next to its API server: compressing large lists costs more than sending them.
 	cfg.DisableCompression = true
 	cfg.UserAgent = "butler-ipam-manager"
+	part, err := shard.Parse(o.shard)
+	if err != nil {
+		return fmt.Errorf("--shard: %w", err)
+	}
 	settings := ctrl.Options{
 		Scheme:                        scheme,
 		Metrics:                       *metricsOptions,
 		HealthProbeBindAddress:        o.healthAddress,
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "butler-ipam.butler.butlerlabs.dev",
+		LeaderElectionID:              "butler-ipam" + part.Suffix() + ".butler.butlerlabs.dev",
 		LeaderElectionNamespace:       o.leaseNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &o.lease,
@@ -163,10 +171,10 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
-	return start(mgr, o)
+	return start(mgr, o, part)
 }
 
-func start(mgr manager.Manager, o *options) error {
+func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	ctx := ctrl.SetupSignalHandler()
 	lists, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
 	if err != nil {
@@ -183,6 +191,7 @@ func start(mgr manager.Manager, o *options) error {
 	clusters := &controllers.ClusterReconciler{
 		Blocks: blocks,
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, WatchFilter: o.watchFilter, Namespace: o.namespace,
+		Shard: part,
 	}
 	alloc := allocator.New(allocator.Options{
 		Client:      mgr.GetClient(),
@@ -196,6 +205,7 @@ func start(mgr manager.Manager, o *options) error {
 		Writers:     o.writers,
 		OrphanGrace: o.orphanGrace,
 		NodeQuota:   clusters.NodeQuota,
+		Shard:       part,
 
 		InClusterPools: o.inClusterPools,
 	})
@@ -203,7 +213,7 @@ func start(mgr manager.Manager, o *options) error {
 	if err := clusters.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the cluster controller: %w", err)
 	}
-	configs := &controllers.ProviderConfigReconciler{Client: mgr.GetClient(), Recorder: recorder, Now: time.Now}
+	configs := &controllers.ProviderConfigReconciler{Client: mgr.GetClient(), Recorder: recorder, Now: time.Now, Shard: part}
 	if err := configs.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the provider config controller: %w", err)
 	}
@@ -214,11 +224,11 @@ func start(mgr manager.Manager, o *options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
 	}
-	if err := addTenants(ctx, mgr, o, recorder, blocks, reconciler.Synced); err != nil {
+	if err := addTenants(ctx, mgr, o, recorder, part, blocks, reconciler.Synced); err != nil {
 		return fmt.Errorf("setting up the tenant controller: %w", err)
 	}
 	if o.inClusterPools {
-		if err := controllers.ServeInClusterPools(mgr, recorder); err != nil {
+		if err := controllers.ServeInClusterPools(mgr, recorder, part); err != nil {
 			return fmt.Errorf("serving the pools of the in-cluster provider: %w", err)
 		}
 	}
@@ -243,14 +253,14 @@ func start(mgr manager.Manager, o *options) error {
 }
 
 // addTenants has the blocks of Clusters shown to them, and follow their Services.
-func addTenants(ctx context.Context, mgr manager.Manager, o *options, recorder events.EventRecorder, blocks *controllers.Blocks, synced func() bool) error {
-	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.watchFilter)
+func addTenants(ctx context.Context, mgr manager.Manager, o *options, recorder events.EventRecorder, part shard.Shard, blocks *controllers.Blocks, synced func() bool) error {
+	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.watchFilter, part)
 	if err != nil {
 		return err
 	}
 	tenants := &controllers.TenantReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Blocks: blocks, Synced: synced,
-		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter,
+		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter, Shard: part,
 	}
 	return tenants.SetupWithManager(mgr)
 }

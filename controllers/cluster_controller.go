@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -44,6 +45,8 @@ type ClusterReconciler struct {
 	QuotaChanged func(client.ObjectKey)
 	// Blocks wake it.
 	Blocks *Blocks
+	// Shard says which Clusters are served.
+	Shard shard.Shard
 }
 
 // Reconcile brings one Cluster forward.
@@ -55,7 +58,10 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, req reconcile.Request
 	if leftAlone(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
-	r.QuotaChanged(req.NamespacedName) // or it may have
+	r.QuotaChanged(req.NamespacedName) // or it may have; claims of it wait in pools of any shard
+	if !r.Shard.Has(clusterKind, req.Namespace, req.Name) {
+		return reconcile.Result{}, nil
+	}
 	if !cluster.DeletionTimestamp.IsZero() {
 		return r.release(ctx, cluster)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
 // InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours
@@ -34,7 +35,7 @@ type InClusterPoolReconciler struct {
 }
 
 // ServeInClusterPools sets up one controller for each kind of pool that the API server has.
-func ServeInClusterPools(mgr ctrl.Manager, recorder events.EventRecorder) error {
+func ServeInClusterPools(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard) error {
 	served := 0
 	for _, kind := range incluster.Kinds {
 		gvk := incluster.GroupVersion.WithKind(kind.Name)
@@ -46,7 +47,7 @@ func ServeInClusterPools(mgr ctrl.Manager, recorder events.EventRecorder) error 
 			return fmt.Errorf("looking for %s: %w", kind.Name, err)
 		}
 		r := &InClusterPoolReconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), kind: kind}
-		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).Owns(kind.NewMirror()).Complete(r)
+		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).Owns(kind.NewMirror()).Complete(ofShard(part, kind.Name, r))
 		if err != nil {
 			return fmt.Errorf("setting up the controller of %s: %w", kind.Name, err)
 		}

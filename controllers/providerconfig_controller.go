@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -32,6 +33,8 @@ type ProviderConfigReconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
 	Now      func() time.Time
+	// Shard says which are looked at.
+	Shard shard.Shard
 }
 
 // Reconcile brings the status of one ProviderConfig up to date.
@@ -97,5 +100,5 @@ func (r *ProviderConfigReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.ProviderConfig{}).
 		Watches(&v1alpha1.NetworkPool{}, users).
 		Watches(&v1alpha1.GlobalNetworkPool{}, users).
-		Complete(r)
+		Complete(ofShard(r.Shard, "ProviderConfig", r))
 }

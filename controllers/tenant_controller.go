@@ -22,6 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -51,6 +52,8 @@ type TenantReconciler struct {
 	// Grace is how long a block that was added on demand stays without being used.
 	Grace       time.Duration
 	WatchFilter string
+	// Shard says which Clusters are served.
+	Shard shard.Shard
 
 	controller controller.Controller
 	notes      notes

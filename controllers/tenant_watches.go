@@ -20,6 +20,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
 // tenantWorkers bounds the Clusters that are worked on together, at a start above all (F19).
@@ -30,12 +31,13 @@ const tenantWorkers = 10
 const probeFailure = 20 * time.Second
 
 // ConnectTenants sets up the connections to the workload clusters that have blocks, or are to have some.
-func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watchFilter string) (clustercache.ClusterCache, error) {
+func ConnectTenants(ctx context.Context, mgr ctrl.Manager, blocks *Blocks, watchFilter string, part shard.Shard) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     kubeconfigs{mgr.GetAPIReader()}, // a Secret is read once for each connection, and kept nowhere
 		WatchFilterValue: watchFilter,
 		ClusterFilter: func(c *clusterv1.Cluster) bool {
-			return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.held(client.ObjectKeyFromObject(c))
+			return part.Has(clusterKind, c.Namespace, c.Name) &&
+				(c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.held(client.ObjectKeyFromObject(c)))
 		},
 		Cache: clustercache.CacheOptions{
 			DefaultTransform: cache.TransformStripManagedFields(),
@@ -64,7 +66,7 @@ func (r *TenantReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			return clustersNaming(ctx, r.Client, o.GetName(), func(*clusterv1.Cluster) bool { return true })
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Build(r)
+		Build(ofShard(r.Shard, clusterKind, r))
 	r.controller = c
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
 // Options are what an Allocator needs and its timing. Safety depends on none of the times.
@@ -48,6 +49,8 @@ type Options struct {
 	Quarantine time.Duration
 	// OrphanGrace is how long an IPAddress whose claim does not exist is kept.
 	OrphanGrace time.Duration
+	// Shard says which pools are served; what others do is seen all the same.
+	Shard shard.Shard
 	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
 	InClusterPools bool
 	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
@@ -306,7 +309,7 @@ func (a *Allocator) GlobalPools() []PoolKey {
 
 // Ready tells whether a pool was taken over, or is another manager's.
 func (a *Allocator) Ready(key PoolKey) bool {
-	if a.unserved(key) != nil {
+	if a.unserved(key) != nil || !a.serves(key) {
 		return true
 	}
 	p := a.locked(key)

@@ -26,6 +26,10 @@ import (
 func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Pool) (reconcile.Result, error) {
 	p := a.pool(key)
 	now := a.now()
+	if !a.serves(key) {
+		a.watchOnly(p, seen, now)
+		return reconcile.Result{}, nil
+	}
 	if no := a.unserved(key); no != nil {
 		return a.withoutPool(ctx, p, no)
 	}

@@ -113,6 +113,10 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
 		}
+		if !a.serves(key) {
+			a.watchOnly(a.pool(key), obj, a.now())
+			continue
+		}
 		g.Go(func() error {
 			p := a.pool(key)
 			p.setBase(obj)
