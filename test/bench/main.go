@@ -25,7 +25,10 @@ import (
 func main() {
 	ctrl.SetLogger(klog.Background())
 	var o options
-	sizes := flag.String("bursts", "2000,10000", "sizes of the bursts, in claims; empty: none")
+	flag.Func("scale", "sizes to which one control plane is filled, as 1000,10000,50000; nothing else is measured then", o.scale.parse)
+	flag.IntVar(&o.pools, "pools", 1, "pools over which the claims of -scale are spread")
+	o.bursts = sizes{2000, 10000}
+	flag.Func("bursts", "sizes of the bursts, in claims; empty: none (default 2000,10000)", o.bursts.parse)
 	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
 	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
@@ -33,14 +36,6 @@ func main() {
 	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
-	for _, s := range strings.FieldsFunc(*sizes, func(r rune) bool { return r == ',' }) {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "bursts:", err)
-			os.Exit(2)
-		}
-		o.bursts = append(o.bursts, n)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
 	stop()
@@ -50,8 +45,25 @@ func main() {
 	}
 }
 
+// sizes are numbers of claims, ascending.
+type sizes []int
+
+func (s *sizes) parse(text string) error {
+	*s = nil
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return err
+		}
+		*s = append(*s, n)
+	}
+	return nil
+}
+
 type options struct {
-	bursts                   []int
+	scale                    sizes
+	pools                    int
+	bursts                   sizes
 	releases, singles        int
 	blocks, elastic, tenants int
 	manager                  string
@@ -70,6 +82,18 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	t := &table{}
+	if err := measure(ctx, o, t); err != nil {
+		return err
+	}
+	fmt.Println()
+	fmt.Print(t.String())
+	return nil
+}
+
+func measure(ctx context.Context, o options, t *table) error {
+	if len(o.scale) > 0 {
+		return measureScale(ctx, o, t)
+	}
 	for i, n := range o.bursts {
 		last := i == len(o.bursts)-1
 		raw, err := measureRaw(ctx, n, o, last, t)
@@ -95,8 +119,6 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("tenants at rest: %w", err)
 		}
 	}
-	fmt.Println()
-	fmt.Print(t.String())
 	return nil
 }
 

@@ -94,6 +94,6 @@ func (c *clients) fourWrites(ctx context.Context, pool *v1alpha1.NetworkPool, na
 	if err := c.Status().Update(ctx, pool); err != nil {
 		return 0, err
 	}
-	err := c.threeWrites(ctx, name, i)
+	err := c.threeWrites(ctx, name, benchPool, i)
 	return time.Since(start), err
 }

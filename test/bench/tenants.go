@@ -174,28 +174,34 @@ func quiet(ctx context.Context, management, workload *clients, d time.Duration) 
 
 var written = regexp.MustCompile(`^apiserver_request_total\{.*resource="(clusters|ipallocations|networkpools|providerconfigs|ipaddresspools|l2advertisements|services|events)".*verb="(APPLY|DELETE|PATCH|POST|PUT)".*\} (\S+)$`)
 
+// serverMetrics are those of the API server.
+func (c *clients) serverMetrics(ctx context.Context) (string, error) {
+	httpClient, err := rest.HTTPClientFor(c.cp.Config)
+	if err != nil {
+		return "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.cp.Config.Host, "/")+"/metrics", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
 // countWrites is how often the kinds concerned were written, in both clusters, as the API servers count it.
 func countWrites(ctx context.Context, all ...*clients) (int, error) {
 	sum := 0
 	for _, c := range all {
-		httpClient, err := rest.HTTPClientFor(c.cp.Config)
+		text, err := c.serverMetrics(ctx)
 		if err != nil {
 			return 0, err
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.cp.Config.Host, "/")+"/metrics", http.NoBody)
-		if err != nil {
-			return 0, err
-		}
-		resp, err := httpClient.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			return 0, err
-		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			if found := written.FindStringSubmatch(strings.TrimSpace(line)); found != nil {
 				n, err := strconv.ParseFloat(found[3], 64)
 				if err != nil {

@@ -236,6 +236,9 @@ func (c *ControlPlane) Client() (client.WithWatch, error) {
 	return client.NewWithWatch(c.Config, client.Options{Scheme: scheme})
 }
 
+// EtcdURL is where etcd serves.
+func (c *ControlPlane) EtcdURL() string { return c.env.ControlPlane.Etcd.URL.String() }
+
 // StopAPIServer stops the API server and leaves etcd as it is; StartAPIServer starts it again, at
 // the same address and with the same certificates.
 func (c *ControlPlane) StopAPIServer() error {
