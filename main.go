@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -245,7 +246,7 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	if err := addPage(mgr, alloc); err != nil {
 		return fmt.Errorf("setting up the page of pools: %w", err)
 	}
-	if err := addChecks(mgr, reconciler, o.webhookPort != 0); err != nil {
+	if err := addChecks(mgr, reconciler, o); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Starting the manager", "version", version)
@@ -282,11 +283,11 @@ func addPage(mgr manager.Manager, alloc *allocator.Allocator) error {
 
 // addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits
 // to be elected is ready to be.
-func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, webhooksOn bool) error {
+func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, o *options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	if webhooksOn {
+	if o.webhookPort != 0 {
 		if err := mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()); err != nil {
 			return err
 		}
@@ -295,6 +296,9 @@ func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, we
 		select {
 		case <-mgr.Elected():
 		default:
+			if !o.leaderElect {
+				return errors.New("the manager is starting")
+			}
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
