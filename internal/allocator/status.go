@@ -160,13 +160,14 @@ func (p *pool) usersMessage() string {
 	}
 	var names []string
 	seen := map[types.UID]bool{}
-	p.ledger.Uses(func(_ netipx.IPRange, holds []*ledger.Hold) {
+	p.ledger.Uses(func(_ netipx.IPRange, holds []*ledger.Hold) bool {
 		for _, h := range holds {
 			if !seen[h.Owner.UID] && len(names) < named {
 				seen[h.Owner.UID] = true
 				names = append(names, h.Owner.Namespace+"/"+h.Owner.Name)
 			}
 		}
+		return len(names) < named
 	})
 	text := fmt.Sprintf("the pool is being deleted and waits for %d claims to be released: %v", n, names)
 	if int(n) > len(names) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,6 +188,16 @@ func BenchmarkViews(b *testing.B) {
 	for b.Loop() {
 		if a.Views()[0].Counts.Allocated != 100_000 {
 			b.Fatal("miscounted")
+		}
+	}
+}
+
+// What it costs to say who keeps a deleted pool, at each reconcile of one that 100,000 claims keep.
+func BenchmarkUsersMessage(b *testing.B) {
+	p := claimed(b, 100_000)
+	for b.Loop() {
+		if !strings.HasSuffix(p.usersMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
+			b.Fatal(p.usersMessage())
 		}
 	}
 }

@@ -181,10 +181,11 @@ func TestOutOfRange(t *testing.T) {
 func TestUsesNamesUsers(t *testing.T) {
 	l := stated(pool(32, "10.0.0.4/30"), fact(Pin, "vip", "10.0.0.5"), fact(Object, "a", "10.0.0.5"), fact(Cooling, "c", "10.0.0.6"))
 	var got []Key
-	l.Uses(func(_ netipx.IPRange, holds []*Hold) {
+	l.Uses(func(_ netipx.IPRange, holds []*Hold) bool {
 		for _, h := range holds {
 			got = append(got, h.Key)
 		}
+		return true
 	})
 	if diff := cmp.Diff([]Key{{Object, "a"}}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -196,13 +196,14 @@ func (l *Ledger) Overlapping(r netipx.IPRange) []*Hold {
 	return out
 }
 
-// Uses calls visit for every range that is in use, ascending, with the facts that say so. Cost O(n).
-func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold)) {
-	l.taken.all(func(s *span) {
-		if s.uses > 0 {
-			uses := slices.DeleteFunc(slices.Clone(s.holds), func(h *Hold) bool { return !h.Source.Uses() })
-			visit(s.rng(), uses)
+// Uses calls visit for every range that is in use, ascending, with the facts that say so, until visit returns false. Cost O(log n) and
+// what is passed.
+func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold) bool) {
+	l.taken.from(netip.Addr{}, func(s *span) bool {
+		if s.uses == 0 {
+			return true
 		}
+		return visit(s.rng(), slices.DeleteFunc(slices.Clone(s.holds), func(h *Hold) bool { return !h.Source.Uses() }))
 	})
 }
 

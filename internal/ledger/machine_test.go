@@ -131,7 +131,7 @@ func (m *machine) ask(t *rapid.T) {
 func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Hold {
 	out := map[netip.Addr][]Hold{}
 	var last netip.Addr
-	l.Uses(func(r netipx.IPRange, holds []*Hold) {
+	l.Uses(func(r netipx.IPRange, holds []*Hold) bool {
 		if last.IsValid() && !last.Less(r.From()) {
 			t.Fatalf("%s is visited after %s", r, last)
 		}
@@ -149,6 +149,7 @@ func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Hold {
 		for a := r.From(); a.IsValid() && a.Compare(r.To()) <= 0; a = a.Next() {
 			out[a] = users
 		}
+		return true
 	})
 	return out
 }

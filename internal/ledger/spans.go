@@ -39,11 +39,6 @@ func (t *spans) overlapping(r netipx.IPRange, visit func(*span)) {
 	})
 }
 
-func (t *spans) all(visit func(*span)) {
-	t.init()
-	t.tree.Scan(func(s *span) bool { visit(s); return true })
-}
-
 // from visits the spans from an address on, ascending, until the visitor returns false.
 func (t *spans) from(a netip.Addr, visit func(*span) bool) {
 	t.init()
