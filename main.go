@@ -43,6 +43,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
 
+// syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API server ends a
+// list after a minute (--request-timeout), and it is read again: whoever began anew after two minutes, as controllers do by default, would
+// never end where there are many.
+const syncTimeout = 30 * time.Minute
+
 // options are the flags of the manager.
 type options struct {
 	leaseNamespace string
@@ -221,7 +226,9 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	reconciler := &controllers.NetworkPoolReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc, Blocks: blocks,
 	}
-	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{MaxConcurrentReconciles: o.concurrency})
+	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{
+		MaxConcurrentReconciles: o.concurrency, CacheSyncTimeout: syncTimeout,
+	})
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
 	}
