@@ -52,6 +52,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		p.mu.Lock()
 		may, wait := p.mayTakeOver(now, a.Elected, admission, func(c *claim) bool { return a.mayRelease(ctx, p, c) })
 		p.firstTurnTaken = p.firstTurnTaken || !may
+		p.rotateGone(now)
 		p.mu.Unlock()
 		if !may {
 			return reconcile.Result{RequeueAfter: wait}, nil

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	clocktesting "k8s.io/utils/clock/testing"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -49,5 +50,29 @@ func TestTakeOver(t *testing.T) {
 		if holds := p.ledger.Overlapping(p.ledger.Unit(netip.MustParseAddr(ip))); (len(holds) > 0) != taken {
 			t.Errorf("%s is held by %v", ip, holds)
 		}
+	}
+}
+
+// Who only watches what another manager serves does not remember for ever what has ended.
+func TestOnlookerForgets(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
+	})
+	p.holder = false
+	clock := clocktesting.NewFakeClock(noon)
+	a := New(Options{ID: "me", Clock: clock})
+	a.pools[testKey] = p
+	p.forgetClaim("gone")
+	for range 2 {
+		if !p.isGone("gone") {
+			t.Fatal("an answer that is under way could revive it")
+		}
+		if _, err := a.Reconcile(t.Context(), testKey, p.base); err != nil || p.holder {
+			t.Fatalf("holder %v, %v", p.holder, err)
+		}
+		clock.Step(3 * requestTimeout)
+	}
+	if p.isGone("gone") {
+		t.Error("it is remembered longer than a request can last")
 	}
 }
