@@ -18,6 +18,8 @@ const (
 	namespace = "chaos"
 	// again is how long a user waits before a call that failed is made again.
 	again = 50 * time.Millisecond
+	// unseen is how long a user relies on the watch: what comes and goes while the API server is away is never shown.
+	unseen = 10 * time.Second
 )
 
 // The pools: one that is always full, one with room, and one whose addresses rest before they are used again.
@@ -73,12 +75,15 @@ func (u *users) live(ctx context.Context, name string, r *rand.Rand) error {
 	if err := u.remove(ctx, obj, uid, ripped); err != nil {
 		return err
 	}
-	select {
-	case <-t.ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("its %s is not gone: %w", kind, ctx.Err())
+	for !within(ctx, t.ended, unseen) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("its %s is not gone: %w", kind, ctx.Err())
+		}
+		if now, err := uidOf(ctx, u, obj); apierrors.IsNotFound(err) || (err == nil && now != uid) {
+			u.ends(uid)
+		}
 	}
+	return nil
 }
 
 // within waits for a channel to be closed, for so long at most.
