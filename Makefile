@@ -294,7 +294,7 @@ manifests: $(TOOLS)/kustomize
 		echo "config/default: a literal \$${ in the manifests" >&2; exit 1; \
 	fi
 	@echo "kustomize build config/default: ok"
-	@for d in samples prometheus; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
+	@for d in samples prometheus policy; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
 
 # A local repository for clusterctl. No variables: with one in place of the image, clusterctl can neither list the images
 # nor describe the provider. Who has another registry says so in clusterctl's own configuration, under images.
@@ -309,7 +309,7 @@ release-manifests: manifests ## Write what clusterctl installs, of a VERSION wit
 	@for c in default:ipam-components no-webhook:ipam-components-no-webhook; do \
 		$(TOOLS)/kustomize build config/$${c%:*} | sed 's|image: controller:latest|image: $(IMAGE)|' > $(RELEASE)/$${c#*:}.yaml || exit 1; \
 	done
-	@$(TOOLS)/kustomize build config/prometheus > $(RELEASE)/prometheus.yaml
+	@for c in prometheus policy; do $(TOOLS)/kustomize build config/$$c > $(RELEASE)/$$c.yaml || exit 1; done
 	@cp metadata.yaml $(wildcard templates/cluster-template*.yaml) $(RELEASE)
 	@ls $(RELEASE)/*
 	@echo "for clusterctl: url: $(RELEASE)/ipam-components.yaml"

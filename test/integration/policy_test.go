@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"context"
+	"os"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// tenantClient is a client of somebody who may write claims and IPAllocations of a namespace, and nothing else.
+func tenantClient(ctx context.Context, ns string) client.Client {
+	GinkgoHelper()
+	create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant"},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{ipamv1.GroupVersion.Group, v1alpha1.GroupVersion.Group}, Resources: []string{"ipaddressclaims", "ipallocations"},
+			Verbs: []string{"get", "create", "update", "patch", "delete"},
+		}},
+	}, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: ns}},
+	})
+	kubeconfig, err := cp.User(ns)
+	Expect(err).NotTo(HaveOccurred())
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	Expect(err).NotTo(HaveOccurred())
+	c, err := client.New(config, client.Options{Scheme: k8s.Scheme()})
+	Expect(err).NotTo(HaveOccurred())
+	return c
+}
+
+var _ = Describe("The admission policy for records", func() {
+	It("lets only the manager and administrators write them", func(ctx SpecContext) {
+		text, err := os.ReadFile("../../config/policy/records.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		objs, err := framework.Documents(text)
+		Expect(err).NotTo(HaveOccurred())
+		for _, o := range objs {
+			create(ctx, o)
+			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
+		}
+		ns := newNamespace(ctx, nil)
+		tenant, m := tenantClient(ctx, ns), namespaceManager(ctx, ns)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.151.0.0/29").Obj())
+		record := func(o client.Object) client.Object {
+			o.SetAnnotations(map[string]string{v1alpha1.AddressAnnotation: "10.151.0.2"})
+			return o
+		}
+
+		// The API server takes a moment to know the policy.
+		Eventually(func() error {
+			return tenant.Create(ctx, record(framework.MakeClaim(ns, "liar").Pool("p").Obj()), client.DryRunAll)
+		}).Should(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("requested-address"))))
+		Expect(tenant.Create(ctx, record(framework.MakeAllocation(ns, "liar").Pool("p").Cluster(ns, "t").Count(1).Obj()))).
+			To(Satisfy(apierrors.IsForbidden))
+
+		Expect(tenant.Create(ctx, framework.MakeClaim(ns, "honest").Pool("p").Request("10.151.0.3").Obj())).To(Succeed())
+		Expect(addressOf(ctx, ns, "honest").Spec.Address).To(Equal("10.151.0.3"))
+		had := getClaim(ctx, ns, "honest")
+		for _, change := range []func(){
+			func() { had.Annotations[v1alpha1.AddressAnnotation] = "10.151.0.4" },
+			func() { delete(had.Annotations, v1alpha1.AddressAnnotation) },
+		} {
+			change()
+			Expect(tenant.Update(ctx, had)).To(Satisfy(apierrors.IsForbidden))
+		}
+		had = getClaim(ctx, ns, "honest")
+		had.Labels = map[string]string{"mine": "yes"}
+		Expect(tenant.Update(ctx, had)).To(Succeed())
+
+		create(ctx, record(framework.MakeClaim(ns, "restored").Pool("p").Obj()))
+		Expect(addressOf(ctx, ns, "restored").Spec.Address).To(Equal("10.151.0.2"))
+		Expect(m.Stop()).To(Succeed())
+	})
+})
