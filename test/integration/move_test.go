@@ -107,8 +107,9 @@ var _ = Describe("On the target of a move", func() {
 		has := addressOf(ctx, ns, "owner")
 		create(ctx, madeAddress(ns, "c", has.Spec.Address, 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere)))
 		create(ctx, moved("c", has.Spec.Address))
-		Expect(refusalOf(ctx, ns, "c", "AllocationFailed")).To(ContainSubstring(ns + "/owner"))
 		Eventually(func() int { return len(objects(ctx, ns).Addresses) }).Should(Equal(1))
+		// It waited until the IPAddress of its name was gone.
+		Eventually(func() string { return refusalOf(ctx, ns, "c", "AllocationFailed") }).Should(ContainSubstring(ns + "/owner"))
 		expectNothingWrong(ctx, ns)
 		Expect(m.Stop()).To(Succeed())
 	})
