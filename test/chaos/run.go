@@ -107,6 +107,8 @@ func prepare(ctx context.Context, c client.Client) error {
 func rage(ctx context.Context, o options, f *faults, say io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	u := &users{Client: f.Client, history: f.h}
 	u.enough = func() bool { return f.kills.Load() >= o.kills && u.created.Load() >= o.claims }
 	random := func(n int) *rand.Rand { return rand.New(rand.NewPCG(o.seed, uint64(n))) }
@@ -119,7 +121,13 @@ func rage(ctx context.Context, o options, f *faults, say io.Writer) error {
 	for i := range o.electing + o.active {
 		unrest.Go(func() error { return f.manager(raging, i < o.electing, random(o.users+i)) })
 	}
-	unrest.Go(func() error { return f.apiServer(raging, o.apiServerEvery) })
+	unrest.Go(func() error {
+		err := f.apiServer(raging, o.apiServerEvery)
+		if err != nil {
+			fail(err) // nobody comes to an end without it
+		}
+		return err
+	})
 	unrest.Go(func() error { f.hands(raging, random(-1)); return nil })
 	unrest.Go(func() error {
 		for within(raging, nil, o.progressEvery); raging.Err() == nil; within(raging, nil, o.progressEvery) {
