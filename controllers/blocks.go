@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -23,7 +24,12 @@ type Blocks struct {
 	byCluster map[types.NamespacedName]*clusterBlocks
 	clusters  map[types.NamespacedName]types.NamespacedName
 	queues    []clusterQueue
+	// ended are UIDs whose end was seen: an answer to a write of ours that is older must not revive them.
+	ended *lru.Cache
 }
+
+// endsRemembered is how many ends are remembered: many more than there are writes under way.
+const endsRemembered = 4096
 
 // clusterBlocks are the blocks of one Cluster, by name, and how many of them are held.
 type clusterBlocks struct {
@@ -58,6 +64,14 @@ func (b *Blocks) source() source.Source {
 	})
 }
 
+// init makes what the zero value lacks.
+func (b *Blocks) init() {
+	if b.ended == nil {
+		b.byCluster, b.clusters = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
+		b.ended = lru.New(endsRemembered)
+	}
+}
+
 func (b *Blocks) wake(cluster types.NamespacedName) {
 	for _, q := range b.queues {
 		q.Add(reconcile.Request{NamespacedName: cluster})
@@ -69,8 +83,9 @@ func (b *Blocks) Observe(a *v1alpha1.IPAllocation) {
 	cluster, key := a.Spec.TenantClusterRef.NamespacedName(), client.ObjectKeyFromObject(a)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.byCluster == nil {
-		b.byCluster, b.clusters = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
+	b.init()
+	if _, gone := b.ended.Get(a.UID); gone {
+		return
 	}
 	of := b.byCluster[cluster]
 	if of == nil {
@@ -90,6 +105,8 @@ func (b *Blocks) Forget(a *v1alpha1.IPAllocation) {
 	key := client.ObjectKeyFromObject(a)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.init()
+	b.ended.Add(a.UID, nil)
 	cluster, known := b.clusters[key]
 	of := b.byCluster[cluster]
 	if !known || of.all[key].UID != a.UID {

@@ -63,6 +63,11 @@ func TestBlocks(t *testing.T) {
 	g.Expect(versions()).To(Equal([]string{"b@10", "a@30"}))
 	b.Forget(block("a", "3", 31))
 	g.Expect(versions()).To(Equal([]string{"b@10"}))
+	// The answer to a write of ours may come after the end.
+	b.Observe(block("a", "3", 29))
+	b.Forget(block("c", "4", 41))
+	b.Observe(block("c", "4", 40))
+	g.Expect(versions()).To(Equal([]string{"b@10"}))
 	g.Expect(b.held(cluster)).To(BeFalse())
 	shown := block("b", "1", 11)
 	shown.Finalizers = []string{v1alpha1.TenantPoolFinalizer}

@@ -186,6 +186,9 @@ var scenarios = []scenario{
 	{name: "apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b")}},
 	{name: "back apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
 	{name: "deleted block", initial: 1, increment: 1, script: []action{add("a"), add("b"), deleteBlock("ns-prod-lb-1")}},
+	{name: "deleted while frozen", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw),
+	}},
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
 	}},
