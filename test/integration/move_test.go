@@ -105,8 +105,10 @@ var _ = Describe("On the target of a move", func() {
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.8.0/24").Obj())
 		create(ctx, framework.MakeClaim(ns, "owner").Pool("p").Obj())
 		has := addressOf(ctx, ns, "owner")
+		Expect(m.Kill()).To(Succeed()) // it would see what is restored one by one
 		create(ctx, madeAddress(ns, "c", has.Spec.Address, 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere)))
 		create(ctx, moved("c", has.Spec.Address))
+		m = namespaceManager(ctx, ns, "--orphan-grace=1h")
 		Eventually(func() int { return len(objects(ctx, ns).Addresses) }).Should(Equal(1))
 		// It waited until the IPAddress of its name was gone.
 		Eventually(func() string { return refusalOf(ctx, ns, "c", "AllocationFailed") }).Should(ContainSubstring(ns + "/owner"))
