@@ -8,8 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -100,7 +98,7 @@ var _ = Describe("The promise", func() {
 		<-done
 		expectAtRest(ctx, ns, n)
 		// And all of it back again.
-		Expect(k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(ns))).To(Succeed())
+		deleteClaims(ctx, ns)
 		expectAtRest(ctx, ns, 0)
 		for _, m := range managers {
 			Expect(m.Stop()).To(Succeed())

@@ -6,8 +6,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -57,7 +55,7 @@ var _ = Describe("The promise", func() {
 		}
 		// The one that slept serves again when it is the only one.
 		Expect(second.Stop()).To(Succeed())
-		Expect(k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(ns))).To(Succeed())
+		deleteClaims(ctx, ns)
 		expectAtRest(ctx, ns, 0)
 		expectCleanAudit(ctx, first)
 		Expect(first.Stop()).To(Succeed())

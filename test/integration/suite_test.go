@@ -113,6 +113,15 @@ func refusalOf(ctx context.Context, namespace, name, reason string) string {
 	return ready.Message
 }
 
+// deleteClaims deletes all claims of a namespace. An API server that is busy does not come to the end of that within a
+// request, and is asked again.
+func deleteClaims(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	Eventually(func() error {
+		return k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(namespace))
+	}).WithTimeout(5 * time.Minute).Should(Succeed())
+}
+
 func deleteClaim(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
 	Expect(k8s.Delete(ctx, &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})).To(Succeed())
