@@ -7,34 +7,28 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// The kinds as they are decoded: without managed fields, which nobody reads here and which are half of each object.
-
-type claim struct {
-	Metadata metadata                    `json:"metadata"`
-	Spec     ipamv1.IPAddressClaimSpec   `json:"spec"`
-	Status   ipamv1.IPAddressClaimStatus `json:"status"`
+// lean is an object as it is decoded: without managed fields, which nobody reads here and which are half of it.
+type lean[Spec, Status any] struct {
+	Metadata metadata `json:"metadata"`
+	Spec     Spec     `json:"spec"`
+	Status   Status   `json:"status"`
 }
 
-func (c *claim) full() *ipamv1.IPAddressClaim {
+type (
+	claim      = lean[ipamv1.IPAddressClaimSpec, ipamv1.IPAddressClaimStatus]
+	address    = lean[ipamv1.IPAddressSpec, struct{}] // it has none
+	allocation = lean[v1alpha1.IPAllocationSpec, v1alpha1.IPAllocationStatus]
+)
+
+func fullClaim(c *claim) *ipamv1.IPAddressClaim {
 	return &ipamv1.IPAddressClaim{ObjectMeta: c.Metadata.ObjectMeta, Spec: c.Spec, Status: c.Status}
 }
 
-type address struct {
-	Metadata metadata             `json:"metadata"`
-	Spec     ipamv1.IPAddressSpec `json:"spec"`
-}
-
-func (a *address) full() *ipamv1.IPAddress {
+func fullAddress(a *address) *ipamv1.IPAddress {
 	return &ipamv1.IPAddress{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec}
 }
 
-type allocation struct {
-	Metadata metadata                    `json:"metadata"`
-	Spec     v1alpha1.IPAllocationSpec   `json:"spec"`
-	Status   v1alpha1.IPAllocationStatus `json:"status"`
-}
-
-func (a *allocation) full() *v1alpha1.IPAllocation {
+func fullAllocation(a *allocation) *v1alpha1.IPAllocation {
 	return &v1alpha1.IPAllocation{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec, Status: a.Status}
 }
 

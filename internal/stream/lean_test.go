@@ -44,9 +44,9 @@ func TestNothingIsLostButManagedFields(t *testing.T) {
 	held := &ipamv1.IPAddress{ObjectMeta: meta(), Spec: ipamv1.IPAddressSpec{Address: "10.0.0.1", Gateway: "10.0.0.254"}}
 	block := &v1alpha1.IPAllocation{ObjectMeta: meta(), Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
 	block.Status.CIDR = "10.0.0.0/30"
-	t.Run("claim", func(t *testing.T) { decodes(t, claimObject(), (*claim).full) })
-	t.Run("address", func(t *testing.T) { decodes(t, held, (*address).full) })
-	t.Run("allocation", func(t *testing.T) { decodes(t, block, (*allocation).full) })
+	t.Run("claim", func(t *testing.T) { decodes(t, claimObject(), fullClaim) })
+	t.Run("address", func(t *testing.T) { decodes(t, held, fullAddress) })
+	t.Run("allocation", func(t *testing.T) { decodes(t, block, fullAllocation) })
 }
 
 // decodes expects an object to be decoded as it was, but for its managed fields.
@@ -78,7 +78,7 @@ func BenchmarkClaims(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		seen := 0
-		if _, err := items(json.NewDecoder(bytes.NewReader(body)), func(c *claim) { c.full(); seen++ }); err != nil || seen != n {
+		if _, err := items(json.NewDecoder(bytes.NewReader(body)), func(c *claim) { fullClaim(c); seen++ }); err != nil || seen != n {
 			b.Fatal(seen, err)
 		}
 	}

@@ -45,19 +45,19 @@ func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Lists,
 // Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
 // version from which a watch goes on.
 func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return list(ctx, l.ipam, namespace, "ipaddressclaims", func(c *claim) { visit(c.full()) })
+	return list(ctx, l.ipam, namespace, "ipaddressclaims", func(c *claim) { visit(fullClaim(c)) })
 }
 
 // Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return list(ctx, l.ipam, namespace, "ipaddresses", func(a *address) { visit(a.full()) })
+	return list(ctx, l.ipam, namespace, "ipaddresses", func(a *address) { visit(fullAddress(a)) })
 }
 
 // Allocations visits the IPAllocations of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	return list(ctx, l.butler, namespace, "ipallocations", func(a *allocation) { visit(a.full()) })
+	return list(ctx, l.butler, namespace, "ipallocations", func(a *allocation) { visit(fullAllocation(a)) })
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
