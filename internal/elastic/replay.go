@@ -128,7 +128,7 @@ func (r *replay) use(s *Service, addrs []netip.Addr) {
 func (r *replay) taken(s *Service, addrs []netip.Addr) string {
 	for _, a := range addrs {
 		if other := r.against(s, a); other != nil {
-			return fmt.Sprintf("%s: %s", a, s.sharesWith(other))
+			return fmt.Sprintf("%s: Service %s has it%s", a, other.Key(), s.clashWith(other))
 		}
 	}
 	return ""
@@ -138,29 +138,56 @@ func (r *replay) taken(s *Service, addrs []netip.Addr) string {
 func (r *replay) against(s *Service, a netip.Addr) *Service {
 	r.steps++
 	for _, other := range r.users[a] {
-		if s.SharingKey == "" || s.SharingKey != other.SharingKey || s.BackendKey != other.BackendKey {
-			return other
+		c := s.clashWith(other)
+		if c.kind != otherKey && c.kind != otherBackend {
+			r.steps += 1 + len(s.Ports)*len(other.Ports)
 		}
-		r.steps += 1 + len(s.Ports)*len(other.Ports)
-		if slices.ContainsFunc(s.Ports, func(p Port) bool { return slices.Contains(other.Ports, p) }) {
+		if c.kind != noClash {
 			return other
 		}
 	}
 	return nil
 }
 
-// sharesWith says why two Services cannot share an address, empty if they can.
-func (s *Service) sharesWith(other *Service) string {
+// clash is why two Services cannot share an address.
+type clash struct {
+	kind clashKind
+	port Port // of samePort
+}
+
+type clashKind int
+
+const (
+	noClash clashKind = iota
+	otherKey
+	otherBackend
+	samePort
+)
+
+// clashWith finds what keeps two Services from sharing an address.
+func (s *Service) clashWith(other *Service) clash {
 	switch {
 	case s.SharingKey == "" || s.SharingKey != other.SharingKey:
-		return fmt.Sprintf("Service %s has it and does not share it with this one", other.Key())
+		return clash{kind: otherKey}
 	case s.BackendKey != other.BackendKey:
-		return fmt.Sprintf("Service %s has it, and its external traffic policy or selector is another one", other.Key())
+		return clash{kind: otherBackend}
 	}
-	for _, p := range s.Ports {
-		if slices.Contains(other.Ports, p) {
-			return fmt.Sprintf("Service %s has it, with %s/%d too", other.Key(), p.Protocol, p.Number)
-		}
+	if at := slices.IndexFunc(s.Ports, func(p Port) bool { return slices.Contains(other.Ports, p) }); at >= 0 {
+		return clash{kind: samePort, port: s.Ports[at]}
+	}
+	return clash{}
+}
+
+// String goes on after the name of the Service that has the address.
+func (c clash) String() string {
+	switch c.kind {
+	case otherKey:
+		return " and does not share it with this one"
+	case otherBackend:
+		return ", and its external traffic policy or selector is another one"
+	case samePort:
+		return fmt.Sprintf(", with %s/%d too", c.port.Protocol, c.port.Number)
+	case noClash:
 	}
 	return ""
 }
