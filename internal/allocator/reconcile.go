@@ -265,14 +265,7 @@ func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
 // released when they are deleted. Nobody can grant from a pool that does not exist.
 func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reconcile.Result, error) {
 	p.mu.Lock()
-	if p.base != nil {
-		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
-		p.base, p.holder, p.attempt, p.generation, p.layout = nil, false, nil, 0, nil
-		p.firstTurnTaken = false
-		for uid := range p.grants {
-			p.dropGrant(uid)
-		}
-	}
+	p.unsetBase()
 	clear(p.gates)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
@@ -299,6 +292,19 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 	wait, err := a.doChores(ctx, p, a.now(), admission)
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// unsetBase notes that there is no pool.
+func (p *pool) unsetBase() {
+	if p.base == nil {
+		return
+	}
+	metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
+	p.base, p.holder, p.attempt, p.generation, p.layout = nil, false, nil, 0, nil
+	p.firstTurnTaken = false
+	for uid := range p.grants {
+		p.dropGrant(uid)
+	}
 }
 
 func (a *Allocator) tell(p *pool, claims []*claim, no *refusal) {

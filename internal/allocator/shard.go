@@ -18,7 +18,7 @@ func (a *Allocator) watchOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
 	}
 	p.mu.Lock()
 	if seen == nil {
-		p.base, p.generation, p.layout = nil, 0, nil
+		p.unsetBase()
 	}
 	p.rotateGone(now)
 	p.mu.Unlock()
