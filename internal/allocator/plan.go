@@ -156,9 +156,8 @@ func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
 			v1alpha1.AddressAnnotation, c.recordText, p.key)
 	}
 	for _, h := range p.ledger.Overlapping(r) {
-		other := p.claims[h.UID]
 		late := h.Source == ledger.Pin && c.everBound // the address was its own before it was kept for a name
-		if late || !p.blocks(h, c.owner) || (h.Source == ledger.Record && other != nil && c.precedes(other)) {
+		if late || !p.blocks(h, c.owner) || p.outranks(c, h) {
 			continue
 		}
 		if h.Source == ledger.Object && c.mayForget() {
@@ -182,6 +181,12 @@ func (c *claim) precedes(other *claim) bool {
 		return c.everBound
 	}
 	return older(c, other)
+}
+
+// outranks tells whether a fact is the record of a claim that another precedes.
+func (p *pool) outranks(c *claim, h *ledger.Hold) bool {
+	other := p.claims[h.Owner.UID]
+	return h.Source == ledger.Record && other != nil && c.precedes(other)
 }
 
 func (p *pool) exactly(c *claim, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
