@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,29 +25,36 @@ import (
 // coolReleases notes the rest of addresses that are about to be released, so that the next commit
 // carries it before the IPAddress loses our finalizer (R9). It tells whether there was any.
 func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
+	if p.reuseGrace() == 0 {
+		return false
+	}
 	before := len(p.cooling)
 	for _, c := range p.chores {
-		if !c.deleting || !a.mayRelease(ctx, p, c) {
-			continue
-		}
-		if r := p.releasable(c); p.mustRest(r, c.owner) {
+		if r := p.releasable(c); c.deleting && p.mustRest(r, c.owner) && a.mayRelease(ctx, p, c) {
 			p.cool(r, c.owner, now)
 		}
 	}
 	for _, s := range p.strays {
-		if r := p.unitOf(s.address); s.void && p.mustRest(r, s.owner()) {
-			p.cool(r, s.owner(), now)
+		if p.voidMustRest(s) {
+			p.cool(p.unitOf(s.address), s.owner(), now)
 		}
 	}
 	return len(p.cooling) > before
 }
 
+// reuseGrace is how long an address rests before somebody else gets it.
+func (p *pool) reuseGrace() time.Duration {
+	if p.base == nil {
+		return 0
+	}
+	return time.Duration(max(0, ptr.Deref(p.base.PoolSpec().AddressReuseGracePeriodSeconds, 0))) * time.Second
+}
+
 // cool has a range rest for as long as the pool says.
 func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) {
-	grace := time.Duration(*p.base.PoolSpec().AddressReuseGracePeriodSeconds) * time.Second
 	p.addCooling(r, v1alpha1.CoolingRange{
 		First: r.From().String(), Last: r.To().String(),
-		Until:     metav1.NewTime(now.Add(grace).Truncate(time.Second)),
+		Until:     metav1.NewTime(now.Add(p.reuseGrace()).Truncate(time.Second)),
 		Namespace: o.Namespace, Name: o.Name,
 	})
 }
@@ -54,17 +62,17 @@ func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) {
 // mustRest tells whether what an owner gives up is to rest, and that is not noted. What somebody else has too does
 // not become free.
 func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner) bool {
-	if p.base == nil || !r.IsValid() {
-		return false
-	}
-	if grace := p.base.PoolSpec().AddressReuseGracePeriodSeconds; grace == nil || *grace <= 0 {
+	if p.reuseGrace() == 0 || !r.IsValid() {
 		return false
 	}
 	_, noted := p.cooling[r]
 	return !noted && !slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
-		return h.Source.Uses() && h.Owner.UID != o.UID && h.Range.From().Compare(r.From()) <= 0 && h.Range.To().Compare(r.To()) >= 0
+		return h.Source.Uses() && h.Owner.UID != o.UID && h.Range.Contains(r.From()) && h.Range.Contains(r.To())
 	})
 }
+
+// voidMustRest is mustRest for what a void IPAddress has.
+func (p *pool) voidMustRest(s *stray) bool { return s.void && p.mustRest(p.unitOf(s.address), s.owner()) }
 
 // releasable is what the end of a claim makes free: its IPAddress, the one that was forced away from it, or its block.
 func (p *pool) releasable(c *claim) netipx.IPRange {
@@ -291,7 +299,7 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 	}
 	kept = !contested && a.now().Before(current.since.Add(a.OrphanGrace))
 	current.void = !kept
-	if p.mustRest(p.unitOf(current.address), current.owner()) {
+	if p.voidMustRest(current) {
 		kept = true // until the commit has noted it, which the wake of the pool makes
 	}
 	addr, base := current.address, p.base
