@@ -158,7 +158,11 @@ type listing struct {
 	version string
 }
 
-func list[O client.Object](ctx context.Context, c *Client, kind Kind, namespace string, visit func(O)) (string, error) {
+// list has one object for all, as the real lists do: whoever keeps it has the last one.
+func list[T any, O interface {
+	*T
+	client.Object
+}](ctx context.Context, c *Client, kind Kind, namespace string, visit func(O)) (string, error) {
 	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: namespace}, do: func(s *store) (any, error) {
 		return listing{s.list(kind, namespace), fmt.Sprint(s.version)}, nil
 	}}
@@ -166,9 +170,11 @@ func list[O client.Object](ctx context.Context, c *Client, kind Kind, namespace 
 	if err != nil {
 		return "", err
 	}
+	visited := new(T)
 	for _, o := range got.objects {
 		if typed, ok := o.(O); ok {
-			visit(typed)
+			*visited = *typed
+			visit(visited)
 		}
 	}
 	return got.version, nil

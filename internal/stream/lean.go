@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -20,16 +21,16 @@ type (
 	allocation = lean[v1alpha1.IPAllocationSpec, v1alpha1.IPAllocationStatus]
 )
 
-func fullClaim(c *claim) *ipamv1.IPAddressClaim {
-	return &ipamv1.IPAddressClaim{ObjectMeta: c.Metadata.ObjectMeta, Spec: c.Spec, Status: c.Status}
+func fullClaim(c *claim) ipamv1.IPAddressClaim {
+	return ipamv1.IPAddressClaim{ObjectMeta: c.Metadata.ObjectMeta, Spec: c.Spec, Status: c.Status}
 }
 
-func fullAddress(a *address) *ipamv1.IPAddress {
-	return &ipamv1.IPAddress{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec}
+func fullAddress(a *address) ipamv1.IPAddress {
+	return ipamv1.IPAddress{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec}
 }
 
-func fullAllocation(a *allocation) *v1alpha1.IPAllocation {
-	return &v1alpha1.IPAllocation{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec, Status: a.Status}
+func fullAllocation(a *allocation) v1alpha1.IPAllocation {
+	return v1alpha1.IPAllocation{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec, Status: a.Status}
 }
 
 // metadata is ObjectMeta of which one field is shadowed.
@@ -42,5 +43,5 @@ type metadata struct {
 // skipped takes any value and keeps nothing of it.
 type skipped struct{}
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (*skipped) UnmarshalJSON([]byte) error { return nil }
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (*skipped) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue() }

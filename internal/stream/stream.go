@@ -4,11 +4,13 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +23,8 @@ import (
 )
 
 // Lists reads IPAddressClaims, IPAddresses and IPAllocations with consistent reads: what it shows existed
-// at some moment after the call.
+// at some moment after the call. An object is the visitor's only during the visit: the next one takes its
+// place. What it points to may be kept.
 type Lists struct{ ipam, butler rest.Interface }
 
 // New returns lists of the API server that a configuration names.
@@ -45,65 +48,69 @@ func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Lists,
 // Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
 // version from which a watch goes on.
 func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return list(ctx, l.ipam, namespace, "ipaddressclaims", func(c *claim) { visit(fullClaim(c)) })
+	return list(ctx, l.ipam, namespace, "ipaddressclaims", fullClaim, visit)
 }
 
 // Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return list(ctx, l.ipam, namespace, "ipaddresses", func(a *address) { visit(fullAddress(a)) })
+	return list(ctx, l.ipam, namespace, "ipaddresses", fullAddress, visit)
 }
 
 // Allocations visits the IPAllocations of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (l *Lists) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	return list(ctx, l.butler, namespace, "ipallocations", func(a *allocation) { visit(fullAllocation(a)) })
+	return list(ctx, l.butler, namespace, "ipallocations", fullAllocation, visit)
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
 // from its watch cache. A list in pages would be decoded from etcd, page by page.
-func list[T any](ctx context.Context, r rest.Interface, namespace, resource string, visit func(*T)) (version string, err error) {
+func list[L, O any](ctx context.Context, r rest.Interface, namespace, resource string, full func(*L) O, visit func(*O)) (version string, err error) {
 	body, err := r.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Stream(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", resource, err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	version, err = items(json.NewDecoder(body), visit)
+	version, err = items(decoder(body), full, visit)
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", resource, err)
 	}
 	return version, nil
 }
 
+// decoder reads JSON of the API server, which has parsed all of it and sends each name once.
+func decoder(from io.Reader) *jsontext.Decoder {
+	return jsontext.NewDecoder(from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
 // items reads a list object, visits each of its items and returns its resource version. An answer
 // that breaks off is an error: half a list must not pass for a whole one.
-func items[T any](d *json.Decoder, visit func(*T)) (version string, err error) {
-	if err := expect(d, '{'); err != nil {
+func items[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) (version string, err error) {
+	if err := expect(d, jsontext.KindBeginObject); err != nil {
 		return "", err
 	}
 	complete := false
-	for d.More() {
-		key, err := d.Token()
+	for d.PeekKind() == jsontext.KindString {
+		key, err := d.ReadToken()
 		if err != nil {
 			return "", err
 		}
-		switch key {
+		switch key.String() {
 		case "items":
-			err = elements(d, visit)
+			err = elements(d, full, visit)
 			complete = err == nil
 		case "metadata":
 			var meta metav1.ListMeta
-			err = d.Decode(&meta)
+			err = json.UnmarshalDecode(d, &meta)
 			version = meta.ResourceVersion
 		default:
-			var skip json.RawMessage
-			err = d.Decode(&skip)
+			err = d.SkipValue()
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	if err := expect(d, '}'); err != nil {
+	if err := expect(d, jsontext.KindEndObject); err != nil {
 		return "", err
 	}
 	if !complete {
@@ -112,26 +119,28 @@ func items[T any](d *json.Decoder, visit func(*T)) (version string, err error) {
 	return version, nil
 }
 
-func elements[T any](d *json.Decoder, visit func(*T)) error {
-	if err := expect(d, '['); err != nil {
+func elements[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) error {
+	if err := expect(d, jsontext.KindBeginArray); err != nil {
 		return err
 	}
-	for d.More() {
-		item := new(T)
-		if err := d.Decode(item); err != nil {
+	item, object := new(L), new(O)
+	for d.PeekKind() == jsontext.KindBeginObject {
+		*item = *new(L)
+		if err := json.UnmarshalDecode(d, item); err != nil {
 			return err
 		}
-		visit(item)
+		*object = full(item)
+		visit(object)
 	}
-	return expect(d, ']')
+	return expect(d, jsontext.KindEndArray)
 }
 
-func expect(d *json.Decoder, want json.Delim) error {
-	got, err := d.Token()
+func expect(d *jsontext.Decoder, want jsontext.Kind) error {
+	got, err := d.ReadToken()
 	if err != nil {
 		return err
 	}
-	if got != want {
+	if got.Kind() != want {
 		return fmt.Errorf("the answer has %v where a list has %v", got, want)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -9,7 +8,9 @@ import (
 )
 
 func TestItems(t *testing.T) {
-	type item struct{ Name string }
+	type item struct {
+		Name string `json:"name"`
+	}
 	tests := map[string]struct {
 		body    string
 		want    []string
@@ -28,7 +29,7 @@ func TestItems(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			version, err := items(json.NewDecoder(strings.NewReader(tt.body)), func(i *item) { got = append(got, i.Name) })
+			version, err := items(decoder(strings.NewReader(tt.body)), func(i *item) string { return i.Name }, func(name *string) { got = append(got, *name) })
 			if (err != nil) != tt.fails {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
