@@ -232,6 +232,9 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
 	}
+	if err := mgr.Add(tightenGarbage(reconciler.Synced)); err != nil {
+		return err
+	}
 	if err := addTenants(ctx, mgr, o, recorder, part, blocks, reconciler.Synced); err != nil {
 		return fmt.Errorf("setting up the tenant controller: %w", err)
 	}
