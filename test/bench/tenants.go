@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -173,25 +170,6 @@ func quiet(ctx context.Context, management, workload *clients, d time.Duration) 
 }
 
 var written = regexp.MustCompile(`^apiserver_request_total\{.*resource="(clusters|ipallocations|networkpools|providerconfigs|ipaddresspools|l2advertisements|services|events)".*verb="(APPLY|DELETE|PATCH|POST|PUT)".*\} (\S+)$`)
-
-// serverMetrics are those of the API server.
-func (c *clients) serverMetrics(ctx context.Context) (string, error) {
-	httpClient, err := rest.HTTPClientFor(c.cp.Config)
-	if err != nil {
-		return "", err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.cp.Config.Host, "/")+"/metrics", http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	resp, err := httpClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return string(text), err
-}
 
 // countWrites is how often the kinds concerned were written, in both clusters, as the API servers count it.
 func countWrites(ctx context.Context, all ...*clients) (int, error) {
