@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/flags"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -182,13 +181,7 @@ func run(o *options) error {
 
 func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	ctx := ctrl.SetupSignalHandler()
-	lists, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
-	if err != nil {
-		return err
-	}
-	watcher, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-	})
+	streams, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
 	if err != nil {
 		return err
 	}
@@ -202,7 +195,7 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	alloc := allocator.New(allocator.Options{
 		Client:      mgr.GetClient(),
 		Live:        mgr.GetAPIReader(),
-		Lists:       lists,
+		Lists:       streams,
 		Recorder:    recorder,
 		ID:          string(uuid.NewUUID()),
 		WatchFilter: o.watchFilter,
@@ -224,7 +217,7 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 		return fmt.Errorf("setting up the provider config controller: %w", err)
 	}
 	reconciler := &controllers.NetworkPoolReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Watcher: watcher, Lists: lists, Allocator: alloc, Blocks: blocks,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stream: streams, Allocator: alloc, Blocks: blocks,
 	}
 	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{
 		MaxConcurrentReconciles: o.concurrency, CacheSyncTimeout: syncTimeout,

@@ -54,7 +54,7 @@ func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 	alloc := allocator.New(allocator.Options{
 		Client: c, Live: c, Lists: nothing{}, Recorder: events.NewFakeRecorder(10), ID: "me", Elected: true,
 	})
-	r := &NetworkPoolReconciler{Client: c, Live: c, Lists: nothing{}, Allocator: alloc}
+	r := &NetworkPoolReconciler{Client: c, Live: c, Allocator: alloc}
 	key := allocator.KeyOf(pool)
 	for range 3 { // takes the pool over, tells of it, rests
 		result, err := r.Reconcile(t.Context(), key)

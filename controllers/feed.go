@@ -26,8 +26,8 @@ type feed[O client.Object] struct {
 	kinds client.ObjectList
 	// list shows what exists, one by one, and returns the resource version from which a watch goes on.
 	list      func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
+	watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	namespace string
-	watcher   client.WithWatch
 	live      client.Reader
 	observe   func(O) (allocator.PoolKey, bool)
 	forget    func(O) (allocator.PoolKey, bool)
@@ -54,7 +54,7 @@ func (f *feed[O]) Start(ctx context.Context, q queue) error {
 	lw := streamed{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return f.watcher.Watch(ctx, f.kinds, &client.ListOptions{Namespace: f.namespace, Raw: &o})
+			return f.watch(ctx, f.namespace, o)
 		},
 	}}
 	r := toolscache.NewReflectorWithOptions(lw, f.kind, f, toolscache.ReflectorOptions{Name: f.name})

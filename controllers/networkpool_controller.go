@@ -25,6 +25,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
@@ -47,8 +48,7 @@ const backstop = time.Minute
 type NetworkPoolReconciler struct {
 	Client    client.Client
 	Live      client.Reader
-	Watcher   client.WithWatch
-	Lists     allocator.Lists
+	Stream    *stream.Client
 	Allocator *allocator.Allocator
 	// Blocks are told of every IPAllocation that the watch shows.
 	Blocks *Blocks
@@ -104,17 +104,17 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 // fenced: so the lists that fill the memory are also those of the takeovers.
 func (r *NetworkPoolReconciler) addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
 	r.fence(ctx)
-	return r.Lists.Addresses(ctx, namespace, visit)
+	return r.Stream.Addresses(ctx, namespace, visit)
 }
 
 func (r *NetworkPoolReconciler) claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
 	r.fence(ctx)
-	return r.Lists.Claims(ctx, namespace, visit)
+	return r.Stream.Claims(ctx, namespace, visit)
 }
 
 func (r *NetworkPoolReconciler) allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
 	r.fence(ctx)
-	return r.Lists.Allocations(ctx, namespace, visit)
+	return r.Stream.Allocations(ctx, namespace, visit)
 }
 
 // passOn tells the blocks of the Clusters, too, what a watch of IPAllocations shows.
@@ -145,18 +145,18 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 	c := mgr.GetCache()
 	a := r.Allocator
 	addresses := &feed[*ipamv1.IPAddress]{
-		name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: r.addresses, namespace: a.Namespace,
-		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
+		name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: r.addresses, watch: r.Stream.WatchAddresses, namespace: a.Namespace,
+		live: r.Live, synced: make(chan struct{}),
 		observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
 	}
 	claims := &feed[*ipamv1.IPAddressClaim]{
-		name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: r.claims, namespace: a.Namespace,
-		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
+		name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: r.claims, watch: r.Stream.WatchClaims, namespace: a.Namespace,
+		live: r.Live, synced: make(chan struct{}),
 		observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
 	}
 	allocations := &feed[*v1alpha1.IPAllocation]{
-		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: r.allocations, namespace: a.Namespace,
-		watcher: r.Watcher, live: r.Live, synced: make(chan struct{}),
+		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: r.allocations, watch: r.Stream.WatchAllocations, namespace: a.Namespace,
+		live: r.Live, synced: make(chan struct{}),
 		observe: passOn(r.Blocks.Observe, a.ObserveAllocation), forget: passOn(r.Blocks.Forget, a.ForgetAllocation), missing: a.AllocationsBeyond,
 	}
 	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}

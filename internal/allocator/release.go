@@ -72,7 +72,9 @@ func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner) bool {
 }
 
 // voidMustRest is mustRest for what a void IPAddress has.
-func (p *pool) voidMustRest(s *stray) bool { return s.void && p.mustRest(p.unitOf(s.address), s.owner()) }
+func (p *pool) voidMustRest(s *stray) bool {
+	return s.void && p.mustRest(p.unitOf(s.address), s.owner())
+}
 
 // releasable is what the end of a claim makes free: its IPAddress, the one that was forced away from it, or its block.
 func (p *pool) releasable(c *claim) netipx.IPRange {
