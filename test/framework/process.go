@@ -97,7 +97,7 @@ func (p *process) Stop() error {
 		return errors.Join(fmt.Errorf("%s did not stop within a minute of SIGTERM", p.name()), p.Kill())
 	}
 	if p.err != nil {
-		return fmt.Errorf("stopping %s: %w", p.name(), p.err)
+		return fmt.Errorf("stopping %s: %w\n%s", p.name(), p.err, p.LogTail(20))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ var _ = Describe("Claims", Ordered, func() {
 	var ns string
 
 	BeforeAll(func(ctx SpecContext) {
-		startManager(ctx)
+		startManager(ctx, shortGrace)
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"team": "a"}) })
 

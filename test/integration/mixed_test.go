@@ -74,7 +74,7 @@ var _ = Describe("The promise", func() {
 		load := mixed{ns: newNamespace(ctx, nil), n: 1000}
 		create(ctx, framework.MakePool("p").Namespace(load.ns).CIDR("10.121.0.0/16").Obj())
 		history := &invariants.History{}
-		managers := []*framework.Manager{startManager(ctx), startManager(ctx)}
+		managers := []*framework.Manager{startManager(ctx, shortGrace), startManager(ctx, shortGrace)}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -98,7 +98,7 @@ var _ = Describe("The promise", func() {
 				return len(served)
 			}).WithPolling(500e6).Should(BeNumerically(">=", (kill+1)*2*load.n/6))
 			Expect(managers[kill%2].Kill()).To(Succeed())
-			managers[kill%2] = startManager(ctx)
+			managers[kill%2] = startManager(ctx, shortGrace)
 		}
 		<-done
 		expectAtRest(ctx, load.ns, load.n)

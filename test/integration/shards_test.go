@@ -45,7 +45,7 @@ func startShards(ctx context.Context, ns string, n int) []*framework.Manager {
 
 func startShard(ctx context.Context, ns string, i, n int) *framework.Manager {
 	GinkgoHelper()
-	return namespaceManager(ctx, ns, fmt.Sprintf("--shard=%d/%d", i, n))
+	return namespaceManager(ctx, ns, fmt.Sprintf("--shard=%d/%d", i, n), shortGrace)
 }
 
 // churn creates claims c0 to c(n-1) in pools p0, p1 and so on, many at a time, and deletes every third again at once.
@@ -70,7 +70,7 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 		const pools, n = 6, 1200
 		ns := newNamespace(ctx, nil)
 		for i := range pools {
-			create(ctx, framework.MakePool(fmt.Sprintf("p%d", i)).Namespace(ns).CIDR(fmt.Sprintf("10.40.%d.0/24", i)).Obj())
+			create(ctx, framework.MakePool(fmt.Sprintf("p%d", i)).Namespace(ns).CIDR(fmt.Sprintf("10.140.%d.0/24", i)).Obj())
 		}
 		history := &invariants.History{}
 		done := make(chan struct{})
@@ -114,13 +114,13 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 		ns := newNamespace(ctx, nil)
 		mine, theirs := poolOf(1, 2, ns), poolOf(2, 2, ns)
 		createPair(ctx,
-			framework.MakePool(theirs).Namespace(ns).CIDR("10.41.0.0/28").Obj(), framework.MakePool(mine).Namespace(ns).CIDR("10.41.0.0/29").Obj())
+			framework.MakePool(theirs).Namespace(ns).CIDR("10.141.0.0/28").Obj(), framework.MakePool(mine).Namespace(ns).CIDR("10.141.0.0/29").Obj())
 		m := startShard(ctx, ns, 1, 2)
 		create(ctx, framework.MakeClaim(ns, "theirs").Pool(theirs).Obj(), framework.MakeClaim(ns, "mine").Pool(mine).Obj())
 		Expect(refusalOf(ctx, ns, "mine", "PoolNotReady")).To(ContainSubstring(theirs))
 		younger := framework.MakePool(mine).Namespace(ns).Obj()
 		expectCondition(ctx, younger, v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.OverlapReason)
-		modify(ctx, younger, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.41.1.0/29" })
+		modify(ctx, younger, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.141.1.0/29" })
 		addressOf(ctx, ns, "mine")
 		expectUntouched(ctx, ns, "theirs")
 
