@@ -7,9 +7,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -61,7 +60,7 @@ func decoded[T any](b *testing.B, o *T) *T {
 func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress) {
 	claim := &ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: fmt.Sprintf("cluster-7-md-0-%05d-eth0", i), UID: types.UID(uuid.NewString()), ResourceVersion: fmt.Sprint(100000 + i),
+			Namespace: "ns", Name: fmt.Sprintf("cluster-7-md-0-%05d-eth0", i), UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(100000 + i),
 			CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()},
 			Labels: map[string]string{clusterv1.ClusterNameLabel: "cluster-7"}, Finalizers: []string{ClaimFinalizer},
 		},
@@ -72,7 +71,7 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 	claim.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
 	addr := &ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: claim.Name, UID: types.UID(uuid.NewString()), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{AddressFinalizer},
+			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
 				{Kind: claimKind, Name: claim.Name, UID: claim.UID}, {Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
 			},
