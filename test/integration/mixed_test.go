@@ -102,10 +102,10 @@ var _ = Describe("The promise", func() {
 		}
 		<-done
 		expectAtRest(ctx, load.ns, load.n)
-		o := objects(ctx, load.ns)
-		Expect(o.Allocations).To(HaveLen(load.n))
-		for i := range o.Allocations {
-			Expect(o.Allocations[i].Status.AllocatedCount).To(Equal(int64(*o.Allocations[i].Spec.Count)), o.Allocations[i].Name)
+		By("releasing the last of the allocations that were deleted")
+		Eventually(func() int { return len(objects(ctx, load.ns).Allocations) }).WithPolling(500e6).Should(Equal(load.n))
+		for _, block := range objects(ctx, load.ns).Allocations {
+			Expect(block.Status.AllocatedCount).To(Equal(int64(*block.Spec.Count)), block.Name)
 		}
 		for _, m := range managers {
 			Expect(m.Stop()).To(Succeed())
