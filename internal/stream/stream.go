@@ -26,7 +26,27 @@ import (
 // Client reads IPAddressClaims, IPAddresses and IPAllocations. Its lists are consistent reads: what it shows existed
 // at some moment after the call. An object is the visitor's only during the visit: the next one takes its
 // place. What it points to may be kept.
-type Client struct{ ipam, butler rest.Interface }
+type Client struct {
+	claims      kind[claim, ipamv1.IPAddressClaim, *ipamv1.IPAddressClaim]
+	addresses   kind[address, ipamv1.IPAddress, *ipamv1.IPAddress]
+	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
+}
+
+// kind is how objects O are asked for, and decoded: as L.
+type kind[L, O any, P object[O]] struct {
+	api      rest.Interface
+	resource string
+	full     func(*L) O
+}
+
+type object[O any] interface {
+	*O
+	runtime.Object
+}
+
+func kindOf[L, O any, P object[O]](api rest.Interface, resource string, full func(*L) O) kind[L, O, P] {
+	return kind[L, O, P]{api: api, resource: resource, full: full}
+}
 
 // New returns a client of the API server that a configuration names.
 func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Client, error) {
@@ -43,40 +63,51 @@ func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Client
 		return nil, err
 	}
 	butler, err := clientFor(v1alpha1.GroupVersion)
-	return &Client{ipam: ipam, butler: butler}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		claims:      kindOf(ipam, "ipaddressclaims", fullClaim),
+		addresses:   kindOf(ipam, "ipaddresses", fullAddress),
+		allocations: kindOf(butler, "ipallocations", fullAllocation),
+	}, nil
 }
 
 // Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
 // version from which a watch goes on.
 func (c *Client) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return list(ctx, c.ipam, namespace, "ipaddressclaims", fullClaim, visit)
+	return c.claims.list(ctx, namespace, visit)
 }
 
 // Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (c *Client) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return list(ctx, c.ipam, namespace, "ipaddresses", fullAddress, visit)
+	return c.addresses.list(ctx, namespace, visit)
 }
 
 // Allocations visits the IPAllocations of a namespace; the empty one means all of them. It returns the
 // resource version from which a watch goes on.
 func (c *Client) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	return list(ctx, c.butler, namespace, "ipallocations", fullAllocation, visit)
+	return c.allocations.list(ctx, namespace, visit)
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
 // from its watch cache. A list in pages would be decoded from etcd, page by page.
-func list[L, O any](ctx context.Context, r rest.Interface, namespace, resource string, full func(*L) O, visit func(*O)) (version string, err error) {
-	body, err := r.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Stream(ctx)
+func (k *kind[L, O, P]) list(ctx context.Context, namespace string, visit func(*O)) (version string, err error) {
+	body, err := k.in(namespace).Stream(ctx)
 	if err != nil {
-		return "", fmt.Errorf("listing %s: %w", resource, err)
+		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	version, err = items(decoder(body), full, visit)
+	version, err = items(decoder(body), k.full, visit)
 	if err != nil {
-		return "", fmt.Errorf("listing %s: %w", resource, err)
+		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
 	return version, nil
+}
+
+func (k *kind[L, O, P]) in(namespace string) *rest.Request {
+	return k.api.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource)
 }
 
 // decoder reads JSON of the API server, which has parsed all of it and sends each name once.
@@ -87,37 +118,44 @@ func decoder(from io.Reader) *jsontext.Decoder {
 // items reads a list object, visits each of its items and returns its resource version. An answer
 // that breaks off is an error: half a list must not pass for a whole one.
 func items[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) (version string, err error) {
-	if err := expect(d, jsontext.KindBeginObject); err != nil {
-		return "", err
-	}
 	complete := false
-	for d.PeekKind() == jsontext.KindString {
-		key, err := d.ReadToken()
-		if err != nil {
-			return "", err
-		}
-		switch key.String() {
+	err = fields(d, func(name string) error {
+		switch name {
 		case "items":
-			err = elements(d, full, visit)
-			complete = err == nil
+			complete = true
+			return elements(d, full, visit)
 		case "metadata":
 			var meta metav1.ListMeta
-			err = json.UnmarshalDecode(d, &meta)
+			err := json.UnmarshalDecode(d, &meta)
 			version = meta.ResourceVersion
-		default:
-			err = d.SkipValue()
+			return err
 		}
-		if err != nil {
-			return "", err
-		}
-	}
-	if err := expect(d, jsontext.KindEndObject); err != nil {
+		return d.SkipValue()
+	})
+	if err != nil {
 		return "", err
 	}
 	if !complete {
 		return "", errors.New("the answer is not a list")
 	}
 	return version, nil
+}
+
+// fields reads an object: value is called for each name, and reads what it has.
+func fields(d *jsontext.Decoder, value func(name string) error) error {
+	if err := expect(d, jsontext.KindBeginObject); err != nil {
+		return err
+	}
+	for d.PeekKind() == jsontext.KindString {
+		name, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := value(name.String()); err != nil {
+			return err
+		}
+	}
+	return expect(d, jsontext.KindEndObject)
 }
 
 func elements[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) error {
@@ -142,7 +180,7 @@ func expect(d *jsontext.Decoder, want jsontext.Kind) error {
 		return err
 	}
 	if got.Kind() != want {
-		return fmt.Errorf("the answer has %v where a list has %v", got, want)
+		return fmt.Errorf("the answer has %v in the place of %v", got, want)
 	}
 	return nil
 }
