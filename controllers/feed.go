@@ -16,16 +16,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
+// lister shows what exists, one by one, and returns the resource version from which a watch goes on.
+type lister[O any] func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
+
 // feed is a source that keeps the allocator's memory of one kind up to date. It is a reflector
 // without a store: the allocator's memory is the store, so a fleet's claims are kept once and in
 // the form that is used.
 type feed[O client.Object] struct {
 	name string
 	// kind and kinds are an empty object and an empty list.
-	kind  O
-	kinds client.ObjectList
-	// list shows what exists, one by one, and returns the resource version from which a watch goes on.
-	list      func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
+	kind      O
+	kinds     client.ObjectList
+	list      lister[O]
 	watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	namespace string
 	live      client.Reader

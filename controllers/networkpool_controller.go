@@ -100,21 +100,12 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 	return nil
 }
 
-// addresses lists IPAddresses, claims IPAddressClaims, allocations IPAllocations, all after the pools are
-// fenced: so the lists that fill the memory are also those of the takeovers.
-func (r *NetworkPoolReconciler) addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	r.fence(ctx)
-	return r.Stream.Addresses(ctx, namespace, visit)
-}
-
-func (r *NetworkPoolReconciler) claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	r.fence(ctx)
-	return r.Stream.Claims(ctx, namespace, visit)
-}
-
-func (r *NetworkPoolReconciler) allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	r.fence(ctx)
-	return r.Stream.Allocations(ctx, namespace, visit)
+// afterFence lists after the pools are fenced: so the lists that fill the memory are also those of the takeovers.
+func afterFence[O any](r *NetworkPoolReconciler, list lister[O]) lister[O] {
+	return func(ctx context.Context, namespace string, visit func(O)) (string, error) {
+		r.fence(ctx)
+		return list(ctx, namespace, visit)
+	}
 }
 
 // passOn tells the blocks of the Clusters, too, what a watch of IPAllocations shows.
@@ -145,17 +136,17 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 	c := mgr.GetCache()
 	a := r.Allocator
 	addresses := &feed[*ipamv1.IPAddress]{
-		name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: r.addresses, watch: r.Stream.WatchAddresses, namespace: a.Namespace,
+		name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: afterFence(r, r.Stream.Addresses), watch: r.Stream.WatchAddresses, namespace: a.Namespace,
 		live: r.Live, synced: make(chan struct{}),
 		observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
 	}
 	claims := &feed[*ipamv1.IPAddressClaim]{
-		name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: r.claims, watch: r.Stream.WatchClaims, namespace: a.Namespace,
+		name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: afterFence(r, r.Stream.Claims), watch: r.Stream.WatchClaims, namespace: a.Namespace,
 		live: r.Live, synced: make(chan struct{}),
 		observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
 	}
 	allocations := &feed[*v1alpha1.IPAllocation]{
-		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: r.allocations, watch: r.Stream.WatchAllocations, namespace: a.Namespace,
+		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: afterFence(r, r.Stream.Allocations), watch: r.Stream.WatchAllocations, namespace: a.Namespace,
 		live: r.Live, synced: make(chan struct{}),
 		observe: passOn(r.Blocks.Observe, a.ObserveAllocation), forget: passOn(r.Blocks.Forget, a.ForgetAllocation), missing: a.AllocationsBeyond,
 	}
