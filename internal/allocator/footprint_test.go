@@ -15,19 +15,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// What is remembered of a claim that has its address, and of its IPAddress. Where it goes: -memprofile, -memprofilerate 1,
-// and go tool pprof -sample_index=inuse_space.
+// What is remembered of a claim that has its address, and of its IPAddress.
 func BenchmarkFootprint(b *testing.B) {
 	const n = 50_000
 	for b.Loop() {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		a := New(Options{})
-		p := a.pool(testKey)
-		obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-		obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
-		p.setBase(obj)
+		a := with(claimed(b, 0))
 		ip := netip.MustParseAddr("10.0.0.1")
 		for i := range n {
 			claim, addr := servedClaim(i, ip)
