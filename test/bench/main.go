@@ -125,7 +125,7 @@ func measure(ctx context.Context, o options, t *table) error {
 // bed is a fresh control plane: no measurement inherits the data of another.
 func bed(ctx context.Context, use func(*clients) error) error {
 	// Every five minutes the API server lists each kind from etcd to compare it with its cache. With 50,000 claims that
-	// takes it half a minute of CPU, which falls into anybody's turn.
+	// takes it some 20 s of CPU, which falls into anybody's turn.
 	cp, err := framework.Start(framework.Options{APIServerArgs: map[string]string{"feature-gates": "DetectCacheInconsistency=false"}})
 	if err != nil {
 		return err
