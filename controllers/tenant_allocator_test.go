@@ -31,7 +31,7 @@ func allocated(w *world) *step {
 			return w.allocates(a, "releases", false, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
 		case a.DeletionTimestamp != nil:
 		case len(w.mgmt.List(faults.Clusters)) == 0:
-			return &step{allocating, "the allocator collects " + a.Name, func() {
+			return &step{Class: allocating, Text: "the allocator collects " + a.Name, Do: func() {
 				w.hand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefOf(a), false) })
 			}}
 		case !has:
@@ -77,7 +77,7 @@ func counted(w *world, held []netipx.IPRange) *step {
 	if is.AllocatedIPs == p.Status.AllocatedIPs && is.LargestFreeBlock == p.Status.LargestFreeBlock && len(p.Status.Conditions) > 0 {
 		return nil
 	}
-	return &step{allocating, "the allocator counts", func() {
+	return &step{Class: allocating, Text: "the allocator counts", Do: func() {
 		w.management("the allocator counts", func() error {
 			return w.mgmt.EditStatus(faults.RefOf(p), func(o client.Object) {
 				if p, ok := o.(*v1alpha1.NetworkPool); ok {
@@ -95,7 +95,7 @@ func (w *world) allocates(a *v1alpha1.IPAllocation, what string, status bool, ch
 	if status {
 		edit = w.mgmt.EditStatus
 	}
-	return &step{allocating, text, func() {
+	return &step{Class: allocating, Text: text, Do: func() {
 		w.management(text, func() error {
 			return edit(faults.RefOf(a), func(o client.Object) {
 				if a, is := o.(*v1alpha1.IPAllocation); is {

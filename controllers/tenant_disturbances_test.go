@@ -10,11 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 )
 
 // What can become of a call.
-
-var errTimeout = apierrors.NewTimeoutError("the answer was lost", 1)
 
 // disturbance is what becomes of a call; it returns false where the call then happens as usual.
 type disturbance struct {
@@ -25,8 +24,8 @@ type disturbance struct {
 // late has a write happen after so many more writes; its client was told that the answer is lost.
 func late(writes int, wait time.Duration) func(*world, asked) bool {
 	return func(w *world, r asked) bool {
-		w.answer(r, nil, errTimeout)
-		w.after(writes, wait, func() { _, _ = w.do(r) })
+		w.answer(r, nil, schedule.ErrTimeout)
+		w.After(writes, wait, func() { _, _ = w.do(r) })
 		return true
 	}
 }
@@ -37,11 +36,11 @@ func sleep(writes int, wait time.Duration, sent bool) func(*world, asked) bool {
 	return func(w *world, r asked) bool {
 		p := w.manager(r.Client)
 		p.asleep = true
-		w.notef("manager %s is paused", p.name)
+		w.Notef("manager %s is paused", p.name)
 		w.start()
-		w.after(writes, wait, func() {
+		w.After(writes, wait, func() {
 			p.asleep = false
-			w.notef("manager %s goes on", p.name)
+			w.Notef("manager %s goes on", p.name)
 			if !sent {
 				answered(w, r)
 			}
@@ -73,7 +72,7 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, asked) bool {
 				which = append(which, k)
 			}
 		}
-		w.after(0, 20*time.Second, func() {
+		w.After(0, 20*time.Second, func() {
 			for _, k := range which {
 				p.mute[k] = k.at == w.work && !p.connected
 				if lose && !p.mute[k] {
@@ -113,7 +112,7 @@ func turnedDown(w *world, r asked) bool {
 
 func lost(w *world, r asked) bool {
 	_, _ = w.do(r)
-	w.answer(r, nil, errTimeout)
+	w.answer(r, nil, schedule.ErrTimeout)
 	return true
 }
 
@@ -128,7 +127,7 @@ var disturbances = []disturbance{
 	}},
 	{"crash-late", func(w *world, r asked) bool {
 		w.crash(w.manager(r.Client))
-		w.after(3, pause, func() { _, _ = w.do(r) })
+		w.After(3, pause, func() { _, _ = w.do(r) })
 		return true
 	}},
 	{"answer-lost", lost},
@@ -172,7 +171,7 @@ var disturbances = []disturbance{
 	{"watches-lost", mute(true, allKinds...)},
 	{"metallb-stuck", func(w *world, _ asked) bool {
 		w.metal.stuck = true
-		w.after(0, 20*time.Second, func() { w.metal.stuck = false })
+		w.After(0, 20*time.Second, func() { w.metal.stuck = false })
 		return false
 	}},
 	{"metallb-frozen", func(w *world, _ asked) bool {
@@ -180,7 +179,7 @@ var disturbances = []disturbance{
 			return false // a pool is deleted there, and nothing acknowledges that (ADR 7)
 		}
 		w.metal.frozen = true
-		w.after(0, 20*time.Second, func() { w.metal.frozen = false })
+		w.After(0, 20*time.Second, func() { w.metal.frozen = false })
 		return false
 	}},
 	{"relist", relisted(0)},

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 )
 
 // toRest does one step after the other until all is at rest.
@@ -15,21 +17,21 @@ func (w *world) toRest() {
 	for {
 		synctest.Wait()
 		switch idle := time.Since(w.lastNews); {
-		case len(w.bad) > 0:
+		case w.Failed():
 			return
-		case w.writes+w.reads > tooBusy:
-			w.wrongf("no rest after %d writes and %d reads", w.writes, w.reads)
+		case w.Writes+w.reads > tooBusy:
+			w.Wrongf("no rest after %d writes and %d reads", w.Writes, w.reads)
 			return
-		case w.dueLater():
+		case w.Due():
 		case w.ready():
 			w.act()
 		case w.next():
-		case len(w.later) == 0 && len(w.script) > 0 && idle >= w.patience():
+		case !w.Waits() && len(w.script) > 0 && idle >= w.patience():
 			w.act()
-		case len(w.later) == 0 && len(w.script) == 0 && idle >= stillness:
+		case !w.Waits() && len(w.script) == 0 && idle >= stillness:
 			return
 		case time.Since(begin) > tooLong:
-			w.wrongf("no rest after %v", time.Since(begin))
+			w.Wrongf("no rest after %v", time.Since(begin))
 			return
 		default:
 			w.vainly = max(0, w.vainly-40)
@@ -46,16 +48,16 @@ func (w *world) next() bool {
 	}
 	s := w.order(steps)
 	// Who works without a rest does not keep a watch from showing anything at all.
-	if at := slices.IndexFunc(steps, func(s step) bool { return s.class == happening }); at >= 0 && w.unshown > tooMany/4 {
+	if at := slices.IndexFunc(steps, func(s step) bool { return s.Class == happening }); at >= 0 && w.unshown > tooMany/4 {
 		s = steps[at]
 	}
-	if w.unshown++; s.class == happening {
+	if w.unshown++; s.Class == happening {
 		w.unshown, w.vainly = 0, 0
 	}
-	w.notef("%s", s.text)
-	s.do()
+	w.Notef("%s", s.Text)
+	s.Do()
 	if w.vainly++; w.vainly > tooMany {
-		w.wrongf("the managers spin: %d steps that lead nowhere", tooMany)
+		w.Wrongf("the managers spin: %d steps that lead nowhere", tooMany)
 	}
 	return true
 }
@@ -78,32 +80,15 @@ func (w *world) nextTime() time.Time {
 	if next.Before(time.Now()) {
 		next = time.Now().Add(pause)
 	}
-	for _, d := range w.later {
-		if d.at.Before(next) {
-			next = d.at
-		}
-	}
+	next = w.Sooner(next)
 	for _, p := range w.managers {
 		for _, l := range p.lines {
-			l.mu.Lock()
-			if !p.dead && !p.asleep && !l.wakeAt.IsZero() && l.wakeAt.Before(next) {
-				next = l.wakeAt
+			if !p.dead && !p.asleep {
+				next = l.queue.Sooner(next)
 			}
-			l.mu.Unlock()
 		}
 	}
 	return next
-}
-
-func (w *world) dueLater() bool {
-	for i, d := range w.later {
-		if (d.writes > 0 && w.writes >= d.writes) || !d.at.After(time.Now()) {
-			w.later = slices.Delete(w.later, i, i+1)
-			d.do()
-			return true
-		}
-	}
-	return false
 }
 
 // ready tells whether the moment of the user's next action has come.
@@ -115,7 +100,7 @@ func (w *world) ready() bool {
 func (w *world) act() {
 	a := w.script[0]
 	w.script, w.lastNews = w.script[1:], time.Now()
-	w.notef("the user: %s", a.text)
+	w.Notef("the user: %s", a.text)
 	a.do(w)
 	w.changed("the user: " + a.text)
 }
@@ -125,15 +110,15 @@ func (w *world) serve(r asked) {
 	r.at.Take(r.Request)
 	<-time.After(latency)
 	if r.Write() {
-		w.writes++
-		if w.hurry > 0 && w.writes >= w.hurry && len(w.script) > 0 {
+		w.Writes++
+		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
 			w.act()
 		}
 	} else {
 		w.reads++
 	}
 	if r.at == w.work && (w.down || w.ended) {
-		w.after(0, clientTimeout, func() { w.answer(r, nil, errTimeout) })
+		w.After(0, clientTimeout, func() { w.answer(r, nil, schedule.ErrTimeout) })
 		return
 	}
 	if w.disturb != nil && w.disturb(w, r) {
@@ -184,14 +169,14 @@ func (w *world) hand(text string, do func() error) {
 func (w *world) changed(by string) {
 	if v := w.mgmt.Version() + w.work.Version(); v != w.version {
 		w.version, w.vainly, w.lastNews = v, 0, time.Now()
-		w.notef("    %s: now %d and %d", by, w.mgmt.Version(), w.work.Version())
+		w.Notef("    %s: now %d and %d", by, w.mgmt.Version(), w.work.Version())
 		w.check()
 	}
 }
 
 // end ends every goroutine.
 func (w *world) end() {
-	w.later = nil
+	w.Forget()
 	for _, p := range w.managers {
 		p.dead, p.asleep = true, false
 		p.kill()

@@ -14,6 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 )
 
 func TestMain(m *testing.M) {
@@ -55,7 +57,7 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int,
 
 // TestTenantFaults runs every scenario with every disturbance at every write.
 func TestTenantFaults(t *testing.T) {
-	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r asked, i int) bool { return r.Write() && w.writes == i })
+	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r asked, i int) bool { return r.Write() && w.Writes == i })
 }
 
 // TestTenantReads runs every scenario with every disturbance at every live read.
@@ -101,7 +103,7 @@ func TestTenantWakesUp(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				s.run(t, func(w *world) {
 					w.order = o
-					w.disturb = func(w *world, r asked) bool { return r.Write() && w.writes == i && sleep(0, 4*grace, false)(w, r) }
+					w.disturb = func(w *world, r asked) bool { return r.Write() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
 				})
 			})
 		}
@@ -148,7 +150,7 @@ func TestTenantStorms(t *testing.T) {
 
 func storm(w *world, managers int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(w.name)))+uint64(managers)))
-	w.order, w.anytime = shuffled(r), seed%2 == 0
+	w.order, w.anytime = schedule.Shuffled[class](r), seed%2 == 0
 	if managers > 1 {
 		w.start()
 	}
@@ -163,7 +165,7 @@ func storm(w *world, managers int, seed uint64) {
 			all = unread
 		}
 		d := all[r.IntN(len(all))]
-		w.notef("    disturbed: %s", d.name)
+		w.Notef("    disturbed: %s", d.name)
 		return d.do(w, call)
 	}
 }

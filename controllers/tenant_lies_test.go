@@ -66,12 +66,12 @@ var readsIt = action{text: "what is said of it is read", do: func(w *world) {
 		for _, c := range a.Status.Conditions {
 			said += " " + c.Reason
 			if plain.Message(c.Message) != c.Message {
-				w.wrongf("%s of %s says %d bytes", c.Type, a.Name, len(c.Message))
+				w.Wrongf("%s of %s says %d bytes", c.Type, a.Name, len(c.Message))
 			}
 		}
 	}
 	if !strings.Contains(said, "QuotaReached") {
-		w.wrongf("the blocks say%s", said)
+		w.Wrongf("the blocks say%s", said)
 	}
 	n := 0
 	for _, o := range w.work.List(faults.Events) {
@@ -80,7 +80,7 @@ var readsIt = action{text: "what is said of it is read", do: func(w *world) {
 		}
 	}
 	if n != misled {
-		w.wrongf("%d Services were told why they have no address", n)
+		w.Wrongf("%d Services were told why they have no address", n)
 	}
 }}
 

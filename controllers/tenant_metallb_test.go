@@ -56,12 +56,12 @@ func (m *announcer) steps(w *world) []step {
 	if problem == "" && !slices.EqualFunc(m.running, wanted, func(a, b announced) bool {
 		return a.name == b.name && a.auto == b.auto && slices.Equal(a.ranges, b.ranges)
 	}) {
-		out = append(out, step{taking, fmt.Sprintf("MetalLB takes %v", wanted), func() { m.running = wanted }})
+		out = append(out, step{Class: taking, Text: fmt.Sprintf("MetalLB takes %v", wanted), Do: func() { m.running = wanted }})
 	}
 	switch {
 	case m.stuck:
 	case m.write != nil:
-		out = append(out, step{placing, "MetalLB writes: " + m.text, func() {
+		out = append(out, step{Class: placing, Text: "MetalLB writes: " + m.text, Do: func() {
 			do := m.write
 			m.write = nil
 			do()
@@ -117,7 +117,7 @@ func (m *announcer) place(w *world) *step {
 
 func (m *announcer) decide(w *world, s *corev1.Service, addr netip.Addr) *step {
 	text := fmt.Sprintf("Service %s has %v", s.Name, addr)
-	return &step{placing, "MetalLB decides: " + text, func() {
+	return &step{Class: placing, Text: "MetalLB decides: " + text, Do: func() {
 		m.text = text
 		m.write = func() {
 			w.workload("MetalLB: "+text, func() error {
@@ -166,7 +166,7 @@ func (m *announcer) count(w *world) *step {
 		if counts == p.Status {
 			continue
 		}
-		return &step{counting, fmt.Sprintf("MetalLB counts %d in %s", m.running[at].size(), p.Name), func() {
+		return &step{Class: counting, Text: fmt.Sprintf("MetalLB counts %d in %s", m.running[at].size(), p.Name), Do: func() {
 			w.workload("MetalLB counts", func() error {
 				return w.work.EditStatus(faults.RefOf(p), func(o client.Object) {
 					if p, is := o.(*metallbv1beta1.IPAddressPool); is {

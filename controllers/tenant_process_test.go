@@ -2,10 +2,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
-	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -20,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 )
 
 // process is a manager: the controllers of Clusters and of tenants, the watches that feed them and the queues that
@@ -63,52 +60,16 @@ type line struct {
 	// broken is told of a panic.
 	broken func(string)
 
-	mu              sync.Mutex
-	queued, running bool
-	wakeAt          time.Time
-	failures        int
+	queue schedule.Queue
 }
 
-func (l *line) Add(reconcile.Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.queued = true
-}
-
-// due tells whether a reconcile can begin.
-func (l *line) due() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.wakeAt.IsZero() && !l.wakeAt.After(time.Now()) {
-		l.queued, l.wakeAt = true, time.Time{}
-	}
-	return l.queued && !l.running
-}
+func (l *line) Add(reconcile.Request) { l.queue.Wake() }
 
 // run runs one reconcile.
 func (l *line) run(ctx context.Context) {
-	l.running, l.queued = true, false
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				l.broken(fmt.Sprintf("a manager panics: %v\n%s", r, debug.Stack()))
-			}
-		}()
-		result, err := l.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: clusterKey})
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.running = false
-		after := result.RequeueAfter
-		if err == nil {
-			l.failures = 0
-		} else {
-			after = min(5*time.Millisecond<<min(l.failures, 20), 1000*time.Second)
-			l.failures++
-		}
-		if at := time.Now().Add(after); after > 0 && (l.wakeAt.IsZero() || at.Before(l.wakeAt)) {
-			l.wakeAt = at
-		}
-	}()
+	l.queue.Run(func() (reconcile.Result, error) {
+		return l.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: clusterKey})
+	}, l.broken)
 }
 
 // quietly drops events.
@@ -207,7 +168,8 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 		},
 	}
 	for i, r := range []reconcile.Reconciler{p.clusters, p.tenants} {
-		p.lines[i] = &line{reconciler: r, queued: true}
+		p.lines[i] = &line{reconciler: r}
+		p.lines[i].queue.Wake()
 		_ = blocks.source().Start(ctx, p.lines[i]) // there is nothing that fails
 	}
 	return p

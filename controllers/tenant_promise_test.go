@@ -40,7 +40,7 @@ func (w *world) pool() *v1alpha1.NetworkPool {
 // check checks what must hold at any moment.
 func (w *world) check() {
 	for _, text := range w.history.Moment(w.objects()) {
-		w.wrongf("%s", text)
+		w.Wrongf("%s", text)
 	}
 	var held []netipx.IPRange
 	total := int64(0)
@@ -53,7 +53,7 @@ func (w *world) check() {
 		}
 	}
 	if w.quota > 0 && total > w.quota {
-		w.wrongf("the Cluster has, or asks for, %d addresses; its quota is %d", total, w.quota)
+		w.Wrongf("the Cluster has, or asks for, %d addresses; its quota is %d", total, w.quota)
 	}
 	if w.ended {
 		return // nothing runs there
@@ -64,13 +64,13 @@ func (w *world) check() {
 	}
 	for _, s := range w.services() {
 		if a := addressOf(s); a.IsValid() && !covered(netipx.IPRangeFrom(a, a)) {
-			w.wrongf("Service %s has %s, which was given back", s.Name, a)
+			w.Wrongf("Service %s has %s, which was given back", s.Name, a)
 		}
 	}
 	for _, p := range w.metal.running {
 		for _, r := range p.ranges {
 			if !covered(r) {
-				w.wrongf("MetalLB works with %s of %s, which was given back", r, p.name)
+				w.Wrongf("MetalLB works with %s of %s, which was given back", r, p.name)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (w *world) objects() invariants.Objects {
 // examine checks the end: who can be served is, nothing is kept that nobody uses, and MetalLB has what there is.
 func (w *world) examine() {
 	for _, text := range w.history.AtRest(w.objects()) {
-		w.wrongf("%s", text)
+		w.Wrongf("%s", text)
 	}
 	var shown []string
 	var blocks []netipx.IPRange
@@ -96,13 +96,13 @@ func (w *world) examine() {
 		r, has := recordOf(a)
 		switch {
 		case a.DeletionTimestamp != nil:
-			w.wrongf("%s is still being deleted", a.Name)
+			w.Wrongf("%s is still being deleted", a.Name)
 		case !has && a.Status.Phase != v1alpha1.AllocationFailed:
-			w.wrongf("%s is still waiting", a.Name)
+			w.Wrongf("%s is still waiting", a.Name)
 		case !staying(a):
-			w.wrongf("%s is still draining", a.Name)
+			w.Wrongf("%s is still draining", a.Name)
 		case has && !held(a):
-			w.wrongf("%s is not shown, and was never to be", a.Name)
+			w.Wrongf("%s is not shown, and was never to be", a.Name)
 		}
 		if !has {
 			continue
@@ -111,12 +111,12 @@ func (w *world) examine() {
 		blocks = append(blocks, r)
 		shown = append(shown, r.String())
 		if tenancy.Role(a) == v1alpha1.GrowthRole && !slices.ContainsFunc(w.services(), func(s *corev1.Service) bool { return r.Contains(addressOf(s)) }) {
-			w.wrongf("%s is kept, and no Service uses it", a.Name)
+			w.Wrongf("%s is kept, and no Service uses it", a.Name)
 		}
 	}
 	if w.ended {
 		if len(w.allocations())+len(w.mgmt.List(faults.Clusters)) > 0 {
-			w.wrongf("the Cluster is gone, and left %s", w.outcome())
+			w.Wrongf("the Cluster is gone, and left %s", w.outcome())
 		}
 		return
 	}
@@ -127,7 +127,7 @@ func (w *world) examine() {
 	slices.Sort(is)
 	slices.Sort(shown)
 	if !slices.Equal(is, shown) {
-		w.wrongf("MetalLB is shown %v, not %v", is, shown)
+		w.Wrongf("MetalLB is shown %v, not %v", is, shown)
 	}
 	waiting := 0
 	used := map[netip.Addr]bool{}
@@ -136,13 +136,13 @@ func (w *world) examine() {
 		if !a.IsValid() {
 			waiting++
 		} else if used[a] || !slices.ContainsFunc(blocks, func(r netipx.IPRange) bool { return r.Contains(a) }) {
-			w.wrongf("Service %s has %s, which it shares or which is in no block", s.Name, a)
+			w.Wrongf("Service %s has %s, which it shares or which is in no block", s.Name, a)
 		}
 		used[a] = true
 	}
 	full := (w.quota > 0 && room <= 0) || w.pool().Status.AvailableIPs == 0
 	if waiting > 0 && !full {
-		w.wrongf("%d Services have no address, and there is room", waiting)
+		w.Wrongf("%d Services have no address, and there is room", waiting)
 	}
 }
 

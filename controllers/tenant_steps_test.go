@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 )
 
 // steps returns what can happen next.
@@ -22,9 +23,9 @@ func (w *world) steps() []step {
 	for _, a := range slices.Clone(w.answers) {
 		switch p := w.manager(a.call.Client); {
 		case p.dead:
-			w.arrive(told{a.call, nil, errKilled})
+			w.arrive(told{a.call, nil, schedule.ErrKilled})
 		case !p.asleep:
-			steps = append(steps, step{answer, a.call.String() + ": answered" + reason(a.err), func() { w.arrive(a) }})
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
 		}
 	}
 	for _, at := range []*faults.Server{w.mgmt, w.work} {
@@ -32,9 +33,9 @@ func (w *world) steps() []step {
 			switch p := w.manager(r.Client); {
 			case p.dead:
 				at.Take(r)
-				r.Answer(nil, errKilled)
+				r.Answer(nil, schedule.ErrKilled)
 			case !p.asleep:
-				steps = append(steps, step{call, r.String(), func() { w.serve(asked{r, at}) }})
+				steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(asked{r, at}) }})
 			}
 		}
 	}
@@ -54,7 +55,7 @@ func (w *world) steps() []step {
 		steps = append(steps, all...)
 	}
 	if w.anytime && len(w.script) > 0 && w.script[0].when == nil {
-		steps = append(steps, step{user, "the user comes", w.act})
+		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
 	}
 	return steps
 }
@@ -67,7 +68,7 @@ func (w *world) stepsOf(p *process) []step {
 			k := watched{at, kind}
 			if changes := at.Changes(kind, p.seen[k]); len(changes) > 0 && !p.mute[k] {
 				c := changes[0]
-				steps = append(steps, step{happening, describe(p, c), func() {
+				steps = append(steps, step{Class: happening, Text: describe(p, c), Do: func() {
 					w.shown++
 					p.seen[k]++
 					p.show(k, c)
@@ -79,17 +80,17 @@ func (w *world) stepsOf(p *process) []step {
 	watch(w.mgmt, faults.Allocations)
 	watch(w.work, workKinds...)
 	if !p.synced {
-		steps = append(steps, step{happening, p.name + ": the first list of blocks", func() {
+		steps = append(steps, step{Class: happening, Text: p.name + ": the first list of blocks", Do: func() {
 			p.synced = true
 			w.relist(p, watched{w.mgmt, faults.Allocations}, 0)
 		}})
 	}
 	if !p.connected && !w.down && !w.ended {
-		steps = append(steps, step{happening, p.name + ": connects to the workload cluster", func() { w.connect(p) }})
+		steps = append(steps, step{Class: happening, Text: p.name + ": connects to the workload cluster", Do: func() { w.connect(p) }})
 	}
 	for i, l := range p.lines {
-		if l.due() {
-			steps = append(steps, step{kick, fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), func() { l.run(p.ctx) }})
+		if l.queue.Due() {
+			steps = append(steps, step{Class: kick, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Do: func() { l.run(p.ctx) }})
 		}
 	}
 	return steps

@@ -1,18 +1,13 @@
 package controllers
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 )
 
@@ -65,37 +60,18 @@ const (
 	counting
 )
 
-// step is something that can happen next.
-type step struct {
-	class class
-	text  string
-	do    func()
-}
-
-// order says which of the possible steps is next. Steps come in a fixed order.
-type order func([]step) step
-
-// first prefers some classes to others.
-func first(classes ...class) order {
-	return func(steps []step) step {
-		return slices.MinFunc(steps, func(a, b step) int {
-			return cmp.Compare(slices.Index(classes, a.class), slices.Index(classes, b.class))
-		})
-	}
-}
-
-// shuffled takes any step.
-func shuffled(r *rand.Rand) order {
-	return func(steps []step) step { return steps[r.IntN(len(steps))] }
-}
+type (
+	step  = schedule.Step[class]
+	order = schedule.Order[class]
+)
 
 var orders = map[string]order{
 	// Watches are faster than answers, and the managers than MetalLB, which places before it looks at its pools.
-	"eager": first(happening, answer, kick, call, allocating, placing, taking, counting, user),
+	"eager": schedule.First(happening, answer, kick, call, allocating, placing, taking, counting, user),
 	// Watches come last, and MetalLB counts before it acts.
-	"lazy": first(answer, call, kick, allocating, taking, counting, placing, happening, user),
+	"lazy": schedule.First(answer, call, kick, allocating, taking, counting, placing, happening, user),
 	// Answers come last, and MetalLB and the allocator are faster than the managers.
-	"tardy": first(allocating, taking, placing, counting, happening, kick, call, user, answer),
+	"tardy": schedule.First(allocating, taking, placing, counting, happening, kick, call, user, answer),
 }
 
 // asked is a call, and the server that it asks.
@@ -111,16 +87,10 @@ type told struct {
 	err   error
 }
 
-// deferred happens when so many more writes have happened, or at its time.
-type deferred struct {
-	writes int
-	at     time.Time
-	do     func()
-}
-
 // world is one run.
 type world struct {
 	scenario // of which script is what is still to be done
+	schedule.Run
 
 	t          *testing.T
 	mgmt, work *faults.Server
@@ -135,9 +105,8 @@ type world struct {
 	// down: the workload cluster does not answer. ended: its machines are gone.
 	down, ended bool
 
-	answers       []told
-	later         []deferred
-	writes, reads int
+	answers []told
+	reads   int
 	// shown is how many changes watches have shown, unshown how many steps there were since the last.
 	shown, unshown int
 	// lastNews is when a server changed, or something went wrong; vainly counts steps that lead nowhere.
@@ -146,11 +115,7 @@ type world struct {
 	// version is that of both servers together when they were checked, content when the allocator had nothing to do.
 	version, content int64
 	history          invariants.History
-	bad              []string
-	trace            []string
 }
-
-var errKilled = errors.New("killed")
 
 // result is what a run came to.
 type result struct {
@@ -167,41 +132,21 @@ func (s scenario) run(t *testing.T, setup func(*world)) (out result) {
 		setup(w)
 		w.start()
 		w.toRest()
-		if len(w.bad) == 0 {
+		if !w.Failed() {
 			w.examine()
 		}
-		out = result{w.writes, w.reads, w.outcome()}
+		out = result{w.Writes, w.reads, w.outcome()}
 		w.end()
-		if os.Getenv("TRACE") != "" {
-			t.Log("\n" + strings.Join(w.trace, "\n"))
-		}
-		if len(w.bad) > 0 {
-			t.Errorf("%s\n--- what happened\n%s", strings.Join(w.bad, "\n"), strings.Join(w.trace, "\n"))
-		}
+		w.Report(t)
 	})
 	return out
-}
-
-func (w *world) notef(format string, args ...any) {
-	w.trace = append(w.trace, fmt.Sprintf("%8.3fs %s", time.Since(epoch).Seconds(), fmt.Sprintf(format, args...)))
-}
-
-// epoch is when synctest's time begins.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func (w *world) wrongf(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !slices.Contains(w.bad, text) {
-		w.bad = append(w.bad, text)
-		w.notef("WRONG: %s", text)
-	}
 }
 
 // start starts another manager.
 func (w *world) start() {
 	p := newProcess(w.t.Context(), string(rune('a'+len(w.managers))), w.mgmt, w.work)
 	for _, l := range p.lines {
-		l.broken = func(text string) { w.wrongf("%s", text) }
+		l.broken = func(text string) { w.Wrongf("%s", text) }
 	}
 	p.relist = func(k watched) { w.relist(p, k, 0) }
 	for _, kind := range mgmtKinds {
@@ -212,7 +157,7 @@ func (w *world) start() {
 		p.mute[watched{w.work, kind}] = true
 	}
 	w.managers = append(w.managers, p)
-	w.notef("manager %s starts", p.name)
+	w.Notef("manager %s starts", p.name)
 }
 
 // relist breaks a watch: it shows nothing, until a list that is taken now arrives.
@@ -229,39 +174,31 @@ func (w *world) relist(p *process, k watched, delay time.Duration) {
 		return
 	}
 	p.mute[k] = true
-	w.after(3, delay, arrive)
+	w.After(3, delay, arrive)
 }
 
 // connect has a manager reach the workload cluster, with all that it has.
 func (w *world) connect(p *process) {
 	p.connected, p.failed, p.live = true, 0, w.work.Client(p.name).Direct()
 	w.relist(p, watched{w.work, faults.Services}, 0)
-	p.lines[1].queued = true
+	p.lines[1].queue.Wake()
 }
 
 // outage has the workload cluster not answer any more; up ends that. Both are noticed some time later.
 func (w *world) outage() {
 	w.down = true
-	w.after(0, probed, func() {
+	w.After(0, probed, func() {
 		for _, p := range w.managers {
 			p.connected, p.failed = p.connected && !w.down, 5
 			for _, kind := range workKinds {
 				p.mute[watched{w.work, kind}] = p.mute[watched{w.work, kind}] || w.down
 			}
-			p.lines[1].queued = true
+			p.lines[1].queue.Wake()
 		}
 	})
 }
 
 func (w *world) up() { w.down = false }
-
-// after does something when so many more writes have happened (0: whatever happens), or after a time.
-func (w *world) after(writes int, d time.Duration, do func()) {
-	if writes > 0 {
-		writes += w.writes
-	}
-	w.later = append(w.later, deferred{writes, time.Now().Add(d), do})
-}
 
 func (w *world) manager(name string) *process {
 	return w.managers[slices.IndexFunc(w.managers, func(p *process) bool { return p.name == name })]
@@ -269,7 +206,7 @@ func (w *world) manager(name string) *process {
 
 // crash kills a manager between two instructions, and starts another.
 func (w *world) crash(p *process) {
-	w.notef("manager %s is killed", p.name)
+	w.Notef("manager %s is killed", p.name)
 	p.dead = true
 	p.kill()
 	w.start()

@@ -20,6 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 )
 
 // scenario is a pool, the claims that exist when the first manager starts, and what a user does
@@ -115,7 +116,7 @@ func inherit(name, address string) action {
 // nothing if that is over (R10).
 func inheritLate(name, address string) action {
 	restore := inherit(name, address)
-	return action{restore.text + " late", func(w *world) bool { return time.Since(epoch) > time.Minute || restore.do(w) }}
+	return action{restore.text + " late", func(w *world) bool { return time.Since(schedule.Epoch) > time.Minute || restore.do(w) }}
 }
 
 // servedElsewhere leaves the pool as a move brings it: with our finalizer, and without a status.
@@ -236,7 +237,7 @@ var die = action{"all managers but one die", func(w *world) bool {
 	alive := false
 	for _, m := range w.managers {
 		if alive && !m.dead {
-			w.notef("manager %s is killed", m.name)
+			w.Notef("manager %s is killed", m.name)
 			m.dead = true
 			m.kill()
 		}
@@ -444,8 +445,6 @@ var scenarios = []scenario{
 
 // What can become of a call.
 
-var errTimeout = apierrors.NewTimeoutError("the answer was lost", 1)
-
 // storms is the number of random runs of a scenario with one manager, and with two.
 var storms = flag.Int("storms", 40, "random runs of each scenario")
 
@@ -462,9 +461,9 @@ type disturbance struct {
 func late(writes int, wait time.Duration, told bool) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
 		if told {
-			w.answer(r, nil, errTimeout)
+			w.answer(r, nil, schedule.ErrTimeout)
 		}
-		w.after(writes, wait, func() { _, _ = w.do(r) })
+		w.After(writes, wait, func() { _, _ = w.do(r) })
 		return true
 	}
 }
@@ -475,11 +474,11 @@ func sleep(writes int, wait time.Duration, sent bool) func(*world, *faults.Reque
 	return func(w *world, r *faults.Request) bool {
 		m := w.manager(r.Client)
 		m.asleep = true
-		w.notef("manager %s is paused", m.name)
+		w.Notef("manager %s is paused", m.name)
 		w.start()
-		w.after(writes, wait, func() {
+		w.After(writes, wait, func() {
 			m.asleep = false
-			w.notef("manager %s goes on", m.name)
+			w.Notef("manager %s goes on", m.name)
 			if !sent {
 				value, err := w.do(r)
 				w.answer(r, value, err)
@@ -504,7 +503,7 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
 		for _, kind := range kinds {
 			m.mute[kind] = true
 		}
-		w.after(0, 20*time.Second, func() {
+		w.After(0, 20*time.Second, func() {
 			for _, kind := range kinds {
 				m.mute[kind] = false
 				if lose {
@@ -537,12 +536,12 @@ var disturbances = []disturbance{
 	}},
 	{"crash-late", func(w *world, r *faults.Request) bool {
 		w.crash(w.manager(r.Client))
-		w.after(3, pause, func() { _, _ = w.do(r) })
+		w.After(3, pause, func() { _, _ = w.do(r) })
 		return true
 	}},
 	{"answer-lost", func(w *world, r *faults.Request) bool {
 		_, _ = w.do(r)
-		w.answer(r, nil, errTimeout)
+		w.answer(r, nil, schedule.ErrTimeout)
 		return true
 	}},
 	{"no-answer", func(w *world, r *faults.Request) bool {
@@ -617,7 +616,7 @@ func TestFaults(t *testing.T) {
 					t.Run(fmt.Sprint(i), func(t *testing.T) {
 						s.run(t, func(w *world) {
 							w.order = o
-							w.disturb = func(w *world, r *faults.Request) bool { return r.Write() && w.writes == i && d.do(w, r) }
+							w.disturb = func(w *world, r *faults.Request) bool { return r.Write() && w.Writes == i && d.do(w, r) }
 						})
 					})
 				}
@@ -651,7 +650,7 @@ func TestDisorder(t *testing.T) {
 			for seed := range *storms {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					s.run(t, func(w *world) {
-						w.order, w.anytime = shuffled(rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
+						w.order, w.anytime = schedule.Shuffled[class](rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
 					})
 				})
 			}
@@ -671,7 +670,7 @@ func TestStorms(t *testing.T) {
 					t.Run(fmt.Sprintf("%d-%d", managers, seed), func(t *testing.T) {
 						s.run(t, func(w *world) {
 							r := rand.New(rand.NewPCG(uint64(seed), crc(s.name, managers)))
-							w.order, w.anytime, w.elected = shuffled(r), seed%2 == 0, managers == 1
+							w.order, w.anytime, w.elected = schedule.Shuffled[class](r), seed%2 == 0, managers == 1
 							if managers > 1 {
 								w.start()
 							}
@@ -682,11 +681,11 @@ func TestStorms(t *testing.T) {
 								}
 								left--
 								if !call.Write() {
-									w.answer(call, nil, errTimeout)
+									w.answer(call, nil, schedule.ErrTimeout)
 									return true
 								}
 								d := disturbances[r.IntN(len(disturbances))]
-								w.notef("    disturbed: %s", d.name)
+								w.Notef("    disturbed: %s", d.name)
 								return d.do(w, call)
 							}
 						})

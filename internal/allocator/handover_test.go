@@ -37,11 +37,11 @@ func TestHandover(t *testing.T) {
 			case r.Client == "a" && r.Verb == "create":
 				_ = answered(w, r)
 				w.manager("a").asleep = true
-				w.after(0, pause, func() {
+				w.After(0, pause, func() {
 					w.script = []action{rip(faults.Addresses, "c"), makeCluster}
 					w.act()
 					w.act()
-					w.after(0, 2*pause, func() {
+					w.After(0, 2*pause, func() {
 						w.manager("b").mute[faults.Claims] = false
 						_ = answered(w, second)
 						w.manager("a").asleep = false

@@ -27,7 +27,7 @@ func TestSlowList(t *testing.T) {
 						return false
 					}
 					value, err := w.do(r)
-					w.after(0, 2*pause, func() { w.answer(r, value, err) })
+					w.After(0, 2*pause, func() { w.answer(r, value, err) })
 					if lists++; lists == 3 {
 						add("b").do(w)
 						w.managers[1].asleep = false

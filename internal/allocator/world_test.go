@@ -1,17 +1,11 @@
 package allocator_test
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,10 +22,12 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 )
 
@@ -87,59 +83,23 @@ type manager struct {
 	// broken is told of a panic.
 	broken func(string)
 
-	mu              sync.Mutex
-	queued, running bool
+	queue schedule.Queue
 	// fenced: the lists of the watches can begin; listed: they have arrived.
 	fenced, listed bool
-	wakeAt         time.Time
-	failures       int
 }
 
-func (m *manager) wake(allocator.PoolKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.queued = true
-}
+func (m *manager) wake(allocator.PoolKey) { m.queue.Wake() }
 
 // reconcile runs one reconcile, as the controller's one worker does.
 func (m *manager) reconcile() {
-	m.running, m.queued = true, false
 	pool := m.cached
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				m.broken(fmt.Sprintf("manager %s panics: %v\n%s", m.name, r, debug.Stack()))
-			}
-		}()
+	m.queue.Run(func() (reconcile.Result, error) {
 		result, err := m.alloc.Reconcile(m.ctx, poolKey, pool)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.running = false
-		after := result.RequeueAfter
-		switch {
-		case err != nil:
-			after = min(5*time.Millisecond<<min(m.failures, 20), 1000*time.Second)
-			m.failures++
-		default:
-			m.failures = 0
-			if after == 0 || after > backstop {
-				after = backstop
-			}
+		if result.RequeueAfter == 0 || result.RequeueAfter > backstop {
+			result.RequeueAfter = backstop
 		}
-		if at := time.Now().Add(after); m.wakeAt.IsZero() || at.Before(m.wakeAt) {
-			m.wakeAt = at
-		}
-	}()
-}
-
-// due tells whether a reconcile can begin.
-func (m *manager) due() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.wakeAt.IsZero() && !m.wakeAt.After(time.Now()) {
-		m.queued, m.wakeAt = true, time.Time{}
-	}
-	return m.queued && !m.running && m.listed
+		return result, err
+	}, m.broken)
 }
 
 // show feeds what a watch shows, as feed and poolHandler do.
@@ -226,13 +186,6 @@ func (m *manager) confirm(o client.Object) {
 	}
 }
 
-// deferred happens when so many more writes have happened, or at its time.
-type deferred struct {
-	writes int
-	at     time.Time
-	do     func()
-}
-
 // class is a kind of step.
 type class int
 
@@ -244,41 +197,21 @@ const (
 	user
 )
 
-// step is something that can happen next.
-type step struct {
-	class class
-	text  string
-	do    func()
-}
-
-var errKilled = errors.New("killed")
-
-// order says which of the possible steps is next. Steps come in a fixed order.
-type order func([]step) step
-
-// first prefers some classes to others.
-func first(classes ...class) order {
-	return func(steps []step) step {
-		return slices.MinFunc(steps, func(a, b step) int {
-			return cmp.Compare(slices.Index(classes, a.class), slices.Index(classes, b.class))
-		})
-	}
-}
-
-// shuffled takes any step.
-func shuffled(r *rand.Rand) order {
-	return func(steps []step) step { return steps[r.IntN(len(steps))] }
-}
+type (
+	step  = schedule.Step[class]
+	order = schedule.Order[class]
+)
 
 var orders = map[string]order{
-	"eager": first(event, answer, kick, call, user), // watches are faster than answers
-	"lazy":  first(answer, call, kick, event, user), // watches come last
-	"tardy": first(event, kick, call, user, answer), // answers come last
+	"eager": schedule.First(event, answer, kick, call, user), // watches are faster than answers
+	"lazy":  schedule.First(answer, call, kick, event, user), // watches come last
+	"tardy": schedule.First(event, kick, call, user, answer), // answers come last
 }
 
 // world is one run.
 type world struct {
 	scenario // of which script is what is still to be done
+	schedule.Run
 
 	t        *testing.T
 	api      *faults.Server
@@ -293,8 +226,6 @@ type world struct {
 	elected bool
 
 	answers []told
-	later   []deferred
-	writes  int
 	// lastNews is when the server changed, or something went wrong; vain, the version at which the
 	// user could not do the next thing.
 	lastNews time.Time
@@ -313,8 +244,6 @@ type world struct {
 	seenLog map[faults.Kind]int
 	// blinded is when a user last had watches show nothing.
 	blinded time.Time
-	bad     []string
-	trace   []string
 }
 
 // told is an answer that is on its way.
@@ -350,52 +279,33 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		setup(w)
 		w.start()
 		w.toRest()
-		if len(w.bad) == 0 {
+		if !w.Failed() {
 			w.examine()
 		}
-		writes = w.writes
+		writes = w.Writes
 		w.end()
-		if os.Getenv("TRACE") != "" {
-			t.Log("\n" + strings.Join(w.trace, "\n"))
-		}
-		if len(w.bad) > 0 {
-			t.Errorf("%s\n--- what happened\n%s", strings.Join(w.bad, "\n"), strings.Join(w.trace, "\n"))
-		}
+		w.Report(t)
 	})
 	return writes
-}
-
-func (w *world) notef(format string, args ...any) {
-	w.trace = append(w.trace, fmt.Sprintf("%8.3fs %s", time.Since(epoch).Seconds(), fmt.Sprintf(format, args...)))
-}
-
-// epoch is when synctest's time begins.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func (w *world) wrongf(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !slices.Contains(w.bad, text) {
-		w.bad = append(w.bad, text)
-		w.notef("WRONG: %s", text)
-	}
 }
 
 // start starts another manager.
 func (w *world) start() *manager {
 	name := string(rune('a' + len(w.managers)))
 	m := &manager{
-		name: name, client: w.api.Client(name), queued: true,
-		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.wrongf("%s", text) },
+		name: name, client: w.api.Client(name),
+		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	m.alloc = allocator.New(allocator.Options{
 		Client: m.client, Live: m.client.Live(), Lists: m.client.Lists(), Recorder: quiet{}, ID: name, Elected: w.elected,
 	})
 	m.alloc.Start(m.ctx, m.wake)
+	m.wake(poolKey)
 	w.relist(m, faults.Pools, 0)
 	m.mute[faults.Claims], m.mute[faults.Addresses], m.mute[faults.Allocations] = true, true, true
 	w.managers = append(w.managers, m)
-	w.notef("manager %s starts", name)
+	w.Notef("manager %s starts", name)
 	go m.boot()
 	return m
 }
@@ -406,8 +316,6 @@ func (m *manager) boot() {
 	if m.client.Live().Get(m.ctx, client.ObjectKey{Namespace: namespace, Name: poolName}, obj) == nil {
 		m.alloc.Fence(m.ctx, []v1alpha1.Pool{obj})
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.fenced = true
 }
 
@@ -425,15 +333,7 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 		return
 	}
 	m.mute[kind] = true
-	w.after(3, delay, arrive)
-}
-
-// after does something when so many more writes have happened (0: whatever happens), or after a time.
-func (w *world) after(writes int, d time.Duration, do func()) {
-	if writes > 0 {
-		writes += w.writes
-	}
-	w.later = append(w.later, deferred{writes, time.Now().Add(d), do})
+	w.After(3, delay, arrive)
 }
 
 func (w *world) manager(name string) *manager {
@@ -443,7 +343,7 @@ func (w *world) manager(name string) *manager {
 
 // crash kills a manager between two instructions, and starts another.
 func (w *world) crash(m *manager) {
-	w.notef("manager %s is killed", m.name)
+	w.Notef("manager %s is killed", m.name)
 	m.dead = true
 	m.kill()
 	w.start()
@@ -455,35 +355,35 @@ func (w *world) toRest() {
 	begin := time.Now()
 	for {
 		synctest.Wait()
-		if len(w.bad) > 0 {
+		if w.Failed() {
 			return
 		}
-		if w.dueLater() {
+		if w.Due() {
 			continue
 		}
 		if steps := w.steps(); len(steps) > 0 {
 			s := w.order(steps)
-			w.notef("%s", s.text)
-			s.do()
+			w.Notef("%s", s.Text)
+			s.Do()
 			if w.vainly++; w.vainly > tooMany {
-				w.wrongf("the managers spin: %d steps without a change", tooMany)
+				w.Wrongf("the managers spin: %d steps without a change", tooMany)
 			}
 			continue
 		}
 		w.vainly = max(0, w.vainly-10)
 		idle := time.Since(w.lastNews)
-		if len(w.later) == 0 && w.disturb == nil && idle >= pause {
+		if !w.Waits() && w.disturb == nil && idle >= pause {
 			w.settled()
 		}
-		if len(w.later) == 0 && len(w.script) > 0 && idle >= pause {
+		if !w.Waits() && len(w.script) > 0 && idle >= pause {
 			w.act()
 			continue
 		}
-		if len(w.later) == 0 && len(w.script) == 0 && idle >= rest {
+		if !w.Waits() && len(w.script) == 0 && idle >= rest {
 			return
 		}
 		if time.Since(begin) > tooLong {
-			w.wrongf("no rest after %v", time.Since(begin))
+			w.Wrongf("no rest after %v", time.Since(begin))
 			return
 		}
 		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
@@ -501,7 +401,7 @@ func (w *world) settled() {
 	}
 	for _, text := range w.history.AtRest(o) {
 		if !strings.HasSuffix(text, "has no claim") { // that may take OrphanGrace
-			w.wrongf("%v after the last change: %s", time.Since(w.lastNews).Truncate(time.Second), text)
+			w.Wrongf("%v after the last change: %s", time.Since(w.lastNews).Truncate(time.Second), text)
 		}
 	}
 }
@@ -512,30 +412,13 @@ func (w *world) nextTime() time.Time {
 	if idle := time.Since(w.lastNews); idle < 5*pause || idle >= rest {
 		next = w.lastNews.Add(idle.Truncate(pause) + pause) // the user comes, or a client loses patience
 	}
-	for _, d := range w.later {
-		if d.at.Before(next) {
-			next = d.at
-		}
-	}
+	next = w.Sooner(next)
 	for _, m := range w.managers {
-		m.mu.Lock()
-		if !m.dead && !m.asleep && !m.wakeAt.IsZero() && m.wakeAt.Before(next) {
-			next = m.wakeAt
+		if !m.dead && !m.asleep {
+			next = m.queue.Sooner(next)
 		}
-		m.mu.Unlock()
 	}
 	return next
-}
-
-func (w *world) dueLater() bool {
-	for i, d := range w.later {
-		if (d.writes > 0 && w.writes >= d.writes) || !d.at.After(time.Now()) {
-			w.later = slices.Delete(w.later, i, i+1)
-			d.do()
-			return true
-		}
-	}
-	return false
 }
 
 // steps returns what can happen next.
@@ -548,43 +431,43 @@ func (w *world) steps() []step {
 		for _, kind := range faults.Kinds {
 			if changes := w.api.Changes(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
 				c := changes[0]
-				steps = append(steps, step{event, w.describe(m, c), func() {
+				steps = append(steps, step{Class: event, Text: w.describe(m, c), Do: func() {
 					m.seen[kind]++
 					m.show(c)
 				}})
 			}
 		}
 		if m.fenced && !m.listed {
-			steps = append(steps, step{event, m.name + ": the first lists", func() {
+			steps = append(steps, step{Class: event, Text: m.name + ": the first lists", Do: func() {
 				m.listed = true
 				w.relist(m, faults.Addresses, 0)
 				w.relist(m, faults.Claims, 0)
 				w.relist(m, faults.Allocations, 0)
 			}})
 		}
-		if m.due() {
-			steps = append(steps, step{kick, m.name + ": reconcile", m.reconcile})
+		if m.listed && m.queue.Due() {
+			steps = append(steps, step{Class: kick, Text: m.name + ": reconcile", Do: m.reconcile})
 		}
 	}
 	for _, a := range slices.Clone(w.answers) {
 		switch m := w.manager(a.call.Client); {
 		case m.dead:
-			w.arrive(told{a.call, nil, errKilled})
+			w.arrive(told{a.call, nil, schedule.ErrKilled})
 		case !m.asleep:
-			steps = append(steps, step{answer, a.call.String() + ": answered" + reason(a.err), func() { w.arrive(a) }})
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
 		}
 	}
 	for _, r := range w.api.Waiting() {
 		switch m := w.manager(r.Client); {
 		case m.dead:
 			w.api.Take(r)
-			r.Answer(nil, errKilled)
+			r.Answer(nil, schedule.ErrKilled)
 		case !m.asleep:
-			steps = append(steps, step{call, r.String(), func() { w.serve(r) }})
+			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
 		}
 	}
 	if w.anytime && len(w.script) > 0 && w.vain != w.api.Version() {
-		steps = append(steps, step{user, "the user comes", w.act})
+		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
 	}
 	return steps
 }
@@ -602,8 +485,8 @@ func (w *world) serve(r *faults.Request) {
 	w.api.Take(r)
 	<-time.After(latency)
 	if r.Write() {
-		w.writes++
-		if w.hurry > 0 && w.writes >= w.hurry && len(w.script) > 0 {
+		w.Writes++
+		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
 			w.act()
 		}
 	}
@@ -658,18 +541,18 @@ func (w *world) changed(before int64, by string) {
 		return
 	}
 	w.lastNews, w.vainly = time.Now(), 0
-	w.notef("    %s: now %d", by, w.api.Version())
+	w.Notef("    %s: now %d", by, w.api.Version())
 	w.note()
 	users := strings.HasPrefix(by, "the user: ")
 	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
 		if old := w.given[c.Object.GetUID()]; old != "" && record != old {
-			w.wrongf("R1: the record of %s changed from %s to %q", c.Object.GetName(), old, record)
+			w.Wrongf("R1: the record of %s changed from %s to %q", c.Object.GetName(), old, record)
 		}
 		w.given[c.Object.GetUID()] = record
 		w.keepsWord(c)
 		if c.Deleted && !users && w.addressOf(c.Object.GetUID()) {
-			w.wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
+			w.Wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
 		}
 		if c.Deleted && !users && w.grace && w.ready[c.Object.GetUID()] {
 			w.rests[bare(record)] = w.cooling(c.Object.GetName(), bare(record))
@@ -681,10 +564,10 @@ func (w *world) changed(before int64, by string) {
 			continue
 		}
 		if c.Deleted && !users && w.lives(a.OwnerReferences[0].UID) {
-			w.wrongf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
+			w.Wrongf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
 		}
 		if was := w.owners[a.UID]; was != "" && was != a.OwnerReferences[0].UID && w.lives(was) {
-			w.wrongf("I4: the IPAddress of claim %s is made another's, and the claim lives", a.Name)
+			w.Wrongf("I4: the IPAddress of claim %s is made another's, and the claim lives", a.Name)
 		}
 		if w.owners[a.UID] == "" {
 			delete(w.noted, a.Name+" "+a.Spec.Address) // the end of this one is noted anew
@@ -692,7 +575,7 @@ func (w *world) changed(before int64, by string) {
 		w.owners[a.UID] = a.OwnerReferences[0].UID
 		record, exists := w.given[a.OwnerReferences[0].UID]
 		if exists && !c.Deleted && !users && w.addressOf(a.OwnerReferences[0].UID) && bare(record) != a.Spec.Address {
-			w.wrongf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
+			w.Wrongf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
 		}
 		last := w.rests[a.Spec.Address]
 		switch {
@@ -701,11 +584,11 @@ func (w *world) changed(before int64, by string) {
 		case c.Deleted && w.grace:
 			w.rests[a.Spec.Address] = w.cooling(a.Name, a.Spec.Address)
 		case last.Name != "" && last.Name != a.Name && last.Until.After(time.Now()):
-			w.wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Name, last.Until.Sub(epoch), a.Name)
+			w.Wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Name, last.Until.Sub(schedule.Epoch), a.Name)
 		}
 	}
 	for _, text := range w.history.Moment(w.objects()) {
-		w.wrongf("%s", text)
+		w.Wrongf("%s", text)
 	}
 }
 
@@ -732,7 +615,7 @@ func (w *world) keepsWord(c faults.Change) {
 		if w.ready[claim.UID] && !ready && slices.ContainsFunc(w.objects().Addresses, func(a ipamv1.IPAddress) bool {
 			return a.OwnerReferences[0].UID == claim.UID
 		}) {
-			w.wrongf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
+			w.Wrongf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
 		}
 		w.ready[claim.UID] = ready
 	}
@@ -752,7 +635,7 @@ func (w *world) cooling(name, address string) v1alpha1.CoolingRange {
 	if c, noted := w.noted[name+" "+address]; noted {
 		return c
 	}
-	w.wrongf("R9: %s was released by %s and does not rest", address, name)
+	w.Wrongf("R9: %s was released by %s and does not rest", address, name)
 	return v1alpha1.CoolingRange{}
 }
 
@@ -785,18 +668,18 @@ func (w *world) objects() invariants.Objects {
 func (w *world) examine() {
 	o := w.objects()
 	for _, text := range w.history.AtRest(o) {
-		w.wrongf("%s", text)
+		w.Wrongf("%s", text)
 	}
 	served := w.served(o)
 	for _, a := range o.Allocations {
 		served[a.Name] = a.Status.CIDR
 		if a.Status.Phase == v1alpha1.AllocationAllocated && len(w.api.List(faults.Clusters)) == 0 {
-			w.wrongf("allocation %s has %s for a Cluster that does not exist", a.Name, a.Status.CIDR)
+			w.Wrongf("allocation %s has %s for a Cluster that does not exist", a.Name, a.Status.CIDR)
 		}
 	}
 	for name, want := range w.want {
 		if got := served[name]; got != want {
-			w.wrongf("%s has %q, not %q", name, got, want)
+			w.Wrongf("%s has %q, not %q", name, got, want)
 		}
 	}
 }
@@ -818,17 +701,17 @@ func (w *world) served(o invariants.Objects) map[string]string {
 		}
 		switch {
 		case c.DeletionTimestamp != nil:
-			w.wrongf("claim %s is still being deleted", c.Name)
+			w.Wrongf("claim %s is still being deleted", c.Name)
 		case ready && has && a.OwnerReferences[0].UID == c.UID && a.Spec.Address == bare(w.given[c.UID]):
 			served[c.Name] = a.Spec.Address
 		case ready || has:
-			w.wrongf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.given[c.UID], a.Spec.Address)
+			w.Wrongf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.given[c.UID], a.Spec.Address)
 		case told == "":
-			w.wrongf("claim %s is not told why it waits", c.Name)
+			w.Wrongf("claim %s is not told why it waits", c.Name)
 		}
 	}
 	if want := min(len(o.Claims), w.capacity); len(served) != want {
-		w.wrongf("%d claims are served, not %d: %v", len(served), want, served)
+		w.Wrongf("%d claims are served, not %d: %v", len(served), want, served)
 	}
 	w.servedBlocks(o)
 	return served
@@ -841,15 +724,15 @@ func (w *world) servedBlocks(o invariants.Objects) {
 		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
 		switch {
 		case a.DeletionTimestamp != nil:
-			w.wrongf("allocation %s is still being deleted", a.Name)
+			w.Wrongf("allocation %s is still being deleted", a.Name)
 		case ready == nil:
-			w.wrongf("allocation %s is not told why it waits", a.Name)
+			w.Wrongf("allocation %s is not told why it waits", a.Name)
 		case (a.Status.Phase == v1alpha1.AllocationAllocated) != (ready.Status == metav1.ConditionTrue):
-			w.wrongf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
+			w.Wrongf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
 		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.given[a.UID] || a.Status.AllocatedCount != int64(len(a.Status.Addresses))):
-			w.wrongf("allocation %s shows %s with %d addresses and remembers %s", a.Name, a.Status.CIDR, a.Status.AllocatedCount, w.given[a.UID])
+			w.Wrongf("allocation %s shows %s with %d addresses and remembers %s", a.Name, a.Status.CIDR, a.Status.AllocatedCount, w.given[a.UID])
 		case ready.Status == metav1.ConditionFalse && a.Spec.Count != nil && a.Spec.PinnedRange == nil && o.Pools[0].PoolStatus().LargestFreeBlock >= int64(*a.Spec.Count):
-			w.wrongf("allocation %s waits for %d addresses: %s; the pool has %d in a row", a.Name, *a.Spec.Count, ready.Message, o.Pools[0].PoolStatus().LargestFreeBlock)
+			w.Wrongf("allocation %s waits for %d addresses: %s; the pool has %d in a row", a.Name, *a.Spec.Count, ready.Message, o.Pools[0].PoolStatus().LargestFreeBlock)
 		}
 	}
 }
