@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,7 +86,8 @@ type manager struct {
 
 	queue schedule.Queue
 	// fenced: the lists of the watches can begin; listed: they have arrived.
-	fenced, listed bool
+	fenced atomic.Bool
+	listed bool
 }
 
 func (m *manager) wake(allocator.PoolKey) { m.queue.Wake() }
@@ -316,7 +318,7 @@ func (m *manager) boot() {
 	if m.client.Live().Get(m.ctx, client.ObjectKey{Namespace: namespace, Name: poolName}, obj) == nil {
 		m.alloc.Fence(m.ctx, []v1alpha1.Pool{obj})
 	}
-	m.fenced = true
+	m.fenced.Store(true)
 }
 
 // relist breaks a watch: it shows nothing, until a list that is taken now arrives.
@@ -437,7 +439,7 @@ func (w *world) steps() []step {
 				}})
 			}
 		}
-		if m.fenced && !m.listed {
+		if m.fenced.Load() && !m.listed {
 			steps = append(steps, step{Class: event, Text: m.name + ": the first lists", Do: func() {
 				m.listed = true
 				w.relist(m, faults.Addresses, 0)
