@@ -89,6 +89,11 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{CIDR: "10.0.0.0/23", Prefix: ptr.To[int32](24), Gateway: "10.0.0.1"},
 			want:   map[string]string{"spec.gateway": "outside 10.0.1.0/24"},
 		},
+		"GatewayAroundANetwork": { // W13
+			reason: "the gateway is in the larger network; what the smaller one takes out of its middle does not reach it",
+			spec:   spec{Addresses: []string{"10.0.0.0/16", "10.0.2.0/23"}, Gateway: "10.0.0.1"},
+			want:   map[string]string{"spec.gateway": "outside 10.0.2.0/23"},
+		},
 		"GatewayWithoutPrefix": { // W13
 			reason: "of bare addresses the network is not known; /32 with a gateway beside it would not work",
 			spec:   spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Gateway: "10.0.0.1"},

@@ -64,28 +64,46 @@ func (c *compiler) gateway() {
 		return
 	}
 	c.out.gateway = gateway
-	served := c.outsideSubnets().Ranges()
-	if len(served) == 0 {
+	served := c.outsideSubnets()
+	if len(served.Ranges()) == 0 {
 		c.invalidf(path, text, "is the gateway of no address: all are in one of subnets; set it there")
 	}
 	// Every address is a network of its own: the gateway is reached on-link.
 	if c.out.prefix != nil && int(*c.out.prefix) == c.bits {
 		return
 	}
-	// Ranges are convex, and so are networks: the ends are enough.
-	for _, r := range served {
-		for _, a := range []netip.Addr{r.From(), r.To()} {
-			switch net := c.out.networkOf(a).prefix; {
-			case net.Contains(gateway):
-			case net.Bits() == c.bits:
-				c.invalidf(path, text, "needs prefix: without it the network that %s shares with the gateway is not known", a)
-				return
-			default:
-				c.invalidf(path, text, "is outside %s, the network of %s; correct prefix, or describe several networks with subnets", net, a)
-				return
+	for _, a := range c.edges(served) {
+		switch net := c.out.networkOf(a).prefix; {
+		case net.Contains(gateway):
+		case net.Bits() == c.bits:
+			c.invalidf(path, text, "needs prefix: without it the network that %s shares with the gateway is not known", a)
+			return
+		default:
+			c.invalidf(path, text, "is outside %s, the network of %s; correct prefix, or describe several networks with subnets", net, a)
+			return
+		}
+	}
+}
+
+// edges are addresses of a set of which at least one is in each network that addresses of the set live in: where
+// the set begins and ends, and on both sides of where a network does, since networks may lie in one another.
+func (c *compiler) edges(set *netipx.IPSet) []netip.Addr {
+	var out []netip.Addr
+	for _, r := range set.Ranges() {
+		out = append(out, r.From(), r.To())
+	}
+	if c.out.prefix != nil {
+		return out // these networks do not lie in one another
+	}
+	for _, p := range append([]netip.Prefix{c.out.cidr}, c.out.cidrs...) {
+		r := netipx.RangeOfPrefix(p)
+		for _, a := range []netip.Addr{r.From().Prev(), r.From(), r.To(), r.To().Next()} {
+			if a.IsValid() && set.Contains(a) {
+				out = append(out, a)
 			}
 		}
 	}
+	return out
 }
 
 // excludeNetworkAddresses takes out what hosts of the pool's networks cannot use (F12, W19).
