@@ -81,6 +81,14 @@ func (l *Layout) Gateways() []netip.Addr {
 	return out
 }
 
+// networks are those outside spec.subnets where spec.prefix does not say which: spec.cidr and the CIDRs of spec.addresses.
+func (l *Layout) networks() []netip.Prefix {
+	if !l.cidr.IsValid() {
+		return l.cidrs
+	}
+	return append([]netip.Prefix{l.cidr}, l.cidrs...)
+}
+
 // networkOf is the network an address lives in: the smallest of spec.subnets that contains it, else
 // what spec.prefix makes of the address, else spec.cidr, else the smallest CIDR of spec.addresses,
 // else the address alone. Outside spec.subnets the gateway is spec.gateway.

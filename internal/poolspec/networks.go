@@ -95,7 +95,7 @@ func (c *compiler) edges(set *netipx.IPSet) []netip.Addr {
 	if c.out.prefix != nil {
 		return out // these networks do not lie in one another
 	}
-	for _, p := range append([]netip.Prefix{c.out.cidr}, c.out.cidrs...) {
+	for _, p := range c.out.networks() {
 		r := netipx.RangeOfPrefix(p)
 		for _, a := range []netip.Addr{r.From().Prev(), r.From(), r.To(), r.To().Next()} {
 			if a.IsValid() && set.Contains(a) {
@@ -121,10 +121,7 @@ func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
 		exclude(s.prefix)
 	}
 	if c.out.prefix == nil {
-		if c.out.cidr.IsValid() {
-			exclude(c.out.cidr)
-		}
-		for _, p := range c.out.cidrs {
+		for _, p := range c.out.networks() {
 			exclude(p)
 		}
 		return
