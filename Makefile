@@ -8,6 +8,11 @@ SHELL := /bin/sh
 # The toolchain that is installed, not another one downloaded behind the back.
 export GOTOOLCHAIN := local
 
+# What ships is built without cgo and without paths of the machine. So is everything else here: a package of the module cache
+# that was compiled once, for a tool, is compiled for the manager and for the tests too.
+export CGO_ENABLED ?= 0
+export GOFLAGS     ?= -trimpath
+
 BIN   := $(CURDIR)/bin
 K8S   := $(BIN)/k8s
 TOOLS := $(BIN)/tools
@@ -77,13 +82,16 @@ help: ## Show this help.
 	@echo
 	@echo "  Where KUBEBUILDER_ASSETS is set, the control plane in that directory is used instead of a built one."
 
+# kubectl is for the one who stays: the demonstration itself does without.
+QUICKSTART := $(if $(findstring --exit,$(ARGS)),,$(if $(shell command -v kubectl),,kubectl))
+
 .PHONY: quickstart
-quickstart: control-plane manager ## Pools and claims on a real API server, here and now (ARGS=--exit: do not stay).
+quickstart: control-plane-core $(QUICKSTART:%=$(K8S)/%) manager ## Pools and claims on a real API server, here and now (ARGS=--exit: do not stay).
 	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
 	@$(BIN)/quickstart --manager=$(BIN)/manager $(ARGS)
 
 .PHONY: quickstart-elastic
-quickstart-elastic: control-plane metallb manager ## A workload cluster whose MetalLB pool follows its Services (ARGS=--exit: do not stay).
+quickstart-elastic: control-plane-core $(QUICKSTART:%=$(K8S)/%) metallb manager ## A workload cluster whose MetalLB pool follows its Services (ARGS=--exit: do not stay).
 	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
 	@$(BIN)/quickstart --elastic --manager=$(BIN)/manager $(ARGS)
 
@@ -122,8 +130,10 @@ plugin-archives: ## Build the archives that .krew.yaml names: bin/plugin.
 		tar -czf $(BIN)/plugin/kubectl-butler_ipam_$${os}_$$arch.tar.gz -C $$dir . || exit 1; \
 	done
 
-.PHONY: control-plane
+.PHONY: control-plane control-plane-core
 ifneq ($(filter-out $(K8S),$(KUBEBUILDER_ASSETS)),)
+control-plane-core: control-plane
+
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl: bin/k8s.
 	@for b in etcd kube-apiserver; do \
 		test -x "$(KUBEBUILDER_ASSETS)/$$b" || { \
@@ -138,6 +148,7 @@ control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubect
 	@echo "using the control plane of KUBEBUILDER_ASSETS=$(KUBEBUILDER_ASSETS)"
 else
 control-plane: $(addprefix $(K8S)/,$(CONTROL_PLANE))
+control-plane-core: $(K8S)/etcd $(K8S)/kube-apiserver
 endif
 
 .PHONY: metallb
