@@ -1,19 +1,16 @@
 package allocator_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,7 +20,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
@@ -48,6 +44,8 @@ const (
 	// rest is how long nothing is written before all is taken to be at rest: longer than an orphan
 	// or a quarantine lasts, and than the backstop.
 	rest = 150 * time.Second
+	// watched is how long a world at rest is watched: nothing is read or written then, and reconciled only now and then.
+	watched = 5 * backstop
 	// tooLong is when a world that does not come to rest is given up.
 	tooLong = 2 * time.Hour
 	// tooMany steps that change nothing are too many.
@@ -65,128 +63,6 @@ func TestMain(m *testing.M) {
 type quiet struct{}
 
 func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
-
-// manager is a process: an allocator, the watches that feed it and the queue that runs it, as
-// controllers/ wires them.
-type manager struct {
-	name   string
-	client *faults.Client
-	alloc  *allocator.Allocator
-	ctx    context.Context //nolint:containedctx // the life of the process
-	kill   context.CancelFunc
-	// dead: it was killed. asleep: it does not run, but its calls may be under way.
-	dead, asleep bool
-	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
-	seen map[faults.Kind]int
-	mute map[faults.Kind]bool
-	// cached is the pool as the cache has it.
-	cached v1alpha1.Pool
-	// broken is told of a panic.
-	broken func(string)
-
-	queue schedule.Queue
-	// fenced: the lists of the watches can begin; listed: they have arrived.
-	fenced atomic.Bool
-	listed bool
-}
-
-func (m *manager) wake(allocator.PoolKey) { m.queue.Wake() }
-
-// reconcile runs one reconcile, as the controller's one worker does.
-func (m *manager) reconcile() {
-	pool := m.cached
-	m.queue.Run(func() (reconcile.Result, error) {
-		result, err := m.alloc.Reconcile(m.ctx, poolKey, pool)
-		if result.RequeueAfter == 0 || result.RequeueAfter > backstop {
-			result.RequeueAfter = backstop
-		}
-		return result, err
-	}, m.broken)
-}
-
-// show feeds what a watch shows, as feed and poolHandler do.
-func (m *manager) show(c faults.Change) {
-	var wake bool
-	switch o := c.Object.DeepCopyObject().(type) {
-	case *v1alpha1.NetworkPool:
-		m.cached = o
-		if _, wake = m.alloc.ObservePool(o); c.Deleted {
-			m.cached, wake = nil, true
-		}
-	case *ipamv1.IPAddressClaim:
-		if c.Deleted {
-			_, wake = m.alloc.ForgetClaim(o)
-		} else {
-			_, wake = m.alloc.ObserveClaim(o)
-		}
-	case *ipamv1.IPAddress:
-		if c.Deleted {
-			_, wake = m.alloc.ForgetAddress(o)
-		} else {
-			_, wake = m.alloc.ObserveAddress(o)
-		}
-	case *v1alpha1.IPAllocation:
-		if c.Deleted {
-			_, wake = m.alloc.ForgetAllocation(o)
-		} else {
-			_, wake = m.alloc.ObserveAllocation(o)
-		}
-	}
-	if wake {
-		m.wake(poolKey)
-	}
-}
-
-// replace feeds a list, as feed.Replace does: what is missing in it is looked up live.
-func (m *manager) replace(kind faults.Kind, listed []client.Object) {
-	uids := map[types.UID]struct{}{}
-	for _, o := range listed {
-		uids[o.GetUID()] = struct{}{}
-		m.show(faults.Change{Object: o})
-	}
-	var missing []client.Object
-	switch kind {
-	case faults.Claims:
-		for _, o := range m.alloc.ClaimsBeyond(uids) {
-			missing = append(missing, o)
-		}
-	case faults.Addresses:
-		for _, o := range m.alloc.AddressesBeyond(uids) {
-			missing = append(missing, o)
-		}
-	case faults.Allocations:
-		for _, o := range m.alloc.AllocationsBeyond(uids) {
-			missing = append(missing, o)
-		}
-	case faults.Pools:
-		if len(listed) == 0 && m.cached != nil {
-			m.show(faults.Change{Object: m.cached, Deleted: true})
-		}
-	default: // not watched
-	}
-	for _, o := range missing {
-		go m.confirm(o)
-	}
-}
-
-// confirm is confirmGone of controllers/.
-func (m *manager) confirm(o client.Object) {
-	live, _ := o.DeepCopyObject().(client.Object)
-	for m.ctx.Err() == nil {
-		err := m.client.Live().Get(m.ctx, client.ObjectKeyFromObject(o), live)
-		switch {
-		case apierrors.IsNotFound(err), err == nil && live.GetUID() != o.GetUID():
-			m.show(faults.Change{Object: o, Deleted: true})
-			return
-		case err == nil:
-			return
-		}
-		select {
-		case <-m.ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-}
 
 // class is a kind of step.
 type class int
@@ -244,6 +120,9 @@ type world struct {
 	owners  map[types.UID]types.UID
 	grace   bool
 	seenLog map[faults.Kind]int
+	// calls and kicks are the calls of managers and the reconciles there were; atRest, those before all was at rest.
+	calls, kicks int
+	atRest       *[2]int
 	// blinded is when a user last had watches show nothing.
 	blinded time.Time
 }
@@ -291,53 +170,6 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	return writes
 }
 
-// start starts another manager.
-func (w *world) start() *manager {
-	name := string(rune('a' + len(w.managers)))
-	m := &manager{
-		name: name, client: w.api.Client(name),
-		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
-	}
-	m.ctx, m.kill = context.WithCancel(w.t.Context())
-	m.alloc = allocator.New(allocator.Options{
-		Client: m.client, Live: m.client.Live(), Lists: m.client.Lists(), Recorder: quiet{}, ID: name, Elected: w.elected,
-	})
-	m.alloc.Start(m.ctx, m.wake)
-	m.wake(poolKey)
-	w.relist(m, faults.Pools, 0)
-	m.mute[faults.Claims], m.mute[faults.Addresses], m.mute[faults.Allocations] = true, true, true
-	w.managers = append(w.managers, m)
-	w.Notef("manager %s starts", name)
-	go m.boot()
-	return m
-}
-
-// boot takes the pool over before the watches begin, as controllers/ does. A reconcile waits for them.
-func (m *manager) boot() {
-	obj := &v1alpha1.NetworkPool{}
-	if m.client.Live().Get(m.ctx, client.ObjectKey{Namespace: namespace, Name: poolName}, obj) == nil {
-		m.alloc.Fence(m.ctx, []v1alpha1.Pool{obj})
-	}
-	m.fenced.Store(true)
-}
-
-// relist breaks a watch: it shows nothing, until a list that is taken now arrives.
-func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
-	listed, seen := w.api.List(kind), len(w.api.Changes(kind, 0))
-	arrive := func() {
-		m.seen[kind], m.mute[kind] = seen, false
-		if !m.dead {
-			m.replace(kind, listed)
-		}
-	}
-	if delay == 0 {
-		arrive()
-		return
-	}
-	m.mute[kind] = true
-	w.After(3, delay, arrive)
-}
-
 func (w *world) manager(name string) *manager {
 	i := slices.IndexFunc(w.managers, func(m *manager) bool { return m.name == name })
 	return w.managers[i]
@@ -381,7 +213,7 @@ func (w *world) toRest() {
 			w.act()
 			continue
 		}
-		if !w.Waits() && len(w.script) == 0 && idle >= rest {
+		if !w.Waits() && len(w.script) == 0 && w.rested(idle) {
 			return
 		}
 		if time.Since(begin) > tooLong {
@@ -390,6 +222,25 @@ func (w *world) toRest() {
 		}
 		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
 	}
+}
+
+// rested tells whether all has been at rest for long enough to see that it stays so.
+func (w *world) rested(idle time.Duration) bool {
+	if idle < rest {
+		w.atRest = nil
+		return false
+	}
+	if w.atRest == nil {
+		w.atRest = &[2]int{w.calls, w.kicks}
+	}
+	if n := w.calls - w.atRest[0]; n > 0 {
+		w.Wrongf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
+	}
+	// The backstop, and the looks for orphans.
+	if n, most := w.kicks-w.atRest[1], len(w.managers)*len(w.objects().Pools)*int(watched/backstop+watched/(15*time.Second)+2); n > most {
+		w.Wrongf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
+	}
+	return idle >= rest+watched
 }
 
 // settled checks what holds soon after the last change, where nothing went wrong.
@@ -417,7 +268,9 @@ func (w *world) nextTime() time.Time {
 	next = w.Sooner(next)
 	for _, m := range w.managers {
 		if !m.dead && !m.asleep {
-			next = m.queue.Sooner(next)
+			for _, key := range m.keys() {
+				next = m.queue(key).Sooner(next)
+			}
 		}
 	}
 	return next
@@ -447,8 +300,13 @@ func (w *world) steps() []step {
 				w.relist(m, faults.Allocations, 0)
 			}})
 		}
-		if m.listed && m.queue.Due() {
-			steps = append(steps, step{Class: kick, Text: m.name + ": reconcile", Do: m.reconcile})
+		for _, key := range m.keys() {
+			if m.listed && m.queue(key).Due() {
+				steps = append(steps, step{Class: kick, Text: m.name + ": reconcile " + key.Name, Do: func() {
+					w.kicks++
+					m.reconcile(key)
+				}})
+			}
 		}
 	}
 	for _, a := range slices.Clone(w.answers) {
@@ -485,6 +343,7 @@ func (w *world) describe(m *manager, c faults.Change) string {
 // serve lets a call happen, or what disturb makes of it.
 func (w *world) serve(r *faults.Request) {
 	w.api.Take(r)
+	w.calls++
 	<-time.After(latency)
 	if r.Write() {
 		w.Writes++
@@ -652,7 +511,7 @@ func (w *world) objects() invariants.Objects {
 	for _, kind := range faults.Kinds {
 		for _, o := range w.api.List(kind) {
 			switch o := o.(type) {
-			case *v1alpha1.NetworkPool:
+			case v1alpha1.Pool:
 				out.Pools = append(out.Pools, o)
 			case *ipamv1.IPAddressClaim:
 				out.Claims = append(out.Claims, *o)

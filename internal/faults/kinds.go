@@ -22,6 +22,7 @@ type Kind string
 // The kinds: of the allocator, of the controllers of Clusters, and of workload clusters.
 const (
 	Pools       Kind = v1alpha1.NetworkPoolKind
+	GlobalPools Kind = v1alpha1.GlobalNetworkPoolKind
 	Claims      Kind = "IPAddressClaim"
 	Addresses   Kind = "IPAddress"
 	Allocations Kind = v1alpha1.IPAllocationKind
@@ -38,13 +39,14 @@ const (
 )
 
 // Kinds are those that allocators watch.
-var Kinds = []Kind{Pools, Claims, Addresses, Allocations}
+var Kinds = []Kind{Pools, GlobalPools, Claims, Addresses, Allocations}
 
 // empties make an object of each kind, as the server makes it of nothing.
 var empties = map[Kind]func() client.Object{
-	Pools:     func() client.Object { return &v1alpha1.NetworkPool{} },
-	Claims:    func() client.Object { return &ipamv1.IPAddressClaim{} },
-	Addresses: func() client.Object { return &ipamv1.IPAddress{} },
+	Pools:       func() client.Object { return &v1alpha1.NetworkPool{} },
+	GlobalPools: func() client.Object { return &v1alpha1.GlobalNetworkPool{} },
+	Claims:      func() client.Object { return &ipamv1.IPAddressClaim{} },
+	Addresses:   func() client.Object { return &ipamv1.IPAddress{} },
 	Allocations: func() client.Object {
 		return &v1alpha1.IPAllocation{Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}}
 	},

@@ -1,0 +1,218 @@
+package allocator_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// manager is a process: an allocator, the watches that feed it and the queue that runs it, as
+// controllers/ wires them.
+type manager struct {
+	name   string
+	client *faults.Client
+	alloc  *allocator.Allocator
+	ctx    context.Context //nolint:containedctx // the life of the process
+	kill   context.CancelFunc
+	// dead: it was killed. asleep: it does not run, but its calls may be under way.
+	dead, asleep bool
+	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
+	seen map[faults.Kind]int
+	mute map[faults.Kind]bool
+	// cached are the pools as the cache has them.
+	cached map[allocator.PoolKey]v1alpha1.Pool
+	// broken is told of a panic.
+	broken func(string)
+
+	mu sync.Mutex
+	// queues are those of the controller, one for each pool: its workers reconcile different pools at once.
+	queues map[allocator.PoolKey]*schedule.Queue
+	// fenced: the lists of the watches can begin; listed: they have arrived.
+	fenced atomic.Bool
+	listed bool
+}
+
+// wake queues a pool. What names no pool that the world has is queued too.
+func (m *manager) wake(key allocator.PoolKey) { m.queue(key).Wake() }
+
+func (m *manager) queue(key allocator.PoolKey) *schedule.Queue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queues[key] == nil {
+		m.queues[key] = &schedule.Queue{}
+	}
+	return m.queues[key]
+}
+
+// keys are the pools that have a queue, in a fixed order.
+func (m *manager) keys() []allocator.PoolKey {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(m.queues), func(a, b allocator.PoolKey) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// reconcile runs one reconcile of a pool, as a worker of the controller does.
+func (m *manager) reconcile(key allocator.PoolKey) {
+	pool := m.cached[key]
+	m.queue(key).Run(func() (reconcile.Result, error) {
+		result, err := m.alloc.Reconcile(m.ctx, key, pool)
+		if result.RequeueAfter == 0 || result.RequeueAfter > backstop {
+			result.RequeueAfter = backstop
+		}
+		return result, err
+	}, m.broken)
+}
+
+// show feeds what a watch shows, as feed and poolHandler do.
+func (m *manager) show(c faults.Change) {
+	var wake bool
+	var key allocator.PoolKey
+	switch o := c.Object.DeepCopyObject().(type) {
+	case v1alpha1.Pool:
+		if key = allocator.KeyOf(o); c.Deleted {
+			delete(m.cached, key)
+			wake = true
+		} else {
+			m.cached[key] = o
+			_, wake = m.alloc.ObservePool(o)
+		}
+	case *ipamv1.IPAddressClaim:
+		if c.Deleted {
+			key, wake = m.alloc.ForgetClaim(o)
+		} else {
+			key, wake = m.alloc.ObserveClaim(o)
+		}
+	case *ipamv1.IPAddress:
+		if c.Deleted {
+			key, wake = m.alloc.ForgetAddress(o)
+		} else {
+			key, wake = m.alloc.ObserveAddress(o)
+		}
+	case *v1alpha1.IPAllocation:
+		if c.Deleted {
+			key, wake = m.alloc.ForgetAllocation(o)
+		} else {
+			key, wake = m.alloc.ObserveAllocation(o)
+		}
+	}
+	if wake {
+		m.wake(key)
+	}
+}
+
+// replace feeds a list, as feed.Replace does: what is missing in it is looked up live.
+func (m *manager) replace(kind faults.Kind, listed []client.Object) {
+	uids := map[types.UID]struct{}{}
+	for _, o := range listed {
+		uids[o.GetUID()] = struct{}{}
+		m.show(faults.Change{Object: o})
+	}
+	var missing []client.Object
+	switch kind {
+	case faults.Claims:
+		for _, o := range m.alloc.ClaimsBeyond(uids) {
+			missing = append(missing, o)
+		}
+	case faults.Addresses:
+		for _, o := range m.alloc.AddressesBeyond(uids) {
+			missing = append(missing, o)
+		}
+	case faults.Allocations:
+		for _, o := range m.alloc.AllocationsBeyond(uids) {
+			missing = append(missing, o)
+		}
+	case faults.Pools, faults.GlobalPools:
+		for _, o := range m.cached {
+			if _, exists := uids[o.GetUID()]; !exists && faults.RefOf(o).Kind == kind {
+				m.show(faults.Change{Object: o, Deleted: true})
+			}
+		}
+	default: // not watched
+	}
+	for _, o := range missing {
+		go m.confirm(o)
+	}
+}
+
+// confirm is confirmGone of controllers/.
+func (m *manager) confirm(o client.Object) {
+	live, _ := o.DeepCopyObject().(client.Object)
+	for m.ctx.Err() == nil {
+		err := m.client.Live().Get(m.ctx, client.ObjectKeyFromObject(o), live)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && live.GetUID() != o.GetUID():
+			m.show(faults.Change{Object: o, Deleted: true})
+			return
+		case err == nil:
+			return
+		}
+		select {
+		case <-m.ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// start starts another manager.
+func (w *world) start() *manager {
+	name := string(rune('a' + len(w.managers)))
+	m := &manager{
+		name: name, client: w.api.Client(name),
+		cached: map[allocator.PoolKey]v1alpha1.Pool{}, queues: map[allocator.PoolKey]*schedule.Queue{},
+		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
+	}
+	m.ctx, m.kill = context.WithCancel(w.t.Context())
+	m.alloc = allocator.New(allocator.Options{
+		Client: m.client, Live: m.client.Live(), Lists: m.client.Lists(), Recorder: quiet{}, ID: name, Elected: w.elected,
+	})
+	m.alloc.Start(m.ctx, m.wake)
+	m.wake(poolKey)
+	w.relist(m, faults.Pools, 0)
+	w.relist(m, faults.GlobalPools, 0)
+	m.mute[faults.Claims], m.mute[faults.Addresses], m.mute[faults.Allocations] = true, true, true
+	w.managers = append(w.managers, m)
+	w.Notef("manager %s starts", name)
+	go m.boot()
+	return m
+}
+
+// boot takes the pools over before the watches begin, as controllers/ does. A reconcile waits for them.
+func (m *manager) boot() {
+	if all, err := pools.List(m.ctx, m.client.Live(), ""); err == nil {
+		m.alloc.Fence(m.ctx, all)
+	}
+	m.fenced.Store(true)
+}
+
+// relist breaks a watch: it shows nothing, until a list that is taken now arrives.
+func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
+	listed, seen := w.api.List(kind), len(w.api.Changes(kind, 0))
+	arrive := func() {
+		m.seen[kind], m.mute[kind] = seen, false
+		if !m.dead {
+			m.replace(kind, listed)
+		}
+	}
+	if delay == 0 {
+		arrive()
+		return
+	}
+	m.mute[kind] = true
+	w.After(3, delay, arrive)
+}
