@@ -33,6 +33,11 @@ type NetworkPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Held []HeldRange `json:"held,omitempty"`
+	// yields are the older pools of the network to which this one leaves the addresses that both have: it grants nothing while there is one. Such a
+	// pool grants from these addresses only after it was seen here, with the generation that it has.
+	// +optional
+	// +listType=atomic
+	Yields []YieldedPool `json:"yields,omitempty"`
 	// capacityEvents are the last events about the capacity of the pool: one each 10 minutes for each
 	// condition, whatever manager records it.
 	// +optional
@@ -67,6 +72,21 @@ type AllocatorStatus struct {
 	// +optional
 	// +listType=atomic
 	InFlight []Grant `json:"inFlight,omitempty"`
+}
+
+// YieldedPool is a pool to which another leaves addresses.
+type YieldedPool struct {
+	// kind of the pool, NetworkPool or GlobalNetworkPool.
+	Kind string `json:"kind"`
+	// namespace of the pool, empty for a GlobalNetworkPool.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// name of the pool.
+	Name string `json:"name"`
+	// uid of the pool.
+	UID string `json:"uid"`
+	// generation of the pool that was yielded to.
+	Generation int64 `json:"generation"`
 }
 
 // Grant gives the range first to last to one object.

@@ -52,6 +52,9 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			return true, nil
 		}
 		if reason, message := p.closed(now); reason != "" && (!c.remembers() || p.layout == nil) {
+			if reason == v1alpha1.DeletingReason {
+				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
+			}
 			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
 		}
 		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {
@@ -120,10 +123,10 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 	return nil
 }
 
-// mayRelease tells whether a deleted claim may be released now: neither it nor its pool nor its Cluster is paused. A Cluster
-// that is gone does not hold it (contract, C.17).
+// mayRelease reports whether a deleted claim may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
+// address still. A Cluster that is gone does not hold it.
 func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
-	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
+	if c.inUse() || p.isKept(c) || a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
 		return false
 	}
 	if c.cluster == "" {

@@ -9,6 +9,7 @@ package allocator
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -60,7 +61,9 @@ type Options struct {
 const (
 	// maxBatch bounds the grants of one commit.
 	maxBatch = 128
-	// lowWater is the number of unfinished grants below which more are planned, so that the writers
+	// maxInFlight bounds the grants on record, with those that wait or fail: of the longest names they take 160 KB.
+	maxInFlight = 300
+	// lowWater is the number of grants being written below which more are planned, so that the writers
 	// never run dry and a commit carries many grants when there is much to do.
 	lowWater = 96
 	// requestTimeout bounds each write (R6).
@@ -77,16 +80,22 @@ type Allocator struct {
 
 	mu    sync.Mutex
 	pools map[PoolKey]*pool
-	wake  func(PoolKey)
-	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
-	jobs     context.Context //nolint:containedctx // the controller's own context, set once at its start
+	// life is nil before Start.
+	life     atomic.Pointer[life]
 	crew     crew
 	lists    lister
 	quota    *quota
 	overlaps overlaps
 }
 
-// New returns an allocator. Start must be called before events are fed.
+// life is what the controller gives at its start. The sources that feed events start beside it.
+type life struct {
+	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
+	jobs context.Context //nolint:containedctx // the controller's own context
+	wake func(PoolKey)
+}
+
+// New returns an allocator. What is fed before Start is remembered, and wakes nobody: the watch of pools has each reconciled at the start.
 func New(o Options) *Allocator {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -103,17 +112,31 @@ func New(o Options) *Allocator {
 	a := &Allocator{
 		Options: o,
 		pools:   map[PoolKey]*pool{},
-		wake:    func(PoolKey) {},
-		jobs:    context.Background(),
 		crew:    crew{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
-	a.quota = newQuota(func(key PoolKey) { a.wake(key) })
+	a.quota = newQuota(a.wake)
 	return a
 }
 
 // Start sets the function that has a pool reconciled, and the life of the writes that are handed out.
-func (a *Allocator) Start(ctx context.Context, wake func(PoolKey)) { a.jobs, a.wake = ctx, wake }
+func (a *Allocator) Start(ctx context.Context, wake func(PoolKey)) { a.life.Store(&life{ctx, wake}) }
+
+// wake has a pool reconciled.
+func (a *Allocator) wake(key PoolKey) {
+	if l := a.life.Load(); l != nil {
+		l.wake(key)
+	}
+}
+
+// do has a job run as soon as a writer is free, for as long as the controller lives.
+func (a *Allocator) do(job func(context.Context)) {
+	ctx := context.Background()
+	if l := a.life.Load(); l != nil {
+		ctx = l.jobs
+	}
+	a.crew.do(func() { job(ctx) })
+}
 
 func (a *Allocator) pool(key PoolKey) *pool {
 	a.mu.Lock()
@@ -278,6 +301,7 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 // not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
 	key := KeyOf(obj)
+	a.declare(obj) // all pools are known before the first of them is reconciled, in whatever order that is
 	p := a.locked(key)
 	defer p.mu.Unlock()
 	return key, !p.firstTurnTaken || p.base == nil || Newer(obj.GetResourceVersion(), p.base.GetResourceVersion())

@@ -52,7 +52,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 		owner:      ledger.Owner{Namespace: intern(a.Namespace), Name: a.Name, UID: a.UID, Block: true},
 		created:    a.CreationTimestamp.Time,
 		rv:         a.ResourceVersion,
-		recordText: a.Annotations[v1alpha1.AddressAnnotation],
+		recordText: annotation(a, v1alpha1.AddressAnnotation),
 		cluster:    intern(a.Spec.TenantClusterRef.Name),
 		watchLabel: intern(a.Labels[clusterv1.WatchLabel]),
 		paused:     annotations.HasPaused(a),
@@ -67,7 +67,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 	}
 	b := out.block
 	out.finalized, out.others = split(a.Finalizers, v1alpha1.IPAllocationFinalizer)
-	_, out.moved = a.Annotations[DeleteForMoveAnnotation]
+	out.moved = moved(a)
 	out.record, _ = poolutil.ParseRange(out.recordText)
 	if pin := a.Spec.PinnedRange; pin != nil {
 		var err error

@@ -23,6 +23,8 @@ var (
 	errLost = errors.New("another manager has taken the pool over")
 	// errMoved: the pool changed under the commit (a new spec); plan again on what is there now.
 	errMoved = errors.New("the pool changed; planning again")
+	// errGone: the pool does not exist any more.
+	errGone = errors.New("the pool is gone")
 )
 
 // attempt is a commit that was sent. It stays until its outcome is known (R4).
@@ -30,6 +32,8 @@ type attempt struct {
 	pool    v1alpha1.Pool
 	grants  []types.UID
 	settled []types.UID
+	// doubtful: it was sent, and what became of it is not known.
+	doubtful bool
 }
 
 // commit writes the pool's status: counts, conditions, and the grants that are in flight, the new
@@ -68,10 +72,21 @@ func (a *Allocator) push(ctx context.Context, p *pool) error {
 	} else {
 		metrics.Commits.WithLabelValues("error").Inc()
 	}
+	if refusedForGood(err) && !try.doubtful {
+		p.refused(err, a.now())
+		return &refusedCommit{err}
+	}
+	try.doubtful = true
 	live := p.base.DeepCopyObject().(v1alpha1.Pool)
 	getCtx, cancel := timed(ctx)
 	defer cancel()
-	if getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live); getErr != nil {
+	getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live)
+	if apierrors.IsNotFound(getErr) {
+		// Nothing lands on a pool that is gone; the watch brings its end.
+		p.rollback(p.base)
+		return errGone
+	}
+	if getErr != nil {
 		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.key, err, getErr)
 	}
 	state, was, wanted := live.PoolStatus().Allocator, p.base.PoolStatus(), try.pool.PoolStatus()
@@ -99,6 +114,17 @@ func (a *Allocator) push(ctx context.Context, p *pool) error {
 	return errLost
 }
 
+// refused drops an attempt that the API server refuses for good. It is not sent again as it is: the next commit is planned anew, after a pause
+// that doubles or when the pool has changed, and whoever waits is told why.
+func (p *pool) refused(err error, now time.Time) {
+	p.rollback(p.base)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusal = notReady("%s cannot be written: the API server refuses its status: %v", p.key, err)
+	p.commitPause = min(max(2*p.commitPause, firstTry), lastTry)
+	p.commitAfter = now.Add(p.commitPause)
+}
+
 func (a *Allocator) lose(p *pool) { p.lostTurn(a.now()) }
 
 // landed notes that the attempt is what the API server has.
@@ -119,6 +145,7 @@ func (p *pool) landed(answer v1alpha1.Pool, at time.Time) {
 	}
 	p.attempt = nil
 	p.backoff = 0
+	p.refusal, p.commitPause, p.commitAfter = nil, 0, time.Time{}
 	p.lastCommit = at
 	p.setBaseLocked(answer)
 }

@@ -41,6 +41,11 @@ func (s statusOf) Update(_ context.Context, obj client.Object, _ ...client.SubRe
 	return s.o.err
 }
 
+// Patch writes to nobody else.
+func (s statusOf) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return errors.New("not now")
+}
+
 func (o *oneWrite) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	if o.readErr == nil {
 		o.live(o.sent).DeepCopyInto(obj.(*v1alpha1.NetworkPool))

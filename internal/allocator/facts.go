@@ -109,6 +109,16 @@ func KeyOfPool(namespace string, ref v1alpha1.PoolReference) PoolKey {
 	return key
 }
 
+// maxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest of them has.
+// Users write annotations of up to 256 KiB.
+const maxAnnotation = 128
+
+// annotation returns what is remembered of an annotation, in memory of its own.
+func annotation(o client.Object, name string) string {
+	text := o.GetAnnotations()[name]
+	return strings.Clone(text[:min(len(text), maxAnnotation)])
+}
+
 // claim is what the allocator remembers of an IPAddressClaim, or of an IPAllocation, which is a claim of
 // a block: enough to decide and to write without reading it again.
 type claim struct {
@@ -141,6 +151,8 @@ type claim struct {
 
 	// counted: it counts towards the quota of its Cluster.
 	counted bool
+	// waits: it has a grant, and may not be served now.
+	waits bool
 	// busy: a job works on the claim.
 	busy bool
 	// failures counts errors in a row; nothing is tried before retryAt.
@@ -172,6 +184,14 @@ func (c *claim) told() refusal {
 		return refusal{}
 	}
 	return c.said.refusal
+}
+
+// inUse reports whether somebody else's finalizer keeps a deleted IPAddressClaim: the consumer that has put it there uses the address
+// still. Those of the garbage collector wait for the IPAddress, and say nothing of its use.
+func (c *claim) inUse() bool {
+	return c.block == nil && slices.ContainsFunc(c.others, func(f string) bool {
+		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
+	})
 }
 
 // object is an empty object with the kind and the name of a claim.
@@ -225,8 +245,8 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		owner:      ledger.Owner{Namespace: intern(c.Namespace), Name: c.Name, UID: c.UID},
 		created:    c.CreationTimestamp.Time,
 		rv:         c.ResourceVersion,
-		recordText: c.Annotations[v1alpha1.AddressAnnotation],
-		requested:  c.Annotations[v1alpha1.RequestedAddressAnnotation],
+		recordText: annotation(c, v1alpha1.AddressAnnotation),
+		requested:  annotation(c, v1alpha1.RequestedAddressAnnotation),
 		cluster:    intern(ClusterOf(c)),
 		watchLabel: intern(c.Labels[clusterv1.WatchLabel]),
 		deleting:   c.DeletionTimestamp != nil,
@@ -234,7 +254,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 	}
 	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
-	_, out.moved = c.Annotations[DeleteForMoveAnnotation]
+	out.moved = moved(c)
 	out.record, _ = parseRecord(out.recordText)
 	out.everBound = c.Status.AddressRef.Name != ""
 	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
@@ -247,6 +267,13 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		out.said.refusal = refusal{ready.Reason, ready.Message}
 	}
 	return out
+}
+
+// moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone says nothing: clusterctl
+// writes it before the delete and may end between the two, and whoever may write the object may write it.
+func moved(o client.Object) bool {
+	_, marked := o.GetAnnotations()[DeleteForMoveAnnotation]
+	return marked && o.GetDeletionTimestamp() != nil
 }
 
 func legacyReady(c *ipamv1.IPAddressClaim) bool {
@@ -334,7 +361,7 @@ func addressOf(a *ipamv1.IPAddress) *address {
 		gateway:   intern(a.Spec.Gateway),
 	}
 	out.protected, out.others = split(a.Finalizers, AddressFinalizer)
-	_, out.moved = a.Annotations[DeleteForMoveAnnotation]
+	out.moved = moved(a)
 	for _, ref := range a.OwnerReferences {
 		switch ref.Kind {
 		case claimKind:

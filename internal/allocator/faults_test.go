@@ -31,7 +31,9 @@ type scenario struct {
 	capacity int
 	// prompt: whoever can be served is served within a pause, where nothing goes wrong.
 	prompt bool
-	claims []string
+	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user does not wait.
+	ordered bool
+	claims  []string
 	// before is what happened before the first manager starts.
 	before []action
 	script []action

@@ -55,7 +55,7 @@ func (m *manager) queue(key allocator.PoolKey) *schedule.Queue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.queues[key] == nil {
-		m.queues[key] = &schedule.Queue{}
+		m.queues[key] = &schedule.Queue{MaxBackoff: backstop}
 	}
 	return m.queues[key]
 }

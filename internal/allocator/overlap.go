@@ -3,12 +3,14 @@ package allocator
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -18,8 +20,8 @@ import (
 type overlaps struct {
 	mu    sync.Mutex
 	specs map[PoolKey]declared
-	// shared are the pools that overlap with a pool, and the first range that both have.
-	shared map[PoolKey]map[PoolKey]netipx.IPRange
+	// shared are the pools that overlap with a pool, and the ranges that both have.
+	shared map[PoolKey]map[PoolKey][]netipx.IPRange
 }
 
 // declared is what decides whether a pool overlaps with others, and which of two is the younger.
@@ -28,6 +30,9 @@ type declared struct {
 	network string
 	created time.Time
 	uid     types.UID
+	// generation is that of the spec; allows, that it says spec.allowOverlap.
+	generation int64
+	allows     bool
 }
 
 // before tells whether a pool is the older of two.
@@ -38,7 +43,7 @@ func (d declared) before(other declared) bool {
 	return d.uid < other.uid
 }
 
-// set notes what a pool declares, no layout: nothing. It returns the pools for which an overlap with it is new or over.
+// set notes what a pool declares, no layout: nothing. It returns the pools that overlap with it now, or did before.
 func (o *overlaps) set(key PoolKey, is declared) (changed []PoolKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +51,7 @@ func (o *overlaps) set(key PoolKey, is declared) (changed []PoolKey) {
 		return nil
 	}
 	if o.specs == nil {
-		o.specs, o.shared = map[PoolKey]declared{}, map[PoolKey]map[PoolKey]netipx.IPRange{}
+		o.specs, o.shared = map[PoolKey]declared{}, map[PoolKey]map[PoolKey][]netipx.IPRange{}
 	}
 	was := o.shared[key]
 	delete(o.shared, key)
@@ -68,9 +73,7 @@ func (o *overlaps) set(key PoolKey, is declared) (changed []PoolKey) {
 		}
 	}
 	for other := range o.shared[key] {
-		if _, before := was[other]; !before {
-			changed = append(changed, other)
-		}
+		changed = append(changed, other) // it yields to this generation, or keeps apart what is shared now
 	}
 	return changed
 }
@@ -82,9 +85,9 @@ func (o *overlaps) note(a, b PoolKey, shared []netipx.IPRange) {
 	}
 	for key, other := range map[PoolKey]PoolKey{a: b, b: a} {
 		if o.shared[key] == nil {
-			o.shared[key] = map[PoolKey]netipx.IPRange{}
+			o.shared[key] = map[PoolKey][]netipx.IPRange{}
 		}
-		o.shared[key][other] = shared[0]
+		o.shared[key][other] = shared
 	}
 }
 
@@ -105,33 +108,80 @@ func (o *overlaps) of(key PoolKey) (text string, younger bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",
-		named, poolutil.FormatRange(o.shared[key][named])), younger
+		named, poolutil.FormatRange(o.shared[key][named][0])), younger
 }
 
 func compareKeys(a, b PoolKey) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// declare notes what a pool declares, and wakes those for which an overlap with it is new or over.
-func (a *Allocator) declare(p *pool) {
-	p.mu.Lock()
-	var is declared
-	if p.base != nil && p.layout != nil {
-		is = declared{p.layout, p.base.PoolSpec().Network, p.base.GetCreationTimestamp().Time, p.base.GetUID()}
+// neighbour is a pool that overlaps with another one.
+type neighbour struct {
+	key    PoolKey
+	is     declared
+	shared []netipx.IPRange
+	// elder: it is the older of the two.
+	elder bool
+}
+
+// neighbours returns the pools that overlap with a pool, in the order of their keys, and what that pool declares.
+func (o *overlaps) neighbours(key PoolKey) (declared, []neighbour) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	mine := o.specs[key]
+	var out []neighbour
+	for other, shared := range o.shared[key] {
+		its := o.specs[other]
+		out = append(out, neighbour{key: other, is: its, shared: shared, elder: its.before(mine)})
 	}
-	p.mu.Unlock()
-	for _, other := range a.overlaps.set(p.key, is) {
-		a.wake(other)
+	slices.SortFunc(out, func(a, b neighbour) int { return compareKeys(a.key, b.key) })
+	return mine, out
+}
+
+// declared returns what a pool declares.
+func (o *overlaps) declared(key PoolKey) declared {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.specs[key]
+}
+
+// declare notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it overlaps. A spec that cannot be served
+// leaves the addresses as they were: what they are given to is given.
+func (a *Allocator) declare(obj v1alpha1.Pool) {
+	key, uid, generation := KeyOf(obj), obj.GetUID(), obj.GetGeneration()
+	was := a.overlaps.declared(key)
+	if was.uid == uid && was.generation >= generation {
+		return
+	}
+	spec := obj.PoolSpec()
+	is := declared{
+		network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap,
+	}
+	if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
+		is.layout = layout
+	} else if was.uid == uid {
+		is.layout = was.layout
+	}
+	a.wakeAll(a.overlaps.set(key, is))
+}
+
+// undeclare notes that a pool is gone.
+func (a *Allocator) undeclare(key PoolKey) { a.wakeAll(a.overlaps.set(key, declared{})) }
+
+func (a *Allocator) wakeAll(keys []PoolKey) {
+	for _, key := range keys {
+		a.wake(key)
 	}
 }
 
 // findOverlap notes which other pool of the same network has addresses of this one.
 func (a *Allocator) findOverlap(p *pool) {
 	text, younger := a.overlaps.of(p.key)
+	mine, neighbours := a.overlaps.neighbours(p.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.overlap, p.younger = text, younger
+	p.overlap, p.younger, p.owes = text, younger, false
+	for i, n := range slices.DeleteFunc(neighbours, func(n neighbour) bool { return !n.elder || mine.allows }) {
+		p.owes = p.owes || (i < maxYields && !slices.Contains(p.base.PoolStatus().Yields, yielded(n.key, n.is.uid, n.is.generation)))
+	}
 }
-
-// yields tells whether an overlap keeps this pool from granting: it is the younger of two.
-func (p *pool) yields() bool { return p.younger }

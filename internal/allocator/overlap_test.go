@@ -72,7 +72,7 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 				if got != younger || (text == "") != (len(others) == 0) {
 					t.Fatalf("%s: younger %v and %q, want %v of %v", k, got, text, younger, others)
 				}
-				if news := others[key] != before[k][key]; k != key && news != woken[k] {
+				if news := others[key] || before[k][key]; k != key && news != woken[k] {
 					t.Fatalf("%s: news %v, woken %v", k, news, woken[k])
 				}
 			}
@@ -139,18 +139,18 @@ func BenchmarkOverlap(b *testing.B) {
 			a, pools := fleet()
 			b.StartTimer()
 			for _, p := range pools {
-				a.declare(p)
+				a.declare(p.base)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, pools := fleet()
 		for _, p := range pools {
-			a.declare(p)
+			a.declare(p.base)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.declare(pools[i%n])
+			a.declare(pools[i%n].base)
 			a.findOverlap(pools[i%n])
 		}
 	})

@@ -46,6 +46,9 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			return true
 		}
 		if no == nil {
+			no = p.inTrouble(c, now)
+		}
+		if no == nil {
 			no = p.overQuota(c)
 		}
 		var r netipx.IPRange
@@ -83,11 +86,10 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 		return r, nil
 	}
 	if p.full == nil {
-		n := p.ledger.Counts()
+		// Without numbers: thousands may wait, and each would be told anew whenever one address comes to rest.
 		text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", p.key)
-		if n.Total > 0 {
-			text = fmt.Sprintf("%s has no free address: %d of %d are allocated and %d are reserved or resting; add addresses to the pool or delete claims",
-				p.key, n.Allocated, n.Total, max(0, n.Total-n.Allocated-n.Available))
+		if p.ledger.Counts().Total > 0 {
+			text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", p.key)
 		}
 		p.full = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text}
 	}
@@ -134,16 +136,6 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 	return p.restingFor(c.owner, func(r netipx.IPRange) bool { return p.ledger.Unit(r.From()) == r }), nil
 }
 
-// restingFor finds a range that rests for the name of an owner, and fits.
-func (p *pool) restingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
-	for r, rest := range p.cooling {
-		if rest.Namespace == o.Namespace && rest.Name == o.Name && fits(r) && p.ledger.InSpace(r) && p.blocker(r, o) == nil {
-			return r
-		}
-	}
-	return netipx.IPRange{}
-}
-
 // recorded gives a claim what it remembers. Users can write that annotation too: what a claim never had
 // must be something that the pool hands out, and nobody else may have it (R1).
 func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
@@ -156,8 +148,10 @@ func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
 			v1alpha1.AddressAnnotation, c.recordText, p.key)
 	}
 	for _, h := range p.ledger.Overlapping(r) {
-		late := h.Source == ledger.Pin && c.everBound // the address was its own before it was kept for a name
-		if late || !p.blocks(h, c.owner) || p.outranks(c, h) {
+		if (h.Source == ledger.Pin && c.everBound) || (p.laterThanRecords(h) && c.remembers()) {
+			continue // the address was its own before
+		}
+		if !p.blocks(h, c.owner) || p.outranks(c, h) {
 			continue
 		}
 		if h.Source == ledger.Object && c.mayForget() {
@@ -167,6 +161,12 @@ func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
 			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, describeHold(h))
 	}
 	return r, nil
+}
+
+// laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already. What is shared with another
+// pool is, and what is held together with the ranges around it.
+func (p *pool) laterThanRecords(h *ledger.Hold) bool {
+	return h.Source == ledger.Shared || (h.Source == ledger.Held && h.Owner.Name == "")
 }
 
 // mayForget tells whether a claim may be given another address than it remembers. Where the in-cluster provider and
@@ -249,6 +249,8 @@ func describeHold(h *ledger.Hold) string {
 		return "its reuse grace period (released by " + who + ")"
 	case ledger.Held:
 		return "status.held (released by " + who + ")"
+	case ledger.Shared:
+		return who + ", which has it too"
 	}
 	return who
 }

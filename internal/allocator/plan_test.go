@@ -29,7 +29,7 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 	bits := int32(24)
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{Addresses: []string{addresses}, Prefix: &bits}
-	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 3}
+	obj.Status.Allocator, obj.Status.ObservedGeneration = &v1alpha1.AllocatorStatus{Holder: "me", Term: 3}, 1
 	for _, f := range change {
 		f(obj)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
@@ -31,22 +30,25 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return reconcile.Result{}, nil
 	}
 	if no := a.unserved(key); no != nil {
-		return a.withoutPool(ctx, p, no)
+		a.notOurs(ctx, p, seen, no)
+		return reconcile.Result{}, nil
 	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
-		return a.withoutPool(ctx, p, notReady("%s does not exist; create it, or create this object again with the right poolRef", p.key))
+		return a.withoutPool(ctx, p, seen, notReady("%s does not exist; create it, or create this object again with the right poolRef", p.key))
 	}
 	p.learn(seen, a.ID, now)
 	p.limits = a.limits(ctx)
 	if p.attempt != nil {
 		if err := a.push(ctx, p); err != nil {
-			return outcome(err)
+			return a.outcome(p, err)
 		}
 	}
 	if p.endDoubt() {
 		a.lose(p)
 	}
-	a.declare(p) // whoever holds it
+	a.declare(p.base) // whoever holds it
+	a.findOverlap(p)
+	a.tellElders(p)
 	if !p.holder {
 		admission := a.admission(ctx, p, now)
 		p.mu.Lock()
@@ -64,11 +66,15 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	if done, err := a.finalize(ctx, p); done || err != nil {
 		return reconcile.Result{}, err
 	}
-	a.findOverlap(p)
+	a.keepApart(ctx, p)
 
 	next, err := a.turn(ctx, p, now)
 	if err != nil {
-		return outcome(err)
+		return a.outcome(p, err)
+	}
+	a.tellElders(p)
+	if p.outstanding != "" {
+		next = sooner(next, time.Second)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }
@@ -137,10 +143,18 @@ func (a *Allocator) unserved(key PoolKey) *refusal {
 	return nil
 }
 
-// outcome turns the end of a term or a moved spec into a quiet retry, everything else into backoff.
-func outcome(err error) (reconcile.Result, error) {
-	if errors.Is(err, errLost) || errors.Is(err, errMoved) {
+// outcome turns the end of a term or a moved spec into a quiet retry, the end of the pool into a wait for the watch that shows it, and
+// everything else into backoff.
+func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
+	var refused *refusedCommit
+	switch {
+	case errors.As(err, &refused):
+		a.Recorder.Eventf(p.base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", p.refusal.message)
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // the claims are told; the commit has its own time
+	case errors.Is(err, errLost), errors.Is(err, errMoved):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	case errors.Is(err, errGone):
+		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, err
 }
@@ -150,19 +164,28 @@ func outcome(err error) (reconcile.Result, error) {
 func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
 	admission := a.admission(ctx, p, now)
 	p.mu.Lock()
-	clear(p.gates)
 	p.warm(now)
 	p.endAdoption(now)
 	p.rotateGone(now)
 	before := p.base
-	unfinished := p.unfinished()
+	working, room := p.working(), min(maxBatch, maxInFlight-p.unfinished())
 	granted, refused := 0, map[*claim]*refusal{}
-	if !annotations.HasPaused(p.base) && unfinished <= lowWater && (unfinished < a.Writers || p.pending.Len() >= maxBatch/2) {
+	if no := p.refusal; no != nil && now.Before(p.commitAfter) {
+		p.pending.Scan(func(c *claim) bool {
+			if wait, _ := admission(c); !wait && c.told() != *no {
+				refused[c] = no
+			}
+			return true
+		})
+	} else if !annotations.HasPaused(p.base) && room > 0 && working <= lowWater && (working < a.Writers || p.pending.Len() >= maxBatch/2) {
 		begun := a.now()
-		granted, refused = p.plan(now, maxBatch, admission)
+		clear(p.gates) // those who still wait are noted by the plan
+		granted, refused = p.plan(now, room, admission)
 		metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	}
-	cooled := a.coolReleases(ctx, p, now)
+	p.giveBack(admission)
+	held := now.Before(p.commitAfter)
+	cooled := !held && a.coolReleases(ctx, p, now)
 	freed := p.frees()
 	due := granted > 0 || cooled || freed || p.staleGrants(now)
 	differs := false
@@ -173,7 +196,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	}
 	p.mu.Unlock()
 
-	if due {
+	if due && !held {
 		if err := a.commit(ctx, p); err != nil {
 			return 0, err
 		}
@@ -202,10 +225,12 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	if differs || len(p.grants) > 0 {
 		wait = sooner(wait, settleDelay)
 	}
-	if d := p.quarantineUntil.Sub(now); d > 0 {
-		wait = sooner(wait, d)
+	for _, d := range []time.Duration{p.quarantineUntil.Sub(now), p.commitAfter.Sub(now), p.nextTrial(now)} {
+		if d > 0 {
+			wait = sooner(wait, d)
+		}
 	}
-	for _, c := range p.cooling {
+	for _, c := range p.cooling.ranges {
 		wait = sooner(wait, max(c.Until.Sub(now), time.Millisecond))
 	}
 	return wait, nil
@@ -254,18 +279,20 @@ func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
 		p.lostTurn(now)
 		p.mu.Lock()
 	}
-	p.changed = now
+	p.changed, p.commitAfter = now, time.Time{}
+	p.forgetSurveys(seen)
 	p.setBaseLocked(seen)
 	if p.holder {
 		p.restFrom(seen.PoolStatus())
 	}
 }
 
-// withoutPool serves the claims of a pool that does not exist, or that is not ours to serve: they are told, and what they hold is
-// released when they are deleted. Nobody can grant from a pool that does not exist.
-func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reconcile.Result, error) {
+// withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it: they are told, and
+// what they hold is released when they are deleted. Nobody can grant from such a pool.
+func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
 	p.mu.Lock()
 	p.unsetBase()
+	a.undeclare(p.key)
 	clear(p.gates)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
@@ -278,14 +305,12 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, no *refusal) (reco
 		return true
 	})
 	p.mu.Unlock()
-	a.declare(p)
-	if a.unserved(p.key) != nil {
-		a.tell(p, tell, no)
-		return reconcile.Result{}, nil // what its claims hold is its holder's to release
-	}
 	if len(tell) > 0 {
-		if exists, err := a.exists(ctx, p.key); exists || err != nil {
-			return reconcile.Result{}, err // the cache is behind; its watch brings the pool
+		// A pool that lost our finalizer while another keeps it is there, and nobody grants from it.
+		if seen == nil {
+			if exists, err := a.exists(ctx, p.key); exists || err != nil {
+				return reconcile.Result{}, err // the cache is behind; its watch brings the pool
+			}
 		}
 		a.tell(p, tell, no)
 	}
@@ -377,23 +402,6 @@ func (p *pool) endAdoption(now time.Time) {
 		if c.block != nil && !c.remembers() {
 			p.sort(c)
 		}
-	}
-}
-
-// warm ends the rest of ranges whose time has come.
-func (p *pool) warm(now time.Time) {
-	for r, c := range p.cooling {
-		if !c.Until.After(now) {
-			p.endRest(r)
-		}
-	}
-}
-
-// endRest ends the rest of a range: its time has come, or the claim it rests for has it again.
-func (p *pool) endRest(r netipx.IPRange) {
-	if _, rests := p.cooling[r]; rests {
-		delete(p.cooling, r)
-		p.ledger.Remove(restKey(ledger.Cooling, r))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -17,30 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
-
-// coolReleases notes the rest of addresses that are about to be released, so that the next commit
-// carries it before the IPAddress loses our finalizer (R9). It tells whether there was any.
-func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
-	if p.reuseGrace() == 0 {
-		return false
-	}
-	before := len(p.cooling)
-	for _, c := range p.chores {
-		if r := p.releasable(c); c.deleting && p.mustRest(r, c.owner) && a.mayRelease(ctx, p, c) {
-			p.cool(r, c.owner, now)
-		}
-	}
-	for _, s := range p.strays {
-		if p.voidMustRest(s) {
-			p.cool(p.unitOf(s.address), s.owner(), now)
-		}
-	}
-	return len(p.cooling) > before
-}
 
 // reuseGrace is how long an address rests before somebody else gets it.
 func (p *pool) reuseGrace() time.Duration {
@@ -48,32 +25,6 @@ func (p *pool) reuseGrace() time.Duration {
 		return 0
 	}
 	return time.Duration(max(0, ptr.Deref(p.base.PoolSpec().AddressReuseGracePeriodSeconds, 0))) * time.Second
-}
-
-// cool has a range rest for as long as the pool says.
-func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) {
-	p.addCooling(r, v1alpha1.CoolingRange{
-		First: r.From().String(), Last: r.To().String(),
-		Until:     metav1.NewTime(now.Add(p.reuseGrace()).Truncate(time.Second)),
-		Namespace: o.Namespace, Name: o.Name,
-	})
-}
-
-// mustRest tells whether what an owner gives up is to rest, and that is not noted. What somebody else has too does
-// not become free.
-func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner) bool {
-	if p.reuseGrace() == 0 || !r.IsValid() {
-		return false
-	}
-	_, noted := p.cooling[r]
-	return !noted && !slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
-		return h.Source.Uses() && h.Owner.UID != o.UID && h.Range.Contains(r.From()) && h.Range.Contains(r.To())
-	})
-}
-
-// voidMustRest is mustRest for what a void IPAddress has.
-func (p *pool) voidMustRest(s *stray) bool {
-	return s.void && p.mustRest(p.unitOf(s.address), s.owner())
 }
 
 // releasable is what the end of a claim makes free: its IPAddress, the one that was forced away from it, or its block.
@@ -136,6 +87,13 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 		return nil
 	}
 	return a.letGo(ctx, p, c)
+}
+
+// isKept reports whether somebody else's finalizer alone keeps the IPAddress of a deleted claim: all of ours is done, and the watch shows when
+// that is gone.
+func (p *pool) isKept(c *claim) bool {
+	addr := p.addressOf(c)
+	return addr != nil && addr.claimUID == c.owner.UID && addr.deleting && !addr.protected && len(addr.others) > 0
 }
 
 // endGrant tells whether a deleted claim that has nothing has a grant. Nothing can be recorded of it any more,
@@ -301,7 +259,7 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 	}
 	kept = !contested && a.now().Before(current.since.Add(a.OrphanGrace))
 	current.void = !kept
-	if p.voidMustRest(current) {
+	if p.voidMustRest(current, a.now()) {
 		kept = true // until the commit has noted it, which the wake of the pool makes
 	}
 	addr, base := current.address, p.base

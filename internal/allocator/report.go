@@ -44,6 +44,9 @@ func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 	}
 	for _, name := range []string{v1alpha1.ReadyCondition, v1alpha1.OverlapCondition} {
 		is, old := meta.FindStatusCondition(s.Conditions, name), meta.FindStatusCondition(was, name)
+		if is == nil {
+			continue // the first commit was refused
+		}
 		bad := (is.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
 		if bad && (old == nil || old.Status != is.Status || old.Reason != is.Reason) {
 			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+is.Reason, "Allocate", "%s", is.Message)

@@ -39,6 +39,7 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 			return nil // this job has waited
 		}
 		rng = granted.rng
+		granted.begun = true
 		if h := p.blocker(rng, c.owner); h != nil && h.Source == ledger.Object {
 			p.mu.Unlock()
 			return fmt.Errorf("%s was granted to this allocation, but %s has it; delete one of the two",
@@ -50,8 +51,10 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 	if !rng.IsValid() {
 		return nil
 	}
-	if c.remembers() && c.record != rng {
-		return a.doubt(ctx, p, c) // somebody recorded another block
+	if c.remembers() && c.record != rng { // somebody recorded another block
+		if err := a.doubt(ctx, p, c); err != nil {
+			return err
+		}
 	}
 	if text := poolutil.FormatRange(rng); !c.finalized || c.recordText != text {
 		next, err := a.record(ctx, p, c, text)

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"context"
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -10,11 +11,29 @@ import (
 // safe as it ever is (R5), and ends with the older of the two.
 func (a *Allocator) serves(key PoolKey) bool { return a.Shard.Has(key.Kind, key.Namespace, key.Name) }
 
+// notOurs keeps the memory of a pool that this manager does not serve at all, and tells the claims that nobody has told anything yet: a
+// manager that does serve the pool has the last word. What its claims hold is its holder's to release.
+func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) {
+	a.watchOnly(p, seen, a.now())
+	p.mu.Lock()
+	admission := a.admission(ctx, p, a.now())
+	var tell []*claim
+	p.pending.Scan(func(c *claim) bool {
+		if wait, other := admission(c); !wait && other == nil && !c.busy && c.told() == (refusal{}) {
+			tell = append(tell, c)
+		}
+		return true
+	})
+	p.mu.Unlock()
+	a.tell(p, tell, no)
+}
+
 // watchOnly keeps the memory of a pool of another shard as it is on the API server, and does nothing for it: it says nothing to its
 // claims, and releases nothing. Its spec counts for overlaps, and its claims for the quotas of Clusters.
 func (a *Allocator) watchOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
 	if seen != nil {
 		p.learn(seen, a.ID, now)
+		a.declare(seen)
 	}
 	p.mu.Lock()
 	if seen == nil {
@@ -22,6 +41,9 @@ func (a *Allocator) watchOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
 	}
 	p.rotateGone(now)
 	p.mu.Unlock()
-	a.declare(p)
+	if seen == nil {
+		a.undeclare(p.key)
+	}
+	a.tellElders(p)
 	a.drop(p)
 }

@@ -85,8 +85,8 @@ func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
 	s.AllocationCount, s.LargestFreeBlock, s.FragmentationPercent = n.Owners, n.LargestFree, n.FragmentationPercent
 	s.ObservedGeneration = obj.GetGeneration()
 	s.Allocator.InFlight = p.inFlight()
-	s.Cooling, s.Held = nil, nil
-	for _, c := range p.cooling {
+	s.Cooling, s.Held, s.Yields = nil, nil, p.yields
+	for _, c := range p.cooling.ranges {
 		s.Cooling = append(s.Cooling, c)
 	}
 	slices.SortFunc(s.Cooling, func(a, b v1alpha1.CoolingRange) int { return compareText(a.First, b.First) })
@@ -110,6 +110,8 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	}
 	if reason, message := p.closed(now); reason != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
+	} else if p.restsFull {
+		ready.Message += "; as many addresses rest as the status can say: deleted claims wait with theirs until some of these are free"
 	} else if n.OutOfRange > 0 {
 		ready.Message += fmt.Sprintf("; %d in use are outside the spec and stay until they are released", n.OutOfRange)
 	}
@@ -118,7 +120,7 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 		Message: "No other pool of this network has these addresses",
 	}
 	if p.overlap != "" {
-		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, p.overlap
+		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, p.overlap+p.waitsFor
 	}
 	out := []metav1.Condition{ready, overlap}
 	return append(out, capacity(n)...)
@@ -132,14 +134,31 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 	case p.specErr != "":
 		return v1alpha1.ValidationFailedReason, p.specErr
 	case p.isMoved():
-		return v1alpha1.MovedReason, "addresses of this pool were moved to another management cluster and may be given away there; " +
-			"remove the entries from status.held to use the pool here again"
+		return v1alpha1.MovedReason, p.movedMessage()
 	case p.quarantineUntil.After(now):
 		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted when what is on its way has landed"
-	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.yields():
+	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.younger:
 		return v1alpha1.OverlapReason, p.overlap
+	case p.outstanding != "":
+		return v1alpha1.OverlapReason, p.outstanding
 	}
 	return "", ""
+}
+
+// movedMessage says how the pool is opened again: objects that are being moved still would close it at once.
+func (p *pool) movedMessage() string {
+	const text = "addresses of this pool were moved to another management cluster and may be given away there; " +
+		"remove the entries from status.held to use the pool here again"
+	var first string
+	for _, c := range p.claims {
+		if name := c.owner.Namespace + "/" + c.owner.Name; c.moved && (first == "" || name < first) {
+			first = name
+		}
+	}
+	if first == "" {
+		return text
+	}
+	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, DeleteForMoveAnnotation)
 }
 
 func (p *pool) isMoved() bool {
@@ -191,7 +210,7 @@ func (p *pool) dirty(now time.Time) (differs, urgent bool) {
 			return true, true
 		}
 	}
-	return true, len(is.Held) != len(was.Held) || is.ObservedGeneration != was.ObservedGeneration
+	return true, len(is.Held) != len(was.Held) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
 }
 
 func compareText(a, b string) int {

@@ -50,7 +50,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasa
 // hasWork tells whether the pool has something that a live holder would have done by now. What is
 // paused, or another manager's by its label, is none.
 func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasable func(*claim) bool) bool {
-	work := p.base.GetDeletionTimestamp() != nil
+	work := p.base.GetDeletionTimestamp() != nil || p.outdated()
 	wants := func(c *claim) bool {
 		if c.deleting {
 			return releasable(c)
@@ -74,12 +74,19 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		case paused:
 		case no != nil:
 			work = c.told() != *no
+		case c.told().isRefused():
 		default:
 			work = c.told() == (refusal{}) || (p.canServe(c) && p.hasRoom(c))
 		}
 		return !work
 	})
 	return work
+}
+
+// outdated reports whether the status on record speaks of an older spec, or of other neighbours, than the pool has now.
+func (p *pool) outdated() bool {
+	overlaps := meta.IsStatusConditionTrue(p.base.GetConditions(), v1alpha1.OverlapCondition)
+	return p.base.PoolStatus().ObservedGeneration != p.base.GetGeneration() || overlaps != (p.overlap != "") || p.owes
 }
 
 // lostTurn is called when another manager has written the pool: what we planned on is void. The
@@ -110,6 +117,7 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 	g.SetLimit(a.Writers)
 	for _, obj := range pools {
 		key := KeyOf(obj)
+		a.declare(obj)
 		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
 		}
@@ -120,7 +128,6 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 		g.Go(func() error {
 			p := a.pool(key)
 			p.setBase(obj)
-			a.declare(p)
 			term, err := a.fence(ctx, p)
 			if err != nil {
 				log.FromContext(ctx).V(1).Info("A pool is taken over later", "pool", key.String(), "because", err.Error())
@@ -201,6 +208,7 @@ func (p *pool) rebuild(found *listed) {
 	status := p.base.PoolStatus()
 	space, unit := p.space()
 	p.ledger = ledger.New(space, unit)
+	p.apart = map[netipx.IPRange]PoolKey{}
 	p.addPins()
 	for uid := range p.grants {
 		delete(p.grants, uid)
@@ -253,13 +261,11 @@ func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
 
 // restFrom takes what rests from the pool's status: an operator may have taken an entry out.
 func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
-	for r := range p.cooling {
-		p.ledger.Remove(restKey(ledger.Cooling, r))
-		delete(p.cooling, r)
+	for r := range p.cooling.ranges {
+		p.endRest(r)
 	}
 	for r := range p.held {
-		p.ledger.Remove(restKey(ledger.Held, r))
-		delete(p.held, r)
+		p.dropHeld(r)
 	}
 	for _, c := range status.Cooling {
 		if r, err := poolutil.ParseRange(c.First + "-" + c.Last); err == nil {
@@ -272,9 +278,7 @@ func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
 		}
 	}
 	for _, c := range p.claims {
-		if c.moved {
-			p.holdMoved(c.owner, c.record)
-		}
+		p.noteMoved(c)
 	}
 	for _, a := range p.addrs {
 		if a.moved && a.ip.IsValid() {

@@ -162,7 +162,7 @@ func (p *pool) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 		out.Use = UseHeld
 		if best.Source == ledger.Pin {
 			out.Use = UsePreAllocated
-		} else if rest, is := p.cooling[best.Range]; is {
+		} else if rest, is := p.cooling.ranges[best.Range]; is {
 			out.Use, out.Until = UseResting, rest.Until.Time
 		}
 		return out

@@ -18,7 +18,11 @@ import (
 )
 
 // History remembers which address each claim was seen with. The zero value is ready to use.
-type History struct{ given map[types.UID]string }
+type History struct {
+	given map[types.UID]string
+	// granted are the claims that were granted something, with the network of the pool at that time.
+	granted map[types.UID]string
+}
 
 // Objects are what the API server has at one moment.
 type Objects struct {
@@ -41,18 +45,21 @@ func refOf(namespace string, r ipamv1.IPPoolReference) (poolRef, bool) {
 	return poolRef{kind, namespace, name}, mirrored || r.APIGroup == v1alpha1.GroupVersion.Group
 }
 
-// Moment returns what must not be at any moment: an address of two living objects (I1), and a claim or an
-// allocation whose addresses changed (I4).
+// Moment returns what must not be at any moment: an address of two living objects of a pool, or given while another pool of the network has it
+// given (I1), and a claim or an allocation whose addresses changed (I4).
 func (h *History) Moment(o Objects) []string {
 	if h.given == nil {
-		h.given = map[types.UID]string{}
+		h.given, h.granted = map[types.UID]string{}, map[types.UID]string{}
 	}
 	var bad []string
 	held := map[poolRef][]holding{}
+	networks := o.networks()
+	living, fresh := o.granted(), []holding(nil)
 	for _, x := range o.holdings() {
 		if !x.living {
 			continue // void: no living claim can use it (R2)
 		}
+		living = append(living, x)
 		held[x.pool] = append(held[x.pool], x)
 		if before, seen := h.given[x.owner]; seen && before != x.text {
 			bad = append(bad, fmt.Sprintf("I4: the address of %s %s changed from %s to %s", x.kind, x.who, before, x.text))
@@ -71,7 +78,58 @@ func (h *History) Moment(o Objects) []string {
 			}
 		}
 	}
+	// A grant counts from its commit on, in the network that its pool had then: what became the same network later, an operator has brought about.
+	for _, x := range living {
+		network, known := networks[x.pool]
+		if _, seen := h.granted[x.owner]; !seen && known {
+			h.granted[x.owner] = network
+			fresh = append(fresh, x)
+		}
+	}
+	for _, x := range fresh {
+		for _, y := range living {
+			mine, known := h.granted[x.owner]
+			its, too := h.granted[y.owner]
+			if x.pool != y.pool && known && too && mine == its && x.rng.Overlaps(y.rng) {
+				bad = append(bad, fmt.Sprintf("I1: %s is given to %s by %v, and %s has it of %v", x.rng.From(), x.who, x.pool, y.who, y.pool))
+			}
+		}
+	}
 	return bad
+}
+
+// granted are the grants in flight.
+func (o Objects) granted() []holding {
+	var out []holding
+	for _, p := range o.Pools {
+		if p.PoolStatus().Allocator == nil {
+			continue
+		}
+		for _, g := range p.PoolStatus().Allocator.InFlight {
+			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
+				out = append(out, holding{pool: refOfPool(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true})
+			}
+		}
+	}
+	return out
+}
+
+// networks are those of the pools that must not give what another one has.
+func (o Objects) networks() map[poolRef]string {
+	out := map[poolRef]string{}
+	for _, p := range o.Pools {
+		if spec := p.PoolSpec(); !spec.AllowOverlap {
+			out[refOfPool(p)] = spec.Network
+		}
+	}
+	return out
+}
+
+func refOfPool(p v1alpha1.Pool) poolRef {
+	if p.GetNamespace() == "" {
+		return poolRef{v1alpha1.GlobalNetworkPoolKind, "", p.GetName()}
+	}
+	return poolRef{v1alpha1.NetworkPoolKind, p.GetNamespace(), p.GetName()}
 }
 
 // holding is what an object has.
@@ -145,10 +203,7 @@ func (h *History) AtRest(o Objects) []string {
 		}
 	}
 	for _, p := range o.Pools {
-		ref := poolRef{v1alpha1.NetworkPoolKind, p.GetNamespace(), p.GetName()}
-		if p.GetNamespace() == "" {
-			ref.kind = v1alpha1.GlobalNetworkPoolKind
-		}
+		ref := refOfPool(p)
 		s := p.PoolStatus()
 		if s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
 			bad = append(bad, fmt.Sprintf("I2: %d grants of %v are still in flight", len(s.Allocator.InFlight), ref))

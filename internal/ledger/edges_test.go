@@ -81,3 +81,16 @@ func TestSaturationEnds(t *testing.T) {
 		t.Errorf("one address of a /60 is allocated, the counts are %+v", c)
 	}
 }
+
+// Ranges of another family than the pool's count by address, however they are cut: nothing is left of them when they are withdrawn.
+func TestCountsOfAnotherFamily(t *testing.T) {
+	l := stated(pool(32, "10.0.0.0/28"), fact(Record, "a", "fd00::1-fd00::5"), fact(Record, "b", "fd00::3-fd00::9"))
+	if n := l.Counts().OutOfRange; n != 9 {
+		t.Errorf("out of range are %d", n)
+	}
+	l.Remove(Key{Record, "a"})
+	l.Remove(Key{Record, "b"})
+	if n := l.Counts().OutOfRange; n != 0 {
+		t.Errorf("nothing is held, and out of range are %d", n)
+	}
+}

@@ -34,6 +34,8 @@ const (
 	Cooling
 	// Held keeps an address until an operator releases it.
 	Held
+	// Shared keeps an address that another pool of the network has, or may still give.
+	Shared
 )
 
 // Uses tells whether a source means that somebody has the address now.
@@ -132,8 +134,14 @@ func (l *Ledger) setSpace(space *netipx.IPSet) {
 	}
 }
 
-// units is the number of what the pool hands out in a range.
-func (l *Ledger) units(r netipx.IPRange) poolutil.Count { return poolutil.CountPrefixes(r, l.unit) }
+// units is the number of what the pool hands out in a range. Of another family than the pool's it hands out nothing: that counts by
+// address, as its spans are cut.
+func (l *Ledger) units(r netipx.IPRange) poolutil.Count {
+	if bits := r.From().BitLen(); l.bits != 0 && l.bits != bits {
+		return poolutil.CountPrefixes(r, bits)
+	}
+	return poolutil.CountPrefixes(r, l.unit)
+}
 
 // Add states a fact. Stating one again with the same range changes nothing; with another range, it
 // replaces the first.

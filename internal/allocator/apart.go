@@ -1,0 +1,257 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// Two pools of one network that share addresses (R11), each maybe served by another manager: the younger one commits that it yields to the older one, by
+// UID and generation, and grants nothing from then on. The older one grants from what they share only after it has seen that and has listed, after it,
+// what the younger one has: that cannot grow any more. The younger one takes its word back when it sees a later generation of the older one that leaves
+// its addresses alone, and keeps away from what that has in use all the same.
+
+// maxYields bounds status.yields: a pool that overlaps with more leaves the others waiting.
+const maxYields = 64
+
+// keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it yields. It reads from the API
+// server only where a younger pool has just yielded, or an older one has gone.
+func (a *Allocator) keepApart(ctx context.Context, p *pool) {
+	mine, neighbours := a.overlaps.neighbours(p.key)
+	apart := map[netipx.IPRange]PoolKey{}
+	var yields []v1alpha1.YieldedPool
+	waitsFor, outstanding := "", ""
+	for _, n := range neighbours {
+		if mine.allows || (n.is.allows && !n.elder) {
+			continue
+		}
+		if n.elder {
+			if len(yields) < maxYields {
+				yields = append(yields, yielded(n.key, n.is.uid, n.is.generation))
+			}
+			continue
+		}
+		ranges, final := a.given(ctx, a.pool(n.key), yielded(p.key, mine.uid, mine.generation), n.shared)
+		for _, r := range ranges {
+			apart[r] = n.key
+		}
+		if !final && waitsFor == "" {
+			waitsFor = fmt.Sprintf("; this pool grants nothing of what both have until %s, the younger of the two, has left it to this one: a manager must serve that", n.key)
+		}
+	}
+	for _, was := range p.base.PoolStatus().Yields {
+		if slices.ContainsFunc(yields, func(y v1alpha1.YieldedPool) bool { return y.UID == was.UID }) {
+			continue
+		}
+		if why := a.mustYield(ctx, p, was, mine); why != "" {
+			yields, outstanding = append(yields, was), why
+		}
+	}
+	if !mine.allows {
+		a.usedBeyond(p, mine, apart)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waitsFor, p.yields, p.outstanding = waitsFor, yields, outstanding
+	p.setApart(apart)
+}
+
+func yielded(key PoolKey, uid types.UID, generation int64) v1alpha1.YieldedPool {
+	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
+}
+
+func keyOfYielded(y v1alpha1.YieldedPool) PoolKey {
+	return PoolKey{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
+}
+
+// given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of them while the younger one has
+// not yielded, then what that has. final: it has yielded.
+func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
+	younger.mu.Lock()
+	final = younger.base != nil && slices.Contains(younger.base.PoolStatus().Yields, to)
+	surveyed := younger.surveyed[to]
+	younger.mu.Unlock()
+	if !final {
+		return shared, false
+	}
+	if !surveyed {
+		if err := a.survey(ctx, younger, to); err != nil {
+			log.FromContext(ctx).Error(err, "What a younger pool of the network has could not be listed; what both have waits",
+				"pool", keyOfYielded(to).String(), "younger", younger.key.String())
+			return shared, false
+		}
+	}
+	younger.mu.Lock()
+	defer younger.mu.Unlock()
+	for _, r := range shared {
+		keep = append(keep, younger.usedIn(r)...)
+	}
+	return keep, true
+}
+
+// survey lists what a pool has, after it has yielded to another one.
+func (a *Allocator) survey(ctx context.Context, p *pool, to v1alpha1.YieldedPool) error {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	found, err := a.lists.list(ctx, p.key)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range slices.Concat(found.claims, found.blocks) {
+		p.observeClaim(c)
+	}
+	for _, addr := range found.addrs {
+		p.observeAddress(addr)
+	}
+	if p.base != nil && slices.Contains(p.base.PoolStatus().Yields, to) {
+		p.surveyed[to] = true
+	}
+	return nil
+}
+
+// forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing of it was seen: it became an
+// object that the watch is yet to show, or nothing.
+func (p *pool) forgetSurveys(seen v1alpha1.Pool) {
+	if p.base == nil || p.holder || len(p.surveyed) == 0 {
+		return
+	}
+	still := inFlightOf(seen.PoolStatus())
+	for _, g := range inFlightOf(p.base.PoolStatus()) {
+		uid := types.UID(g.UID)
+		_, remembers := p.ledger.Get(ledger.Key{Source: ledger.Record, UID: uid})
+		if !slices.Contains(still, g) && !remembers && !p.isGone(uid) {
+			clear(p.surveyed)
+			return
+		}
+	}
+}
+
+// usedIn returns what a pool has in use or in flight of a range.
+func (p *pool) usedIn(r netipx.IPRange) (out []netipx.IPRange) {
+	add := func(used netipx.IPRange) {
+		if used.From().Less(r.From()) {
+			used = netipx.IPRangeFrom(r.From(), used.To())
+		}
+		if r.To().Less(used.To()) {
+			used = netipx.IPRangeFrom(used.From(), r.To())
+		}
+		if used.IsValid() {
+			out = append(out, used)
+		}
+	}
+	p.ledger.Taken(r.From(), func(taken netipx.IPRange, holds []*ledger.Hold) bool {
+		if r.To().Less(taken.From()) {
+			return false
+		}
+		if slices.ContainsFunc(holds, func(h *ledger.Hold) bool { return h.Source.Uses() }) {
+			add(taken)
+		}
+		return true
+	})
+	if p.base != nil {
+		for _, g := range inFlightOf(p.base.PoolStatus()) {
+			if granted, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil && granted.Overlaps(r) {
+				add(granted)
+			}
+		}
+	}
+	return out
+}
+
+// mustYield says why a pool still yields to an older one with which it does not overlap any more, empty: it need not. A later generation of that one
+// must have been seen, or its end; until then what is known of it may be old, and it may grant what both have.
+func (a *Allocator) mustYield(ctx context.Context, p *pool, to v1alpha1.YieldedPool, mine declared) string {
+	key := keyOfYielded(to)
+	if mine.allows || mine.generation > p.base.PoolStatus().ObservedGeneration {
+		return "" // this pool's own spec was changed, and leaves the addresses to that one
+	}
+	elder := a.pool(key)
+	elder.mu.Lock()
+	known := elder.base
+	later := known != nil && (string(known.GetUID()) != to.UID || known.GetGeneration() > to.Generation)
+	elder.mu.Unlock()
+	if later {
+		return ""
+	}
+	if known == nil {
+		ctx, cancel := timed(ctx)
+		defer cancel()
+		if live, err := key.Get(ctx, a.Live); apierrors.IsNotFound(err) || (err == nil && string(live.GetUID()) != to.UID) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it says now is known", key)
+}
+
+// usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their claims keep what they have.
+func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]PoolKey) {
+	if mine.layout == nil {
+		return
+	}
+	for _, other := range a.all() {
+		if other == p {
+			continue
+		}
+		other.mu.Lock()
+		if other.ledger.Counts().OutOfRange == 0 || a.overlaps.declared(other.key).network != mine.network {
+			other.mu.Unlock()
+			continue
+		}
+		for _, r := range mine.layout.Allocatable().Ranges() {
+			for _, used := range other.usedIn(r) {
+				apart[used] = other.key
+			}
+		}
+		other.mu.Unlock()
+	}
+}
+
+// setApart states what is kept apart, and nothing else.
+func (p *pool) setApart(apart map[netipx.IPRange]PoolKey) {
+	for r, key := range p.apart {
+		if apart[r] != key {
+			p.ledger.Remove(ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())})
+		}
+	}
+	for r, key := range apart {
+		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
+	}
+	p.apart = apart
+}
+
+// news is what the older pools of a network wait to hear of a younger one.
+type news struct {
+	version string
+	used    int64
+}
+
+// tellElders wakes the older pools that a pool yields to when that is on record, or when it has less than before.
+func (a *Allocator) tellElders(p *pool) {
+	p.mu.Lock()
+	var yields []v1alpha1.YieldedPool
+	if p.base != nil {
+		yields = p.base.PoolStatus().Yields
+	}
+	n := p.ledger.Counts()
+	is := news{version: fmt.Sprint(yields), used: n.Allocated + n.OutOfRange}
+	was := p.toldElders
+	p.toldElders = is
+	p.mu.Unlock()
+	if is.version == was.version && is.used >= was.used {
+		return
+	}
+	for _, y := range yields {
+		a.wake(keyOfYielded(y))
+	}
+}

@@ -1,0 +1,210 @@
+package allocator
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// aNeighbour is a pool of the default network that was made so long before noon.
+func aNeighbour(name, addresses string, age time.Duration, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+	bits := int32(24)
+	o := &v1alpha1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer},
+			CreationTimestamp: metav1.NewTime(noon.Add(-age)),
+		},
+		Spec: v1alpha1.NetworkPoolSpec{Addresses: []string{addresses}, Prefix: &bits},
+	}
+	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
+	for _, f := range change {
+		f(o)
+	}
+	return o
+}
+
+// onePool is an API server that has one pool, or none.
+type onePool struct {
+	client.Client
+	exists *v1alpha1.NetworkPool
+}
+
+func (o *onePool) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if o.exists == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "networkpools"}, key.Name)
+	}
+	o.exists.DeepCopyInto(obj.(*v1alpha1.NetworkPool))
+	return nil
+}
+
+// yieldsTo has the status of a pool say that it yields to another one.
+func yieldsTo(other *v1alpha1.NetworkPool, generation int64) func(*v1alpha1.NetworkPool) {
+	return func(o *v1alpha1.NetworkPool) {
+		o.Status.Yields = append(o.Status.Yields, yielded(KeyOf(other), other.UID, generation))
+	}
+}
+
+// inFlightTo has the status of a pool say that an address was granted.
+func inFlightTo(name, address string) func(*v1alpha1.NetworkPool) {
+	return func(o *v1alpha1.NetworkPool) {
+		o.Status.Allocator.InFlight = []v1alpha1.Grant{{Kind: claimKind, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}}
+	}
+}
+
+// What an older pool may grant of what it shares with a younger one (R11), and what the younger one writes.
+func TestKeepApart(t *testing.T) {
+	elder := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
+	}
+	widened := func(o *v1alpha1.NetworkPool) { o.Generation = 2 }
+	allows := func(o *v1alpha1.NetworkPool) { o.Spec.AllowOverlap = true }
+	younger := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, change...)
+	}
+	has3 := func(l *existing, key PoolKey) { l.has(key, "y", "10.0.0.3") }
+	tests := map[string]struct {
+		reason         string
+		elder, younger *v1alpha1.NetworkPool
+		// listed is what a list of the younger pool finds.
+		listed func(*existing, PoolKey)
+		// free are the addresses that the elder may grant.
+		free   []string
+		waits  bool
+		yields int
+	}{
+		"NotYet": {
+			reason: "nothing says that the younger pool grants no more",
+			elder:  elder(), younger: younger(), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
+		},
+		"ToAnOlderSpec": {
+			reason: "what was yielded to an older spec may have been taken back when that spec was changed",
+			elder:  elder(widened), younger: younger(yieldsTo(elder(), 1)), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
+		},
+		"Yielded": {
+			reason: "what the younger pool has stays its own; the watch need not have shown it",
+			elder:  elder(), younger: younger(yieldsTo(elder(), 1)), listed: has3, free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"}, yields: 1,
+		},
+		"InFlight": {
+			reason: "what was granted before it yielded may become an IPAddress yet",
+			elder:  elder(), younger: younger(yieldsTo(elder(), 1), inFlightTo("y", "10.0.0.4")), listed: has3, free: []string{"10.0.0.1", "10.0.0.2"}, yields: 1,
+		},
+		"Allowed": {
+			reason: "its owner says that both may give the same",
+			elder:  elder(), younger: younger(allows), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"},
+		},
+		"AllowedHere": {
+			reason: "as above; the younger one still yields",
+			elder:  elder(allows), younger: younger(), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}, yields: 1,
+		},
+		"Deleting": {
+			reason: "an older pool that is being deleted is known at a start, too",
+			elder:  elder(func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &o.CreationTimestamp }), younger: younger(),
+			free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			lists := &existing{}
+			if tc.listed != nil {
+				tc.listed(lists, KeyOf(tc.younger))
+			}
+			api := &oneWrite{}
+			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a.Fence(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
+			for _, o := range []*v1alpha1.NetworkPool{tc.elder, tc.younger} {
+				a.pool(KeyOf(o)).setBase(o.DeepCopy())
+			}
+			p, q := a.pool(KeyOf(tc.elder)), a.pool(KeyOf(tc.younger))
+			a.findOverlap(q)
+			a.keepApart(t.Context(), p)
+			a.keepApart(t.Context(), q)
+			var free []string
+			for r := range p.ledger.Free() {
+				for ip := r.From(); r.Contains(ip); ip = ip.Next() {
+					free = append(free, ip.String())
+				}
+			}
+			if !slices.Equal(free, tc.free) {
+				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.free)
+			}
+			if (p.waitsFor != "") != tc.waits {
+				t.Errorf("%s: it waits: %q", tc.reason, p.waitsFor)
+			}
+			if len(q.yields) != tc.yields {
+				t.Errorf("%s: the younger one yields to %v", tc.reason, q.yields)
+			}
+		})
+	}
+}
+
+// A pool takes its word back when it has seen that it may (R11).
+func TestMustYield(t *testing.T) {
+	elder := aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
+	moved := aNeighbour("elder", "10.0.1.1-10.0.1.4", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })
+	narrowed := func(o *v1alpha1.NetworkPool) { o.Status.ObservedGeneration = 1 }
+	tests := map[string]struct {
+		reason string
+		// known is the older pool as it was seen, nil if it was not; exists, what a live read shows.
+		known, exists *v1alpha1.NetworkPool
+		yields        bool
+	}{
+		"Unseen":       {reason: "the watch may be behind", exists: elder, yields: true},
+		"Gone":         {reason: "nobody grants from it"},
+		"ALaterSpec":   {reason: "it leaves the addresses alone", known: moved, exists: moved},
+		"AnotherOfIts": {reason: "it was made anew under its name", exists: aNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" })},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			api := &onePool{exists: tc.exists}
+			a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 1), narrowed)
+			a.declare(o)
+			p := a.pool(KeyOf(o))
+			p.setBase(o)
+			if tc.known != nil {
+				a.declare(tc.known)
+				a.pool(KeyOf(tc.known)).setBase(tc.known)
+			}
+			a.keepApart(t.Context(), p)
+			reason, _ := p.closed(noon)
+			if (len(p.yields) == 1) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.yields {
+				t.Errorf("%s: it yields to %v and is closed: %q", tc.reason, p.yields, reason)
+			}
+		})
+	}
+}
+
+// What the claims of a pool keep after it was narrowed is not given by another pool of the network.
+func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
+	api := &oneWrite{}
+	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
+	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
+		a.declare(obj)
+		a.pool(KeyOf(obj)).setBase(obj)
+	}
+	seeAddress(a.pool(KeyOf(narrowed)), "kept", "10.0.0.1", "uid-kept")
+	p := a.pool(KeyOf(o))
+	a.keepApart(t.Context(), p)
+	r, free := p.ledger.TakeOne()
+	if !free || text(r) != "10.0.0.2" {
+		t.Errorf("it would give %s", text(r))
+	}
+	p.ledger.Untake(r)
+	seesEnd := a.pool(KeyOf(narrowed))
+	seesEnd.forgetAddress("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
+	a.keepApart(t.Context(), p)
+	if n := p.ledger.Counts().Available; n != 2 {
+		t.Errorf("%d are available when that is released", n)
+	}
+}

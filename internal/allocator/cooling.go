@@ -1,0 +1,182 @@
+package allocator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// coolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the IPAddress loses our
+// finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the status has no room for more, the others wait
+// with their addresses. It reports whether there was any.
+func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
+	p.restsFull, p.restsLate = false, false
+	if p.reuseGrace() == 0 {
+		return false
+	}
+	left := maxJobs - p.jobs
+	var due []*claim
+	for _, c := range p.chores {
+		r := p.releasable(c)
+		switch {
+		case !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) || !a.mayRelease(ctx, p, c):
+		case p.mustRest(r, c.owner, now):
+			due = append(due, c)
+		default:
+			left-- // noted, and to be handed out
+		}
+	}
+	// In the order of their addresses: what touches can be joined.
+	slices.SortFunc(due, func(a, b *claim) int { return p.releasable(a).From().Compare(p.releasable(b).From()) })
+	noted := false
+	for _, c := range due {
+		if left--; left < 0 || !p.cool(p.releasable(c), c.owner, now) {
+			p.restsLate = true
+			break
+		}
+		noted = true
+	}
+	for _, s := range p.strays {
+		if p.voidMustRest(s, now) && p.cool(p.unitOf(s.address), s.owner(), now) {
+			noted = true
+		}
+	}
+	p.restsLate = p.restsLate || p.restsFull
+	return noted
+}
+
+// mayNote reports whether the next turn can note what is to rest: else the end of a rest, of a job or of a pause wakes the pool.
+func (p *pool) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(p.commitAfter) }
+
+// cool has a range rest for as long as the pool says. False: there is no room on record.
+func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
+	c := v1alpha1.CoolingRange{
+		First: r.From().String(), Last: r.To().String(), Until: restsUntil(now, p.reuseGrace()), Namespace: o.Namespace, Name: o.Name,
+	}
+	if p.cooling.size+textOf(c) > maxResting {
+		p.foldCooling()
+	}
+	if p.cooling.size+textOf(c) > maxResting {
+		p.restsFull = true
+		return false
+	}
+	p.addCooling(r, c)
+	return true
+}
+
+// foldCooling makes room among what rests. What is joined rests for a tenth of the grace longer at most, and ends for nobody's name before.
+func (p *pool) foldCooling() {
+	folded := p.cooling.folded(max(p.reuseGrace()/10, time.Second), maxResting*3/4)
+	for r := range p.cooling.ranges {
+		if _, stays := folded[r]; !stays {
+			p.endRest(r)
+		}
+	}
+	for r, c := range folded {
+		p.addCooling(r, c)
+	}
+}
+
+// warm ends the rest of ranges whose time has come.
+func (p *pool) warm(now time.Time) {
+	for r, c := range p.cooling.ranges {
+		if !c.Until.After(now) {
+			p.endRest(r)
+		}
+	}
+}
+
+func (p *pool) addCooling(r netipx.IPRange, c v1alpha1.CoolingRange) {
+	p.cooling.add(r, c)
+	p.ledger.Add(ledger.Hold{Key: restKey(ledger.Cooling, r), Owner: ledger.Owner{Namespace: c.Namespace, Name: c.Name}, Range: r})
+}
+
+// endRest ends the rest of a range: its time has come, or the claim it rests for has it again.
+func (p *pool) endRest(r netipx.IPRange) {
+	if p.cooling.remove(r) {
+		p.ledger.Remove(restKey(ledger.Cooling, r))
+	}
+}
+
+// restingFor finds a range that rests for the name of an owner, and fits.
+func (p *pool) restingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
+	for _, r := range p.cooling.named[nameOf(o)] {
+		if fits(r) && p.ledger.InSpace(r) && p.blocker(r, o) == nil {
+			return r
+		}
+	}
+	return netipx.IPRange{}
+}
+
+// mustRest reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of the rest is over. What
+// somebody else has too does not become free.
+func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
+	if p.reuseGrace() == 0 || !r.IsValid() {
+		return false
+	}
+	for _, h := range p.ledger.Overlapping(r) {
+		whole := h.Range.Contains(r.From()) && h.Range.Contains(r.To())
+		if whole && h.Source == ledger.Cooling && p.cooling.ranges[h.Range].Until.Sub(now) > p.reuseGrace()/2 {
+			return false
+		}
+		if whole && h.Source.Uses() && h.Owner.UID != o.UID {
+			return false
+		}
+	}
+	return true
+}
+
+// voidMustRest is mustRest for what a void IPAddress has.
+func (p *pool) voidMustRest(s *stray, now time.Time) bool {
+	return s.void && p.mustRest(p.unitOf(s.address), s.owner(), now)
+}
+
+// maxHeld bounds the entries of status.held.
+const maxHeld = 128
+
+// addHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what is between two may be
+// kept back with them: so many are joined that the status stays small.
+func (p *pool) addHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+	p.setHeld(r, h)
+	for len(p.held) > maxHeld {
+		p.joinHeld()
+	}
+}
+
+func (p *pool) setHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+	p.held[r] = h
+	p.ledger.Add(ledger.Hold{Key: restKey(ledger.Held, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
+}
+
+func (p *pool) dropHeld(r netipx.IPRange) {
+	delete(p.held, r)
+	p.ledger.Remove(restKey(ledger.Held, r))
+}
+
+// joinHeld joins each second entry with the one before it.
+func (p *pool) joinHeld() {
+	order := make([]netipx.IPRange, 0, len(p.held))
+	for r := range p.held {
+		order = append(order, r)
+	}
+	slices.SortFunc(order, func(a, b netipx.IPRange) int { return a.From().Compare(b.From()) })
+	for pair := range slices.Chunk(order, 2) {
+		if len(pair) < 2 || pair[0].From().Is4() != pair[1].From().Is4() {
+			continue
+		}
+		reason := p.held[pair[0]].Reason
+		to := pair[1].To()
+		if to.Less(pair[0].To()) {
+			to = pair[0].To()
+		}
+		joined := netipx.IPRangeFrom(pair[0].From(), to)
+		p.dropHeld(pair[0])
+		p.dropHeld(pair[1])
+		p.setHeld(joined, v1alpha1.HeldRange{First: joined.From().String(), Last: to.String(), Reason: reason})
+	}
+}

@@ -1,0 +1,99 @@
+package allocator_test
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+)
+
+// Pools beside the first one, of the same network if they say nothing else.
+
+const neighbour = "neighbour"
+
+func makeNeighbour(addresses string, change ...func(*v1alpha1.NetworkPoolSpec)) action {
+	return action{"add pool " + neighbour + " of " + addresses, func(w *world) bool {
+		return w.api.Create(&v1alpha1.NetworkPool{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: neighbour}, Spec: pool(addresses, change...),
+		}) == nil
+	}}
+}
+
+// addTo adds a claim of another pool than the first one.
+func addTo(poolName, name string) action {
+	return action{"add claim " + name + " of pool " + poolName, func(w *world) bool {
+		c := claim(name)
+		c.Spec.PoolRef.Name = poolName
+		return w.api.Create(c) == nil
+	}}
+}
+
+// edit changes the spec of a pool.
+func edit(poolName, what string, change func(*v1alpha1.NetworkPoolSpec)) action {
+	return action{"pool " + poolName + " has " + what, func(w *world) bool {
+		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { change(&o.(*v1alpha1.NetworkPool).Spec) }) == nil
+	}}
+}
+
+func ofNetwork(name string) func(*v1alpha1.NetworkPoolSpec) {
+	return func(s *v1alpha1.NetworkPoolSpec) { s.Network = name }
+}
+
+func dropOf(kind faults.Kind, name string) action {
+	return action{"delete " + string(kind) + " " + name, func(w *world) bool { return w.api.Delete(ref(kind, name), false) == nil }}
+}
+
+var neighbours = []scenario{
+	{
+		// What the younger one has is not given again, and is given when it comes free.
+		name: "elder widened", spec: pool("10.0.0.1-10.0.0.2"), capacity: 6, ordered: true, claims: []string{"a"},
+		script: []action{
+			makeNeighbour("10.0.0.3-10.0.0.6"), addTo(neighbour, "y"), addTo(neighbour, "z"), resize("10.0.0.1-10.0.0.6"),
+			add("b"), add("c"), add("d"), add("e"), remove("y"),
+		},
+		want: map[string]string{"z": "10.0.0.4"},
+	},
+	{
+		// Two networks that turn out to be one.
+		name: "network renamed", spec: pool("10.0.0.1-10.0.0.3", ofNetwork("x")), capacity: 3, ordered: true, claims: []string{"a"},
+		script: []action{
+			makeNeighbour("10.0.0.1-10.0.0.3"), addTo(neighbour, "y"), addTo(neighbour, "z"), edit(poolName, "the other's network", ofNetwork("")),
+			add("b"), addTo(neighbour, "x"), remove("z"),
+		},
+		want: map[string]string{"a": "10.0.0.1", "y": "10.0.0.1"},
+	},
+	{
+		// The younger one waits until the older one is gone, whatever restarts meanwhile.
+		name: "elder deleted", spec: pool("10.0.0.1-10.0.0.2"), capacity: 1, ordered: true, claims: []string{"a"},
+		script: []action{makeNeighbour("10.0.0.1-10.0.0.2"), dropPool, addTo(neighbour, "y"), remove("a")},
+	},
+	{
+		// The claims of the older one keep what its spec has no more.
+		name: "elder narrowed", spec: pool("10.0.0.1-10.0.0.4"), capacity: 4, ordered: true, claims: []string{"a", "b"},
+		script: []action{
+			makeNeighbour("10.0.0.1-10.0.0.4"), addTo(neighbour, "y"), resize("10.0.0.9"), addTo(neighbour, "z"), addTo(neighbour, "x"), remove("a"),
+		},
+		want: map[string]string{"b": "10.0.0.2", "y": "10.0.0.3"},
+	},
+	{
+		name: "one second", spec: pool("10.0.0.1-10.0.0.4"), capacity: 2, claims: []string{"a", "b"},
+		before: []action{makeNeighbour("10.0.0.1-10.0.0.4"), addTo(neighbour, "y"), addTo(neighbour, "z")},
+	},
+	{
+		name: "overlap allowed", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, ordered: true, claims: []string{"a"},
+		script: []action{makeNeighbour("10.0.0.1-10.0.0.2", func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }), addTo(neighbour, "y")},
+	},
+	{
+		// A block of the younger one counts like an address.
+		name: "elder widened over a block", spec: pool("10.0.0.1-10.0.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
+		script: []action{
+			makeNeighbour("10.0.0.3-10.0.0.8"), allocate("x", 4, func(o *v1alpha1.IPAllocation) { o.Spec.PoolRef.Name = neighbour }),
+			resize("10.0.0.1-10.0.0.8"), add("b"), add("c"), allocate("y", 2), deallocate("x"),
+		},
+	},
+}
+
+func init() { scenarios = slices.Concat(scenarios, neighbours) } //nolint:gochecknoinits // one list, in two files

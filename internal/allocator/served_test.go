@@ -1,0 +1,328 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// bothReady is what the status of a served claim says, in both generations of conditions.
+func bothReady(c *ipamv1.IPAddressClaim) {
+	c.Status.AddressRef.Name = c.Name
+	c.Status.Conditions = []metav1.Condition{{Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated"}}
+	c.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
+}
+
+// A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster provider has that among the
+// owners of its IPAddress.
+func TestServedClaimsAreNoWork(t *testing.T) {
+	mirrored := func(o *v1alpha1.NetworkPool) {
+		o.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid", Controller: ptr.To(true),
+		}}
+	}
+	inCluster := ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "pool"}
+	for name, tc := range map[string]struct {
+		ref   ipamv1.IPPoolReference
+		owner types.UID
+		done  bool
+	}{
+		"NetworkPool":         {ref: testKey.ref(), owner: "pool-uid", done: true},
+		"InCluster":           {ref: inCluster, owner: "in-cluster-uid", done: true},
+		"InClusterOfTheOther": {ref: inCluster, owner: "pool-uid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", mirrored)
+			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{AddressFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, {Kind: tc.ref.Kind, Name: "pool", UID: tc.owner}},
+			}}
+			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.ref, Address: "10.0.0.1"}
+			p.observeAddress(addressOf(addr))
+			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.ref })
+			if done := len(p.chores)+p.pending.Len() == 0; done != tc.done {
+				t.Errorf("done %v: %d chores", done, len(p.chores))
+			}
+		})
+	}
+}
+
+// An IPAddress that is being deleted cannot become another claim's: it is removed, and the record brings the address back.
+func TestDeletedAddressIsNotAdopted(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9")
+	c := see(p, "a", 0, remembers("10.0.0.2"))
+	seeAddress(p, "a", "10.0.0.2", "uid-before")
+	addr := *p.addrs[nameOf(c.owner)]
+	if !p.adoptable(c, &addr) {
+		t.Fatal("one that stays is adopted")
+	}
+	addr.deleting = true
+	if p.adoptable(c, &addr) {
+		t.Error("it is adopted")
+	}
+}
+
+// Nobody is told anew that a pool is full when a number in it changes.
+func TestWaitingClaimsAreToldOnce(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
+	for i := range 9 {
+		name := fmt.Sprint("has-", i)
+		see(p, name, 0, remembers(fmt.Sprintf("10.0.0.%d", i+1)), bothReady)
+		seeAddress(p, name, fmt.Sprintf("10.0.0.%d", i+1), types.UID("uid-"+name))
+	}
+	for i := range 100 {
+		see(p, fmt.Sprint("waits-", i), 1)
+	}
+	tell := func() (told int) {
+		_, refused := p.plan(noon, maxBatch, anyone)
+		for c, no := range refused {
+			c.said = &said{refusal: *no}
+			told++
+		}
+		return told
+	}
+	if first, again := tell(), tell(); first != 100 || again != 0 {
+		t.Fatalf("%d, then %d are told", first, again)
+	}
+	c := p.claims["uid-has-3"]
+	p.cool(p.releasable(c), c.owner, noon)
+	p.forgetAddress("address-has-3", nameOf(c.owner))
+	p.forgetClaim(c.owner.UID)
+	if told := tell(); told > 0 {
+		t.Errorf("an address of a full pool begins to rest, and %d claims are written", told)
+	}
+}
+
+// What a user writes into an annotation costs bounded memory.
+func TestHugeAnnotations(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9")
+	c := see(p, "huge", 0, asks(strings.Repeat("x", 250_000)), remembers(strings.Repeat("y", 250_000)))
+	b := seeBlock(p, "block", 1, func(o *v1alpha1.IPAllocation) {
+		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: strings.Repeat("z", 250_000)}
+	})
+	if n := len(c.requested) + len(c.recordText) + len(b.recordText); n > 3*maxAnnotation {
+		t.Errorf("%d bytes are remembered of annotations that can be addresses only", n)
+	}
+}
+
+// The annotation of clusterctl counts where clusterctl deletes what was served here.
+func TestMovedClaims(t *testing.T) {
+	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[DeleteForMoveAnnotation] = "" }
+	for name, tc := range map[string]struct {
+		reason string
+		is     []func(*ipamv1.IPAddressClaim)
+		closes bool
+	}{
+		"Marked":            {reason: "anybody may write it, and a move that fails leaves it", is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady, marked}},
+		"ARecordOfAUsers":   {reason: "it was never given anything", is: []func(*ipamv1.IPAddressClaim){remembers("192.0.2.1"), marked, ends, noFinalizer}},
+		"DeletedAndMarked":  {reason: "it is being moved", is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady, marked, ends}, closes: true},
+		"DeletedUnlikeThat": {reason: "it is released", is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady, ends}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			see(p, "c", 0, tc.is...)
+			reason, message := p.closed(noon)
+			if (reason == v1alpha1.MovedReason) != tc.closes {
+				t.Errorf("%s: closed by %q", tc.reason, reason)
+			}
+			if tc.closes && !strings.Contains(message, "ns/c") {
+				t.Errorf("it does not say which claim: %s", message)
+			}
+			p.forgetClaim("uid-c")
+			status := p.base.PoolStatus().DeepCopy()
+			p.restFrom(status) // an operator has removed the entries
+			if reason, _ := p.closed(noon); reason != "" {
+				t.Errorf("it stays closed: %s", reason)
+			}
+		})
+	}
+}
+
+func noFinalizer(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }
+
+// A consumer's finalizer keeps a deleted claim, and with it the IPAddress that it uses; those of the garbage collector do not.
+func TestReleaseWaitsForConsumers(t *testing.T) {
+	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	for finalizer, may := range map[string]bool{
+		"vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-protection": false,
+		metav1.FinalizerDeleteDependents:                                true, metav1.FinalizerOrphanDependents: true,
+	} {
+		p := aPool(t, "10.0.0.1-10.0.0.9")
+		c := see(p, "c", 0, remembers("10.0.0.1"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
+		if got := a.mayRelease(t.Context(), p, c); got != may {
+			t.Errorf("%s: may be released %v", finalizer, got)
+		}
+	}
+}
+
+// Which answers say that a write was not carried out and will not be.
+func TestRefusedForGood(t *testing.T) {
+	resource := schema.GroupResource{Resource: "ipaddresses"}
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"Quota":      {apierrors.NewForbidden(resource, "a", errors.New("exceeded quota")), true},
+		"Invalid":    {apierrors.NewInvalid(schema.GroupKind{Kind: "IPAddress"}, "a", nil), true},
+		"TooLarge":   {apierrors.NewRequestEntityTooLargeError("limit"), true},
+		"Etcd":       {apierrors.NewInternalError(errors.New("etcdserver: request is too large")), true},
+		"Wrapped":    {fmt.Errorf("creating: %w", apierrors.NewForbidden(resource, "a", errors.New("no"))), true},
+		"Conflict":   {apierrors.NewConflict(resource, "a", errors.New("old")), false},
+		"Gone":       {apierrors.NewNotFound(resource, "a"), false},
+		"Busy":       {apierrors.NewTooManyRequests("later", 1), false},
+		"Timeout":    {apierrors.NewTimeoutError("lost", 1), false},
+		"Webhook":    {apierrors.NewInternalError(errors.New("failed calling webhook")), false},
+		"Connection": {context.DeadlineExceeded, false},
+		"None":       {nil, false},
+	} {
+		if got := refusedForGood(tc.err); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A status that the API server refuses for good is not sent again as it is: the attempt is dropped, and those who wait are told.
+func TestRefusedCommit(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} })
+	clock := clocktesting.NewFakeClock(noon)
+	api := &oneWrite{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
+	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
+	a.pools[testKey] = p
+	p.quota = a.quota
+	see(p, "a", 0)
+	for range 5 {
+		if _, err := a.Reconcile(t.Context(), testKey, p.base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if api.writes != 1 || p.attempt != nil || len(p.grants) > 0 {
+		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.attempt, len(p.grants))
+	}
+	if p.refusal == nil || !strings.Contains(p.refusal.message, "a policy says no") {
+		t.Errorf("claims are told %v", p.refusal)
+	}
+	clock.Step(lastTry)
+	api.err = nil
+	if _, err := a.Reconcile(t.Context(), testKey, p.base); err != nil || api.writes != 2 || p.refusal != nil {
+		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.refusal)
+	}
+}
+
+// What one namespace is refused holds up no other, and not its own for ever.
+func TestTroubledNamespace(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.200")
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
+	for i := range maxTroubled {
+		c := see(p, fmt.Sprint("q", i), 0)
+		p.plan(noon, 1, anyone)
+		g := p.grants[c.owner.UID]
+		g.committed, g.begun = true, true
+		p.noteTrouble(c, refused, noon)
+		if !g.settled {
+			t.Fatal("a grant of which nothing can land is still in flight")
+		}
+	}
+	waits := see(p, "waits", 0)
+	other := see(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
+	_, told := p.plan(noon, 9, anyone)
+	if no := told[waits]; no == nil || !strings.Contains(no.message, "exceeded quota") || p.grants[waits.owner.UID] != nil {
+		t.Errorf("the next of the namespace is told %v", no)
+	}
+	if p.grants[other.owner.UID] == nil {
+		t.Error("another namespace is not served")
+	}
+	p.plan(noon.Add(firstTry), 9, anyone)
+	if p.grants[waits.owner.UID] == nil {
+		t.Error("it is never tried")
+	}
+	served := p.claims["uid-q3"]
+	if !p.endTrouble(served, true) || p.inTrouble(waits, noon) != nil {
+		t.Error("one was served, and the others wait on")
+	}
+}
+
+// A doubtful write may land yet: its grant stays in flight.
+func TestDoubtfulGrantStays(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.200")
+	c := see(p, "a", 0)
+	p.plan(noon, 1, anyone)
+	g := p.grants[c.owner.UID]
+	g.committed, g.begun = true, true
+	p.noteTrouble(c, context.DeadlineExceeded, noon)
+	p.noteTrouble(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
+	if g.settled {
+		t.Error("the first write may land, and its address is given to another")
+	}
+}
+
+// Grants of claims that may not be served hold up nobody: of those that were not begun the addresses are free again.
+func TestPausedGrantsHoldUpNobody(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.200")
+	for i := range 5 {
+		see(p, fmt.Sprint("c", i), 0)
+	}
+	p.plan(noon, 9, anyone)
+	for uid, g := range p.grants {
+		g.committed, g.begun = true, uid == "uid-c0"
+	}
+	p.giveBack(func(*claim) (bool, *refusal) { return true, nil })
+	if n := p.unfinished(); n != 1 || p.working() != 0 {
+		t.Errorf("%d are in flight, %d hold up others", n, p.working())
+	}
+}
+
+// A manager that does not serve a pool has not the last word on its claims.
+func TestUnservedPoolTellsOnce(t *testing.T) {
+	a := New(Options{ID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
+	key := PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
+	p := a.pool(key)
+	c := see(p, "c", 0)
+	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
+	jobs := func() int {
+		c.busy, p.jobs = false, 0
+		a.notOurs(t.Context(), p, obj, a.unserved(key))
+		return p.jobs
+	}
+	c.said = &said{refusal: refusal{"PoolExhausted", "by the manager that serves it"}}
+	if jobs() != 0 {
+		t.Error("it writes over what the other manager says")
+	}
+	if a.overlaps.declared(key).uid != "u" {
+		t.Error("its spec does not count for overlaps")
+	}
+}
+
+// Whether the last holder has looked at the spec that there is now, and at the neighbours.
+func TestOutdatedPoolIsWork(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*pool)
+		want   bool
+	}{
+		"NoNews":      {change: func(*pool) {}},
+		"AnEdit":      {change: func(p *pool) { p.base.SetGeneration(2) }, want: true},
+		"ANeighbour":  {change: func(p *pool) { p.overlap = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
+		"AnOlderPool": {change: func(p *pool) { p.owes = true }, want: true},
+	} {
+		p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
+		p.holder = false
+		tc.change(p)
+		p.workSince = noon.Add(-time.Hour)
+		if may, _ := p.mayTakeOver(noon, false, anyone, func(*claim) bool { return true }); may != tc.want {
+			t.Errorf("%s: may take over %v", name, may)
+		}
+	}
+}
