@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
+
+// confirmers bounds the live reads of a feed that run at once.
+const confirmers = 16
 
 // lister shows what exists, one by one, and returns the resource version from which a watch goes on.
 type lister[O any] func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
@@ -138,14 +142,25 @@ func (f *feed[O]) gone(o O) {
 // Replace ends a list. What the memory has beyond it is forgotten only when a live read shows that it
 // is gone: a list can be older than what our own writes have shown (R7).
 func (f *feed[O]) Replace([]any, string) error {
-	for _, o := range f.missing(f.listed) {
-		go confirmGone(f.ctx, f.live, o, func() { f.gone(o) })
-	}
+	go f.confirm(f.missing(f.listed))
 	f.listed = nil
 	if !f.hasSynced() {
 		close(f.synced)
 	}
 	return nil
+}
+
+// confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was interrupted.
+func (f *feed[O]) confirm(objects []O) {
+	var g errgroup.Group
+	g.SetLimit(confirmers)
+	for _, o := range objects {
+		g.Go(func() error {
+			confirmGone(f.ctx, f.live, o, func() { f.gone(o) })
+			return nil
+		})
+	}
+	_ = g.Wait()
 }
 
 // Resync has no meaning without a store.

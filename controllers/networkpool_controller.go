@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -43,6 +44,9 @@ import (
 
 // backstop has every pool looked at now and then, whatever the watches say (B18).
 const backstop = time.Minute
+
+// minBackoff is how long a pool waits after the first error.
+const minBackoff = 5 * time.Millisecond
 
 // NetworkPoolReconciler reconciles NetworkPools and GlobalNetworkPools. It is the sole allocator.
 type NetworkPoolReconciler struct {
@@ -153,7 +157,7 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}
 	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).
 		Named("networkpool").
-		WithOptions(options).
+		WithOptions(poolOptions(options)).
 		WatchesRawSource(source.TypedFunc[allocator.PoolKey](func(ctx context.Context, q queue) error {
 			a.Start(ctx, q.Add)
 			return nil
@@ -166,6 +170,15 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
 		WatchesRawSource(source.TypedKind(c, namespaceMetadata(), namespaceHandler(a))).
 		Complete(r)
+}
+
+// poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger is in a state that
+// cannot be, maybe with a pool's lock held, and the next manager begins anew from the API server. After an outage no pool sleeps for longer than
+// the backstop.
+func poolOptions(o controller.TypedOptions[allocator.PoolKey]) controller.TypedOptions[allocator.PoolKey] {
+	o.RecoverPanic = ptr.To(false)
+	o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[allocator.PoolKey](minBackoff, backstop)
+	return o
 }
 
 // poolHandler wakes a pool when it was changed by another hand than ours.

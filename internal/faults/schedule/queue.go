@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -11,6 +12,9 @@ import (
 
 // Queue is that of a controller of one object, and its one worker.
 type Queue struct {
+	// MaxBackoff is the longest wait after errors; 0: that of controller-runtime.
+	MaxBackoff time.Duration
+
 	mu              sync.Mutex
 	queued, running bool
 	wakeAt          time.Time
@@ -53,7 +57,7 @@ func (q *Queue) Run(do func() (reconcile.Result, error), broken func(string)) {
 		if err == nil {
 			q.failures = 0
 		} else {
-			after = min(5*time.Millisecond<<min(q.failures, 20), 1000*time.Second)
+			after = min(5*time.Millisecond<<min(q.failures, 20), cmp.Or(q.MaxBackoff, 1000*time.Second))
 			q.failures++
 		}
 		if at := time.Now().Add(after); after > 0 && (q.wakeAt.IsZero() || at.Before(q.wakeAt)) {
