@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,7 +35,7 @@ func blocks(ctx context.Context, c client.Client, steps *steps) (granted int, er
 		}
 	}
 	list := &v1alpha1.IPAllocationList{}
-	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err = until(ctx, func(ctx context.Context) (bool, error) {
 		// One more than the samples: the Cluster asks for its own.
 		err := c.List(ctx, list)
 		return err == nil && len(list.Items) == len(allocations)+1 && told(list.Items), err

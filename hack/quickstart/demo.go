@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -65,6 +64,9 @@ func demo(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
 	if err := settled(ctx, c, pools, len(claims)+granted); err != nil {
 		return err
 	}
+	if err := estimated(ctx, c); err != nil {
+		return err
+	}
 	for _, resource := range []string{"networkpools", "globalnetworkpools", "providerconfigs"} {
 		rows, err := printed(ctx, cp, resource)
 		if err != nil {
@@ -73,6 +75,9 @@ func demo(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
 		if err := table(steps.out, rows); err != nil {
 			return err
 		}
+	}
+	if err := recorded(ctx, c); err != nil {
+		return err
 	}
 	return showEvents(ctx, c, steps)
 }
@@ -208,29 +213,6 @@ func showClaims(
 		})
 	}
 	return table(steps.out, rows)
-}
-
-// settled waits until the pools are ready and count every claim.
-func settled(ctx context.Context, c client.Client, pools []client.Object, claims int) error {
-	var counted int64
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		counted = 0
-		for _, obj := range pools {
-			if err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
-				return false, err
-			}
-			pool, ok := obj.(v1alpha1.Pool)
-			if !ok || !meta.IsStatusConditionTrue(pool.PoolStatus().Conditions, "Ready") {
-				return false, nil
-			}
-			counted += pool.PoolStatus().AllocationCount
-		}
-		return counted >= int64(claims), nil
-	})
-	if err != nil {
-		return fmt.Errorf("the pools count %d of %d claims: %w", counted, claims, err)
-	}
-	return nil
 }
 
 // printed are the columns that kubectl get shows: the API server prints them.

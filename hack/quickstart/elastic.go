@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -105,6 +106,9 @@ func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, step
 	if err := table(steps.out, rows); err != nil {
 		return err
 	}
+	if err := inUse(ctx, management, "shop"); err != nil {
+		return err
+	}
 	if err := show(ctx, cp, steps, "ipallocations"); err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func show(ctx context.Context, cp *framework.ControlPlane, steps *steps, resourc
 // shown waits until MetalLB has been given something.
 func shown(ctx context.Context, tenant client.Client) error {
 	pool := &metallbv1beta1.IPAddressPool{}
-	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := until(ctx, func(ctx context.Context) (bool, error) {
 		err := tenant.Get(ctx, client.ObjectKey{Namespace: framework.MetalLBNamespace, Name: "default-pool"}, pool)
 		return err == nil && pool.Status.AvailableIPv4 > 0, client.IgnoreNotFound(err)
 	})
@@ -172,15 +176,50 @@ func serve(ctx context.Context, tenant client.WithWatch, name string) (address s
 	}
 }
 
-// count waits until a Cluster has so many blocks, all of them allocated.
-func count(ctx context.Context, c client.Client, cluster string, n int) error {
-	list := &v1alpha1.IPAllocationList{}
-	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		err := c.List(ctx, list, client.MatchingLabels{v1alpha1.TenantLabel: cluster})
-		return err == nil && len(list.Items) == n && told(list.Items), err
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for %d blocks of Cluster %s, which has %d: %w", n, cluster, len(list.Items), err)
+// inUse waits until it is said of the blocks of a Cluster, in which every Service has its address, that they are in use.
+func inUse(ctx context.Context, c client.Client, cluster string) error {
+	if err := blocksOf(ctx, c, cluster, used); err != nil {
+		return fmt.Errorf("waiting for the blocks of Cluster %s to be in use: %w", cluster, err)
 	}
 	return nil
+}
+
+// used reports whether every block has its addresses, and every one that was added is said to be in use.
+func used(all []v1alpha1.IPAllocation) bool {
+	for i := range all {
+		inUse := meta.IsStatusConditionTrue(all[i].Status.Conditions, v1alpha1.InUseCondition)
+		if all[i].Labels[v1alpha1.AllocationRoleLabel] == v1alpha1.GrowthRole && !inUse {
+			return false
+		}
+	}
+	return told(all) && satisfied(all)
+}
+
+// satisfied reports whether a Cluster is said to have what its Services ask for: by the block that it began with.
+func satisfied(all []v1alpha1.IPAllocation) bool {
+	return slices.ContainsFunc(all, func(a v1alpha1.IPAllocation) bool {
+		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
+	})
+}
+
+// count waits until a Cluster has so many blocks, all of them allocated.
+func count(ctx context.Context, c client.Client, cluster string, n int) error {
+	has := 0
+	err := blocksOf(ctx, c, cluster, func(all []v1alpha1.IPAllocation) bool {
+		has = len(all)
+		return has == n && told(all) && satisfied(all)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %d blocks of Cluster %s, which has %d: %w", n, cluster, has, err)
+	}
+	return nil
+}
+
+// blocksOf waits until the blocks of a Cluster are as they should be.
+func blocksOf(ctx context.Context, c client.Client, cluster string, should func([]v1alpha1.IPAllocation) bool) error {
+	return until(ctx, func(ctx context.Context) (bool, error) {
+		list := &v1alpha1.IPAllocationList{}
+		err := c.List(ctx, list, client.MatchingLabels{v1alpha1.TenantLabel: cluster})
+		return err == nil && should(list.Items), err
+	})
 }

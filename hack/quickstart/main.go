@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&opts.manager, "manager", "", "the manager to run (default: built from the current source)")
 	flag.BoolVar(&opts.exit, "exit", os.Getenv("CI") != "", "exit when everything has been shown (default where CI is set)")
 	flag.BoolVar(&opts.elastic, "elastic", false, "show a workload cluster with MetalLB that grows and shrinks, instead of claims")
-	flag.DurationVar(&opts.timeout, "timeout", time.Minute, "how long the claims may take to become ready")
+	flag.DurationVar(&opts.timeout, "timeout", 3*time.Minute, "how long all of it may take")
 	flag.Parse()
 
 	// The libraries log for developers; what is said here is for users.
