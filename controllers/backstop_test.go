@@ -20,6 +20,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
+// Tests that wait as long as a backstop takes would not see a wake-up that is lost.
+func TestTestsWaitLessThanTheBackstops(t *testing.T) {
+	if shortest := min(backstop, waitingBackstop); framework.Soon >= shortest {
+		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.Soon, shortest)
+	}
+}
+
 // store is a fake: only when to come back is tested with it. What is done is, on a real API server.
 func store(t *testing.T, objs ...client.Object) client.Client {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -37,17 +38,20 @@ func TestLook(t *testing.T) {
 	ready(t, owned, metav1.ConditionTrue)
 	create(t, block)
 	ready(t, block, metav1.ConditionTrue)
-	create(t, leaving, tooLarge, framework.MakeClaim(ns, "paused").Pool("machines").Cluster("idle").Obj(),
-		framework.MakeClaim(ns, "lost").Pool("nowhere").Obj(),
-		framework.MakeClaim(ns, "foreign").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "x").Obj(),
-		framework.MakeClaim(ns, "orphan").Pool("machines").Cluster("gone").Obj())
+	lost := framework.MakeClaim(ns, "lost").Pool("nowhere").Obj()
+	orphan := framework.MakeClaim(ns, "orphan").Pool("machines").Cluster("gone").Obj()
+	create(t, leaving, tooLarge, lost, orphan, framework.MakeClaim(ns, "paused").Pool("machines").Cluster("idle").Obj(),
+		framework.MakeClaim(ns, "foreign").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "x").Obj())
 	ready(t, leaving, metav1.ConditionTrue)
-	ready(t, tooLarge, metav1.ConditionFalse)
+	for _, waits := range []client.Object{tooLarge, lost, orphan} {
+		ready(t, waits, metav1.ConditionFalse)
+	}
 	if err := k8s.Delete(t.Context(), leaving); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, gone(leaving))
 	ready(t, pool, metav1.ConditionTrue)
+	ready(t, small, metav1.ConditionTrue)
 	eventually(t, settled(pool, 5))
 
 	t.Run("pools", func(t *testing.T) {

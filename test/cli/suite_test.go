@@ -114,7 +114,7 @@ func startManager(t *testing.T, namespace string) *framework.Manager {
 // eventually polls until a condition holds; what it last said is the failure.
 func eventually(t *testing.T, holds func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), framework.Soon)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // Where releases will be.
@@ -71,7 +73,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		// clusterctl tries cert-manager in a namespace, and does not wait for its end: the next one would wait in vain.
 		Eventually(func() error {
 			return s.Get(ctx, client.ObjectKey{Name: "cert-manager-test"}, &corev1.Namespace{})
-		}).Should(Satisfy(apierrors.IsNotFound))
+		}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
 		at.run(ctx, strings.ReplaceAll(strings.ReplaceAll(command, releases+"download/", releases), releases, filepath.Join(repo.dir, "ipam-butler", release)+"/"))
 	}
 	BeforeAll(func(ctx SpecContext) {

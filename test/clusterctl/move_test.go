@@ -61,9 +61,11 @@ func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) 
 	Expect(from.allocated(ctx)).To(BeEmpty())
 	Expect(to.grants(ctx)).To(Equal(granted)) // nothing was allocated anew
 	// The pool that stays behind does not offer what moved away.
-	staying := &v1alpha1.GlobalNetworkPool{}
-	Expect(from.Get(ctx, client.ObjectKey{Name: "storage"}, staying)).To(Succeed())
-	Expect(staying.Status.Held).To(HaveLen(2))
+	Eventually(func(g Gomega) {
+		staying := &v1alpha1.GlobalNetworkPool{}
+		g.Expect(from.Get(ctx, client.ObjectKey{Name: "storage"}, staying)).To(Succeed())
+		g.Expect(staying.Status.Held).To(HaveLen(2))
+	}).Should(Succeed())
 }
 
 // grantsAnother expects a claim that comes now to get an address that nobody has, and lets it go.

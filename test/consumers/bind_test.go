@@ -114,7 +114,8 @@ var _ = Describe("While a Cluster is paused", func() {
 				claim := m.claim(m.reads, 0)
 				Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
 				Expect(claim.GetFinalizers()).To(ConsistOf(m.own()))
-				Expect(readyOf(claim)).To(BeZero())
+				// Nothing is said to it but, before the Cluster is seen, that it waits for that.
+				Expect(readyOf(claim)).To(Or(BeZero(), HaveField("Message", ContainSubstring("waiting for Cluster"))))
 			}
 			update(ctx, spec, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 			update(ctx, annotated, func(c *clusterv1.Cluster) { c.Annotations = nil })

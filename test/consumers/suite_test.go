@@ -31,8 +31,7 @@ var (
 
 func TestConsumers(t *testing.T) {
 	RegisterFailHandler(Fail)
-	// A bound for a machine that is busy with other things; nothing waits for it to pass.
-	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyTimeout(framework.Soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "Consumers")
 }

@@ -34,7 +34,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
 		services := s.serveAll(ctx, "first", "second")
 		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
-		s.shows(ctx, "10-10", "11-11") // before there is anybody who reads it
+		patiently(func() { s.shows(ctx, "10-10", "11-11") }) // before there is anybody who reads it
 		m, err := workload.StartMetalLB(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
@@ -48,7 +48,9 @@ var _ = Describe("A tenant without MetalLB", func() {
 		Expect(manager.Signal(syscall.SIGSTOP)).To(Succeed())
 		Expect(workload.UninstallMetalLB(ctx)).To(Succeed())
 		Expect(manager.Signal(syscall.SIGCONT)).To(Succeed())
-		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
+		patiently(func() {
+			s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
+		})
 		block := s.blocks(ctx)["lb-1"]
 		Expect(management.Delete(ctx, block)).To(Succeed())
 		drained := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
@@ -58,7 +60,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 
 		By("installing it once more")
 		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
-		s.shows(ctx, "10-10")
+		patiently(func() { s.shows(ctx, "10-10") })
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 	})
 })

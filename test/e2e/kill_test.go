@@ -26,11 +26,12 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		m = startManager(ctx, "--shrink-grace="+grace)
 	})
 
-	// killed ends the manager when lb-1 is in a state.
-	killed := func(w watch.Interface, is func(*v1alpha1.IPAllocation) bool) {
+	// killed ends the manager when lb-1 is in a state, and returns it.
+	killed := func(w watch.Interface, is func(*v1alpha1.IPAllocation) bool) *v1alpha1.IPAllocation {
 		GinkgoHelper()
-		watchUntil(w, func(_ watch.EventType, a *v1alpha1.IPAllocation) bool { return a.Name == s.ns+"-tenant-lb-1" && is(a) })
+		seen := watchUntil(w, func(_ watch.EventType, a *v1alpha1.IPAllocation) bool { return a.Name == s.ns+"-tenant-lb-1" && is(a) })
 		Expect(m.Kill()).To(Succeed())
+		return seen[len(seen)-1]
 	}
 	draining := func(a *v1alpha1.IPAllocation) bool {
 		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
@@ -93,9 +94,10 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		w := s.watching(ctx)
+		thaw := freezeMetalLB()
 		s.stop(ctx, second)
-		killed(w, draining)
-		before := s.blocks(ctx)["lb-1"]
+		before := killed(w, draining)
+		thaw()
 		third := s.serve(ctx, "third")
 		startManager(ctx, "--shrink-grace="+grace)
 		expectAddress(ctx, third, s.net+"11")

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 var _ = Describe("A tenant", func() {
@@ -93,7 +94,7 @@ var _ = Describe("A tenant", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
 			g.Expect(other.Status.StartAddress).To(Equal(s.net + "11"))
-		}).Should(Succeed())
+		}).WithTimeout(framework.Late).Should(Succeed()) // MetalLB, and we, come back when our watches do
 		// By then the tenant had let go of it.
 		Expect(workload.Get(ctx, client.ObjectKeyFromObject(second), second)).To(Succeed())
 		Expect(second.Status.LoadBalancer.Ingress).To(BeEmpty())

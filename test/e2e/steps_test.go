@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -59,6 +60,23 @@ func inMetalLB(name string) client.ObjectKey {
 func metalLBPool(ctx context.Context, name string) (*metallbv1beta1.IPAddressPool, error) {
 	p := &metallbv1beta1.IPAddressPool{}
 	return p, workload.Get(ctx, inMetalLB(name), p)
+}
+
+// patiently runs steps that no event ends in time: somebody looks again in their own time, or MetalLB finds its API server again.
+func patiently(steps func()) {
+	SetDefaultEventuallyTimeout(framework.Late)
+	defer SetDefaultEventuallyTimeout(framework.Soon)
+	steps()
+}
+
+// freezeMetalLB stops the controller of MetalLB until the end of the spec, or until thaw is called: until then it confirms nothing,
+// so no block is given back.
+func freezeMetalLB() (thaw func()) {
+	GinkgoHelper()
+	Expect(metalLB.Signal(syscall.SIGSTOP)).To(Succeed())
+	thaw = func() { Expect(metalLB.Signal(syscall.SIGCONT)).To(Succeed()) }
+	DeferCleanup(thaw)
+	return thaw
 }
 
 // advertised waits for the L2Advertisement of the pools that show blocks: it comes after them.

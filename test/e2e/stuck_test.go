@@ -67,7 +67,10 @@ var _ = Describe("A tenant", func() {
 		Expect(workload.Create(ctx, overlapping)).To(Succeed())
 		second := s.serve(ctx, "second")
 		s.shows(ctx, "10-10", "11-11")
-		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
+		var is metav1.Condition
+		patiently(func() {
+			is = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
+		})
 		Expect(is.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
 		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		Expect(workload.Delete(ctx, overlapping)).To(Succeed())

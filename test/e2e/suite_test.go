@@ -35,8 +35,7 @@ var (
 func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
 	ctrl.SetLogger(GinkgoLogr)
-	// A bound for a machine that is busy with other things; nothing waits for it to pass.
-	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyTimeout(framework.Soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	suite, reporter := GinkgoConfiguration()
 	RunSpecs(t, "E2E", suite, reporter)

@@ -22,7 +22,7 @@ func allocatedTo(ctx context.Context, o *v1alpha1.IPAllocation) string {
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		g.Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationAllocated), "%+v", o.Status.Conditions)
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return o.Status.CIDR
 }
 
@@ -35,7 +35,7 @@ func refusedBlock(ctx context.Context, o *v1alpha1.IPAllocation, phase v1alpha1.
 		ready = meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition)
 		g.Expect(ready).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason))))
 		g.Expect(o.Status.Phase).To(Equal(phase))
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return ready.Message
 }
 
@@ -117,7 +117,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		remove(ctx, small)
 		remove(ctx, first)
 		allocatedTo(ctx, late)
-		Eventually(func() []string { return eventsAbout(ctx, ns, late) }).WithTimeout(soon).Should(ConsistOf("AllocationFailed", "IPsAllocated"))
+		Eventually(func() []string { return eventsAbout(ctx, ns, late) }).Should(ConsistOf("AllocationFailed", "IPsAllocated"))
 	})
 
 	It("can be pinned to a range, over which nobody else has a say", func(ctx SpecContext) { // B61, B62, F12
@@ -182,7 +182,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 			g.Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationReleased))
 			g.Expect(o.Status.ReleasedAt).NotTo(BeNil())
 			g.Expect(o.Finalizers).To(ConsistOf("example.com/watcher"))
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 		// It exists, so its block is not free (I3).
 		Expect(refusedBlock(ctx, next, v1alpha1.AllocationFailed, "PoolExhausted")).NotTo(BeEmpty())
 		Expect(statusOf(ctx, pool).AllocatedIPs).To(Equal(int64(8)))
@@ -210,15 +210,15 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		modifyStatus(ctx, o, func(o *v1alpha1.IPAllocation) {
 			o.Status.StartAddress, o.Status.EndAddress, o.Status.CIDR = other.Status.StartAddress, other.Status.EndAddress, other.Status.CIDR
 		})
-		Eventually(same).WithTimeout(soon).Should(Succeed())
+		Eventually(same).Should(Succeed())
 		modifyStatus(ctx, o, func(o *v1alpha1.IPAllocation) {
 			o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}
 		})
-		Eventually(same).WithTimeout(soon).Should(Succeed())
+		Eventually(same).Should(Succeed())
 		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = other.Status.CIDR })
-		Eventually(same).WithTimeout(soon).Should(Succeed())
+		Eventually(same).Should(Succeed())
 		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Annotations, o.Finalizers = nil, nil })
-		Eventually(same).WithTimeout(soon).Should(Succeed())
+		Eventually(same).Should(Succeed())
 		expectNothingWrong(ctx, ns)
 	})
 
@@ -227,6 +227,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		cluster := makeCluster(ns, "tenant", true)
 		o := framework.MakeAllocation(ns, "lb").Count(4).Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.8.0/28").Obj(), cluster)
+		m := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
 		bystander := framework.MakeAllocation(ns, "bystander").Count(4).Cluster(ns, "elsewhere").Obj()
 		create(ctx, o, bystander)
 		allocatedTo(ctx, bystander) // it came later
@@ -235,12 +236,15 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(o.Finalizers).To(BeEmpty())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		allocatedTo(ctx, o)
+		Expect(m.Stop()).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+		m = namespaceManager(ctx, ns)
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
 		remove(ctx, bystander)
 		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		expectGone(ctx, o)
+		Expect(m.Stop()).To(Succeed())
 	})
 
 	It("hold up the deletion of their pool, and none that has no block does", func(ctx SpecContext) { // B71, F13
@@ -256,7 +260,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		expectGone(ctx, pool)
 		Eventually(func() string {
 			return refusedBlock(ctx, failed, v1alpha1.AllocationPending, "PoolNotReady")
-		}).WithTimeout(soon).Should(ContainSubstring("does not exist"))
+		}).Should(ContainSubstring("does not exist"))
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.9.0/26").Obj())
 		allocatedTo(ctx, failed)
 	})

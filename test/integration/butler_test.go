@@ -125,9 +125,9 @@ var _ = Describe("The promise", func() {
 		is := func(status metav1.ConditionStatus, text string) OmegaMatcher {
 			return HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(text))))
 		}
-		Eventually(overlap(a)).WithTimeout(soon).Should(is(metav1.ConditionFalse, "nobody else"))
-		Eventually(overlap(b)).WithTimeout(soon).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
-		Eventually(overlap(c)).WithTimeout(soon).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
+		Eventually(overlap(a)).Should(is(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(b)).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
+		Eventually(overlap(c)).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
 		for name, r := range butlers {
 			o := framework.MakeAllocation(ns, name).Obj()
 			allocatedTo(ctx, o)
@@ -136,7 +136,7 @@ var _ = Describe("The promise", func() {
 		}
 		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // nothing was allocated
 		remove(ctx, c)
-		Eventually(overlap(b)).WithTimeout(soon).Should(is(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(b)).Should(is(metav1.ConditionFalse, "nobody else"))
 		Expect(m.Stop()).To(Succeed())
 	})
 })

@@ -36,7 +36,7 @@ func addresses(ctx context.Context, ns string, history *invariants.History) func
 // grown waits until so many IPAddresses exist.
 func grown(ctx context.Context, ns string, history *invariants.History, to int) {
 	GinkgoHelper()
-	Eventually(addresses(ctx, ns, history)).Should(BeNumerically(">=", to))
+	Eventually(addresses(ctx, ns, history)).WithTimeout(framework.Late).Should(BeNumerically(">=", to))
 }
 
 func ready(o invariants.Objects) int {
@@ -59,7 +59,7 @@ func expectAtRest(ctx context.Context, ns string, claims int) {
 		g.Expect(o.Claims).To(HaveLen(claims))
 		g.Expect(ready(o)).To(Equal(claims))
 		g.Expect(history.AtRest(o)).To(BeEmpty())
-	}).WithTimeout(5 * 60e9).WithPolling(500e6).Should(Succeed())
+	}).WithTimeout(framework.Late).WithPolling(500e6).Should(Succeed())
 }
 
 var _ = Describe("The promise", func() {
@@ -91,7 +91,7 @@ var _ = Describe("The promise", func() {
 		done := make(chan struct{})
 		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
 		for kill := range 4 {
-			Eventually(addresses(ctx, ns, history)).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
+			Eventually(addresses(ctx, ns, history)).WithTimeout(framework.Late).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
 			Expect(managers[kill%2].Kill()).To(Succeed())
 			managers[kill%2] = startManager(ctx)
 		}

@@ -32,7 +32,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}})).To(Succeed())
 		expectGone(ctx, makeCluster(team, "tenant", false))
 		expectGone(ctx, lost)
-		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ContainElement("OrphanedAllocationGC"))
+		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("OrphanedAllocationGC"))
 		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 4, "allocationCount": 1})
 		Expect(allocatedTo(ctx, kept)).To(Equal(was))
 	})
@@ -79,6 +79,6 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
 		Eventually(func() error {
 			return k8s.Get(ctx, client.ObjectKey{Name: ns}, &corev1.Namespace{})
-		}).Should(MatchError(ContainSubstring("not found")))
+		}).WithTimeout(framework.Late).Should(MatchError(ContainSubstring("not found")))
 	})
 })

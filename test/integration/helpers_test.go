@@ -21,10 +21,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// soon is a bound for what an event has to bring about: less than the minute after which every pool
-// is looked at anyway.
-const soon = 25e9
-
 // shortGrace is for specs that delete claims as soon as they are made. The API server decides that a claim may go at
 // once before it looks whether a finalizer has come meanwhile: now and then a claim is gone, and its IPAddress is there.
 const shortGrace = "--orphan-grace=2s"
@@ -121,7 +117,7 @@ func expectCondition(ctx context.Context, pool v1alpha1.Pool, condition string, 
 		c = meta.FindStatusCondition(s.Conditions, condition)
 		g.Expect(c).NotTo(BeNil())
 		g.Expect(*c).To(And(HaveField("Status", status), HaveField("Reason", reason)), c.Message)
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return c.Message
 }
 
@@ -164,7 +160,7 @@ func recreated(ctx context.Context, before *ipamv1.IPAddress) *ipamv1.IPAddress 
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, keyOf(before), after)).To(Succeed())
 		g.Expect(after.UID).NotTo(Equal(before.UID))
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return after
 }
 

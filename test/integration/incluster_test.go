@@ -73,7 +73,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 			Address: "10.70.0.13", Prefix: ptr.To[int32](24), Gateway: "10.70.0.1",
 		}))
 		Expect(made.OwnerReferences).To(Equal(other.address(getClaim(ctx, ns, "new"), "").OwnerReferences))
-		Expect(getClaim(ctx, ns, "a").Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.70.0.10"))
+		Eventually(func() map[string]string { return getClaim(ctx, ns, "a").Annotations }).Should(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.70.0.10"))
 		counts(ctx, pool, 9, 3, 0)
 
 		By("serving who names the mirror from the same addresses")
@@ -154,11 +154,11 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 			}
 			if round%2 == 1 {
 				stop := other.run(ctx)
-				Eventually(func() int { return bound(ctx, ns) }).Should(BeNumerically(">", round*each/2))
+				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.Late).Should(BeNumerically(">", round*each/2))
 				stop()
 			} else {
 				m := namespaceManager(ctx, ns, flag, rights)
-				Eventually(func() int { return bound(ctx, ns) }).Should(BeNumerically(">", round*each/2))
+				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.Late).Should(BeNumerically(">", round*each/2))
 				Expect(m.Kill()).To(Succeed()) // in the middle of it
 			}
 			right(ctx)
@@ -169,7 +169,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 			g.Expect(o.Claims).To(HaveLen(each*rounds - (rounds-1)*each/4))
 			g.Expect(o.Addresses).To(HaveLen(len(o.Claims)))
 			g.Expect(bound(ctx, ns)).To(Equal(len(o.Claims)))
-		}).Should(Succeed())
+		}).WithTimeout(framework.Late).Should(Succeed())
 		right(ctx)
 		counts(ctx, pool, 1021, each*rounds-(rounds-1)*each/4, 0)
 		Expect(m.Stop()).To(Succeed())

@@ -97,14 +97,14 @@ var _ = Describe("The promise", func() {
 					}
 				}
 				return len(served)
-			}).WithPolling(500e6).Should(BeNumerically(">=", (kill+1)*2*load.n/6))
+			}).WithTimeout(framework.Late).WithPolling(500e6).Should(BeNumerically(">=", (kill+1)*2*load.n/6))
 			Expect(managers[kill%2].Kill()).To(Succeed())
 			managers[kill%2] = startManager(ctx, shortGrace)
 		}
 		<-done
 		expectAtRest(ctx, load.ns, load.n)
 		By("releasing the last of the allocations that were deleted")
-		Eventually(func() int { return len(objects(ctx, load.ns).Allocations) }).WithPolling(500e6).Should(Equal(load.n))
+		Eventually(func() int { return len(objects(ctx, load.ns).Allocations) }).WithTimeout(framework.Late).WithPolling(500e6).Should(Equal(load.n))
 		for _, block := range objects(ctx, load.ns).Allocations {
 			Expect(block.Status.AllocatedCount).To(Equal(int64(*block.Spec.Count)), block.Name)
 		}

@@ -75,6 +75,6 @@ var _ = Describe("On the source of a move", func() {
 		addressOf(ctx, ns, "newer")
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		Eventually(func() int64 { return statusOf(ctx, pool).AvailableIPs }).Should(Equal(int64(4)))
-		Expect(eventsOf(ctx, pool)).To(ContainElement("PoolMoved"))
+		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolMoved"))
 	})
 })

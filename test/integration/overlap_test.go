@@ -53,7 +53,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		expectCondition(ctx, older, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		expectCondition(ctx, younger, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.OverlapReason)
 		for _, pool := range []v1alpha1.Pool{older, younger} {
-			Expect(eventsOf(ctx, pool)).To(ContainElement("PoolOverlap"))
+			Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolOverlap"))
 		}
 		Expect(m.Stop()).To(Succeed())
 	})
@@ -78,8 +78,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		create(ctx, framework.MakeClaim(ns, "y").Pool("younger").Obj())
 		refusalOf(ctx, ns, "y", "PoolNotReady")
 		modify(ctx, older, func(p *v1alpha1.NetworkPool) { p.Spec.Network = "elsewhere" })
-		Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, "y")).Status }).
-			WithTimeout(soon).Should(Equal(metav1.ConditionTrue))
+		Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, "y")).Status }).Should(Equal(metav1.ConditionTrue))
 		Expect(m.Stop()).To(Succeed())
 	})
 
@@ -103,7 +102,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 			Expect(granted).To(BeEmpty())
 			told := slices.DeleteFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return readyOf(&c).Reason != "PoolNotReady" })
 			g.Expect(told).To(HaveLen(n))
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 		Expect(m.Stop()).To(Succeed())
 	})
 

@@ -56,8 +56,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		for round := range rounds {
 			if round%3 == 0 { // the others are deleted at some point of being served
-				Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, "c")).Status }).
-					WithTimeout(soon).Should(Equal(metav1.ConditionTrue), "in round %d", round)
+				Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, "c")).Status }).Should(Equal(metav1.ConditionTrue), "in round %d", round)
 			}
 			again(ctx, ns)
 		}

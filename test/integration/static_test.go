@@ -43,7 +43,7 @@ func expectNetwork(ctx context.Context, cluster *clusterv1.Cluster, status metav
 		g.Expect(k8s.Get(ctx, keyOf(cluster), cluster)).To(Succeed())
 		c = conditions.Get(cluster, v1alpha1.NetworkReadyCondition)
 		g.Expect(c).To(HaveValue(And(HaveField("Status", status), HaveField("Reason", reason))))
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return c.Message
 }
 
@@ -79,7 +79,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			g.Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
 			g.Expect(config.Status.Capacity).To(Equal(v1alpha1.ProviderCapacity{AvailableIPs: 246, EstimatedTenants: 18}))
 			g.Expect(config.Status).To(And(HaveField("Ready", true), HaveField("Validated", true), HaveField("ObservedGeneration", config.Generation)))
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 		// While its machines exist, they answer for its addresses.
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
 		other := tenant(team, "other", "static")
@@ -161,8 +161,8 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			available := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.PoolAvailableCondition)
 			g.Expect(available).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", v1alpha1.PoolExhaustedReason))))
 			g.Expect(config.Status.Ready).To(BeFalse())
-		}).WithTimeout(soon).Should(Succeed())
-		Eventually(func() []string { return eventsAbout(ctx, ns, config) }).WithTimeout(soon).Should(ContainElement("PoolsExhausted"))
+		}).Should(Succeed())
+		Eventually(func() []string { return eventsAbout(ctx, ns, config) }).Should(ContainElement("PoolsExhausted"))
 		modify(ctx, second, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.130.5.0/28" })
 		Expect(expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(ContainSubstring("10.130.5."))
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
@@ -177,7 +177,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			g.Expect(k8s.Get(ctx, keyOf(unknown), unknown)).To(Succeed())
 			g.Expect(conditions.Get(unknown, v1alpha1.NetworkReadyCondition)).To(HaveValue(And(
 				HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("NetworkPool nowhere does not exist")))))
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 		Expect(expectNetwork(ctx, missing, metav1.ConditionFalse, v1alpha1.NetworkNotReadyReason)).To(ContainSubstring("ProviderConfig missing does not exist"))
 		// It is looked at when what was missing comes.
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.6.0/28").Obj(), provider(ns, "missing", "p"))
@@ -193,7 +193,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
 			g.Expect(config.Status.Ready).To(BeTrue())
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 		create(ctx, after)
 		expectNetwork(ctx, after, metav1.ConditionTrue, v1alpha1.ReadyReason) // which came later
 		Expect(k8s.Get(ctx, keyOf(cluster), cluster)).To(Succeed())
@@ -207,7 +207,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		cluster := tenant(stranger, "tenant", "closed-"+ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.8.0/28").Obj(), provider(ns, "closed-"+ns, "p"), cluster)
 		Expect(expectNetwork(ctx, cluster, metav1.ConditionFalse, v1alpha1.AccessDeniedReason)).To(ContainSubstring(v1alpha1.TeamLabel))
-		Eventually(func() []string { return eventsAbout(ctx, stranger, cluster) }).WithTimeout(soon).Should(ConsistOf("NetworkAccessDenied"))
+		Eventually(func() []string { return eventsAbout(ctx, stranger, cluster) }).Should(ConsistOf("NetworkAccessDenied"))
 		Expect(allocationsIn(ctx, ns)).To(BeEmpty())
 		Expect(cluster.Finalizers).To(BeEmpty())
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())

@@ -27,7 +27,7 @@ func expectNumbers(ctx context.Context, pool *v1alpha1.NetworkPool, want map[str
 		for field, n := range want {
 			g.Expect(status).To(HaveKeyWithValue(field, n))
 		}
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 }
 
 var _ = Describe("A pool's status", func() {
@@ -87,7 +87,7 @@ var _ = Describe("A pool's status", func() {
 		burst(ctx, ns, 3)
 		Eventually(func() string {
 			return expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
-		}).WithTimeout(soon).Should(Equal("17/20 IPs available (3 allocations)"))
+		}).Should(Equal("17/20 IPs available (3 allocations)"))
 		Expect(m.Stop()).To(Succeed())
 	})
 
@@ -124,7 +124,7 @@ var _ = Describe("A pool's status", func() {
 			use(n)
 			expectTiers(i + 1)
 			told = append(told, "Pool"+tiers[i])
-			Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ConsistOf(told...))
+			Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(told...))
 		}
 		// Below and above again: not twice within ten minutes, nor by a manager that starts anew.
 		use(18)
@@ -149,7 +149,7 @@ var _ = Describe("A pool's status", func() {
 		})
 		m = namespaceManager(ctx, ns)
 		told = append(told, "PoolCapacityRecovered", "PoolCapacityRecovered", "PoolCapacityRecovered")
-		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ConsistOf(told...))
+		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(told...))
 		Expect(m.Kill()).To(Succeed())
 		m = namespaceManager(ctx, ns)
 		use(1)

@@ -31,8 +31,7 @@ var (
 
 func TestIntegration(t *testing.T) {
 	RegisterFailHandler(Fail)
-	// A bound for a machine that is busy with other things; nothing waits for it to pass.
-	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyTimeout(framework.Soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "Integration")
 }
@@ -119,7 +118,7 @@ func deleteClaims(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	Eventually(func() error {
 		return k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(namespace))
-	}).WithTimeout(5 * time.Minute).Should(Succeed())
+	}).WithTimeout(framework.Late).Should(Succeed())
 }
 
 func deleteClaim(ctx context.Context, namespace, name string) {

@@ -158,7 +158,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			}
 		})
 		deleteClaim(ctx, ns, "kept")
-		Eventually(func() []string { return getClaim(ctx, ns, "kept").Finalizers }).WithTimeout(soon).ShouldNot(ContainElement(allocator.ClaimFinalizer))
+		Eventually(func() []string { return getClaim(ctx, ns, "kept").Finalizers }).ShouldNot(ContainElement(allocator.ClaimFinalizer))
 		force(ctx, kept)
 		expectServed(ctx, ns, "after", "p")
 	})
@@ -179,7 +179,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		create(ctx, framework.MakeClaim(ns, "new").Pool("p").Obj())
 		expectFit(refusalOf(ctx, ns, "new", "PoolNotReady"))
 		Expect(addressOf(ctx, ns, "had").UID).To(Equal(had))
-		Eventually(func() []string { return eventsOf(ctx, pool) }).WithTimeout(soon).Should(ContainElement("PoolValidationFailed"))
+		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolValidationFailed"))
 		deleteClaim(ctx, ns, "had") // what is promised ends as ever
 		expectGone(ctx, framework.MakeClaim(ns, "had").Obj())
 	})
