@@ -68,6 +68,10 @@ TEST_MODULES := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 # Modules that `make verify` keeps tidy.
 MODULES := . $(TEST_MODULES) $(patsubst %/go.mod,%,$(wildcard hack/tools/*/go.mod))
 
+# Tools that compile, with the manager, most of Kubernetes: in the same versions, or it is compiled twice. MetalLB's controller is not
+# among them: it does not compile with the controller-runtime of the manager.
+ALIGNED := etcd kubernetes clusterctl
+
 # More flags for go test and for the programs behind quickstart and bench.
 TESTFLAGS ?=
 ARGS      ?=
@@ -216,6 +220,10 @@ docs/fields.md: $(TOOLS)/crd-ref-docs
 	@$(TOOLS)/crd-ref-docs --log-level=ERROR --source-path=api/v1alpha1 --renderer=markdown --output-path=$@ \
 		--config=hack/tools/crd-ref-docs/config.yaml --templates-dir=hack/tools/crd-ref-docs/templates
 
+.PHONY: align
+align: ## Raise the modules that the control plane and the manager both compile to one version.
+	@hack/align.sh mend $(ALIGNED)
+
 ##@ Check
 
 # The tests of the image build the last two once more. What takes minutes to compile is compiled before, not
@@ -291,6 +299,8 @@ verify: generate lint manifests ## Regenerate everything, lint, and fail on any 
 		echo "go mod tidy -diff: $$m"; \
 		(cd $$m && go mod tidy -diff) || { echo "$$m/go.mod is not tidy" >&2; exit 1; }; \
 	done
+	@hack/align.sh check $(ALIGNED)
+	@echo "modules of $(ALIGNED): as the root has them"
 	@changed="$$(git status --porcelain)" || exit 1; \
 	if [ -n "$$changed" ]; then \
 		git --no-pager diff; \
