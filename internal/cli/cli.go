@@ -10,7 +10,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -33,8 +35,9 @@ var errNo = errors.New("the answer is no")
 // plugin is what the commands share.
 type plugin struct {
 	Env
-	flags  *genericclioptions.ConfigFlags
-	output string
+	flags *genericclioptions.ConfigFlags
+	// printer prints for programs; nil: a text is wanted.
+	printer printers.ResourcePrinter
 }
 
 // Run runs the plugin and returns its exit code.
@@ -73,33 +76,23 @@ func (p *plugin) root() *cobra.Command {
 	root.SetOut(p.Out)
 	root.SetErr(p.ErrOut)
 	p.flags.AddFlags(root.PersistentFlags())
-	hide(root, "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
+	hide(root.PersistentFlags(), "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
 		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
 	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.auditCommand(), p.importCommand())
 	for _, cmd := range root.Commands() {
-		cmd.Flags().StringVarP(&p.output, "output", "o", "", "How to print: json or yaml; a table if empty.")
-		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-		cmd.PreRunE = p.checkOutput
+		p.addPrintFlags(cmd)
 	}
 	_ = root.RegisterFlagCompletionFunc("namespace", p.completeNamespaces)
 	return root
 }
 
 // hide keeps flags that every kubectl command has, and few need, out of the help.
-func hide(cmd *cobra.Command, names ...string) {
+func hide(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
-		if f := cmd.PersistentFlags().Lookup(name); f != nil {
+		if f := flags.Lookup(name); f != nil {
 			f.Hidden = true
 		}
 	}
-}
-
-func (p *plugin) checkOutput(*cobra.Command, []string) error {
-	switch p.output {
-	case "", "json", "yaml":
-		return nil
-	}
-	return fmt.Errorf("--output %q: it is json, yaml, or nothing for a table", p.output)
 }
 
 // namespace is the one that is worked in: the flag's, or the context's.

@@ -34,7 +34,7 @@ func (p *plugin) poolsCommand() *cobra.Command {
 				return err
 			}
 			rows := inspect.Pools(found)
-			return p.print(rows, func() string {
+			return p.print(items[inspect.Pool]{rows}, func() string {
 				if len(rows) == 0 {
 					if all {
 						return "There are no pools.\n"

@@ -5,29 +5,43 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
+
+// addPrintFlags gives a command kubectl's --output, without the names: what is printed is an answer, not an object.
+func (p *plugin) addPrintFlags(cmd *cobra.Command) {
+	flags := genericclioptions.NewPrintFlags("")
+	flags.NamePrintFlags = nil
+	flags.AddFlags(cmd)
+	hide(cmd.Flags(), "show-managed-fields", "allow-missing-template-keys", "template")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(flags.AllowedFormats(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if *flags.OutputFormat != "" || cmd.Flags().Changed("template") {
+			p.printer, err = flags.ToPrinter()
+		}
+		return err
+	}
+}
+
+// items is an answer of several, as kubectl prints them.
+type items[T any] struct {
+	Items []T `json:"items"`
+}
 
 // print prints a value as --output says, or as a text.
 func (p *plugin) print(value any, text func() string) error {
-	switch p.output {
-	case "json":
-		out, err := json.MarshalIndent(value, "", "  ")
-		if err != nil {
-			return fmt.Errorf("printing JSON: %w", err)
-		}
-		fmt.Fprintln(p.Out, string(out))
-	case "yaml":
-		out, err := yaml.Marshal(value)
-		if err != nil {
-			return fmt.Errorf("printing YAML: %w", err)
-		}
-		fmt.Fprint(p.Out, string(out))
-	default:
+	if p.printer == nil {
 		fmt.Fprint(p.Out, text())
+		return nil
 	}
-	return nil
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("printing JSON: %w", err)
+	}
+	return p.printer.PrintObj(&runtime.Unknown{Raw: raw}, p.Out)
 }
 
 // answer prints a value and text as print does, and ends the command with code 1 where the answer is no.

@@ -57,7 +57,7 @@ func (p *plugin) whoCommand() *cobra.Command {
 					}
 				}
 			}
-			return p.print(found, func() string { return p.whoText(a.Unmap(), found) })
+			return p.print(items[inspect.Standing]{found}, func() string { return p.whoText(a.Unmap(), found) })
 		},
 	}
 	cmd.Flags().BoolVar(&services, "services", false,

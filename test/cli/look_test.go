@@ -61,14 +61,19 @@ func TestLook(t *testing.T) {
 			ns+"     small     NetworkPool  10.90.1.1,10.90.1.3,+1  3      0     3     1        [----------]   0%  True\n",
 			"pools", "-n", ns)
 	})
-	t.Run("pools as yaml", func(t *testing.T) {
+	t.Run("pools for programs", func(t *testing.T) {
 		expect(t, 0, ""+
-			"- addresses:\n  - 10.90.0.0/27\n  free: 14\n  kind: NetworkPool\n  largestFreeBlock: 10\n"+
+			"items:\n- addresses:\n  - 10.90.0.0/27\n  free: 14\n  kind: NetworkPool\n  largestFreeBlock: 10\n"+
 			"  message: 14/21 IPs available (2 allocations)\n  name: machines\n  namespace: "+ns+"\n  ready: \"True\"\n"+
 			"  reason: Ready\n  total: 21\n  used: 5\n  usedPercent: 23\n"+
 			"- addresses:\n  - 10.90.1.1\n  - 10.90.1.3\n  - 10.90.1.5\n  free: 3\n  kind: NetworkPool\n  largestFreeBlock: 1\n"+
 			"  message: 3/3 IPs available (0 allocations)\n  name: small\n  namespace: "+ns+"\n  ready: \"True\"\n"+
 			"  reason: Ready\n  total: 3\n  used: 0\n  usedPercent: 0\n", "pools", "-n", ns, "-o", "yaml")
+		expect(t, 0, "14 3", "pools", "-n", ns, "-o", "jsonpath={.items[*].free}")
+		expect(t, 1, "{\n    \"subject\": \"IPAddressClaim "+ns+"/lost\",\n    \"verdict\": \"waits\",\n    \"served\": false,\n    \"findings\": [\n"+
+			"        {\n            \"what\": \"NetworkPool "+ns+"/nowhere does not exist\",\n"+
+			"            \"do\": \"create the pool, or create the object again with the right poolRef, which is immutable\"\n        }\n    ]\n}\n",
+			"explain", "claim/lost", "-n", ns, "-o", "json")
 	})
 	in := " in NetworkPool " + ns + "/machines"
 	for address, want := range map[string]string{

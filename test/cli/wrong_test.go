@@ -22,7 +22,7 @@ func TestUsage(t *testing.T) {
 		"nothing is help":             {nil, 0, "Available Commands:"},
 		"a command there is not":      {[]string{"bogus"}, 2, `unknown command "bogus"`},
 		"a flag there is not":         {[]string{"pools", "--bogus"}, 2, "unknown flag: --bogus"},
-		"an output there is not":      {[]string{"pools", "-o", "table"}, 2, "it is json, yaml, or nothing for a table"},
+		"an output there is not":      {[]string{"pools", "-o", "table"}, 2, `output format "table", allowed formats are: go-template`},
 		"no pool":                     {[]string{"free"}, 2, "say which pool: kubectl butler-ipam free POOL"},
 		"a pool there is not":         {[]string{"free", "none"}, 2, "NetworkPool default/none does not exist; is it a global one? Then write gnp/none"},
 		"a kind of pool there is not": {[]string{"free", "x/none"}, 2, "write NAME, np/NAME or gnp/NAME"},
