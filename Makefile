@@ -226,12 +226,21 @@ align: ## Raise the modules that the control plane and the manager both compile 
 
 ##@ Check
 
-# The tests of the image build the last two once more. What takes minutes to compile is compiled before, not
-# beside tests that watch the clock.
+# What takes minutes to compile is compiled before, not beside tests that watch the clock.
+# $(call gotest,flags)
+define gotest
+	go test -count=1 $(1) $(TESTFLAGS) ./...
+	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 $(1) $(TESTFLAGS) ./...) || exit 1; done
+endef
+
 .PHONY: test
-test: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test.
-	go test -count=1 -timeout=30m $(TESTFLAGS) ./...
-	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 -timeout=30m $(TESTFLAGS) ./...) || exit 1; done
+test: control-plane metallb manager ## Run the tests: about ten minutes. The longest are left out, or are shorter (go test -short).
+	$(call gotest,-short -timeout=20m)
+
+# The tests of the image build the last two once more.
+.PHONY: test-all
+test-all: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
+	$(call gotest,-timeout=40m)
 
 .PHONY: page-test
 page-test: ## Open the page of pools in a headless Chromium: Debian's, unpacked into bin, or CHROMIUM=path. Screenshots: bin/page.

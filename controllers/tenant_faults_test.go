@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m) // no goroutine outlives its test
 }
 
-// part is one of how many schedules are run: all with -full. To run one alone, give that too:
+// part is one of how many schedules are run: all with -full, a third of them with -short. To run one alone, give that too:
 //
 //	go test ./controllers -run 'TestTenantFaults/shrink/lazy/late-3/17' -args -full
 const part = 19
@@ -32,6 +32,14 @@ var (
 	full   = flag.Bool("full", false, "run every schedule, not a part of them")
 	storms = flag.Int("storms", 6, "random runs of each scenario")
 )
+
+// among reports whether the n-th schedule is among those that are run, one of so many.
+func among(n, part int) bool {
+	if testing.Short() {
+		part *= 3
+	}
+	return *full || n%part == 0
+}
 
 // each runs a scenario in all orders, once undisturbed and then as often as is wanted, and says how often that was.
 func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int)) {
@@ -72,7 +80,7 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 		for j, d := range all {
 			t.Run(d.name, func(t *testing.T) {
 				for i := 1; i <= calls(calm); i++ {
-					if (i+j+ordinal)%part != 0 && !*full {
+					if !among(i+j+ordinal, part) {
 						continue
 					}
 					runs++
@@ -117,7 +125,7 @@ func TestTenantHaste(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes; i++ {
-			if (i+ordinal)%3 != 0 && !*full {
+			if !among(i+ordinal, 3) {
 				continue
 			}
 			runs++

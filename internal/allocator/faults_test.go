@@ -583,10 +583,21 @@ var disturbances = []disturbance{
 	{"relist-slow", relisted(pause)},
 }
 
-// full runs every schedule, where a sixth of them is run else. To run one alone, give it too:
+// full runs every schedule, where a sixth of them is run else, and a third of that with -short. To run one alone, give it too:
 //
 //	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
 var full = flag.Bool("full", false, "run every schedule, not a sixth of them")
+
+// among reports whether the n-th schedule is among those that are run.
+func among(n int) bool {
+	switch {
+	case *full:
+		return true
+	case testing.Short():
+		return n%18 == 0
+	}
+	return n%6 == 0
+}
 
 // each runs a scenario in both orders, once undisturbed and then for every one of its writes.
 func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal, writes int)) {
@@ -611,7 +622,7 @@ func TestFaults(t *testing.T) {
 		for j, d := range disturbances {
 			t.Run(d.name, func(t *testing.T) {
 				for i := 1; i <= writes; i++ {
-					if (i+j+ordinal)%6 != 0 && !*full {
+					if !among(i + j + ordinal) {
 						continue
 					}
 					runs++

@@ -10,6 +10,9 @@ import (
 func TestChaos(t *testing.T) {
 	o := defaults()
 	o.seed, o.kills, o.claims, o.users, o.apiServerEvery = uint64(time.Now().UnixNano()), 8, 400, 40, 15*time.Second
+	if testing.Short() {
+		o.kills, o.claims = 3, 150
+	}
 	o.out = t.TempDir()
 	res, err := run(t.Context(), o, os.Stdout)
 	if err != nil {

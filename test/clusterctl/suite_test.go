@@ -21,6 +21,9 @@ var (
 )
 
 func TestClusterctl(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it installs and moves whole management clusters, which takes minutes: make test-all")
+	}
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(framework.Soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -95,7 +96,11 @@ var _ = Describe("A tenant at rest", func() {
 		history := &invariants.History{}
 		first := s.served(ctx, "first", "10")
 		live := []*corev1.Service{first}
-		for i := range 20 {
+		rounds := 20
+		if testing.Short() {
+			rounds = 5
+		}
+		for i := range rounds {
 			live = append(live, s.serveAll(ctx, fmt.Sprintf("a-%d", i), fmt.Sprintf("b-%d", i))...)
 			for _, service := range live {
 				s.addressOf(ctx, service)

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,6 +13,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
+
+// load is how many claims a spec makes that shows the promise under load: a fifth of them with -short.
+func load(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
 
 // burst creates claims named c0 to c(n-1), many at a time.
 func burst(ctx context.Context, ns string, n int) {
@@ -64,7 +73,8 @@ func expectAtRest(ctx context.Context, ns string, claims int) {
 
 var _ = Describe("The promise", func() {
 	It("holds when the manager dies in the middle of a burst", func(ctx SpecContext) {
-		const n, kills = 600, 5
+		const kills = 5
+		n := load(600)
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.2.0.0/20").Obj())
 		history := &invariants.History{}
@@ -83,7 +93,7 @@ var _ = Describe("The promise", func() {
 	})
 
 	It("holds with two active managers, each killed now and then", func(ctx SpecContext) { // W1-W3
-		const n = 2000
+		n := load(2000)
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.3.0.0/20").Obj())
 		history := &invariants.History{}

@@ -67,7 +67,8 @@ func churn(ctx context.Context, ns string, pools, n int) {
 
 var _ = Describe("Managers that share the pools by --shard", func() {
 	It("keep the promise while they become more, fewer, and die", func(ctx SpecContext) {
-		const pools, n = 6, 1200
+		const pools = 6
+		n := load(1200)
 		ns := newNamespace(ctx, nil)
 		for i := range pools {
 			create(ctx, framework.MakePool(fmt.Sprintf("p%d", i)).Namespace(ns).CIDR(fmt.Sprintf("10.140.%d.0/24", i)).Obj())
