@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	goruntime "runtime"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -118,12 +117,10 @@ func main() {
 		os.Exit(2)
 	}
 	ctrl.SetLogger(klog.Background())
-	headroom := boundGarbage()
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
 	}
-	goruntime.KeepAlive(headroom)
 }
 
 func run(o *options) error {
@@ -224,9 +221,6 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
-	}
-	if err := mgr.Add(tightenGarbage(reconciler.Synced)); err != nil {
-		return err
 	}
 	if err := addTenants(ctx, mgr, o, recorder, part, blocks, reconciler.Synced); err != nil {
 		return fmt.Errorf("setting up the tenant controller: %w", err)

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// budget is what the manager may take with so many claims that have their address: resident, at its most.
+const (
+	budget       = 120e6
+	budgetClaims = 10_000
+)
+
+// A manager with the environment of the Deployment keeps within the budget: while the claims come, and when it starts with them.
+func TestMemoryBudget(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	if testing.Short() {
+		t.Skip("10,000 claims take a while: make test-all")
+	}
+	binary, err := framework.BuildManager(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = bed(t.Context(), func(c *clients) error {
+		asDeployed(t)
+		s := &scale{clients: c, pools: 1}
+		pool := framework.MakePool(s.pool(0)).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
+		if err := s.Create(t.Context(), pool); err != nil {
+			return err
+		}
+		if s.m, err = s.manager(t.Context(), binary); err != nil {
+			return err
+		}
+		defer func() { _ = s.m.Kill() }()
+		if _, _, err := s.managedSlice(t.Context(), turn); err != nil {
+			return err
+		}
+		if err := s.fill(t.Context(), turn, budgetClaims); err != nil {
+			return err
+		}
+		within(t, "as the claims come", s.m)
+		if err := s.m.Kill(); err != nil {
+			return err
+		}
+		if s.m, err = s.manager(t.Context(), binary); err != nil {
+			return err
+		}
+		if err := s.pause(t.Context(), nil); err != nil {
+			return err
+		}
+		if err := s.one(t.Context(), "after-the-start"); err != nil {
+			return err
+		}
+		within(t, "after a start", s.m)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// one has the manager serve one more claim.
+func (s *scale) one(ctx context.Context, name string) error {
+	if err := s.Create(ctx, framework.MakeClaim(namespace, name).Pool(s.pool(0)).Obj()); err != nil {
+		return err
+	}
+	return s.waitBound(ctx, name)
+}
+
+// asDeployed gives the processes that are started from now on what config/manager sets in the environment.
+func asDeployed(t *testing.T) {
+	t.Helper()
+	root, err := framework.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "config", "manager", "manager.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployment := &appsv1.Deployment{}
+	if err := yaml.Unmarshal(text, deployment); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range deployment.Spec.Template.Spec.Containers[0].Env {
+		if e.Value != "" {
+			t.Setenv(e.Name, e.Value)
+		}
+	}
+	if os.Getenv("GOGC") == "" || os.Getenv("GOMEMLIMIT") == "" {
+		t.Fatal("the Deployment sets no GOGC, or no GOMEMLIMIT")
+	}
+}
+
+func within(t *testing.T, when string, m *framework.Manager) {
+	t.Helper()
+	peak, err := m.PeakRSS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := fmt.Sprintf("%s the manager took %.0f MB with %d claims", when, float64(peak)/1e6, budgetClaims)
+	if t.Log(said); peak > budget {
+		t.Errorf("%s: the budget is %.0f MB", said, budget/1e6)
+	}
+}
