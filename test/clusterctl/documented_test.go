@@ -29,7 +29,7 @@ var elsewhere = map[string]string{
 	"docker ":                     "there is none; the image is unpacked and run in test/image",
 	"go test":                     "measurements of minutes",
 	"kind load":                   "there is none",
-	"kubectl logs":                "there are no Pods",
+	"kubectl logs":                "there are no Pods; test/integration: audit_test.go looks for what it greps",
 	"kubectl port-forward":        "there are no Pods",
 	"make image VERSION":          "test/image",
 	"mkdir image && tar":          "there is no crane",

@@ -1,0 +1,168 @@
+// Package docs compares what the pages quote with what the code says: reasons, messages, events, log lines, versions.
+//
+// A column whose head begins with Reason, Condition, Phase or Event names, in backticks, what the code has a string for. One that
+// begins with Message quotes a refusal of the row's Reason, with ... where it leaves something out. Log lines are quoted
+// after logs and grep, in double quotes.
+package docs
+
+import (
+	"go/ast"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	named  = regexp.MustCompile("`([A-Za-z]+)`")
+	event  = regexp.MustCompile("[Ee]vent `([A-Za-z]+)`")
+	logged = regexp.MustCompile(`(?:\blogs|\bgrep) "([^"]+)"`)
+)
+
+// W27, I5: whoever is refused finds what it was told, and nothing else is listed.
+func TestMessages(t *testing.T) {
+	s := readSource(t)
+	refusals := s.refusals()
+	if len(refusals) == 0 {
+		t.Fatal("the allocator refuses nothing: the code is not read as it is written")
+	}
+	listed := map[refusal]bool{}
+	rows := 0
+	for page, text := range readPages(t) {
+		for _, table := range tablesOf(page, text) {
+			for _, row := range table.rows {
+				message := ""
+				for head, cell := range row {
+					if strings.HasPrefix(head, "Message") {
+						message = strings.ReplaceAll(cell, "`", "")
+					}
+				}
+				if message == "" {
+					continue
+				}
+				rows++
+				found := false
+				for _, r := range refusals {
+					if strings.Trim(row["Reason"], "`") == r.reason && quotes(message, r.format) {
+						listed[r], found = true, true
+					}
+				}
+				if !found {
+					t.Errorf("%s: nobody is told %q with reason %s", page, message, row["Reason"])
+				}
+			}
+		}
+	}
+	for _, r := range refusals {
+		if !listed[r] {
+			t.Errorf("no page lists reason %s with message %q", r.reason, r.format)
+		}
+	}
+	if rows < 15 {
+		t.Errorf("%d rows can be read", rows)
+	}
+}
+
+// W27: reasons, conditions, phases and events that a page names are those of the code.
+func TestNames(t *testing.T) {
+	s := readSource(t)
+	begun := s.begun()
+	known := func(name string) bool {
+		return s.texts[name] || slices.Contains([]string{"True", "False", "Unknown"}, name) || slices.ContainsFunc(begun, func(begins string) bool {
+			rest, is := strings.CutPrefix(name, begins)
+			return is && s.texts[rest]
+		})
+	}
+	for name, value := range s.constants { // those of Cluster API
+		if strings.HasPrefix(name, "IPAddressClaim") {
+			s.texts[value] = true
+		}
+	}
+	count := 0
+	for page, text := range readPages(t) {
+		for _, table := range tablesOf(page, text) {
+			for _, row := range table.rows {
+				for head, cell := range row {
+					column, _, _ := strings.Cut(head, " ")
+					if !slices.Contains([]string{"Reason", "Condition", "Phase", "Event"}, column) {
+						continue
+					}
+					for _, name := range named.FindAllStringSubmatch(cell, -1) {
+						if count++; !known(name[1]) {
+							t.Errorf("%s: %s %s is nowhere in the code", page, column, name[1])
+						}
+					}
+				}
+			}
+		}
+	}
+	if count < 40 {
+		t.Errorf("%d names can be read", count)
+	}
+}
+
+// I5: there is no event that no page explains.
+func TestEvents(t *testing.T) {
+	explained := map[string]bool{}
+	for page, text := range readPages(t) {
+		for _, name := range event.FindAllStringSubmatch(text, -1) {
+			explained[name[1]] = true
+		}
+		for _, table := range tablesOf(page, text) {
+			for _, row := range table.rows {
+				if cell, is := row[table.first]; is && strings.HasPrefix(table.first, "Event") {
+					for _, name := range named.FindAllStringSubmatch(cell, -1) {
+						explained[name[1]] = true
+					}
+				}
+			}
+		}
+	}
+	s := readSource(t)
+	recorded := 0
+	for dir := range s.files {
+		s.calls(dir, func(name string, args []ast.Expr) {
+			if name != "Eventf" || len(args) < 5 {
+				return
+			}
+			reason := s.text(args[3])
+			if reason == "" || strings.Contains(reason, "%") {
+				return // TestNames has the ones that are put together
+			}
+			if recorded++; !explained[reason] {
+				t.Errorf("%s: no page explains event %s", dir, reason)
+			}
+		})
+	}
+	if recorded < 6 {
+		t.Errorf("%d events can be read", recorded)
+	}
+}
+
+// W27: what a page has people look for in the log is logged.
+func TestLogLines(t *testing.T) {
+	s := readSource(t)
+	lines := map[string]bool{}
+	for dir := range s.files {
+		s.calls(dir, func(name string, args []ast.Expr) {
+			switch {
+			case name == "Error" && len(args) > 1:
+				lines[s.text(args[1])] = true
+			case name == "Info" && len(args) > 0:
+				lines[s.text(args[0])] = true
+			}
+		})
+	}
+	count := 0
+	for page, text := range readPages(t) {
+		for _, line := range logged.FindAllStringSubmatch(strings.ReplaceAll(text, "\n", " "), -1) {
+			count++
+			if !slices.ContainsFunc(sorted(lines), func(l string) bool { return strings.Contains(l, line[1]) }) {
+				t.Errorf("%s: nothing logs %q", page, line[1])
+			}
+		}
+	}
+	if count < 3 {
+		t.Errorf("%d log lines can be read", count)
+	}
+}

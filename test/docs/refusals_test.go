@@ -1,0 +1,97 @@
+package docs
+
+import (
+	"go/ast"
+	"slices"
+)
+
+// allocatorDir is the package that refuses claims and allocations.
+const allocatorDir = "internal/allocator"
+
+// refusal is a reason with the message that goes with it, as a format.
+type refusal struct{ reason, format string }
+
+// refusals are all that the allocator says to a claim or an allocation that gets nothing.
+func (s *source) refusals() []refusal {
+	makers := s.makers()
+	seen := map[refusal]bool{}
+	s.functions(allocatorDir, func(f *ast.FuncDecl) {
+		if _, is := makers[f.Name.Name]; is {
+			return
+		}
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if reason, is := makers[called(n)]; is {
+					seen[refusal{reason, s.text(n.Args[0])}] = true
+				}
+			case *ast.CompositeLit:
+				if reason, message := s.literal(n); reason != "" {
+					for _, format := range s.formats(f, message) {
+						seen[refusal{reason, format}] = true
+					}
+				}
+			}
+			return true
+		})
+	})
+	var out []refusal
+	for r := range seen {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b refusal) int {
+		return slices.Compare([]string{a.reason, a.format}, []string{b.reason, b.format})
+	})
+	return out
+}
+
+// makers are the functions that make a refusal of a format, and its reason.
+func (s *source) makers() map[string]string {
+	out := map[string]string{}
+	s.functions(allocatorDir, func(f *ast.FuncDecl) {
+		params := f.Type.Params.List
+		if f.Recv != nil || len(params) == 0 {
+			return
+		}
+		if _, variadic := params[len(params)-1].Type.(*ast.Ellipsis); !variadic {
+			return
+		}
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			if c, is := n.(*ast.CompositeLit); is {
+				if reason, _ := s.literal(c); reason != "" {
+					out[f.Name.Name] = reason
+				}
+			}
+			return true
+		})
+	})
+	return out
+}
+
+// literal is the reason of a refusal that is written out, and the expression of its message.
+func (s *source) literal(c *ast.CompositeLit) (string, ast.Expr) {
+	if name, is := c.Type.(*ast.Ident); !is || name.Name != "refusal" || len(c.Elts) != 2 {
+		return "", nil
+	}
+	return s.text(c.Elts[0]), c.Elts[1]
+}
+
+// formats are the texts that an expression may have: where it is a variable, what the function puts into it.
+func (s *source) formats(f *ast.FuncDecl, e ast.Expr) []string {
+	name, is := e.(*ast.Ident)
+	if !is {
+		return []string{s.text(e)}
+	}
+	var out []string
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		if a, is := n.(*ast.AssignStmt); is {
+			for i, to := range a.Lhs {
+				if to, is := to.(*ast.Ident); is && to.Name == name.Name && i < len(a.Rhs) {
+					out = append(out, s.text(a.Rhs[i]))
+				}
+			}
+		}
+		return true
+	})
+	return out
+}

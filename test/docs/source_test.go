@@ -1,0 +1,169 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// source is what the Go code of the project says, without its tests.
+type source struct {
+	root string
+	// files are by directory, as seen from the root.
+	files map[string][]*ast.File
+	// constants are by name: no two of different packages have one name and different values that a page quotes.
+	constants map[string]string
+	// texts are all of its strings.
+	texts map[string]bool
+}
+
+func readSource(t *testing.T) *source {
+	t.Helper()
+	root, err := framework.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{root: root, files: map[string][]*ast.File{}, texts: map[string]bool{}, constants: map[string]string{
+		"IPAddressClaimReadyAllocationFailedReason": ipamv1.IPAddressClaimReadyAllocationFailedReason,
+		"IPAddressClaimReadyPoolNotReadyReason":     ipamv1.IPAddressClaimReadyPoolNotReadyReason,
+		"IPAddressClaimReadyPoolExhaustedReason":    ipamv1.IPAddressClaimReadyPoolExhaustedReason,
+	}}
+	for _, dir := range []string{"api", "controllers", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				err = s.read(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *source) read(path string) error {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Rel(s.root, filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	s.files[dir] = append(s.files[dir], file)
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if i < len(n.Values) {
+					if text := s.text(n.Values[i]); text != "" {
+						s.constants[name.Name] = text
+					}
+				}
+			}
+		case *ast.BasicLit:
+			if text := s.text(n); text != "" {
+				s.texts[text] = true
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// text is the string that an expression gives, with a verb where it is not known before it runs; empty if it gives
+// none that is known.
+func (s *source) text(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		if err == nil && e.Kind == token.STRING {
+			return text
+		}
+	case *ast.Ident:
+		return s.constants[e.Name]
+	case *ast.SelectorExpr:
+		return s.constants[e.Sel.Name]
+	case *ast.CallExpr:
+		if len(e.Args) > 0 { // fmt.Sprintf, or what makes a text fit for its place
+			return s.text(e.Args[0])
+		}
+	case *ast.BinaryExpr:
+		left, right := s.text(e.X), s.text(e.Y)
+		if left != "" || right != "" {
+			return orVerb(left) + orVerb(right)
+		}
+	}
+	return ""
+}
+
+// orVerb is a text, or the verb of one that is not known.
+func orVerb(text string) string {
+	if text == "" {
+		return "%s"
+	}
+	return text
+}
+
+// functions calls visit for each function of a package.
+func (s *source) functions(dir string, visit func(*ast.FuncDecl)) {
+	for _, file := range s.files[dir] {
+		for _, d := range file.Decls {
+			if f, is := d.(*ast.FuncDecl); is && f.Body != nil {
+				visit(f)
+			}
+		}
+	}
+}
+
+// called is the name of the function or method that is called.
+func called(call *ast.CallExpr) string {
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	}
+	return ""
+}
+
+// calls calls visit for each call in a package.
+func (s *source) calls(dir string, visit func(name string, args []ast.Expr)) {
+	for _, file := range s.files[dir] {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if c, is := n.(*ast.CallExpr); is {
+				visit(called(c), c.Args)
+			}
+			return true
+		})
+	}
+}
+
+// begun are the beginnings of events whose reason is put together of one and of the reason of a condition.
+func (s *source) begun() []string {
+	out := map[string]bool{}
+	for dir := range s.files {
+		s.calls(dir, func(name string, args []ast.Expr) {
+			if name == "Eventf" && len(args) > 4 {
+				if begins, is := strings.CutSuffix(s.text(args[3]), "%s"); is {
+					out[begins] = true
+				}
+			}
+		})
+	}
+	return sorted(out)
+}
+
+func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
