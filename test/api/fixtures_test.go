@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,7 +18,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var k8s client.Client
+var (
+	k8s        client.Client
+	restConfig *rest.Config
+)
 
 // shared is set to the kubeconfig of the API server for the processes that go test -fuzz starts: it does not wait for them
 // to end one of their own.
@@ -45,7 +49,7 @@ func use(cp *framework.ControlPlane) {
 	if err != nil {
 		panic(err)
 	}
-	k8s = c
+	k8s, restConfig = c, cp.Config
 }
 
 // documents reads manifests.

@@ -1,0 +1,147 @@
+package api_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
+)
+
+// names are all texts that package v1alpha1 has a name for: finalizers, labels, annotations, condition types, reasons,
+// values. Objects of users and of releases before carry them, and scripts look for them, so none changes.
+var names = map[string]string{
+	"AboveThresholdReason":         "UtilizationAboveThreshold",
+	"AccessDeniedReason":           "AccessDenied",
+	"AddressAnnotation":            "butler.butlerlabs.dev/address",
+	"AdoptingReason":               "Adopting",
+	"AllocatedBy":                  "networkpool-controller",
+	"AllocationAllocated":          "Allocated",
+	"AllocationFailed":             "Failed",
+	"AllocationFailedReason":       "AllocationFailed",
+	"AllocationPending":            "Pending",
+	"AllocationReleased":           "Released",
+	"AllocationRoleLabel":          "butler.butlerlabs.dev/allocation-role",
+	"AllocationTypeLabel":          "butler.butlerlabs.dev/allocation-type",
+	"BelowThresholdReason":         "UtilizationBelowThreshold",
+	"CapacityCriticalCondition":    "CapacityCritical",
+	"CapacityExhaustedCondition":   "CapacityExhausted",
+	"CapacityWarningCondition":     "CapacityWarning",
+	"CloudMode":                    "cloud",
+	"CloudModeReason":              "CloudMode",
+	"ConfirmingReason":             "Confirming",
+	"DefaultGrowthIncrement":       "2",
+	"DefaultInitialPoolSize":       "2",
+	"DefaultPoolProjection":        "DefaultPool",
+	"DefaultPoolSize":              "8",
+	"DeletingReason":               "Deleting",
+	"DemandSatisfiedCondition":     "DemandSatisfied",
+	"DrainingCondition":            "Draining",
+	"ElasticAllocation":            "elastic",
+	"GlobalNetworkPoolKind":        "GlobalNetworkPool",
+	"GrowthRole":                   "growth",
+	"IPAMMode":                     "ipam",
+	"IPAllocationFinalizer":        "butler.butlerlabs.dev/ipallocation",
+	"IPAllocationKind":             "IPAllocation",
+	"IdleReason":                   "Idle",
+	"InUseAgainReason":             "InUseAgain",
+	"InUseCondition":               "InUse",
+	"InUseReason":                  "InUse",
+	"InitialRole":                  "initial",
+	"LBPoolSizeAnnotation":         "butler.butlerlabs.dev/lb-pool-size",
+	"LoadBalancerAllocation":       "loadbalancer",
+	"MaxListedAddresses":           "65536",
+	"MetalLBMissingReason":         "MetalLBMissing",
+	"MovedReason":                  "Moved",
+	"NetworkNotReadyReason":        "NetworkNotReady",
+	"NetworkPoolKind":              "NetworkPool",
+	"NetworkPoolLabel":             "butler.butlerlabs.dev/network-pool",
+	"NetworkReadyCondition":        "NetworkReady",
+	"NoOverlapReason":              "NoOverlap",
+	"NodesAllocation":              "nodes",
+	"NotPlacedReason":              "NotPlaced",
+	"OverlapCondition":             "Overlap",
+	"OverlapReason":                "Overlap",
+	"PlatformScope":                "platform",
+	"PoolAvailableCondition":       "PoolAvailable",
+	"PoolAvailableReason":          "PoolAvailable",
+	"PoolExhaustedReason":          "PoolExhausted",
+	"PoolFinalizer":                "butler.butlerlabs.dev/networkpool",
+	"PoolPerAllocationProjection":  "PoolPerAllocation",
+	"ProviderConfigKind":           "ProviderConfig",
+	"ProviderConfigLabel":          "butler.butlerlabs.dev/provider-config",
+	"QuotaExceededReason":          "QuotaExceeded",
+	"QuotaReachedReason":           "QuotaReached",
+	"ReadyCondition":               "Ready",
+	"ReadyReason":                  "Ready",
+	"ReconcilingReason":            "Reconciling",
+	"ReleaseUnconfirmedAnnotation": "butler.butlerlabs.dev/release-unconfirmed",
+	"RequestedAddressAnnotation":   "butler.butlerlabs.dev/requested-address",
+	"SatisfiedReason":              "Satisfied",
+	"StaticAllocation":             "static",
+	"StaticReason":                 "Static",
+	"TeamLabel":                    "butler.butlerlabs.dev/team",
+	"TeamScope":                    "team",
+	"TenantLabel":                  "butler.butlerlabs.dev/tenant",
+	"TenantNetworkFinalizer":       "butler.butlerlabs.dev/tenant-network",
+	"TenantPoolFinalizer":          "butler.butlerlabs.dev/tenant-pool",
+	"TenantUnreachableReason":      "TenantUnreachable",
+	"TriedGrowthPoolsAnnotation":   "butler.butlerlabs.dev/tried-growth-pools",
+	"TriedPoolsAnnotation":         "butler.butlerlabs.dev/tried-pools",
+	"ValidationFailedReason":       "ValidationFailed",
+}
+
+func TestNamesNeverChange(t *testing.T) {
+	g := NewWithT(t)
+	if diff := cmp.Diff(names, declared(g, "../../api/v1alpha1")); diff != "" {
+		t.Error(diff)
+	}
+	// Those that other packages have: the first three are the in-cluster provider's too, which can take over from us.
+	g.Expect(allocator.ClaimFinalizer).To(Equal("ipam.cluster.x-k8s.io/ReleaseAddress"))
+	g.Expect(allocator.AddressFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectAddress"))
+	g.Expect(incluster.PoolFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectPool"))
+	g.Expect(incluster.GatewayAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-gateway"))
+	g.Expect(movein.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
+	g.Expect(string(metallb.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
+}
+
+// declared are the constants of a package and their values.
+func declared(g *WithT, dir string) map[string]string {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	g.Expect(err).NotTo(HaveOccurred())
+	out := map[string]string{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, d := range file.Decls {
+			constants, is := d.(*ast.GenDecl)
+			if !is || constants.Tok != token.CONST || strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			for _, spec := range constants.Specs {
+				spec, is := spec.(*ast.ValueSpec)
+				g.Expect(is).To(BeTrue())
+				for i, name := range spec.Names {
+					value, is := spec.Values[i].(*ast.BasicLit)
+					g.Expect(is).To(BeTrue(), fmt.Sprintf("%s is written out", name.Name))
+					out[name.Name] = value.Value
+					if text, err := strconv.Unquote(value.Value); err == nil {
+						out[name.Name] = text
+					}
+				}
+			}
+		}
+	}
+	return out
+}
