@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -129,7 +130,7 @@ func (b *block) size(spec *v1alpha1.NetworkPoolSpec) int64 {
 	}
 	nodes, loadBalancers := int64(defaultNodes), int64(defaultLoadBalancers)
 	if t := spec.TenantAllocation; t != nil && t.Defaults != nil {
-		nodes, loadBalancers = max(int64(t.Defaults.NodesPerTenant), 1), max(int64(t.Defaults.LBPoolPerTenant), 1)
+		nodes, loadBalancers = cmp.Or(int64(t.Defaults.NodesPerTenant), nodes), cmp.Or(int64(t.Defaults.LBPoolPerTenant), loadBalancers)
 	}
 	if b.use == v1alpha1.NodesAllocation {
 		return nodes

@@ -54,11 +54,13 @@ func pinned(first, last string) func(*v1alpha1.IPAllocation) {
 func nodes(o *v1alpha1.IPAllocation) { o.Spec.Type = v1alpha1.NodesAllocation }
 
 func TestChooseBlock(t *testing.T) {
-	defaults := func(o *v1alpha1.NetworkPool) {
-		o.Spec.TenantAllocation = &v1alpha1.TenantAllocation{
-			Start: "10.0.0.1", End: "10.0.0.60", Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 6},
+	says := func(nodes, loadBalancers int32) func(*v1alpha1.NetworkPool) {
+		return func(o *v1alpha1.NetworkPool) {
+			o.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Start: "10.0.0.1", End: "10.0.0.60",
+				Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: nodes, LBPoolPerTenant: loadBalancers}}
 		}
 	}
+	defaults := says(3, 6)
 	tests := map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
 		there func(*pool)
@@ -71,6 +73,8 @@ func TestChooseBlock(t *testing.T) {
 		"five for nodes":            {ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the pool's default":        {pool: []func(*v1alpha1.NetworkPool){defaults}, want: "10.0.0.1-10.0.0.6"},
 		"the pool's other default":  {pool: []func(*v1alpha1.NetworkPool){defaults}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.3"},
+		"half of the defaults":      {pool: []func(*v1alpha1.NetworkPool){says(3, 0)}, want: "10.0.0.1-10.0.0.8"}, // B5
+		"the other half":            {pool: []func(*v1alpha1.NetworkPool){says(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
 		"best fit": {
 			there: func(p *pool) { seeBlock(p, "y", 1, has("10.0.0.5/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },

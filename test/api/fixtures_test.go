@@ -84,6 +84,33 @@ func TestButlersPoolsApplyUnchanged(t *testing.T) {
 		Start: "10.40.1.0", End: "10.40.7.254", Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 5, LBPoolPerTenant: 8}})))
 }
 
+// Who says one default gets the other.
+func TestDefaultsOfAPool(t *testing.T) { // B5
+	for name, c := range map[string]struct {
+		defaults             map[string]any
+		nodes, loadBalancers int32
+	}{
+		"neither":        {defaults: map[string]any{}, nodes: 5, loadBalancers: 8},
+		"nodes":          {defaults: map[string]any{"nodesPerTenant": int64(3)}, nodes: 3, loadBalancers: 8},
+		"load balancers": {defaults: map[string]any{"lbPoolPerTenant": int64(3)}, nodes: 5, loadBalancers: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind))
+			u.SetNamespace(metav1.NamespaceDefault)
+			u.SetGenerateName("p-")
+			u.Object["spec"] = map[string]any{
+				"cidr": "10.0.0.0/24", "tenantAllocation": map[string]any{"start": "10.0.0.9", "end": "10.0.0.99", "defaults": c.defaults},
+			}
+			g.Expect(k8s.Create(t.Context(), u)).To(Succeed())
+			pool := &v1alpha1.NetworkPool{}
+			g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(u), pool)).To(Succeed())
+			g.Expect(pool.Spec.TenantAllocation.Defaults).To(HaveValue(Equal(v1alpha1.AllocationDefaults{NodesPerTenant: c.nodes, LBPoolPerTenant: c.loadBalancers})))
+		})
+	}
+}
+
 // An exhausted pool says 0, not nothing.
 func TestStatusIntegersNeverVanish(t *testing.T) {
 	g := NewWithT(t)
