@@ -1,0 +1,43 @@
+package allocator
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// B27: allocations are served by age, whatever they are called, and among the claims of the pool.
+func TestBlocksByAge(t *testing.T) {
+	born := func(second int) func(*v1alpha1.IPAllocation) {
+		return func(o *v1alpha1.IPAllocation) {
+			o.CreationTimestamp = metav1.NewTime(noon.Add(time.Duration(second) * time.Second))
+		}
+	}
+	p := aPool(t, "10.0.0.1-10.0.0.7")
+	seeBlock(p, "a-third", 4, born(3))
+	seeBlock(p, "c-first", 4, born(1))
+	see(p, "b-second", 2)
+	seeBlock(p, "d-fourth", 2, born(4))
+	granted, refused := p.plan(noon, maxBatch, anyone)
+	got := map[string]string{}
+	for _, g := range p.grants {
+		got[g.owner.Name] = g.rng.String()
+	}
+	for c := range refused {
+		got[c.owner.Name] = "refused"
+	}
+	want := map[string]string{
+		"c-first": "10.0.0.1-10.0.0.4", "b-second": "10.0.0.5-10.0.0.5", "a-third": "refused", "d-fourth": "10.0.0.6-10.0.0.7",
+	}
+	if granted != 3 || len(got) != len(want) {
+		t.Errorf("%d are granted: %v", granted, got)
+	}
+	for name, is := range want {
+		if got[name] != is {
+			t.Errorf("%s: %s, want %s", name, got[name], is)
+		}
+	}
+}
