@@ -7,7 +7,6 @@ import (
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -90,7 +89,7 @@ func Show(ctx context.Context, tenant client.Client, o *Observed, want []Shown) 
 		var err error
 		switch p := o.find(s.Name); {
 		case p == nil && !s.Leaving:
-			err = create(ctx, tenant, s.pool(s.addresses()))
+			err = create(ctx, tenant, s)
 		case p != nil && !s.is(p):
 			u := s.pool(step(p, s.addresses()))
 			u.SetUID(p.UID)
@@ -153,18 +152,6 @@ func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 func apply(ctx context.Context, tenant client.Client, u *unstructured.Unstructured) error {
 	if err := tenant.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), FieldOwner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), Namespace, u.GetName(), err)
-	}
-	return nil
-}
-
-// create makes an IPAddressPool that was not observed. If there is one nevertheless, that is a conflict like any other.
-func create(ctx context.Context, tenant client.Client, u *unstructured.Unstructured) error {
-	err := tenant.Create(ctx, u, FieldOwner)
-	if apierrors.IsAlreadyExists(err) {
-		err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), u.GetName(), err)
-	}
-	if err != nil {
-		return fmt.Errorf("creating IPAddressPool %s/%s: %w", Namespace, u.GetName(), err)
 	}
 	return nil
 }
