@@ -166,9 +166,9 @@ func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluste
 	situation := tenancy.Situation{Count: size.Count, Pools: pools, Tried: tenancy.ParseTried(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])}
 	if standing != nil {
 		situation.Standing = tenancy.StandingOf(standing)
-		if err := r.label(ctx, standing, config.Name); err != nil {
-			return conflictAgain(err, "labelling IPAllocation "+standing.Name)
-		}
+	}
+	if err := r.labelAll(ctx, cluster); err != nil {
+		return conflictAgain(err, "labelling the IPAllocations of the Cluster")
 	}
 	decision := tenancy.Next(situation)
 	// First what must not be lost: what was tried, and that there is something to release.
@@ -201,22 +201,6 @@ func (r *ClusterReconciler) standing(ctx context.Context, namespace, name string
 		return nil, fmt.Errorf("reading IPAllocation %s/%s: %w", namespace, name, err)
 	}
 	return out, nil
-}
-
-// label gives an allocation that came without one its role (B73).
-func (r *ClusterReconciler) label(ctx context.Context, a *v1alpha1.IPAllocation, config string) error {
-	if a.Labels[v1alpha1.AllocationRoleLabel] != "" || !a.DeletionTimestamp.IsZero() {
-		return nil
-	}
-	before := a.DeepCopy()
-	for k, v := range tenancy.Labels(tenancy.Block{
-		Cluster: a.Spec.TenantClusterRef, Pool: a.Spec.PoolRef, Type: a.Spec.Type, Role: tenancy.Role(a), ProviderConfig: config,
-	}) {
-		if _, has := a.Labels[k]; !has && k != v1alpha1.ProviderConfigLabel {
-			metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
-		}
-	}
-	return r.Client.Patch(ctx, a, sinceRead(before))
 }
 
 // note writes on a Cluster which pools had nothing for it, and that its deletion waits for us.

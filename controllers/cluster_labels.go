@@ -1,0 +1,51 @@
+package controllers
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, the labels by which all
+// of them are found (B72, B73). A label that there is stays.
+func (r *ClusterReconciler) labelAll(ctx context.Context, cluster *clusterv1.Cluster) error {
+	for _, a := range r.Blocks.unlabelled(client.ObjectKeyFromObject(cluster)) {
+		before := a.DeepCopy()
+		labels := tenancy.Labels(tenancy.Block{
+			Cluster: a.Spec.TenantClusterRef, Pool: a.Spec.PoolRef, Type: a.Spec.Type, Role: tenancy.Role(a),
+		})
+		delete(labels, v1alpha1.ProviderConfigLabel) // it was made for none
+		for k, v := range labels {
+			if _, has := a.Labels[k]; !has {
+				metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
+			}
+		}
+		if err := r.Client.Patch(ctx, a, sinceRead(before)); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unlabelled returns copies of the allocations of a Cluster that have no role, those that end left out.
+func (b *Blocks) unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.byCluster[cluster]
+	if of == nil {
+		return nil
+	}
+	var out []*v1alpha1.IPAllocation
+	for _, a := range of.all {
+		if a.Labels[v1alpha1.AllocationRoleLabel] == "" && a.DeletionTimestamp.IsZero() {
+			out = append(out, a.DeepCopy())
+		}
+	}
+	return out
+}
