@@ -13,6 +13,31 @@ import (
 
 // Counts returns what a counter of a manager says of each series, by its labels: {controller="tenant",result="success"}.
 func (m *Manager) Counts(ctx context.Context, counter string) (map[string]int, error) {
+	families, err := m.families(ctx)
+	out := map[string]int{}
+	for _, metric := range families[counter].GetMetric() {
+		out[labels(metric)] = int(metric.GetCounter().GetValue())
+	}
+	return out, err
+}
+
+// Gauge returns what a manager says of one series of a gauge: name{controller="tenant"}.
+func (m *Manager) Gauge(ctx context.Context, series string) (float64, error) {
+	families, err := m.families(ctx)
+	if err != nil {
+		return 0, err
+	}
+	name, _, _ := strings.Cut(series, "{")
+	for _, metric := range families[name].GetMetric() {
+		if name+labels(metric) == series {
+			return metric.GetGauge().GetValue(), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %s", ErrNoMetric, series)
+}
+
+// families are all metrics of a manager.
+func (m *Manager) families(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
 	if err != nil {
 		return nil, err
@@ -27,11 +52,7 @@ func (m *Manager) Counts(ctx context.Context, counter string) (map[string]int, e
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics of a manager: %w", err)
 	}
-	out := map[string]int{}
-	for _, metric := range families[counter].GetMetric() {
-		out[labels(metric)] = int(metric.GetCounter().GetValue())
-	}
-	return out, nil
+	return families, nil
 }
 
 func labels(m *dto.Metric) string {

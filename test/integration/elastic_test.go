@@ -1,0 +1,119 @@
+package integration
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("Blocks that follow Services", Ordered, func() {
+	var ns string
+	var near, far *workload
+	var m *framework.Manager
+
+	BeforeAll(func(ctx SpecContext) {
+		ns, near, far = newNamespace(ctx, nil), startWorkload(ctx), startWorkload(ctx)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.222.0.0/24").Obj())
+	})
+	BeforeEach(func(ctx SpecContext) { m = startManager(ctx) })
+
+	It("are shown by server-side apply, the first of them too", func(ctx SpecContext) { // B53, B54
+		near.as(ctx, ns, "near")
+		pool := near.shown(ctx, 1)
+		Expect(pool.Generation).To(Equal(int64(1)), "it is as it was made")
+		applied := And(HaveField("Manager", "butler-controller/ipam"), HaveField("Operation", metav1.ManagedFieldsOperationApply),
+			HaveField("FieldsV1.Raw", ContainSubstring(`"f:addresses"`)))
+		Eventually(func() []metav1.ManagedFieldsEntry { return near.shown(ctx, 1).ManagedFields }).WithTimeout(soon).Should(ContainElement(applied))
+	})
+
+	It("grow without waiting for a backstop", func(ctx SpecContext) { // B33, B44
+		near.asks(ctx, "first")
+		near.asks(ctx, "second")
+		Expect(near.shown(ctx, 2).ManagedFields).To(ContainElement(HaveField("Operation", metav1.ManagedFieldsOperationApply)))
+	})
+
+	It("are all looked at when a manager starts, a bounded number at once", func(ctx SpecContext) { // F19
+		far.as(ctx, ns, "far")
+		far.shown(ctx, 1)
+		Expect(m.Kill()).To(Succeed())
+		for _, name := range []string{"third", "fourth"} {
+			near.asks(ctx, name)
+			far.asks(ctx, name)
+		}
+		m = startManager(ctx)
+		near.shown(ctx, 3)
+		far.shown(ctx, 2)
+		Expect(m.Gauge(ctx, `controller_runtime_max_concurrent_reconciles{controller="tenant"}`)).To(BeEquivalentTo(10))
+	})
+
+	It("of one tenant stay, and those of the others follow, when its API server is gone", func(ctx SpecContext) { // B43
+		before := allocationsIn(ctx, ns)
+		Expect(far.KillAPIServer()).To(Succeed())
+		near.asks(ctx, "fifth")
+		near.shown(ctx, 4)
+		first := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: ns + "-far-lb"}}
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(first), first)).To(Succeed())
+			g.Expect(meta.FindStatusCondition(first.Status.Conditions, v1alpha1.DemandSatisfiedCondition)).To(HaveValue(And(
+				HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.TenantUnreachableReason))))
+		}).Should(Succeed())
+		near.asks(ctx, "sixth") // it is known to be gone, and concerns nobody else
+		near.shown(ctx, 5)
+		for i := range before {
+			a := &before[i]
+			if a.Spec.TenantClusterRef.Name != "far" {
+				continue
+			}
+			is := &v1alpha1.IPAllocation{}
+			Expect(k8s.Get(ctx, keyOf(a), is)).To(Succeed())
+			Expect(is.UID).To(Equal(a.UID))
+			Expect(is.DeletionTimestamp).To(BeNil())
+			Expect(is.Status.CIDR).To(Equal(a.Status.CIDR))
+		}
+		expectNothingWrong(ctx, ns)
+	})
+
+	It("are labelled, whoever made them", func(ctx SpecContext) { // B72, B73
+		labels := func(o *v1alpha1.IPAllocation) map[string]string {
+			Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+			return o.Labels
+		}
+		mine := func(kind, role string) map[string]string {
+			return map[string]string{
+				"butler.butlerlabs.dev/team": ns, "butler.butlerlabs.dev/tenant": "labelled", "butler.butlerlabs.dev/network-pool": "p",
+				"butler.butlerlabs.dev/allocation-type": kind, "butler.butlerlabs.dev/allocation-role": role,
+			}
+		}
+		grown := framework.MakeAllocation(ns, ns+"-labelled-lb-7").Cluster(ns, "labelled").Count(1).Obj()
+		nodes := framework.MakeAllocation(ns, "machines").Cluster(ns, "labelled").Nodes().Count(3).Obj()
+		others := framework.MakeAllocation(ns, "others").Cluster(ns, "nobody").Count(1).Obj()
+		create(ctx, grown, nodes, others, provider(ns, "labelled", "p"))
+		create(ctx, tenant(ns, "labelled", "labelled"))
+		Eventually(func() map[string]string { return labels(grown) }).WithTimeout(soon).Should(Equal(mine("loadbalancer", "growth")))
+		Eventually(func() map[string]string { return labels(nodes) }).WithTimeout(soon).Should(Equal(mine("nodes", "initial")))
+		late := framework.MakeAllocation(ns, "late").Cluster(ns, "labelled").Nodes().Count(3).Label("butler.butlerlabs.dev/team", "mine").Obj()
+		create(ctx, late)
+		Eventually(func() map[string]string { return labels(late) }).WithTimeout(soon).Should(And(
+			HaveKeyWithValue("butler.butlerlabs.dev/allocation-role", "initial"), HaveKeyWithValue("butler.butlerlabs.dev/team", "mine")))
+		Expect(labels(others)).To(BeEmpty())
+	})
+
+	AfterAll(func(ctx SpecContext) {
+		list := &clusterv1.ClusterList{}
+		Expect(k8s.List(ctx, list)).To(Succeed())
+		for i := range list.Items {
+			if list.Items[i].Namespace == ns {
+				force(ctx, &list.Items[i])
+			}
+		}
+		all := allocationsIn(ctx, ns)
+		for i := range all {
+			force(ctx, &all[i])
+		}
+	})
+})
