@@ -35,8 +35,10 @@ type GlobalNetworkPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   GlobalNetworkPoolSpec `json:"spec"`
-	Status NetworkPoolStatus     `json:"status,omitempty"`
+	Spec GlobalNetworkPoolSpec `json:"spec"`
+	// +optional
+	// +kubebuilder:default={totalIPs: 0, allocatedIPs: 0, availableIPs: 0, outOfRangeIPs: 0, allocationCount: 0, largestFreeBlock: 0, fragmentationPercent: 0, observedGeneration: 0}
+	Status NetworkPoolStatus `json:"status,omitempty"`
 }
 
 // PoolSpec implements Pool.

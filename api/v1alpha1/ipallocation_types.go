@@ -154,6 +154,9 @@ type IPAllocationStatus struct {
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
+// +kubebuilder:selectablefield:JSONPath=`.spec.poolRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.tenantClusterRef.namespace`
+// +kubebuilder:selectablefield:JSONPath=`.spec.tenantClusterRef.name`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.tenantClusterRef.name`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`

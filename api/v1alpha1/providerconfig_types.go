@@ -169,16 +169,20 @@ type ProviderCapacity struct {
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
+// +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope.type`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.network.mode`
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.capacity.availableIPs`
 // +kubebuilder:printcolumn:name="Tenants",type=integer,JSONPath=`.status.capacity.estimatedTenants`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Validated",type=boolean,JSONPath=`.status.validated`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ProviderConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   ProviderConfigSpec   `json:"spec"`
+	Spec ProviderConfigSpec `json:"spec"`
+	// +optional
+	// +kubebuilder:default={ready: false, validated: false, observedGeneration: 0, capacity: {availableIPs: 0, estimatedTenants: 0}}
 	Status ProviderConfigStatus `json:"status,omitempty"`
 }
 

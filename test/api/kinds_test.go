@@ -26,7 +26,7 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2
 		"globalnetworkpools": {kind: "GlobalNetworkPool", short: "gnp", cluster: true, columns: poolColumns},
 		"ipallocations": {kind: "IPAllocation", short: "ipa",
 			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Message"},
-		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Mode Available Tenants Ready Age |"},
+		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Available Tenants Ready Validated Age |"},
 	}
 	g := NewWithT(t)
 	found, err := discovery.NewDiscoveryClientForConfigOrDie(restConfig).ServerResourcesForGroupVersion("butler.butlerlabs.dev/v1alpha1")
