@@ -16,6 +16,7 @@ import (
 var (
 	named  = regexp.MustCompile("`([A-Za-z]+)`")
 	event  = regexp.MustCompile("[Ee]vent `([A-Za-z]+)`")
+	metric = regexp.MustCompile("`butler_ipam_([a-z_]+)")
 	logged = regexp.MustCompile(`(?:\blogs|\bgrep) "([^"]+)"`)
 )
 
@@ -136,6 +137,23 @@ func TestEvents(t *testing.T) {
 	}
 	if recorded < 6 {
 		t.Errorf("%d events can be read", recorded)
+	}
+}
+
+// W27: a metric of ours that a page names is exported.
+func TestMetricNames(t *testing.T) {
+	s := readSource(t)
+	count := 0
+	for page, text := range readPages(t) {
+		for _, name := range metric.FindAllStringSubmatch(text, -1) {
+			series := strings.TrimSuffix(strings.TrimSuffix(name[1], "_count"), "_bucket")
+			if count++; !s.texts[series] && !(strings.HasSuffix(series, "_") && slices.ContainsFunc(sorted(s.texts), func(t string) bool { return strings.HasPrefix(t, series) })) {
+				t.Errorf("%s: nobody exports %s", page, name[0])
+			}
+		}
+	}
+	if count < 40 {
+		t.Errorf("%d metrics can be read", count)
 	}
 }
 
