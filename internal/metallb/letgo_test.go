@@ -62,7 +62,7 @@ func using(address string) *corev1.Service {
 	})
 }
 
-func TestLetGo(t *testing.T) { // F2
+func TestLetGo(t *testing.T) { // F2, B57
 	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	rest := func(counts int64) *metallbv1beta1.IPAddressPool {
 		p := ipPool("10.0.0.1-10.0.0.2")

@@ -25,7 +25,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 		DeferCleanup(func() { workload = before })
 	})
 
-	It("is shown its block when it has MetalLB", func(ctx SpecContext) { // B33, B57
+	It("is shown its block when it has MetalLB", func(ctx SpecContext) { // B33
 		s := newStory(ctx)
 		Expect(workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: framework.MetalLBNamespace}})).To(Succeed()) // its rights are in it
 		s.pool(ctx, "p", 10, 99)
