@@ -1,0 +1,136 @@
+//go:build unix
+
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// partly is an API server that answers at once, but for what hangs says.
+type partly struct {
+	*instant
+	hangs func(client.Object) bool
+}
+
+func (p *partly) wait(ctx context.Context, o client.Object) error {
+	if p.hangs(o) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (p *partly) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	<-ctx.Done() // only what hangs is read
+	return ctx.Err()
+}
+
+func (p *partly) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if err := p.wait(ctx, o); err != nil {
+		return err
+	}
+	return p.instant.Patch(ctx, o, patch, opts...)
+}
+
+func (p *partly) Status() client.SubResourceWriter {
+	return &partlyStatus{instantStatus{of: p.instant}, p}
+}
+
+type partlyStatus struct {
+	instantStatus
+	of *partly
+}
+
+func (s *partlyStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	if err := s.of.wait(ctx, o); err != nil {
+		return err
+	}
+	return s.instantStatus.Update(ctx, o, opts...)
+}
+
+// W5: a pool whose writes hang keeps no other pool waiting.
+func TestSlowPoolBesideAFastOne(t *testing.T) {
+	const writers = 32
+	for name, hangs := range map[string]func(client.Object) bool{
+		"its commits hang": func(o client.Object) bool { _, is := o.(v1alpha1.Pool); return is && o.GetNamespace() == "slow" },
+		"its claims hang":  func(o client.Object) bool { _, is := o.(v1alpha1.Pool); return !is && o.GetNamespace() == "slow" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait() // or a job outlives the test
+				defer cancel()
+				api := &partly{&instant{}, hangs}
+				a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us", Writers: writers})
+				wakes := map[string]chan struct{}{"slow": make(chan struct{}, 1), "fast": make(chan struct{}, 1)}
+				a.Start(ctx, func(key PoolKey) {
+					select {
+					case wakes[key.Namespace] <- struct{}{}:
+					default:
+					}
+				})
+				slow, fast := heldPool(a, "slow"), heldPool(a, "fast")
+				for i := range writers / 2 {
+					a.ObserveClaim(waitingClaim(api, "slow", i))
+				}
+				go func() { _, _ = a.Reconcile(ctx, KeyOf(slow), slow) }()
+				synctest.Wait() // what hangs, hangs
+				begin := time.Now()
+				for i := range 3 * writers {
+					a.ObserveClaim(waitingClaim(api, "fast", i))
+				}
+				p := a.pool(KeyOf(fast))
+				for {
+					if _, err := a.Reconcile(ctx, KeyOf(fast), fast); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					p.mu.Lock()
+					left := p.pending.Len() + len(p.chores) + p.unfinished()
+					p.mu.Unlock()
+					if left == 0 {
+						break
+					}
+					<-wakes["fast"]
+				}
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("the other pool was served after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// heldPool is a pool of a namespace, and of a network of its own, that the allocator has taken over.
+func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
+	o := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{
+		Namespace: ns, Name: "pool", UID: types.UID(ns), ResourceVersion: "1", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer},
+	}}
+	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
+	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
+	p := a.pool(KeyOf(o))
+	p.setBase(o)
+	p.holder, p.firstTurnTaken = true, true
+	return o
+}
+
+// waitingClaim is a claim of the pool of a namespace, that the API server has.
+func waitingClaim(api *partly, ns string, i int) *ipamv1.IPAddressClaim {
+	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(noon),
+	}}
+	c.Spec.PoolRef = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: "pool"}.ref()
+	api.claims.Store(client.ObjectKeyFromObject(c), c)
+	return c
+}
