@@ -137,15 +137,10 @@ func run(o *options) error {
 		return fmt.Errorf("diagnostics flags: %w", err)
 	}
 	metricsOptions.FilterProvider = page.OpenFiles(metricsOptions.FilterProvider)
-	cfg, err := ctrl.GetConfig()
+	cfg, err := connection()
 	if err != nil {
-		return fmt.Errorf("finding the API server: %w", err)
+		return err
 	}
-	// API priority and fairness governs how fast we may write, not a limit of our own.
-	cfg.QPS, cfg.Burst = -1, -1
-	// A manager sits next to its API server: compressing large lists costs more than sending them.
-	cfg.DisableCompression = true
-	cfg.UserAgent = "butler-ipam-manager"
 	part, err := shard.Parse(o.shard)
 	if err != nil {
 		return fmt.Errorf("--shard: %w", err)
