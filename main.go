@@ -85,7 +85,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.webhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
 	fs.StringVar(&o.healthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
 	fs.IntVar(&o.concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
-	fs.IntVar(&o.writers, "writers", 32, "Number of objects that are written at once, over all pools.")
+	fs.IntVar(&o.writers, "writers", 32, "Number of objects that are written at once, over all pools; each pool has one more for itself.")
 	fs.DurationVar(&o.auditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
 	fs.DurationVar(&o.shrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
 	fs.BoolVar(&o.inClusterPools, "serve-in-cluster-pools", false,

@@ -129,13 +129,13 @@ func (a *Allocator) wake(key PoolKey) {
 	}
 }
 
-// do has a job run as soon as a writer is free, for as long as the controller lives.
-func (a *Allocator) do(job func(context.Context)) {
+// do has a job of a pool run as soon as a writer is free, for as long as the controller lives.
+func (a *Allocator) do(pool PoolKey, job func(context.Context)) {
 	ctx := context.Background()
 	if l := a.life.Load(); l != nil {
 		ctx = l.jobs
 	}
-	a.crew.do(func() { job(ctx) })
+	a.crew.do(pool, func() { job(ctx) })
 }
 
 func (a *Allocator) pool(key PoolKey) *pool {

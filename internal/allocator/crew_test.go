@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -12,7 +13,7 @@ func TestCrew(t *testing.T) {
 		started := make(chan int, 5)
 		finish := make(chan struct{})
 		for i := range cap(started) {
-			c.do(func() { started <- i; <-finish })
+			c.do(testKey, func() { started <- i; <-finish })
 		}
 		var order []int
 		for len(order) < cap(started) {
@@ -34,12 +35,45 @@ func TestCrew(t *testing.T) {
 		if !slices.IsSorted(order) {
 			t.Errorf("started in the order %v", order)
 		}
-		if c.working != 0 || len(c.waiting) != 0 {
-			t.Errorf("at rest %d work and %d wait", c.working, len(c.waiting))
+		if c.working != 0 || len(c.waiting) != 0 || len(c.of) != 0 {
+			t.Errorf("at rest %d work and %d wait, of %v", c.working, len(c.waiting), c.of)
 		}
-		c.do(func() { started <- 0 })
+		c.do(testKey, func() { started <- 0 })
 		if <-started != 0 {
 			t.Error("a crew at rest does not take up work again")
+		}
+	})
+}
+
+// W5: jobs of one pool that hang take no other pool's place, however many they are.
+func TestCrewHasAPlaceForEachPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crew{size: 3}
+		slow, fast := PoolKey{Name: "slow"}, PoolKey{Name: "fast"}
+		hang := make(chan struct{})
+		var hung atomic.Int64
+		var done []int
+		for range 10 {
+			c.do(slow, func() { hung.Add(1); <-hang })
+			synctest.Wait()
+		}
+		for i := range 5 {
+			c.do(fast, func() { done = append(done, i) })
+		}
+		synctest.Wait()
+		if int(hung.Load()) != c.size || !slices.Equal(done, []int{0, 1, 2, 3, 4}) {
+			t.Errorf("%d of the slow pool hang, of the fast one %v are done", hung.Load(), done)
+		}
+		c.do(fast, func() { <-hang })
+		c.do(fast, func() { done = append(done, 5) })
+		synctest.Wait()
+		if len(done) != 5 {
+			t.Error("beside the shared places a pool has more than one")
+		}
+		close(hang)
+		synctest.Wait()
+		if hung.Load() != 10 || len(done) != 6 || c.working != 0 || len(c.waiting) != 0 {
+			t.Errorf("%d of the slow pool ran, of the fast one %v; %d work and %d wait", hung.Load(), done, c.working, len(c.waiting))
 		}
 	})
 }

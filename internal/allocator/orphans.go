@@ -50,7 +50,7 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 		}
 		c.busy = true
 		p.jobs++
-		a.do(func(ctx context.Context) { a.runClaim(ctx, p, uid, a.checkOrphan) })
+		a.do(p.key, func(ctx context.Context) { a.runClaim(ctx, p, uid, a.checkOrphan) })
 	}
 	if blocks == 0 {
 		p.nextSweep = time.Time{}

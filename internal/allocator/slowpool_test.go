@@ -81,7 +81,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 					}
 				})
 				slow, fast := heldPool(a, "slow"), heldPool(a, "fast")
-				for i := range writers / 2 {
+				for i := range 2 * writers {
 					a.ObserveClaim(waitingClaim(api, "slow", i))
 				}
 				go func() { _, _ = a.Reconcile(ctx, KeyOf(slow), slow) }()
