@@ -77,10 +77,17 @@ const (
 	// DemandSatisfiedCondition of the first block of a Cluster is True where every Service that growth can help
 	// has an address, or is about to have one.
 	DemandSatisfiedCondition = "DemandSatisfied"
+	// ClusterSeenCondition of an IPAllocation is True from the moment on at which its Cluster was seen alive. Only
+	// then is an allocation whose Cluster does not exist an orphan, and deleted.
+	ClusterSeenCondition = "ClusterSeen"
 )
 
 // Reasons of these conditions, beside PoolExhaustedReason and ValidationFailedReason.
 const (
+	// SeenReason: the Cluster was seen alive.
+	SeenReason = "Seen"
+	// NotSeenReason: the Cluster does not exist, and was not seen yet.
+	NotSeenReason = "NotSeen"
 	// InUseReason: a Service has an address of the block.
 	InUseReason = "InUse"
 	// IdleReason: no Service has an address of the block.

@@ -312,7 +312,7 @@ func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []PoolKey {
 	var keys []PoolKey
 	for _, p := range a.all() {
 		p.mu.Lock()
-		if _, waits := p.gates[cluster]; waits {
+		if _, waits := p.gates[cluster]; p.awaits(cluster) || waits {
 			keys = append(keys, p.key)
 		}
 		p.mu.Unlock()

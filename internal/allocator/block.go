@@ -46,6 +46,8 @@ type block struct {
 	overlap string
 	// orphanSince is when a live read first showed that its Cluster does not exist.
 	orphanSince time.Time
+	// told is what its status says of its Cluster, found what was found last.
+	told, found sighting
 }
 
 func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
@@ -64,6 +66,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 			generation:       a.Generation,
 			clusterNamespace: intern(a.Spec.TenantClusterRef.Namespace),
 			phase:            a.Status.Phase,
+			told:             sightingIn(a.Status.Conditions),
 		},
 	}
 	b := out.block
@@ -197,7 +200,7 @@ func (p *pool) overlapOf(c *claim) string {
 func (p *pool) sortBlock(c *claim) bool {
 	shows := c.remembers() && c.block.shown == c.record
 	switch {
-	case shows && c.bound && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c):
+	case shows && c.bound && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c) && !c.block.owesSighting():
 		return false
 	case shows, p.adopts(c), p.grants[c.owner.UID] != nil:
 		p.chores[c.owner.UID] = c

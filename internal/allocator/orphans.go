@@ -20,9 +20,10 @@ const sweepEvery = 15 * time.Second
 // orphanGC is the reason of the event that tells of something that was removed because its owner is gone (B70).
 const orphanGC = "OrphanedAllocationGC"
 
-// sweep looks for allocations whose Cluster is gone, and hands out a job for each that is due. An allocation
-// has to be found so twice, a grace apart, by a live read that says NotFound: any other answer keeps it. It
-// returns when to come back.
+// sweep looks for allocations whose Cluster is gone, and hands out a job for each that is due. The Cluster has to
+// have been seen alive, as the status of the allocation says. Then an allocation has to be found without it twice, a
+// grace apart, by a live read that says NotFound: any other answer keeps it. Where nobody has seen the Cluster yet,
+// sweep looks for it. It returns when to come back.
 func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,13 +36,23 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 	}
 	every := min(sweepEvery, a.OrphanGrace)
 	p.nextSweep = now.Add(every)
-	blocks := 0
+	blocks, owes := 0, false
+	clear(p.awaited)
 	for uid, c := range p.claims {
 		if c.block == nil || c.deleting || c.moved || !c.remembers() {
 			continue
 		}
 		blocks++
-		if c.busy || a.leavesAlone(c) || a.gateOf(ctx, c.clusterKey()) != absent {
+		if c.busy || a.leavesAlone(c) {
+			continue
+		}
+		if c.block.told != seen {
+			c.block.found = a.look(ctx, c)
+			p.await(c)
+			owes = (c.block.owesSighting() && p.sort(c)) || owes
+			continue
+		}
+		if a.gateOf(ctx, c.clusterKey()) != absent {
 			continue
 		}
 		since := c.block.orphanSince
@@ -52,9 +63,12 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 		p.jobs++
 		a.do(p.key, func(ctx context.Context) { a.runClaim(ctx, p, uid, a.checkOrphan) })
 	}
-	if blocks == 0 {
+	switch {
+	case blocks == 0:
 		p.nextSweep = time.Time{}
 		return 0
+	case owes:
+		return time.Millisecond
 	}
 	return every
 }

@@ -38,9 +38,10 @@ func (d *deletes) Delete(_ context.Context, _ client.Object, opts ...client.Dele
 // Every status write is shown by the watch: that it was an orphan before is not forgotten by that.
 func TestSightingsStay(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
-	seeBlock(p, "x", 4, has("10.0.0.4/30")).block.orphanSince = noon
+	was := seeBlock(p, "x", 4, has("10.0.0.4/30")).block
+	was.orphanSince, was.found = noon, unseen
 	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	if c.rv != "2" || !c.block.orphanSince.Equal(noon) {
+	if c.rv != "2" || !c.block.orphanSince.Equal(noon) || c.block.found != unseen {
 		t.Errorf("at %s it was first seen so at %v", c.rv, c.block.orphanSince)
 	}
 }

@@ -21,11 +21,13 @@ import (
 func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 	ctx, cancel := timed(ctx)
 	defer cancel()
+	found := a.look(ctx, &c)
 	p.mu.Lock()
 	if !p.holder || p.base == nil {
 		p.mu.Unlock()
 		return nil
 	}
+	p.noteSighting(&c, found)
 	rng, granted := c.record, p.grants[c.owner.UID]
 	switch {
 	case p.adopts(&c):
@@ -66,10 +68,11 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 		}
 		c = next
 	}
-	if c.bound && c.block.shown == rng && c.block.overlap == overlap {
+	says := c.block.saysAfter(found)
+	if c.bound && c.block.shown == rng && c.block.overlap == overlap && says == c.block.told {
 		return nil
 	}
-	next, err := a.patchClaim(ctx, c, nil, a.allocatedBlock(c, rng, overlap))
+	next, err := a.patchClaim(ctx, c, nil, a.allocatedBlock(c, rng, overlap, says))
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "status", err)
 	}
@@ -112,12 +115,18 @@ func (a *Allocator) releaseBlock(ctx context.Context, p *pool, c claim) error {
 }
 
 // allocatedBlock is the status of an IPAllocation that has a block.
-func (a *Allocator) allocatedBlock(c claim, rng netipx.IPRange, overlap string) map[string]any {
+func (a *Allocator) allocatedBlock(c claim, rng netipx.IPRange, overlap string, says sighting) map[string]any {
 	n, text := poolutil.Size(rng), poolutil.FormatRange(rng)
 	tmp := c.withConditions()
+	message := fmt.Sprintf("allocated %d IPs: %s", n, text)
+	if says == unseen {
+		message += "; " + doesNotExistYet(c.clusterKey())
+	}
+	if cluster := clusterSeen(c.clusterKey(), says); cluster != nil {
+		conditions.Set(tmp, *cluster)
+	}
 	conditions.Set(tmp, metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
-		Message: fmt.Sprintf("allocated %d IPs: %s", n, text),
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason, Message: message,
 	})
 	shared := metav1.Condition{
 		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason, Message: "nobody else has any of these addresses",

@@ -534,8 +534,9 @@ func (w *world) examine() {
 	served := w.served(o)
 	for _, a := range o.Allocations {
 		served[a.Name] = a.Status.CIDR
-		if a.Status.Phase == v1alpha1.AllocationAllocated && len(w.api.List(faults.Clusters)) == 0 {
-			w.Wrongf("allocation %s has %s for a Cluster that does not exist", a.Name, a.Status.CIDR)
+		seen := meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ClusterSeenCondition)
+		if exists := len(w.api.List(faults.Clusters)) > 0; a.Status.Phase == v1alpha1.AllocationAllocated && seen != exists {
+			w.Wrongf("allocation %s has %s; its Cluster exists: %v, and was seen: %v", a.Name, a.Status.CIDR, exists, seen)
 		}
 	}
 	if w.unforeseen() {

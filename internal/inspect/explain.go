@@ -69,6 +69,9 @@ func Explain(c Case) Explanation {
 		if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DemandSatisfiedCondition); d != nil && d.Status == metav1.ConditionFalse {
 			add(fmt.Sprintf("Services of its Cluster wait for more (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		}
+		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
+			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: it is not deleted before its Cluster was seen")
+		}
 		return e
 	}
 	e.Verdict = "waits"

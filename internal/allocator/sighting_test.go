@@ -1,0 +1,155 @@
+package allocator
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+var noCluster = apierrors.NewNotFound(schema.GroupResource{}, "tenant")
+
+// looker returns an allocator whose reads of a Cluster have an outcome.
+func looker(cluster error) (*Allocator, *deletes) {
+	api := &deletes{read: cluster}
+	return New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)}), api
+}
+
+// written has an allocation say what the allocator would write of it.
+func written(t *testing.T, a *Allocator, says sighting) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
+		c := claimOfAllocation(o)
+		text, err := json.Marshal(a.allocatedBlock(*c, c.record, "", says))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &o.Status); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A platform may ask for the blocks of a Cluster before it makes the Cluster: what was never seen is not gone.
+func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
+	tests := map[string]struct {
+		said    sighting
+		cluster error
+		// jobs look for the Cluster live; owes: the status does not say what was found.
+		jobs   int
+		owes   bool
+		reason string
+	}{
+		"not seen, and absent":     {said: unseen, cluster: noCluster, reason: "it waits for its Cluster, at rest"},
+		"not seen, and there":      {said: unseen, owes: true, reason: "from now on it can be gone"},
+		"says nothing, and absent": {said: unlooked, cluster: noCluster, owes: true, reason: "an earlier version has allocated it: nobody knows"},
+		"says nothing, and there":  {said: unlooked, owes: true, reason: "an earlier version has allocated it"},
+		"seen, and there":          {said: seen, reason: "at rest"},
+		"seen, and absent":         {said: seen, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
+		"nobody knows":             {said: unseen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, api := looker(tt.cluster)
+			a.crew.size = 0 // jobs are counted, not run
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			p.holder = true
+			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, tt.said))
+			a.sweep(t.Context(), p, noon)
+			if p.jobs != tt.jobs || len(api.fences) > 0 {
+				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.jobs, len(api.fences))
+			}
+			if owes := p.chores[c.owner.UID] != nil; owes != tt.owes {
+				t.Errorf("%s: to be written: %v", tt.reason, owes)
+			}
+			if wait := a.sweep(t.Context(), p, noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
+				t.Errorf("%s: it comes back after %v", tt.reason, wait)
+			}
+		})
+	}
+}
+
+func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
+	const block = "allocated 4 IPs: 10.0.0.4/30"
+	tests := map[string]struct {
+		told, found sighting
+		says        sighting
+		ready       string
+		seen        string // of the condition; empty: there is none
+		reason      string
+	}{
+		"not looked":              {says: unlooked, ready: block},
+		"not there":               {found: unseen, says: unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"still not there":         {told: unseen, found: unseen, says: unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"not there, and not said": {told: unseen, says: unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"there":                   {found: seen, says: seen, ready: block, seen: "True"},
+		"there at last":           {told: unseen, found: seen, says: seen, ready: block, seen: "True"},
+		"gone":                    {told: seen, found: unseen, says: seen, ready: block, seen: "True", reason: "once seen is seen for good"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, _ := looker(nil)
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, tt.told))
+			if c.block.told != tt.told {
+				t.Fatalf("it was told %v", c.block.told)
+			}
+			says := c.block.saysAfter(tt.found)
+			o := &v1alpha1.IPAllocation{}
+			o.Annotations, o.UID = map[string]string{}, "uid-x"
+			has("10.0.0.4/30")(o)
+			written(t, a, says)(o)
+			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition)
+			if says != tt.says || ready.Message != tt.ready || ready.Status != "True" {
+				t.Errorf("%s: %v, %s", tt.reason, says, ready.Message)
+			}
+			got := ""
+			if s := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition); s != nil {
+				got = string(s.Status)
+			}
+			if got != tt.seen {
+				t.Errorf("%s: seen: %q", tt.reason, got)
+			}
+		})
+	}
+}
+
+// The Cluster that comes at last is looked for at once.
+func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
+	a, api := looker(noCluster)
+	p := a.pool(testKey)
+	was := aPool(t, "10.0.0.1-10.0.0.9")
+	p.base, p.layout, p.ledger, p.holder = was.base, was.layout, was.ledger, true
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, unseen))
+	a.sweep(t.Context(), p, noon)
+	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
+	if keys := a.PoolsWaitingFor(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 {
+		t.Errorf("another Cluster wakes %v", keys)
+	}
+	api.read = nil
+	if keys := a.PoolsWaitingFor(cluster); len(keys) != 1 {
+		t.Fatalf("woken: %v", keys)
+	}
+	if a.sweep(t.Context(), p, noon); p.chores[c.owner.UID] == nil {
+		t.Error("nothing is written")
+	}
+}
+
+// One manager looks for all namespaces' Clusters, another only for its own.
+func TestWhatCannotBeSeenIsNotSaid(t *testing.T) {
+	a, _ := looker(noCluster)
+	a.Namespace = "ns"
+	p := aPool(t, "10.0.0.1-10.0.0.9")
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, unlooked))
+	if found := a.look(t.Context(), c); found != unlooked {
+		t.Errorf("found: %v", found)
+	}
+}
