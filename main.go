@@ -96,31 +96,43 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 
 func main() {
 	o := &options{}
-	fs := pflag.CommandLine
+	fs := pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) // it prints all flags for --help, not for one that is wrong
 	o.addFlags(fs)
 	logOptions := logs.NewOptions()
 	logsv1.AddFlags(logOptions, fs)
 	fs.AddGoFlagSet(goFlags())
 	fs.SortFlags = true
 	showVersion := fs.Bool("version", false, "Print the version and exit.")
-	pflag.Parse()
+	switch err := fs.Parse(os.Args[1:]); {
+	case errors.Is(err, pflag.ErrHelp):
+		return
+	case err != nil:
+		refuse(err.Error())
+	}
 	if *showVersion {
 		fmt.Println("butler-ipam-manager", version)
 		return
 	}
-	if args := pflag.Args(); len(args) > 0 {
-		fmt.Fprintf(os.Stderr, "%q: the manager takes flags only; --help lists them\n", args[0])
-		os.Exit(2)
+	if args := fs.Args(); len(args) > 0 {
+		refuse(fmt.Sprintf("%q: the manager takes flags only", args[0]))
+	}
+	if err := errors.Join(o.check(), o.checkCertificate()); err != nil {
+		refuse(err.Error())
 	}
 	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
-		fmt.Fprintln(os.Stderr, "logging flags:", err)
-		os.Exit(2)
+		refuse("logging flags: " + err.Error())
 	}
 	ctrl.SetLogger(klog.Background())
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
 	}
+}
+
+// refuse ends the manager: it cannot run with these flags.
+func refuse(why string) {
+	fmt.Fprintln(os.Stderr, why+"\n--help lists the flags")
+	os.Exit(2)
 }
 
 func run(o *options) error {

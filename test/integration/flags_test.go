@@ -1,0 +1,36 @@
+package integration
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("A manager with wrong flags", func() {
+	DescribeTable("ends at once, and says which", func(ctx SpecContext, says string, args ...string) {
+		// There is no API server: nothing is looked for before the flags are right.
+		cmd := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig=/does/not/exist"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		Expect(errors.As(err, &exit)).To(BeTrue(), "%v", err)
+		Expect(exit.ExitCode()).To(Equal(2), "%s", out)
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		Expect(lines).To(HaveExactElements(ContainSubstring(says), ContainSubstring("--help"))) // not all there are
+	},
+		Entry("a number", "--writers=-1: at least 1", "--writers=-1", "--webhook-port=0"),
+		Entry("no number", `invalid argument "x" for "--writers" flag`, "--writers=x"),
+		Entry("a time without a unit", `invalid argument "5" for "--orphan-grace" flag`, "--orphan-grace=5"),
+		Entry("none that there is", "unknown flag: --writer", "--writer=1"),
+		Entry("a word", `"serve": the manager takes flags only`, "serve"),
+		Entry("a certificate that is not there", "--webhook-cert-dir=/does/not/exist", "--webhook-cert-dir=/does/not/exist"),
+	)
+
+	It("lists them all when it is asked", func(ctx SpecContext) {
+		out, err := exec.CommandContext(ctx, binary, "--help").CombinedOutput()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(out)).To(And(ContainSubstring("--writers"), ContainSubstring("--kubeconfig"), ContainSubstring("--logging-format")))
+	})
+})
