@@ -20,7 +20,7 @@ import (
 // compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
 // as it is, and the last layout that could be for what is already promised.
 func (p *pool) compile() {
-	layout, errs := poolspec.Compile(p.base.PoolSpec())
+	layout, errs := poolspec.Of(p.base)
 	p.specErr = ""
 	if len(errs) > 0 {
 		p.specErr = plain.Message(errs.ToAggregate().Error())

@@ -45,6 +45,11 @@ func TestExplain(t *testing.T) {
 			said(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionFalse, Reason: "QuotaReached", Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: Services of its Cluster wait for more (QuotaReached): m -> see docs/elastic.md", true},
+		"served before its Cluster is there": {open(), func(c *Case) {
+			c.Has = "10.0.0.1-10.0.0.2"
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionFalse, Message: "m"})
+		}, "has 10.0.0.1-10.0.0.2: m -> create the Cluster", true},
 		"no kind of ours": {nil, func(c *Case) {
 			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
 		}, `is not ours: its poolRef names networkpool of "butler.butlerlabs.dev": there is no such kind, so nobody serves it -> for a pool`, false},

@@ -40,7 +40,7 @@ type Pools[P v1alpha1.Pool] struct {
 
 // ValidateCreate refuses a spec that cannot be served, and warns of an overlap.
 func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnings, error) {
-	layout, errs := poolspec.Compile(pool.PoolSpec())
+	layout, errs := poolspec.Of(pool)
 	if len(errs) > 0 {
 		return nil, invalid(pool, errs)
 	}
@@ -50,10 +50,10 @@ func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnin
 // ValidateUpdate also refuses a spec that would cut off addresses in use. A change that takes nothing
 // away is not looked up.
 func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.Warnings, error) {
-	if pool.GetDeletionTimestamp() != nil || equality.Semantic.DeepEqual(was.PoolSpec(), pool.PoolSpec()) {
+	if pool.GetDeletionTimestamp() != nil || sameSpec(was, pool) {
 		return nil, nil
 	}
-	layout, errs := poolspec.Compile(pool.PoolSpec())
+	layout, errs := poolspec.Of(pool)
 	if len(errs) > 0 {
 		return nil, invalid(pool, errs)
 	}
@@ -72,6 +72,12 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 
 // ValidateDelete allows it: the finalizer keeps a pool that is in use.
 func (v *Pools[P]) ValidateDelete(context.Context, P) (admission.Warnings, error) { return nil, nil }
+
+// sameSpec reports whether nothing of the spec of a pool is changed.
+func sameSpec(was, is v1alpha1.Pool) bool {
+	return equality.Semantic.DeepEqual(was.PoolSpec(), is.PoolSpec()) &&
+		equality.Semantic.DeepEqual(poolspec.SelectorOf(was), poolspec.SelectorOf(is))
+}
 
 func invalid(pool v1alpha1.Pool, errs field.ErrorList) error {
 	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind(kindOf(pool)).GroupKind(), pool.GetName(), errs)
