@@ -63,6 +63,9 @@ type NetworkPoolReconciler struct {
 
 // Reconcile brings one pool forward.
 func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.PoolKey) (reconcile.Result, error) {
+	if !key.IsPool() {
+		return r.Allocator.Reconcile(ctx, key, nil)
+	}
 	pool, err := key.Get(ctx, r.Client)
 	switch {
 	case apierrors.IsNotFound(err):

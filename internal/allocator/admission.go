@@ -22,6 +22,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 	namespaces := map[string]*refusal{}
 	return func(c *claim) (bool, *refusal) {
 		if a.leavesAlone(c) {
+			a.notePause(p, c, open)
 			return true, nil
 		}
 		if c.cluster != "" {
@@ -37,6 +38,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			switch g {
 			case open:
 			case paused, unknown:
+				a.notePause(p, c, g)
 				return true, nil
 			case absent:
 				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
@@ -49,6 +51,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			return false, nil
 		}
 		if annotations.HasPaused(p.base) {
+			a.notePause(p, c, open)
 			return true, nil
 		}
 		if reason, message := p.closed(now); reason != "" && (!c.remembers() || p.layout == nil) {
@@ -70,8 +73,11 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 }
 
 // leavesAlone tells whether nothing is done for a claim: it is paused, or another manager's by its label.
-func (a *Allocator) leavesAlone(c *claim) bool {
-	return c.paused || (a.WatchFilter != "" && c.watchLabel != a.WatchFilter)
+func (a *Allocator) leavesAlone(c *claim) bool { return c.paused || a.isAnothers(c) }
+
+// isAnothers reports whether a claim is another manager's by its label.
+func (a *Allocator) isAnothers(c *claim) bool {
+	return a.WatchFilter != "" && c.watchLabel != a.WatchFilter
 }
 
 // gate says whether the Cluster of a claim lets it be served.
@@ -126,7 +132,11 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 // mayRelease reports whether a deleted claim may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
 // address still. A Cluster that is gone does not hold it.
 func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
-	if c.inUse() || p.isKept(c) || a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
+	if c.inUse() || p.isKept(c) {
+		return false // a consumer's finalizer says that, and the end of it is an event
+	}
+	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
+		a.notePause(p, c, open)
 		return false
 	}
 	if c.cluster == "" {
@@ -136,6 +146,7 @@ func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
 	g := a.gateOf(ctx, key)
 	if g == paused || g == unknown {
 		p.gates[key] = struct{}{}
+		a.notePause(p, c, g)
 		return false
 	}
 	return true

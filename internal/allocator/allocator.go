@@ -187,7 +187,7 @@ func (a *Allocator) all() []*pool {
 
 // ObserveClaim feeds a claim that was seen, and returns the pool to reconcile for it.
 func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
-	key, ours := a.keyOf(c.Namespace, c.Spec.PoolRef)
+	key, ours := a.keyOfClaim(c)
 	if !ours {
 		return key, false
 	}
@@ -198,7 +198,7 @@ func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 
 // ForgetClaim feeds the proof that a claim is gone.
 func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
-	key, ours := a.keyOf(c.Namespace, c.Spec.PoolRef)
+	key, ours := a.keyOfClaim(c)
 	if !ours {
 		return key, false
 	}

@@ -60,6 +60,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 		watchLabel: intern(a.Labels[clusterv1.WatchLabel]),
 		paused:     annotations.HasPaused(a),
 		deleting:   a.DeletionTimestamp != nil,
+		pauseTold:  pauseIn(a.Status.Conditions),
 		block: &block{
 			use:              a.Spec.Type,
 			count:            int64(ptr.Deref(a.Spec.Count, 0)),
@@ -200,7 +201,7 @@ func (p *pool) overlapOf(c *claim) string {
 func (p *pool) sortBlock(c *claim) bool {
 	shows := c.remembers() && c.block.shown == c.record
 	switch {
-	case shows && c.bound && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c) && !c.block.owesSighting():
+	case shows && c.bound && c.pauseShown() && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c) && !c.block.owesSighting():
 		return false
 	case shows, p.adopts(c), p.grants[c.owner.UID] != nil:
 		p.chores[c.owner.UID] = c

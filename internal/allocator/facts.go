@@ -144,6 +144,8 @@ type claim struct {
 	paused    bool
 	deleting  bool
 	moved     bool
+	// pause is what pauses it, as was found last, and pauseTold what its status says of that; empty: nothing.
+	pause, pauseTold string
 	// bound: the status names the address and is Ready, in both generations of conditions.
 	bound bool
 	// everBound: the status names an address, Ready or not.
@@ -228,7 +230,7 @@ func observed(o client.Object) (*claim, PoolKey) {
 func (c *claim) withStatus() *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{}
 	if c.said != nil {
-		out.Status.Conditions = slices.Clone(c.said.conditions)
+		out.Status.Conditions = withoutPause(c.said.conditions)
 		out.SetV1Beta1Conditions(slices.Clone(c.said.legacy))
 	}
 	return out
@@ -251,6 +253,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		watchLabel: intern(c.Labels[clusterv1.WatchLabel]),
 		deleting:   c.DeletionTimestamp != nil,
 		mirrored:   incluster.Is(c.Spec.PoolRef),
+		pauseTold:  pauseIn(c.Status.Conditions),
 	}
 	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]

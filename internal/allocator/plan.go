@@ -56,7 +56,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			r, no = p.choose(c)
 		}
 		if no != nil {
-			if c.told() != *no {
+			if !c.shows(*no) {
 				refused[c] = no
 			}
 			return true

@@ -134,6 +134,8 @@ func (a *Allocator) missed(ctx context.Context, p *pool, err error) (reconcile.R
 func (a *Allocator) unserved(key PoolKey) *refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
 	switch {
+	case !key.IsPool():
+		return noSuchKind(key)
 	case a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind:
 		return notReady("%s is not served by this manager, which watches only namespace %s; "+
 			"run a manager without --namespace for global pools", key, a.Namespace)
@@ -164,6 +166,7 @@ func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
 	admission := a.admission(ctx, p, now)
 	p.mu.Lock()
+	clear(p.toTell)
 	p.warm(now)
 	p.endAdoption(now)
 	p.rotateGone(now)
@@ -210,6 +213,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	if err != nil {
 		return 0, err
 	}
+	a.tellPauses(ctx, p, now, admission)
 	if d := a.sweep(ctx, p, now); d > 0 {
 		wait = sooner(wait, d)
 	}
@@ -294,12 +298,13 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 	p.unsetBase()
 	a.undeclare(p.key)
 	clear(p.gates)
+	clear(p.toTell)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
 		wait, other := admission(c)
-		if !wait && other == nil && !c.busy && c.told() != *no {
+		if !wait && other == nil && !c.busy && !c.shows(*no) {
 			tell = append(tell, c)
 		}
 		return true
@@ -315,6 +320,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 		a.tell(p, tell, no)
 	}
 	wait, err := a.doChores(ctx, p, a.now(), admission)
+	a.tellPauses(ctx, p, a.now(), admission)
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
 }

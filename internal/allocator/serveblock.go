@@ -69,7 +69,7 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 		c = next
 	}
 	says := c.block.saysAfter(found)
-	if c.bound && c.block.shown == rng && c.block.overlap == overlap && says == c.block.told {
+	if c.bound && c.pauseTold == "" && c.block.shown == rng && c.block.overlap == overlap && says == c.block.told {
 		return nil
 	}
 	next, err := a.patchClaim(ctx, c, nil, a.allocatedBlock(c, rng, overlap, says))
@@ -171,7 +171,7 @@ func (c *claim) withConditions() *v1alpha1.IPAllocation {
 	out := &v1alpha1.IPAllocation{}
 	out.Generation = c.block.generation
 	if c.said != nil {
-		out.Status.Conditions = append(out.Status.Conditions, c.said.conditions...)
+		out.Status.Conditions = withoutPause(c.said.conditions)
 	}
 	return out
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
@@ -99,6 +101,7 @@ func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
 		c.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
+	setPaused(s, obj, now)
 	s.CapacityEvents = capacityEvents(s, now)
 }
 
@@ -137,6 +140,8 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 		return v1alpha1.MovedReason, p.movedMessage()
 	case p.quarantineUntil.After(now):
 		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted when what is on its way has landed"
+	case annotations.HasPaused(p.base): // after Adopting, which has to be on record
+		return clusterv1.PausedReason, PausedPool
 	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.younger:
 		return v1alpha1.OverlapReason, p.overlap
 	case p.outstanding != "":

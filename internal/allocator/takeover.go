@@ -73,7 +73,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		switch {
 		case paused:
 		case no != nil:
-			work = c.told() != *no
+			work = !c.shows(*no)
 		case c.told().isRefused():
 		default:
 			work = c.told() == (refusal{}) || (p.canServe(c) && p.hasRoom(c))

@@ -143,6 +143,9 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 	case c.Pool.PoolStatus().Allocator == nil:
 		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
 	}
+	if annotations.HasPaused(c.Pool) {
+		return // that was said
+	}
 	if closed := Closed(c.Pool); closed != "" && c.Has == "" {
 		add(fmt.Sprintf("%s %s", c.poolName(), closed), adviceOnPool[closing(c.Pool).Reason])
 		return
@@ -185,6 +188,9 @@ func (c Case) poolName() string {
 
 // Closed says that a pool grants nothing now and why, as its Ready condition does; empty where it grants.
 func Closed(pool v1alpha1.Pool) string {
+	if annotations.HasPaused(pool) {
+		return allocator.PausedPool // the condition may not say so yet
+	}
 	if c := closing(pool); c != nil {
 		return fmt.Sprintf("grants nothing now (%s): %s", c.Reason, c.Message)
 	}

@@ -234,8 +234,13 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationPending))
 		Expect(o.Finalizers).To(BeEmpty())
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
+			g.Expect(o.Status.Conditions).To(ConsistOf(And(HaveField("Type", clusterv1.PausedCondition), HaveField("Message", "Cluster "+ns+"/tenant is paused"))))
+		}).Should(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		allocatedTo(ctx, o)
+		Expect(o.Status.Conditions).NotTo(ContainElement(HaveField("Type", clusterv1.PausedCondition)))
 		Expect(m.Stop()).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
 		m = namespaceManager(ctx, ns)

@@ -28,7 +28,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		Expect(pool.Generation).To(Equal(int64(1)), "it is as it was made")
 		applied := And(HaveField("Manager", "butler-controller/ipam"), HaveField("Operation", metav1.ManagedFieldsOperationApply),
 			HaveField("FieldsV1.Raw", ContainSubstring(`"f:addresses"`)))
-		Eventually(func() []metav1.ManagedFieldsEntry { return near.shown(ctx, 1).ManagedFields }).WithTimeout(soon).Should(ContainElement(applied))
+		Eventually(func() []metav1.ManagedFieldsEntry { return near.shown(ctx, 1).ManagedFields }).Should(ContainElement(applied))
 	})
 
 	It("grow without waiting for a backstop", func(ctx SpecContext) { // B33, B44
@@ -94,11 +94,11 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		others := framework.MakeAllocation(ns, "others").Cluster(ns, "nobody").Count(1).Obj()
 		create(ctx, grown, nodes, others, provider(ns, "labelled", "p"))
 		create(ctx, tenant(ns, "labelled", "labelled"))
-		Eventually(func() map[string]string { return labels(grown) }).WithTimeout(soon).Should(Equal(mine("loadbalancer", "growth")))
-		Eventually(func() map[string]string { return labels(nodes) }).WithTimeout(soon).Should(Equal(mine("nodes", "initial")))
+		Eventually(func() map[string]string { return labels(grown) }).Should(Equal(mine("loadbalancer", "growth")))
+		Eventually(func() map[string]string { return labels(nodes) }).Should(Equal(mine("nodes", "initial")))
 		late := framework.MakeAllocation(ns, "late").Cluster(ns, "labelled").Nodes().Count(3).Label("butler.butlerlabs.dev/team", "mine").Obj()
 		create(ctx, late)
-		Eventually(func() map[string]string { return labels(late) }).WithTimeout(soon).Should(And(
+		Eventually(func() map[string]string { return labels(late) }).Should(And(
 			HaveKeyWithValue("butler.butlerlabs.dev/allocation-role", "initial"), HaveKeyWithValue("butler.butlerlabs.dev/team", "mine")))
 		Expect(labels(others)).To(BeEmpty())
 	})

@@ -97,6 +97,19 @@ func expectUntouched(ctx context.Context, ns, name string) {
 	Expect(claim.Status.AddressRef.Name).To(BeEmpty(), name)
 }
 
+// expectHeld expects a claim of which nothing is said but what pauses it.
+func expectHeld(ctx context.Context, ns, name, by string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		claim := getClaim(ctx, ns, name)
+		g.Expect(claim.Finalizers).To(BeEmpty(), name)
+		g.Expect(claim.Annotations).NotTo(HaveKey(v1alpha1.AddressAnnotation), name)
+		g.Expect(claim.Status.AddressRef.Name).To(BeEmpty(), name)
+		g.Expect(claim.Status.Conditions).To(ConsistOf(And(HaveField("Type", clusterv1.PausedCondition), HaveField("Status", metav1.ConditionTrue),
+			HaveField("Reason", clusterv1.PausedReason), HaveField("Message", by))), name)
+	}).Should(Succeed())
+}
+
 func keyOf(obj client.Object) client.ObjectKey { return client.ObjectKeyFromObject(obj) }
 
 // statusOf reads the status of a pool anew.

@@ -61,7 +61,7 @@ var _ = Describe("What is applied", func() { // B80
 		}
 		startManager(ctx)
 		for _, o := range served {
-			Eventually(kstatusOf).WithTimeout(soon).WithArguments(ctx, o).Should(Equal("Current"), "%T", o)
+			Eventually(kstatusOf).WithArguments(ctx, o).Should(Equal("Current"), "%T", o)
 		}
 		claim, refused := framework.MakeClaim(ns, "c").Pool("p").Obj(), framework.MakeClaim(ns, "refused").Pool("p").Request("10.9.9.9").Obj()
 		create(ctx, claim, refused)
@@ -72,7 +72,7 @@ var _ = Describe("What is applied", func() { // B80
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(blockless), blockless)).To(Succeed())
 			g.Expect(blockless.Status.ObservedGeneration).To(Equal(blockless.Generation))
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 		for _, o := range append(waiting, refused) {
 			Expect(kstatusOf(ctx, o)).To(Equal("InProgress"), "%T, which was refused", o)
 		}

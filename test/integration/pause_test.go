@@ -1,14 +1,32 @@
 package integration
 
 import (
+	"context"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
+
+// byAnnotation is what a claim says that is paused itself.
+const byAnnotation = "IPAddressClaim has the annotation " + clusterv1.PausedAnnotation
+
+// pauseOf returns what the conditions of a claim say of a pause, empty if nothing.
+func pauseOf(ctx context.Context, ns, name string) string {
+	GinkgoHelper()
+	c := meta.FindStatusCondition(getClaim(ctx, ns, name).Status.Conditions, clusterv1.PausedCondition)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + ": " + c.Message
+}
 
 var _ = Describe("A pause", Ordered, func() {
 	var ns string
@@ -23,9 +41,21 @@ var _ = Describe("A pause", Ordered, func() {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.0.0/24").Obj(), claim, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		// A pool is planned as a whole, the oldest first: the younger one is served, the older one was passed by.
 		Expect(addressOf(ctx, ns, "free").Spec.Address).To(Equal("10.10.0.1"))
-		expectUntouched(ctx, ns, "held")
+		expectHeld(ctx, ns, "held", byAnnotation)
+		version := getClaim(ctx, ns, "held").ResourceVersion
+		create(ctx, framework.MakeClaim(ns, "late").Pool("p").Obj())
+		addressOf(ctx, ns, "late") // the pool was looked at again, and said nothing new
+		Expect(getClaim(ctx, ns, "held").ResourceVersion).To(Equal(version))
 		setPaused(ctx, claim, false)
-		Expect(addressOf(ctx, ns, "held").Spec.Address).To(Equal("10.10.0.2"))
+		Expect(addressOf(ctx, ns, "held").Spec.Address).To(Equal("10.10.0.3"))
+		Expect(pauseOf(ctx, ns, "held")).To(BeEmpty())
+		// One that is served says it, too, and stops saying it.
+		setPaused(ctx, claim, true)
+		Eventually(pauseOf).WithArguments(ctx, ns, "held").Should(Equal("True: " + byAnnotation))
+		Expect(readyOf(getClaim(ctx, ns, "held")).Status).To(Equal(metav1.ConditionTrue))
+		setPaused(ctx, claim, false)
+		Eventually(pauseOf).WithArguments(ctx, ns, "held").Should(BeEmpty())
+		Expect(readyOf(getClaim(ctx, ns, "held")).Status).To(Equal(metav1.ConditionTrue))
 	})
 
 	It("of a claim holds it after a restart too", func(ctx SpecContext) { // W9: every restart maps pools to claims
@@ -34,7 +64,7 @@ var _ = Describe("A pause", Ordered, func() {
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		addressOf(ctx, ns, "free")
-		expectUntouched(ctx, ns, "held")
+		expectHeld(ctx, ns, "held", byAnnotation)
 		Expect(m.Stop()).To(Succeed())
 	})
 
@@ -44,9 +74,14 @@ var _ = Describe("A pause", Ordered, func() {
 			framework.MakePool("q").Namespace(ns).CIDR("10.10.3.0/24").Obj(), framework.MakeClaim(ns, "other").Pool("q").Obj())
 		addressOf(ctx, ns, "other")
 		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(1e9).Should(BeEmpty())
-		expectUntouched(ctx, ns, "c")
+		expectHeld(ctx, ns, "c", "NetworkPool "+ns+"/p is paused")
+		const says = "is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases"
+		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(says))
+		Expect(expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)).To(Equal(says))
 		setPaused(ctx, pool, false)
 		addressOf(ctx, ns, "c")
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionFalse, clusterv1.NotPausedReason)
 	})
 
 	It("of a claim holds its release", func(ctx SpecContext) { // contract C.17
@@ -68,6 +103,36 @@ var _ = Describe("A pause", Ordered, func() {
 		expectGone(ctx, address)
 	})
 
+	It("is not said of a claim that never was paused, at no cost", func(ctx SpecContext) {
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.8.0/24").Obj()
+		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		addressOf(ctx, ns, "c")
+		version := getClaim(ctx, ns, "c").ResourceVersion
+		setPaused(ctx, pool, true)
+		expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)
+		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
+		expectHeld(ctx, ns, "waits", "NetworkPool "+ns+"/p is paused")
+		setPaused(ctx, pool, false)
+		addressOf(ctx, ns, "waits")
+		Expect(getClaim(ctx, ns, "c").ResourceVersion).To(Equal(version))
+		Expect(meta.FindStatusCondition(statusOf(ctx, pool).Conditions, clusterv1.PausedCondition)).NotTo(BeNil())
+	})
+
+	It("of a refused claim is not said any more when it is over", func(ctx SpecContext) {
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.9.0/32").Obj()
+		create(ctx, pool, framework.MakeClaim(ns, "has").Pool("p").Obj())
+		addressOf(ctx, ns, "has")
+		claim := framework.MakeClaim(ns, "none").Pool("p").Obj()
+		create(ctx, claim)
+		says := refusalOf(ctx, ns, "none", "PoolExhausted")
+		setPaused(ctx, claim, true)
+		Eventually(pauseOf).WithArguments(ctx, ns, "none").Should(Equal("True: " + byAnnotation))
+		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
+		setPaused(ctx, claim, false)
+		Eventually(pauseOf).WithArguments(ctx, ns, "none").Should(BeEmpty())
+		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
+	})
+
 	It("of a Cluster holds the release of its claims, and its absence does not", func(ctx SpecContext) { // contract C.17, peers 21
 		cluster := makeCluster(ns, "k", false)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.5.0/24").Obj(), cluster,
@@ -83,6 +148,8 @@ var _ = Describe("A pause", Ordered, func() {
 		}
 		expectGone(ctx, framework.MakeClaim(ns, "free").Obj())
 		Expect(getClaim(ctx, ns, "a").Finalizers).NotTo(BeEmpty())
+		Eventually(pauseOf).WithArguments(ctx, ns, "a").Should(Equal("True: Cluster " + ns + "/k is paused"))
+		Expect(pauseOf(ctx, ns, "b")).To(BeEmpty()) // nothing of it is held up
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		expectGone(ctx, framework.MakeClaim(ns, "a").Obj())
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())

@@ -18,7 +18,7 @@ func expectSighting(ctx context.Context, o *v1alpha1.IPAllocation, status metav1
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		g.Expect(meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition)).To(HaveValue(HaveField("Status", status)))
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition).Message
 }
 

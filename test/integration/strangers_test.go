@@ -28,7 +28,7 @@ var _ = Describe("What others write into a status", func() { // W23
 				meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Theirs", Message: "no pool of ours"})
 			})
 		}
-		Eventually(func() string { return readyOf(getClaim(ctx, ns, "c")).Message }).WithTimeout(soon).Should(Equal(told))
+		Eventually(func() string { return readyOf(getClaim(ctx, ns, "c")).Message }).Should(Equal(told))
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.224.0.4/31").Obj())
 		kept := func(g Gomega) {
 			c := getClaim(ctx, ns, "c")
@@ -38,14 +38,14 @@ var _ = Describe("What others write into a status", func() { // W23
 			g.Expect(meta.FindStatusCondition(c.Status.Conditions, theirs.Type)).To(HaveValue(And(HaveField("Reason", "Theirs"), HaveField("Message", theirs.Message))))
 			g.Expect(c.Finalizers).To(ContainElement("example.com/theirs"))
 		}
-		Eventually(kept).WithTimeout(soon).Should(Succeed())
+		Eventually(kept).Should(Succeed())
 		address := addressOf(ctx, ns, "c")
 		// A claim that has its address, too.
 		modifyStatus(ctx, claim, func(c *ipamv1.IPAddressClaim) {
 			c.Status.AddressRef.Name = ""
 			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Theirs", Message: "no pool of ours"})
 		})
-		Eventually(kept).WithTimeout(soon).Should(Succeed())
+		Eventually(kept).Should(Succeed())
 		Expect(addressOf(ctx, ns, "c").UID).To(Equal(address.UID))
 		for _, c := range []*ipamv1.IPAddressClaim{claim, waiting} {
 			force(ctx, c)
@@ -73,7 +73,7 @@ var _ = Describe("What others write into a status", func() { // W23
 			is(g, block.Status.Conditions)
 			g.Expect(block.Status.CIDR).To(Equal(was))
 			is(g, statusOf(ctx, pool).Conditions)
-		}).WithTimeout(soon).Should(Succeed())
+		}).Should(Succeed())
 	})
 })
 
@@ -88,7 +88,7 @@ var _ = Describe("What waits", func() { // W24
 		}
 		create(ctx, makeCluster(ns, "late", false))
 		for _, name := range []string{"c", "labelled"} {
-			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, name)).Status }).WithTimeout(soon).Should(Equal(metav1.ConditionTrue), name)
+			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, name)).Status }).Should(Equal(metav1.ConditionTrue), name)
 		}
 	})
 })

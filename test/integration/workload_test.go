@@ -67,6 +67,6 @@ func (w *workload) shown(ctx context.Context, blocks int) *metallbv1beta1.IPAddr
 	Eventually(func(g Gomega) {
 		g.Expect(w.Get(ctx, client.ObjectKey{Namespace: framework.MetalLBNamespace, Name: "default-pool"}, pool)).To(Succeed())
 		g.Expect(pool.Spec.Addresses).To(HaveLen(blocks))
-	}).WithTimeout(soon).Should(Succeed())
+	}).Should(Succeed())
 	return pool
 }

@@ -1,0 +1,88 @@
+package allocator
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// annotated pauses an object.
+func annotated(o metav1.Object) {
+	o.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
+}
+
+func TestPauseOf(t *testing.T) {
+	own := func(c *ipamv1.IPAddressClaim) { annotated(c) }
+	of := func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "k" }
+	held := func(o *v1alpha1.NetworkPool) { annotated(o) }
+	for name, c := range map[string]struct {
+		pool  []func(*v1alpha1.NetworkPool)
+		claim []func(*ipamv1.IPAddressClaim)
+		gate  gate
+		want  string
+	}{
+		"nothing":              {},
+		"the claim":            {claim: []func(*ipamv1.IPAddressClaim){own}, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
+		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: paused, want: "Cluster ns/k is paused"},
+		"the pool":             {pool: []func(*v1alpha1.NetworkPool){held}, want: "NetworkPool ns/pool is paused"},
+		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: paused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
+		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: absent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", c.pool...)
+			if got := p.pauseOf(see(p, "c", 0, c.claim...), c.gate); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// What was said is said once, by the manager that serves the pool, of claims that are its own.
+func TestWhoIsToldOfAPause(t *testing.T) {
+	const says = "IPAddressClaim has the annotation cluster.x-k8s.io/paused"
+	told := func(c *ipamv1.IPAddressClaim) {
+		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Message: says}}
+	}
+	for name, c := range map[string]struct {
+		said, follows bool
+		gate          gate
+		filter        string
+		want          bool
+	}{
+		"who was not told":             {want: true},
+		"who was told":                 {said: true},
+		"another manager's pool":       {follows: true},
+		"another manager's claim":      {filter: "theirs"},
+		"whose Cluster nobody can see": {gate: unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := New(Options{WatchFilter: c.filter})
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			p.holder = !c.follows
+			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { annotated(c) }}
+			if c.said {
+				changes = append(changes, told)
+			}
+			a.notePause(p, see(p, "c", 0, changes...), c.gate)
+			if got := len(p.toTell) > 0; got != c.want {
+				t.Errorf("told: %v", got)
+			}
+		})
+	}
+}
+
+// A quarantine is on record in the condition Ready: a pause must not write over it.
+func TestAPauseDoesNotEndAnAdoption(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { annotated(o) })
+	if reason, _ := p.closed(noon); reason != clusterv1.PausedReason {
+		t.Errorf("a paused pool says %s", reason)
+	}
+	p.quarantineUntil = noon.Add(1)
+	if reason, _ := p.closed(noon); reason != v1alpha1.AdoptingReason {
+		t.Errorf("a paused pool that is adopted says %s", reason)
+	}
+}

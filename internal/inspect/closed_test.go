@@ -1,0 +1,38 @@
+package inspect
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// A pool that is paused grants nothing, whether or not its manager has come to say so.
+func TestClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		paused bool
+		ready  *metav1.Condition
+		want   string
+	}{
+		"nobody has looked": {},
+		"ready":             {ready: &metav1.Condition{Type: "Ready", Status: "True"}},
+		"overlapping":       {ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Overlap", Message: "m"}, want: "grants nothing now (Overlap): m"},
+		"paused":            {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "True"}, want: "is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases"},
+		"paused, and said":  {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Paused", Message: "m"}, want: "is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := &v1alpha1.NetworkPool{}
+			if c.paused {
+				pool.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+			}
+			if c.ready != nil {
+				pool.Status.Conditions = []metav1.Condition{*c.ready}
+			}
+			if got := Closed(pool); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
