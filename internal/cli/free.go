@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +37,7 @@ const maxRanges = 100
 
 func (p *plugin) freeCommand() *cobra.Command {
 	var n int64
+	where := &namespaceOrCount{namespace: p.flags.Namespace}
 	cmd := &cobra.Command{
 		Use:   "free POOL",
 		Short: "Say what is free in a pool, and where a block would be placed",
@@ -47,10 +47,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared --count 8",
 		Args:    oneArg("which pool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// -n is kubectl's for the namespace; nobody names one with a number who asks what is free.
-			if m, err := strconv.ParseInt(*p.flags.Namespace, 10, 64); err == nil && !cmd.Flags().Changed("count") {
-				n, *p.flags.Namespace = m, ""
-			}
+			where.settle(&n, cmd.Flags().Changed("count"))
 			if n < 1 {
 				return fmt.Errorf("--count %d: a block has at least one address", n)
 			}
@@ -79,6 +76,8 @@ func (p *plugin) freeCommand() *cobra.Command {
 		ValidArgsFunction: p.completePools,
 	}
 	cmd.Flags().Int64Var(&n, "count", 1, "How many contiguous addresses to look for.")
+	cmd.Flags().VarP(where, "namespace", "n", "The namespace of the pool; a number is the count.")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", p.completeNamespaces)
 	return cmd
 }
 

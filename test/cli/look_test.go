@@ -93,6 +93,7 @@ func TestLook(t *testing.T) {
 		ranges := "14 free, the largest block has 10.\n  10.90.0.16/30\n  10.90.0.21-10.90.0.30\n"
 		of := " of NetworkPool " + ns + "/machines; 2 others wait for this pool.\n" + ranges
 		expect(t, 0, "A block of 8 would get 10.90.0.21-10.90.0.28"+of, "free", "machines", "--namespace="+ns, "--count=8")
+		expect(t, 0, "A block of 8 would get 10.90.0.21-10.90.0.28"+of, "free", "machines", "-n", "8", "--namespace="+ns)
 		expect(t, 0, "A claim would get 10.90.0.16"+of, "free", "np/machines", "-n", ns)
 		expect(t, 1, "NetworkPool "+ns+"/small has no room for a block of 2; 1 other waits for this pool.\n3 free, the largest block has 1.\n"+
 			"  10.90.1.1\n  10.90.1.3\n  10.90.1.5\n", "free", "small", "-n", ns, "--count=2")
