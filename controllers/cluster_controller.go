@@ -145,10 +145,6 @@ func (r *ClusterReconciler) NodeQuota(ctx context.Context, key client.ObjectKey)
 // serve does the next thing for a Cluster that is to have a block.
 func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, config *v1alpha1.ProviderConfig) (reconcile.Result, error) {
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
-	size, err := tenancy.Size(config.Network(), cluster.Annotations)
-	if err != nil {
-		return r.tell(ctx, cluster, tenancy.Decision{Reason: v1alpha1.ValidationFailedReason, Message: err.Error()})
-	}
 	standing, err := r.standing(ctx, config.Namespace, tenancy.Name(ref))
 	if err != nil {
 		return reconcile.Result{}, err
@@ -159,14 +155,16 @@ func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluste
 			"IPAllocation %s/%s is for Cluster %s/%s, whose names make the same name; rename one of the two Clusters",
 			standing.Namespace, standing.Name, other.Namespace, other.Name)})
 	}
+	size, err := tenancy.Size(config.Network(), cluster.Annotations)
+	if err != nil {
+		return r.tell(ctx, cluster, standingOf(standing).Keep(err))
+	}
 	pools, err := poolsOf(ctx, r.Client, config)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	situation := tenancy.Situation{Count: size.Count, Pools: pools, Tried: tenancy.ParseTried(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])}
-	if standing != nil {
-		situation.Standing = tenancy.StandingOf(standing)
-	}
+	situation := tenancy.Situation{Config: client.ObjectKeyFromObject(config), Count: size.Count, Pools: pools, Tried: tenancy.ParseTried(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])}
+	situation.Standing = standingOf(standing)
 	if err := r.labelAll(ctx, cluster); err != nil {
 		return conflictAgain(err, "labelling the IPAllocations of the Cluster")
 	}
@@ -188,6 +186,14 @@ func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluste
 		return conflictAgain(err, fmt.Sprintf("asking for a block (%s)", decision.Action))
 	}
 	return r.tell(ctx, cluster, decision)
+}
+
+// standingOf describes what a Cluster has under its name, nil if nothing.
+func standingOf(a *v1alpha1.IPAllocation) *tenancy.Standing {
+	if a == nil {
+		return nil
+	}
+	return tenancy.StandingOf(a)
 }
 
 // standing reads the IPAllocation of a name, nil if there is none.

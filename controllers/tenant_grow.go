@@ -73,7 +73,7 @@ func (t *tenant) request(of, all []tenancy.Pool, f elastic.Family) *v1alpha1.IPA
 // ask does the next thing for a block of count addresses from pools of one family.
 func (t *tenant) ask(ctx context.Context, pools, all []tenancy.Pool, request *v1alpha1.IPAllocation, count int32) (exhausted string, err error) {
 	tried := tenancy.ParseTried(t.cluster.Annotations[v1alpha1.TriedGrowthPoolsAnnotation])
-	situation := tenancy.Situation{Count: count, Pools: pools, Tried: tried}
+	situation := tenancy.Situation{Config: client.ObjectKeyFromObject(t.config), Count: count, Pools: pools, Tried: tried}
 	if request != nil {
 		situation.Standing = tenancy.StandingOf(request)
 	}

@@ -37,7 +37,8 @@ func (f *failover) exhausted() Decision {
 	case refused > 0:
 		d.Reason = v1alpha1.AllocationFailedReason
 	case missing == len(f.Pools):
-		d.Reason = v1alpha1.ValidationFailedReason
+		d.Reason, d.Message = v1alpha1.ValidationFailedReason, f.noneExists()
+		return d
 	}
 	d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, ask for fewer with the annotation %s, or add a pool to the ProviderConfig",
 		addresses(f.Count), listed(why), v1alpha1.LBPoolSizeAnnotation)
@@ -45,6 +46,18 @@ func (f *failover) exhausted() Decision {
 		d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, or a pool to the ProviderConfig", addresses(f.Count), listed(why))
 	}
 	return d
+}
+
+// noneExists says that the settings name no pool that there is: no other size would help.
+func (f *failover) noneExists() string {
+	var names []string
+	for _, p := range f.Pools {
+		names = append(names, describe(p.Ref))
+	}
+	if len(names) == 1 {
+		return fmt.Sprintf("%s of ProviderConfig %s does not exist; create it, or correct network.poolRefs", names[0], f.Config)
+	}
+	return fmt.Sprintf("none of the pools of ProviderConfig %s exists: %s; create one, or correct network.poolRefs", f.Config, listed(names))
 }
 
 // failure is why one pool gives nothing.

@@ -3,11 +3,15 @@ package tenancy
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // Situation is what is known of a Cluster that wants a block.
 type Situation struct {
+	// Config names the ProviderConfig of the Cluster, in messages.
+	Config types.NamespacedName
 	// Count of addresses that it is to have, as Size says.
 	Count int32
 	// Pools of the ProviderConfig, in the order of Order.

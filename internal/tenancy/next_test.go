@@ -1,12 +1,14 @@
 package tenancy
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -77,7 +79,8 @@ func TestNext(t *testing.T) {
 		"Reopened":      {reason: "it was never asked", pools: []Pool{a, b}, at: failed("b", full), want: "Replace a Reconciling", kept: tried(full, "b")},
 		"ReopenedLate":  {reason: "the second has the word", pools: []Pool{a, b}, at: asking("b"), want: "Wait - Reconciling"},
 		"HomeClosed":    {reason: "the first of those that are open is home", pools: []Pool{state(a, Closed), b, c}, at: failed("c", full), tried: tried(full, "a", "b"), want: "Replace b Reconciling", kept: tried(full, "a", "b", "c")},
-		"NoneExists":    {reason: "B31", pools: []Pool{state(a, Missing), state(b, Missing)}, want: "Exhausted - ValidationFailed NetworkPool a says no; NetworkPool b says no"},
+		"NoneExists":    {reason: "B31", pools: []Pool{state(a, Missing), state(b, Missing)}, want: "Exhausted - ValidationFailed none of the pools of ProviderConfig ns/config exists: NetworkPool a; NetworkPool b; create one"},
+		"OneMissing":    {reason: "no size would help", pools: []Pool{state(a, Missing)}, want: "Exhausted - ValidationFailed NetworkPool a of ProviderConfig ns/config does not exist; create it, or correct network.poolRefs"},
 		"NoneOpen":      {reason: "one exists, so it is not the settings", pools: []Pool{state(a, Missing), state(b, Closed)}, want: "Exhausted - NetworkNotReady"},
 		"NoneOpenAsked": {reason: "its allocation stays", pools: []Pool{state(a, Closed)}, at: asking("a"), want: "Exhausted - NetworkNotReady NetworkPool a says no"},
 		"NoPools":       {reason: "B31", want: "Exhausted - ValidationFailed names no pools"},
@@ -102,7 +105,7 @@ func TestNext(t *testing.T) {
 			if c.count == 0 {
 				c.count = 8
 			}
-			got := Next(Situation{Count: max(c.count, 0), Pools: c.pools, Standing: c.at, Tried: c.tried})
+			got := Next(Situation{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: max(c.count, 0), Pools: c.pools, Standing: c.at, Tried: c.tried})
 			want := strings.SplitN(c.want+" ", " ", 4)
 			if string(got.Action) != want[0] || got.Pool.Name != strings.Trim(want[1], "-") || got.Reason != want[2] ||
 				!strings.Contains(got.Message, strings.TrimSpace(want[3])) {
@@ -110,6 +113,28 @@ func TestNext(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.kept, got.Tried); diff != "" {
 				t.Errorf("%s: remembered:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+// A size that nobody can read takes no block away.
+func TestKeep(t *testing.T) {
+	wrong := errors.New("write a whole number")
+	served := &Standing{Phase: v1alpha1.AllocationAllocated, Message: "allocated 8 IPs"}
+	leaving := &Standing{Phase: v1alpha1.AllocationAllocated, Deleting: true}
+	for name, c := range map[string]struct {
+		at   *Standing
+		want Decision
+	}{
+		"served":    {served, Decision{Action: Done, Reason: "Ready", Message: "allocated 8 IPs; write a whole number"}},
+		"releasing": {leaving, Decision{Action: Exhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
+		"waiting":   {asking("a"), Decision{Action: Exhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
+		"not begun": {nil, Decision{Action: Exhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, c.at.Keep(wrong)); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

@@ -38,6 +38,15 @@ func StandingOf(a *v1alpha1.IPAllocation) *Standing {
 	return s
 }
 
+// Keep is what is said where the size that a Cluster is to have cannot be read: what it was given stays, and is all it
+// needs. Without a block it has to wait until that is put right.
+func (s *Standing) Keep(err error) Decision {
+	if s != nil && s.Phase == v1alpha1.AllocationAllocated && !s.Deleting {
+		return Decision{Action: Done, Reason: v1alpha1.ReadyReason, Message: s.Message + "; " + err.Error()}
+	}
+	return Decision{Action: Exhausted, Reason: v1alpha1.ValidationFailedReason, Message: err.Error()}
+}
+
 // wait is what is said while the allocator has the word.
 func (s Standing) wait(tried []Attempt) Decision {
 	d := Decision{Action: Wait, Tried: tried, Reason: v1alpha1.ReconcilingReason, Message: s.Message}

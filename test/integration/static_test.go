@@ -105,7 +105,16 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(expectNetwork(ctx, plain, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(HavePrefix("allocated 3 IPs"))
 		Expect(expectNetwork(ctx, wrong, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring(`is "many"`))
 		modify(ctx, wrong, func(c *clusterv1.Cluster) { c.Annotations = nil })
-		expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		has := expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		// Of one that has its block nothing is asked any more.
+		modify(ctx, wrong, func(c *clusterv1.Cluster) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.LBPoolSizeAnnotation, "many")
+		})
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(wrong), wrong)).To(Succeed())
+			g.Expect(conditions.Get(wrong, v1alpha1.NetworkReadyCondition)).To(HaveValue(And(
+				HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(HavePrefix(has+"; "), ContainSubstring(`is "many"`))))))
+		}).Should(Succeed())
 	})
 
 	It("has no more machine addresses than its quota, until there is room", func(ctx SpecContext) { // B81
@@ -176,7 +185,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(unknown), unknown)).To(Succeed())
 			g.Expect(conditions.Get(unknown, v1alpha1.NetworkReadyCondition)).To(HaveValue(And(
-				HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("NetworkPool nowhere does not exist")))))
+				HaveField("Status", metav1.ConditionFalse), HaveField("Message", "NetworkPool nowhere of ProviderConfig "+ns+"/unknown does not exist; create it, or correct network.poolRefs"))))
 		}).Should(Succeed())
 		Expect(expectNetwork(ctx, missing, metav1.ConditionFalse, v1alpha1.NetworkNotReadyReason)).To(ContainSubstring("ProviderConfig missing does not exist"))
 		// It is looked at when what was missing comes.
