@@ -78,7 +78,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.namespace, "namespace", "",
 		"Serve only the claims of this namespace. Global pools are not served then: their addresses could not all be seen.")
 	fs.StringVar(&o.watchFilter, "watch-filter", "",
-		fmt.Sprintf("Serve only claims whose label %s has this value.", clusterv1.WatchLabel))
+		fmt.Sprintf("Serve only the IPAddressClaims, IPAllocations and Clusters whose label %s has this value.", clusterv1.WatchLabel))
 	fs.StringVar(&o.shard, "shard", "",
 		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. A manager must run for each part.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")

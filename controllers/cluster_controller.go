@@ -168,6 +168,9 @@ func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluste
 	if err := r.labelAll(ctx, cluster); err != nil {
 		return conflictAgain(err, "labelling the IPAllocations of the Cluster")
 	}
+	if err := r.labelOurs(ctx, standing); err != nil {
+		return conflictAgain(err, "labelling IPAllocation "+standing.Name)
+	}
 	decision := tenancy.Next(situation)
 	// First what must not be lost: what was tried, and that there is something to release.
 	if err := r.note(ctx, cluster, decision); err != nil {
@@ -175,8 +178,9 @@ func (r *ClusterReconciler) serve(ctx context.Context, cluster *clusterv1.Cluste
 	}
 	switch decision.Action {
 	case tenancy.Try:
-		err = r.Client.Create(ctx, blockFor(ref, config, tenancy.Name(ref), v1alpha1.InitialRole, decision.Pool, size.Count))
-		err = client.IgnoreAlreadyExists(err)
+		block := blockFor(ref, config, tenancy.Name(ref), v1alpha1.InitialRole, decision.Pool, size.Count)
+		filtered(block, r.WatchFilter)
+		err = client.IgnoreAlreadyExists(r.Client.Create(ctx, block))
 	case tenancy.Replace:
 		err = client.IgnoreNotFound(r.Client.Delete(ctx, standing,
 			client.Preconditions{UID: &standing.UID, ResourceVersion: &standing.ResourceVersion}))

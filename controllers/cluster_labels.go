@@ -33,6 +33,18 @@ func (r *ClusterReconciler) labelAll(ctx context.Context, cluster *clusterv1.Clu
 	return nil
 }
 
+// labelOurs gives an allocation that this manager made before it had a watch filter the label for that. None: nothing is done.
+func (r *ClusterReconciler) labelOurs(ctx context.Context, a *v1alpha1.IPAllocation) error {
+	if a == nil || !a.DeletionTimestamp.IsZero() || a.Labels[v1alpha1.ProviderConfigLabel] == "" || a.Labels[clusterv1.WatchLabel] != "" {
+		return nil
+	}
+	before := a.DeepCopy()
+	if !filtered(a, r.WatchFilter) {
+		return nil
+	}
+	return r.Client.Patch(ctx, a, sinceRead(before))
+}
+
 // unlabelled returns copies of the allocations of a Cluster that have no role, those that end left out.
 func (b *Blocks) unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	b.mu.Lock()

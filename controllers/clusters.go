@@ -54,6 +54,16 @@ func blockFor(cluster v1alpha1.ClusterReference, config *v1alpha1.ProviderConfig
 	}
 }
 
+// filtered gives a block the label without which a manager with --watch-filter does not serve it. It reports whether
+// that was missing.
+func filtered(a *v1alpha1.IPAllocation, watchFilter string) bool {
+	if watchFilter == "" || a.Labels[clusterv1.WatchLabel] == watchFilter {
+		return false
+	}
+	metav1.SetMetaDataLabel(&a.ObjectMeta, clusterv1.WatchLabel, watchFilter)
+	return true
+}
+
 // blocksOf reads the IPAllocations of a Cluster in a namespace; none: in all.
 func blocksOf(ctx context.Context, from client.Reader, cluster v1alpha1.ClusterReference, namespace string) ([]*v1alpha1.IPAllocation, error) {
 	list := &v1alpha1.IPAllocationList{}

@@ -109,6 +109,7 @@ func (t *tenant) create(ctx context.Context, d tenancy.Decision) error {
 			continue
 		}
 		a := blockFor(t.ref, t.config, name, v1alpha1.GrowthRole, d.Pool, d.Count)
+		filtered(a, t.WatchFilter)
 		err := t.Client.Create(ctx, a)
 		if apierrors.IsAlreadyExists(err) {
 			mine, err := t.mine(ctx, client.ObjectKeyFromObject(a))

@@ -3,9 +3,11 @@ package integration
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -46,6 +48,22 @@ var _ = Describe("A manager with a watch filter", func() {
 		expectAtRest(ctx, ns, 0)
 		Expect(theirs.Stop()).To(Succeed())
 		Expect(mine.Stop()).To(Succeed())
+	})
+
+	It("serves the blocks that it asks for on behalf of its Clusters", func(ctx SpecContext) { // W7
+		config, mine, theirs := provider(ns, "config", "p"), tenant(ns, "mine", "config"), tenant(ns, "theirs", "config")
+		mine.Labels[clusterv1.WatchLabel], theirs.Labels[clusterv1.WatchLabel] = "mine", "theirs"
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.11.3.0/24").Obj(), config, mine, theirs)
+		m := namespaceManager(ctx, ns, "--watch-filter=mine")
+		expectNetwork(ctx, mine, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		blocks := allocationsIn(ctx, ns)
+		Expect(blocks).To(HaveExactElements(HaveField("Labels", HaveKeyWithValue(clusterv1.WatchLabel, "mine"))))
+		Expect(k8s.Get(ctx, keyOf(theirs), theirs)).To(Succeed())
+		Expect(theirs.Status.Conditions).To(BeEmpty())
+		Expect(k8s.Delete(ctx, mine)).To(Succeed())
+		expectGone(ctx, mine)
+		Expect(allocationsIn(ctx, ns)).To(BeEmpty())
+		Expect(m.Stop()).To(Succeed())
 	})
 
 	It("sees IPAddresses that have no label", func(ctx SpecContext) { // W7: a filter over all kinds would hide them
