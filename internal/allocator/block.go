@@ -238,7 +238,7 @@ func (p *pool) meantForBlock(c *claim) (netipx.IPRange, *refusal) {
 	}
 	if pinned := c.block.pinned; pinned.IsValid() {
 		if !p.ledger.InSpace(pinned) {
-			return netipx.IPRange{}, failed("pinnedRange %s is not wholly among the addresses that %s hands out", poolutil.FormatRange(pinned), p.key)
+			return netipx.IPRange{}, failed("pinnedRange %s is not wholly among the addresses that %s hands out%s", poolutil.FormatRange(pinned), p.key, p.firstWithheld(pinned))
 		}
 		if h := p.blocker(pinned, c.owner); h != nil {
 			return netipx.IPRange{}, failed("pinnedRange %s overlaps %s, which is held by %s",

@@ -46,6 +46,14 @@ func capacity(n ledger.Counts) []metav1.Condition {
 	return out
 }
 
+// exhaustedByItsSpec has a pool whose spec leaves nothing be exhausted, whatever share of nothing is in use. It is
+// no matter of growth, so no warning goes before it.
+func exhaustedByItsSpec(all []metav1.Condition, nothingLeft string) {
+	if c := meta.FindStatusCondition(all, v1alpha1.CapacityExhaustedCondition); nothingLeft != "" && c != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.AboveThresholdReason, nothingLeft
+	}
+}
+
 // capacityEvents decides which events are due: one where a condition is not what the last event of its
 // tier said, unless that was a short while ago. Then it is due later, if it is still so: whoever reads the
 // events knows how it ended. They are part of the status, so a restart repeats none.

@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -114,8 +115,8 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 		return p.meantForBlock(c)
 	}
 	if other := p.addressOf(c); other != nil && other.claimUID != c.owner.UID {
-		return netipx.IPRange{}, failed("IPAddress %s/%s still belongs to an earlier claim of this name; waiting until it is gone",
-			other.namespace, other.name)
+		return netipx.IPRange{}, failed("IPAddress %s/%s still belongs to an earlier claim of this name; waiting until it is gone%s",
+			other.namespace, other.name, other.keptBy())
 	}
 	if c.record.IsValid() {
 		return p.recorded(c)
@@ -129,7 +130,8 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 			return netipx.IPRange{}, failed("the requested address %q is not an IP address", c.requested)
 		}
 		if !p.ledger.InSpace(p.ledger.Unit(ip.Unmap())) {
-			return netipx.IPRange{}, failed("the requested address %s is not among those %s hands out", ip, p.key)
+			return netipx.IPRange{}, failed("the requested address %s is not among those %s hands out (%s); ask for another, or remove the annotation %s",
+				ip, p.key, poolspec.Withheld(p.base.PoolSpec(), p.layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
 		return p.exactly(c, ip.Unmap(), "requested")
 	}

@@ -125,8 +125,9 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	if p.overlap != "" {
 		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, p.overlap+p.waitsFor
 	}
-	out := []metav1.Condition{ready, overlap}
-	return append(out, capacity(n)...)
+	out := append([]metav1.Condition{ready, overlap}, capacity(n)...)
+	exhaustedByItsSpec(out, p.nothingLeft())
+	return out
 }
 
 // closed tells why the pool grants nothing new, if so.
@@ -142,6 +143,8 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted when what is on its way has landed"
 	case annotations.HasPaused(p.base): // after Adopting, which has to be on record
 		return clusterv1.PausedReason, PausedPool
+	case p.nothingLeft() != "":
+		return v1alpha1.PoolExhaustedReason, p.nothingLeft()
 	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.younger:
 		return v1alpha1.OverlapReason, p.overlap
 	case p.outstanding != "":

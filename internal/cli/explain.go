@@ -88,7 +88,7 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 			return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
 		}
 		if err == nil {
-			c.Has = fmt.Sprintf("%s of %s %s", address.Spec.Address, c.Ref.Kind, c.Ref.Name)
+			c.Has, c.Address = fmt.Sprintf("%s of %s %s", address.Spec.Address, c.Ref.Kind, c.Ref.Name), address
 		}
 	}
 	return explain(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.Cluster}, now)

@@ -52,6 +52,8 @@ type Case struct {
 	Conditions    []metav1.Condition
 	// Has is what the object was given, empty if nothing.
 	Has string
+	// Address is the IPAddress of a claim; nil where it has none.
+	Address *ipamv1.IPAddress
 	// Answer is what the allocator would say now; nil where it does not wait for a grant.
 	Answer *allocator.Answer
 	// Ahead is the number of objects that wait for the same pool.
@@ -68,6 +70,9 @@ func Explain(c Case) Explanation {
 		e.Served, e.Verdict = true, "has "+c.Has
 		if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DemandSatisfiedCondition); d != nil && d.Status == metav1.ConditionFalse {
 			add(fmt.Sprintf("Services of its Cluster wait for more (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
+		} else if d != nil && d.Status == metav1.ConditionUnknown {
+			e.Served = false
+			add(fmt.Sprintf("nobody knows whether its Cluster can use it (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		}
 		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
 			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: it is not deleted before its Cluster was seen")
@@ -113,6 +118,14 @@ func (c Case) leaving(add func(what, do string)) {
 			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block")
 		case !slices.Contains(ours, f):
 			add("the finalizer "+f+" holds it", "whoever set it has to remove it")
+		}
+	}
+	if c.Address == nil || c.Address.DeletionTimestamp == nil {
+		return
+	}
+	for _, f := range c.Address.Finalizers {
+		if f != allocator.AddressFinalizer {
+			add(fmt.Sprintf("IPAddress %s/%s is kept by finalizer %s", c.Address.Namespace, c.Address.Name, f), "ask its owner to remove it")
 		}
 	}
 }
@@ -219,5 +232,6 @@ var adviceOnPool = map[string]string{
 	v1alpha1.ValidationFailedReason: "correct the field of the pool that the message names",
 	v1alpha1.MovedReason:            "if this pool is to be used again, remove the entries from its status.held",
 	v1alpha1.AdoptingReason:         "wait 75 s",
+	v1alpha1.PoolExhaustedReason:    "add addresses to the pool, or reserve fewer",
 	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap",
 }

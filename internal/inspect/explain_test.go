@@ -45,6 +45,11 @@ func TestExplain(t *testing.T) {
 			said(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionFalse, Reason: "QuotaReached", Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: Services of its Cluster wait for more (QuotaReached): m -> see docs/elastic.md", true},
+		"served, but its Cluster does not answer": {open(), func(c *Case) {
+			c.Has = "10.0.0.1-10.0.0.2"
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionUnknown, Reason: "TenantUnreachable", Message: "m"})
+		}, "has 10.0.0.1-10.0.0.2: nobody knows whether its Cluster can use it (TenantUnreachable): m -> see docs/elastic.md", false},
 		"served before its Cluster is there": {open(), func(c *Case) {
 			c.Has = "10.0.0.1-10.0.0.2"
 			said(metav1.ConditionTrue, "Ready")(c)
@@ -73,6 +78,13 @@ func TestExplain(t *testing.T) {
 		}, "waits: now -> `kubectl butler-ipam free`", false},
 		"about to be served": {open(), func(c *Case) { c.Answer, c.Ahead = &allocator.Answer{Range: one}, 3 },
 			"waits: nothing is in its way: it is about to be given 10.0.0.5; 3 wait for this pool, the oldest is served first -> if it stays so", false},
+		"a foreign finalizer on its IPAddress": {open(), func(c *Case) {
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			c.Object.SetFinalizers([]string{allocator.ClaimFinalizer})
+			c.Address = &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "c", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"example.com/hold"},
+			}}
+		}, "is being deleted: IPAddress ns/c is kept by finalizer example.com/hold -> ask its owner to remove it", false},
 		"a foreign finalizer": {open(), func(c *Case) {
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			c.Object.SetFinalizers([]string{allocator.ClaimFinalizer, "x/y"})

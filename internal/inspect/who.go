@@ -152,7 +152,7 @@ func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a 
 			s.Detail = "but the pool " + closed
 		}
 	} else {
-		s.State, s.Detail = Reserved, reservedBy(obj.PoolSpec(), layout, a)
+		s.State, s.Detail = Reserved, poolspec.Withheld(obj.PoolSpec(), layout, a)
 	}
 	return s, true
 }
@@ -218,33 +218,4 @@ func atRest(obj v1alpha1.Pool, h *ledger.Hold, a netip.Addr) (state, detail stri
 		}
 		return Held, "status.held keeps it back"
 	}
-}
-
-// reservedBy says which field keeps a declared address from being handed out.
-func reservedBy(spec *v1alpha1.NetworkPoolSpec, layout *poolspec.Layout, a netip.Addr) string {
-	for _, r := range spec.Reserved {
-		if rng, err := poolutil.ParseRange(r.CIDR); err == nil && rng.Contains(a) {
-			if r.Description != "" {
-				return fmt.Sprintf("spec.reserved %s: %s", r.CIDR, r.Description)
-			}
-			return "spec.reserved " + r.CIDR
-		}
-	}
-	if spec.Gateway == a.String() {
-		return "spec.gateway"
-	}
-	for _, s := range spec.Subnets {
-		if s.Gateway == a.String() {
-			return "gateway of subnet " + s.CIDR
-		}
-	}
-	if t := spec.TenantAllocation; t != nil {
-		if r, err := poolutil.ParseRange(t.Start + "-" + t.End); err == nil && !r.Contains(a) {
-			return fmt.Sprintf("outside spec.tenantAllocation %s-%s", t.Start, t.End)
-		}
-	}
-	if layout.UnitBits() < a.BitLen() {
-		return "not in a whole free prefix that the pool hands out"
-	}
-	return "first or last address of its subnet, which hosts do not use"
 }

@@ -87,3 +87,21 @@ func TestDelete(t *testing.T) {
 		t.Errorf("ValidateDelete = %v, %v", warnings, err)
 	}
 }
+
+// A pool that gives nothing may be meant so; whoever makes one by mistake learns of it.
+func TestWarnsOfNothingLeft(t *testing.T) {
+	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: stored(t)}
+	empty := spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}}
+	created, err := v.ValidateCreate(t.Context(), pool("p", empty))
+	if err != nil {
+		t.Fatal(err)
+	}
+	updated, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/28"}), pool("p", empty))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "the spec leaves nothing to hand out: all of its 16 addresses are reserved, gateways, or the first or last of a subnet"
+	if diff := cmp.Diff([][]string{{want}, {want}}, [][]string{created, updated}); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -44,7 +44,7 @@ func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnin
 	if len(errs) > 0 {
 		return nil, invalid(pool, errs)
 	}
-	return overlaps(ctx, v.All, pool, layout), nil
+	return warnings(ctx, v.All, pool, layout), nil
 }
 
 // ValidateUpdate also refuses a spec that would cut off addresses in use. A change that takes nothing
@@ -67,7 +67,16 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 			return nil, invalid(pool, errs)
 		}
 	}
-	return overlaps(ctx, v.All, pool, layout), nil
+	return warnings(ctx, v.All, pool, layout), nil
+}
+
+// warnings are what a person should know of a spec that can be served.
+func warnings(ctx context.Context, all client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
+	out := overlaps(ctx, all, pool, layout)
+	if empty := poolspec.NothingLeft(layout); empty != "" {
+		out = append(out, empty)
+	}
+	return out
 }
 
 // ValidateDelete allows it: the finalizer keeps a pool that is in use.

@@ -1,0 +1,83 @@
+package poolspec
+
+import (
+	"net/netip"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+func TestWithheld(t *testing.T) {
+	s := spec{
+		CIDR: "10.0.0.0/24", Gateway: "10.0.0.1",
+		Reserved:         []v1alpha1.ReservedRange{{CIDR: "10.0.0.8/30", Description: "printer"}, {CIDR: "10.0.0.20"}},
+		TenantAllocation: &v1alpha1.TenantAllocation{Start: "10.0.0.0", End: "10.0.0.99"},
+	}
+	subnets := spec{Addresses: []string{"10.0.1.0/29"}, Subnets: []v1alpha1.Subnet{{CIDR: "10.0.1.0/29", Gateway: "10.0.1.6"}}}
+	length := int32(28)
+	prefixes := spec{CIDR: "10.0.2.0/26", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.2.1"}}}
+	for name, c := range map[string]struct {
+		spec    spec
+		address string
+		want    string
+	}{
+		"outside":             {s, "10.0.9.9", "the pool has no such address"},
+		"reserved":            {s, "10.0.0.9", "spec.reserved 10.0.0.8/30: printer"},
+		"reserved for nobody": {s, "10.0.0.20", "spec.reserved 10.0.0.20"},
+		"the gateway":         {s, "10.0.0.1", "spec.gateway"},
+		"a subnet's gateway":  {subnets, "10.0.1.6", "gateway of subnet 10.0.1.0/29"},
+		"not for tenants":     {s, "10.0.0.100", "outside spec.tenantAllocation 10.0.0.0-10.0.0.99"},
+		"the network address": {s, "10.0.0.0", "first or last address of its subnet, which hosts do not use"},
+		"a broken prefix":     {prefixes, "10.0.2.2", "not in a whole free prefix that the pool hands out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			layout, errs := Compile(&c.spec)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			if got := Withheld(&c.spec, layout, netip.MustParseAddr(c.address)); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFirstWithheld(t *testing.T) {
+	layout, errs := Compile(&spec{CIDR: "10.0.0.0/28", Gateway: "10.0.0.5"})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	for in, want := range map[string]string{
+		"10.0.0.1-10.0.0.4": "", "10.0.0.4-10.0.0.9": "10.0.0.5", "10.0.0.0-10.0.0.4": "10.0.0.0", "10.0.0.9-10.0.0.20": "10.0.0.15",
+	} {
+		got, withheld := FirstWithheld(layout, netipx.MustParseIPRange(in))
+		if withheld != (want != "") || (withheld && got.String() != want) {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+}
+
+func TestNothingLeft(t *testing.T) {
+	const all = "the spec leaves nothing to hand out: "
+	for name, c := range map[string]struct {
+		spec spec
+		want string
+	}{
+		"something":         {spec{CIDR: "10.0.0.0/30"}, ""},
+		"all reserved":      {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}}, all + "all of its 16 addresses are reserved, gateways, or the first or last of a subnet"},
+		"the gateway alone": {spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9"}, all + "its one address is reserved, a gateway, or the first or last of a subnet"},
+		"kept for a name":   {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}, PreAllocations: map[string]string{"vip": "10.0.0.3"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			layout, errs := Compile(&c.spec)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			if got := NothingLeft(layout); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
