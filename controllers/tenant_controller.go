@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -227,12 +226,12 @@ func families(pools []tenancy.Pool) (out [2]bool) {
 // unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.
 func (t *tenant) unreachable(ctx context.Context) error {
 	t.soon(waitingBackstop)
-	var is *metav1.Condition
+	is, err := t.withoutKubeconfig(ctx)
 	// One that was never looked at is being built; one that was not tried yet may answer.
-	if tried := t.Clusters.GetHealthCheckingState(ctx, t.key); tried.ConsecutiveFailures > 0 && slices.ContainsFunc(t.blocks, lookedAt) {
+	if tried := t.Clusters.GetHealthCheckingState(ctx, t.key); is == nil && tried.ConsecutiveFailures > 0 && slices.ContainsFunc(t.blocks, lookedAt) {
 		is = tenantUnreachable()
 	}
-	return errors.Join(t.demand(ctx, is), t.drain(ctx))
+	return errors.Join(err, t.demand(ctx, is), t.drain(ctx))
 }
 
 // lookedAt tells whether the Services of a Cluster were seen.
