@@ -180,6 +180,9 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
+	if err := checkKinds(mgr.GetRESTMapper()); err != nil {
+		return err
+	}
 	return start(mgr, o, part)
 }
 
