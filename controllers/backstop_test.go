@@ -53,24 +53,39 @@ func (nothing) Allocations(context.Context, string, func(*v1alpha1.IPAllocation)
 	return "1", nil
 }
 
-// B18, B19: whatever the watches miss, a pool and all that wait for it are looked at once a minute.
+// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what has
+// failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
 func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 	g := NewWithT(t)
 	pool := framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj()
-	c := store(t, pool)
+	pool.Generation = 1 // as an API server has it
+	large := framework.MakeAllocation("ns", "large").Count(300).Obj()
+	large.UID = "u"
+	c := store(t, pool, large)
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
 	alloc := allocator.New(allocator.Options{
 		Client: c, Live: c, Lists: nothing{}, Recorder: events.NewFakeRecorder(10), ID: "me", Elected: true,
 	})
 	r := &NetworkPoolReconciler{Client: c, Live: c, Allocator: alloc}
 	key := allocator.KeyOf(pool)
-	for range 3 { // takes the pool over, tells of it, rests
+	alloc.ObserveAllocation(large)
+	phase := func() v1alpha1.AllocationPhase {
+		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
+		return large.Status.Phase
+	}
+	look := func() time.Duration {
 		result, err := r.Reconcile(t.Context(), key)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Minute)))
+		return result.RequeueAfter
 	}
+	// It takes the pool over, tells of it, refuses the block; then nothing is due before the backstop.
+	g.Eventually(func() v1alpha1.AllocationPhase { look(); return phase() }).Should(Equal(v1alpha1.AllocationFailed))
+	g.Eventually(look).Should(Equal(time.Minute))
+	g.Consistently(look, "200ms").Should(Equal(time.Minute))
 }
 
-// B20: a Cluster that waits is looked at every 30 s, one that is served every five minutes.
+// B20: a Cluster that waits is looked at every 30 s, one that is served every five minutes, whatever its age (ADR 10).
 func TestClustersAreLookedAtNowAndThen(t *testing.T) {
 	g := NewWithT(t)
 	cluster := &clusterv1.Cluster{}
