@@ -22,6 +22,12 @@ type Verdict struct {
 // nobody would notice a misspelled name until the others are full. A pool that is closed or full does not,
 // as long as one is left.
 func Validate(network v1alpha1.ProviderNetwork, pools []Pool) Verdict {
+	v := validate(network, pools)
+	v.Ready.Message += unread(network)
+	return v
+}
+
+func validate(network v1alpha1.ProviderNetwork, pools []Pool) Verdict {
 	if network.Mode != v1alpha1.IPAMMode {
 		const message = "mode is cloud: addresses come from the infrastructure, no pool is needed"
 		return verdict(metav1.ConditionTrue, v1alpha1.CloudModeReason, message, "")
