@@ -20,11 +20,15 @@ import (
 // +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-networkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=networkpools,verbs=create;update,versions=v1alpha1,name=validation.networkpool.butler.butlerlabs.dev,admissionReviewVersions=v1
 // +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-globalnetworkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=globalnetworkpools,verbs=create;update,versions=v1alpha1,name=validation.globalnetworkpool.butler.butlerlabs.dev,admissionReviewVersions=v1
 
-// SetupWithManager serves the webhooks of both kinds of pools.
+// SetupWithManager serves the webhooks of both kinds of pools, and of IPAllocations.
 func SetupWithManager(mgr ctrl.Manager) error {
 	use := &Live{Reader: mgr.GetAPIReader()}
 	err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.NetworkPool{}).
 		WithValidator(&Pools[*v1alpha1.NetworkPool]{Use: use, All: mgr.GetClient()}).Complete()
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewWebhookManagedBy(mgr, &v1alpha1.IPAllocation{}).WithValidator(&Allocations{Reader: mgr.GetClient()}).Complete()
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func serveWebhooks(ctx context.Context, ns string) {
 			URL:      ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, *hook.ClientConfig.Service.Path)),
 			CABundle: ca,
 		}
-		if hook.Rules[0].Resources[0] == "networkpools" {
+		if hook.Rules[0].Resources[0] != "globalnetworkpools" {
 			hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}}
 		} else {
 			hook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"spec": ns}}
@@ -142,6 +142,15 @@ var _ = Describe("The webhooks", Ordered, func() {
 		// Nor do they stand in the way of the manager's own writes, or of a deletion.
 		Expect(c.Delete(ctx, pool)).To(Succeed())
 		expectGone(ctx, pool)
+	})
+
+	It("warn of an allocation whose Cluster or pool is not there yet, and refuse none", func(ctx SpecContext) { // B70
+		o := framework.MakeAllocation(ns, "early").Pool("nowhere").Count(4).Obj()
+		heard.take()
+		Expect(c.Create(ctx, o, client.DryRunAll)).To(Succeed())
+		Expect(heard.take()).To(ConsistOf(
+			"NetworkPool "+ns+"/nowhere does not exist yet; nothing is allocated before it does",
+			"Cluster "+ns+"/tenant does not exist yet; addresses are allocated all the same, and kept for it"))
 	})
 
 	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, peers 3
