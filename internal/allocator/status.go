@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go4.org/netipx"
@@ -140,7 +141,8 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 	case p.isMoved():
 		return v1alpha1.MovedReason, p.movedMessage()
 	case p.quarantineUntil.After(now):
-		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted when what is on its way has landed"
+		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted from " +
+			p.quarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
 	case annotations.HasPaused(p.base): // after Adopting, which has to be on record
 		return clusterv1.PausedReason, PausedPool
 	case p.nothingLeft() != "":
@@ -196,7 +198,7 @@ func (p *pool) usersMessage() string {
 		}
 		return len(names) < named
 	})
-	text := fmt.Sprintf("the pool is being deleted and waits for %d claims to be released: %v", n, names)
+	text := fmt.Sprintf("the pool is being deleted and waits for what is in use to be released: %s", strings.Join(names, ", "))
 	if int(n) > len(names) {
 		text += fmt.Sprintf(" and %d more", int(n)-len(names))
 	}

@@ -54,17 +54,25 @@ func audit(o invariants.Objects) auditAnswer {
 		Pools: len(o.Pools), Claims: len(o.Claims), Addresses: len(o.Addresses), Allocations: len(o.Allocations),
 		Violations: []string{}, Unsettled: []string{},
 	}
-	out.Violations = append(out.Violations, (&invariants.History{}).Moment(o)...)
 	seen := map[string]bool{}
-	for _, v := range out.Violations {
+	for _, v := range (&invariants.History{}).Moment(o) {
 		seen[v] = true
+		out.Violations = append(out.Violations, withoutRule(v))
 	}
 	for _, v := range (&invariants.History{}).AtRest(o) {
 		if !seen[v] {
-			out.Unsettled = append(out.Unsettled, v)
+			out.Unsettled = append(out.Unsettled, withoutRule(v))
 		}
 	}
 	return out
+}
+
+// withoutRule leaves out the number of the rule that tests know a finding by.
+func withoutRule(finding string) string {
+	if rule, text, ok := strings.Cut(finding, ": "); ok && len(rule) == 2 && rule[0] == 'I' {
+		return text
+	}
+	return finding
 }
 
 func (p *plugin) auditText(a auditAnswer) string {

@@ -34,6 +34,14 @@ type Objects struct {
 
 type poolRef struct{ kind, namespace, name string }
 
+// String names a pool as a person reads it.
+func (r poolRef) String() string {
+	if r.namespace == "" {
+		return r.kind + " " + r.name
+	}
+	return r.kind + " " + r.namespace + "/" + r.name
+}
+
 func refOf(namespace string, r ipamv1.IPPoolReference) (poolRef, bool) {
 	kind, name, mirrored := incluster.MirrorOf(r)
 	if !mirrored {
@@ -206,7 +214,7 @@ func (h *History) AtRest(o Objects) []string {
 		ref := refOfPool(p)
 		s := p.PoolStatus()
 		if s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
-			bad = append(bad, fmt.Sprintf("I2: %d grants of %v are still in flight", len(s.Allocator.InFlight), ref))
+			bad = append(bad, fmt.Sprintf("I2: grants of %v still in flight: %d", ref, len(s.Allocator.InFlight)))
 		}
 		if n := s.AllocatedIPs + s.OutOfRangeIPs; n != used[ref] {
 			bad = append(bad, fmt.Sprintf("I2: %v counts %d addresses in use, there are %d", ref, n, used[ref]))

@@ -28,21 +28,21 @@ func TestMoment(t *testing.T) {
 			reason:    "I1: one address, two living claims",
 			claims:    claims,
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.1")},
-			want:      []string{"I1: 10.0.0.1 of {NetworkPool ns p} is held by ns/a and ns/b"},
+			want:      []string{"I1: 10.0.0.1 of NetworkPool ns/p is held by ns/a and ns/b"},
 		},
 		"TwiceInGlobal": {
 			reason:    "I1: a global pool is one pool in all namespaces",
 			claims:    claims,
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1", ofGlobal), address("b", "10.0.0.1", ofGlobal, inNamespace("other"))},
-			want:      []string{"I1: 10.0.0.1 of {GlobalNetworkPool  p} is held by ns/a and other/b"},
+			want:      []string{"I1: 10.0.0.1 of GlobalNetworkPool p is held by ns/a and other/b"},
 		},
 		"ThreeTimes": {
 			reason:    "I1: the third is found too",
 			claims:    append(claims[:2:2], claim("c")),
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.1"), address("c", "10.0.0.1")},
 			want: []string{
-				"I1: 10.0.0.1 of {NetworkPool ns p} is held by ns/a and ns/b",
-				"I1: 10.0.0.1 of {NetworkPool ns p} is held by ns/b and ns/c",
+				"I1: 10.0.0.1 of NetworkPool ns/p is held by ns/a and ns/b",
+				"I1: 10.0.0.1 of NetworkPool ns/p is held by ns/b and ns/c",
 			},
 		},
 		"TwoOfOneClaim": {
@@ -86,7 +86,7 @@ func TestMoment(t *testing.T) {
 			reason:    "I1: a pool may be called as a claim is",
 			claims:    claims,
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1", func(a *ipamv1.IPAddress) { a.OwnerReferences[0].Name = "a" }), address("b", "10.0.0.1")},
-			want:      []string{"I1: 10.0.0.1 of {NetworkPool ns p} is held by ns/a and ns/b"},
+			want:      []string{"I1: 10.0.0.1 of NetworkPool ns/p is held by ns/a and ns/b"},
 		},
 		"OwnerOfOtherName": {
 			reason:    "an owner that is not the claim of claimRef does not count",

@@ -40,7 +40,7 @@ func TestAtRest(t *testing.T) {
 			reason: "what must not be at any moment must not be at rest",
 			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims,
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.1")},
-			want:      []string{"I1: 10.0.0.1 of {NetworkPool ns p} is held by ns/a and ns/b"},
+			want:      []string{"I1: 10.0.0.1 of NetworkPool ns/p is held by ns/a and ns/b"},
 		},
 		"Orphan": {
 			reason: "an IPAddress that outlives its claim keeps its address for ever",
@@ -59,24 +59,24 @@ func TestAtRest(t *testing.T) {
 		"Unsettled": {
 			reason: "a grant in flight is never settled",
 			pools:  []v1alpha1.Pool{counting(2, 0, v1alpha1.Grant{}, v1alpha1.Grant{})}, claims: claims, addresses: granted,
-			want: []string{"I2: 2 grants of {NetworkPool ns p} are still in flight"},
+			want: []string{"I2: grants of NetworkPool ns/p still in flight: 2"},
 		},
 		"CountsMore": {
 			reason: "an address is taken and nobody has it: it leaked",
 			pools:  []v1alpha1.Pool{counting(2, 1)}, claims: claims, addresses: granted,
-			want: []string{"I2: {NetworkPool ns p} counts 3 addresses in use, there are 2"},
+			want: []string{"I2: NetworkPool ns/p counts 3 addresses in use, there are 2"},
 		},
 		"CountsLess": {
 			reason: "an address that is in use could be granted again",
 			pools:  []v1alpha1.Pool{counting(1, 0)}, claims: claims, addresses: granted,
-			want: []string{"I2: {NetworkPool ns p} counts 1 addresses in use, there are 2"},
+			want: []string{"I2: NetworkPool ns/p counts 1 addresses in use, there are 2"},
 		},
 		"CountsAnothers": {
 			reason: "pools of one name are counted apart",
 			pools:  []v1alpha1.Pool{counting(1, 0), global(1)}, claims: claims, addresses: granted,
 			want: []string{
-				"I2: {NetworkPool ns p} counts 1 addresses in use, there are 2",
-				"I2: {GlobalNetworkPool  p} counts 1 addresses in use, there are 0",
+				"I2: NetworkPool ns/p counts 1 addresses in use, there are 2",
+				"I2: GlobalNetworkPool p counts 1 addresses in use, there are 0",
 			},
 		},
 	}

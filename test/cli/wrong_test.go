@@ -83,7 +83,7 @@ func TestAuditFinds(t *testing.T) {
 	expect(t, 0, "10.91.0.7 is used in NetworkPool "+ns+"/p: more than one has it, which must never be: run the audit\n"+
 		"  IPAddressClaim  "+ns+"/a\n  since           TIME\n  IPAddressClaim  "+ns+"/b\n  since           TIME\n", "who", "10.91.0.7", "-n", ns)
 	out, _, code := run(t, "audit")
-	if want := "violated  I1: 10.91.0.7 of {NetworkPool " + ns + " p} is held by " + ns + "/a and " + ns + "/b\n"; code != 1 || !strings.Contains(out, want) {
+	if want := "violated  10.91.0.7 of NetworkPool " + ns + "/p is held by " + ns + "/a and " + ns + "/b\n"; code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
 	}
 }

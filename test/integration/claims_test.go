@@ -44,6 +44,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(claim.Finalizers).To(ConsistOf("ipam.cluster.x-k8s.io/ReleaseAddress"))
 		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.1.0.2"))
 		Expect(claim.GetV1Beta1Conditions()).To(ContainElement(HaveField("Status", BeEquivalentTo("True"))))
+		Expect(readyOf(claim).Message).To(Equal("allocated 10.1.0.2"))
 	})
 
 	It("of other providers are left alone", func(ctx SpecContext) { // C2, contract B.8
