@@ -122,7 +122,7 @@ func main() {
 	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
 		refuse("logging flags: " + err.Error())
 	}
-	ctrl.SetLogger(klog.Background())
+	ctrl.SetLogger(quietly(klog.Background()))
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
