@@ -22,10 +22,10 @@ import (
 func (p *plugin) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain KIND/NAME",
-		Short:   "Say why a claim or a block waits, and what to do",
-		Long:    "Say why an IPAddressClaim (claim/NAME) or an IPAllocation (ipallocation/NAME) waits, and what to do about it.\nExit code 1 where it waits.",
+		Short:   "Say why a claim or a block waits, or a pool gives nothing, and what to do",
+		Long:    "Say why an IPAddressClaim (claim/NAME) or an IPAllocation (ipallocation/NAME) waits, or why a pool (np/NAME, gnp/NAME) grants\nnothing, and what to do about it. Exit code 1 where it waits, or grants nothing.",
 		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default",
-		Args:    oneArg("which claim or allocation"),
+		Args:    oneArg("which claim, allocation or pool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := p.connect()
 			if err != nil {
@@ -42,8 +42,10 @@ func (p *plugin) explainCommand() *cobra.Command {
 				e, err = explainClaim(cmd.Context(), c, namespace, name, p.Now())
 			case "ipallocation", "ipallocations", "ipa", "allocation":
 				e, err = explainAllocation(cmd.Context(), c, namespace, name, p.Now())
+			case "np", "networkpool", "networkpools", "gnp", "globalnetworkpool", "globalnetworkpools":
+				e, err = p.explainPool(cmd.Context(), c, args[0])
 			default:
-				return fmt.Errorf("%q cannot be explained: write claim/NAME or ipallocation/NAME", args[0])
+				return fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, np/NAME or gnp/NAME", args[0])
 			}
 			if err != nil {
 				return err
@@ -68,6 +70,18 @@ func (p *plugin) explainText(e inspect.Explanation) string {
 		}
 	}
 	return out.String()
+}
+
+func (p *plugin) explainPool(ctx context.Context, from client.Client, arg string) (inspect.Explanation, error) {
+	key, err := p.poolKey(arg)
+	if err != nil {
+		return inspect.Explanation{}, err
+	}
+	pool, err := key.Get(ctx, from)
+	if err != nil {
+		return inspect.Explanation{}, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return inspect.ExplainPool(pool), nil
 }
 
 func explainClaim(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {

@@ -89,6 +89,9 @@ func TestLook(t *testing.T) {
 	} {
 		t.Run("who "+address, func(t *testing.T) { expect(t, 0, address+want, "who", address) })
 	}
+	t.Run("explain a pool", func(t *testing.T) {
+		expect(t, 0, "NetworkPool "+ns+"/machines grants addresses: 14/21 IPs available (2 allocations)\n", "explain", "np/machines", "-n", ns)
+	})
 	t.Run("free", func(t *testing.T) {
 		ranges := "14 free, the largest block has 10.\n  10.90.0.16/30\n  10.90.0.21-10.90.0.30\n"
 		of := " of NetworkPool " + ns + "/machines; 2 others wait for this pool.\n" + ranges

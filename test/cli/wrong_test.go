@@ -29,7 +29,7 @@ func TestUsage(t *testing.T) {
 		"a count that makes no sense": {[]string{"free", "none", "-n", "0"}, 2, "a block has at least one address"},
 		"no address":                  {[]string{"who", "x"}, 2, `"x" is not an address`},
 		"a claim there is not":        {[]string{"explain", "claim/none"}, 2, `ipaddressclaims.ipam.cluster.x-k8s.io "none" not found`},
-		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME or ipallocation/NAME"},
+		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME, ipallocation/NAME, np/NAME or gnp/NAME"},
 		"no kubeconfig":               {[]string{"audit", "--context=none"}, 2, `context "none" does not exist`},
 	} {
 		t.Run(name, func(t *testing.T) {
