@@ -25,7 +25,7 @@ var _ = Describe("A Cluster that nobody can connect to", func() {
 		}
 		Expect(demand()).To(BeNil()) // it is being built
 		modifyStatus(ctx, cluster, func(c *clusterv1.Cluster) { c.Status.Initialization.InfrastructureProvisioned = ptr.To(true) })
-		Eventually(demand).WithTimeout(soon).Should(HaveValue(And(HaveField("Status", metav1.ConditionUnknown),
+		Eventually(demand).Should(HaveValue(And(HaveField("Status", metav1.ConditionUnknown),
 			HaveField("Reason", v1alpha1.TenantUnreachableReason), HaveField("Message", HavePrefix("Secret "+ns+"/tenant-kubeconfig does not exist")))))
 		create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant-kubeconfig"}, Data: map[string][]byte{
 			"value": []byte("apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user: {tokenFile: /token}\n"),
