@@ -45,7 +45,7 @@ func (connecting) GetHealthCheckingState(context.Context, client.ObjectKey) clus
 }
 
 // looked is one look at a Cluster that was shown a block, in virtual time: what comes of it, and how long it takes.
-func looked(t *testing.T, connect func(context.Context) error) (result reconcile.Result, err error, took time.Duration) { //nolint:revive // the error is what is looked at
+func looked(t *testing.T, connect func(context.Context) error) (result reconcile.Result, took time.Duration, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		block := framework.MakeAllocation(namespace, "b").Cluster(clusterKey.Namespace, clusterKey.Name).Obj()
@@ -59,14 +59,14 @@ func looked(t *testing.T, connect func(context.Context) error) (result reconcile
 		result, err = r.Reconcile(t.Context(), reconcile.Request{NamespacedName: clusterKey})
 		took = time.Since(begin)
 	})
-	return result, err, took
+	return result, took, err
 }
 
 // B57: what a workload cluster does not answer is asked again, with a growing pause, and holds up a worker for a time
 // that is bounded.
 func TestTenantThatDoesNotAnswer(t *testing.T) {
 	t.Run("hangs", func(t *testing.T) {
-		result, err, took := looked(t, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		result, took, err := looked(t, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		if !errors.Is(err, context.DeadlineExceeded) || result != (reconcile.Result{}) {
 			t.Errorf("%+v, %v: the queue backs off by errors alone", result, err)
 		}
@@ -76,13 +76,13 @@ func TestTenantThatDoesNotAnswer(t *testing.T) {
 	})
 	t.Run("refuses", func(t *testing.T) {
 		broken := errors.New("certificate signed by unknown authority")
-		result, err, _ := looked(t, func(context.Context) error { return broken })
+		result, _, err := looked(t, func(context.Context) error { return broken })
 		if !errors.Is(err, broken) || result != (reconcile.Result{}) {
 			t.Errorf("%+v, %v: the queue backs off by errors alone", result, err)
 		}
 	})
 	t.Run("is not connected", func(t *testing.T) {
-		result, err, took := looked(t, func(context.Context) error { return clustercache.ErrClusterNotConnected })
+		result, took, err := looked(t, func(context.Context) error { return clustercache.ErrClusterNotConnected })
 		if err != nil || result.RequeueAfter != waitingBackstop || took != 0 {
 			t.Errorf("%+v after %v, %v: the connection wakes us, and tries to connect by itself", result, took, err)
 		}

@@ -75,7 +75,7 @@ func TestSetupReadsLive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			request := httptest.NewRequest(http.MethodPost, "/validate-butler-butlerlabs-dev-v1alpha1-"+kind, bytes.NewReader(body))
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/validate-butler-butlerlabs-dev-v1alpha1-"+kind, bytes.NewReader(body))
 			request.Header.Set("Content-Type", "application/json")
 			answer := httptest.NewRecorder()
 			server.WebhookMux().ServeHTTP(answer, request)
