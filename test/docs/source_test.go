@@ -117,7 +117,7 @@ func orVerb(text string) string {
 	return text
 }
 
-// functions calls visit for each function of a package.
+// functions has visit see each function of a package.
 func (s *source) functions(dir string, visit func(*ast.FuncDecl)) {
 	for _, file := range s.files[dir] {
 		for _, d := range file.Decls {
@@ -139,7 +139,7 @@ func called(call *ast.CallExpr) string {
 	return ""
 }
 
-// calls calls visit for each call in a package.
+// calls has visit see each call in a package.
 func (s *source) calls(dir string, visit func(name string, args []ast.Expr)) {
 	for _, file := range s.files[dir] {
 		ast.Inspect(file, func(n ast.Node) bool {
