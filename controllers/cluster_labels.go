@@ -26,7 +26,7 @@ func (r *ClusterReconciler) labelAll(ctx context.Context, cluster *clusterv1.Clu
 				metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
 			}
 		}
-		if err := r.Client.Patch(ctx, a, sinceRead(before)); client.IgnoreNotFound(err) != nil {
+		if err := client.IgnoreNotFound(r.Client.Patch(ctx, a, sinceRead(before))); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,7 @@ func (p *partly) wait(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-func (p *partly) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (p *partly) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	<-ctx.Done() // only what hangs is read
 	return ctx.Err()
 }
