@@ -25,6 +25,9 @@ const (
 	rolledBack  = "RolledBack"
 )
 
+// errOtherRun is no conflict to be settled by another try: what this run believes of the import is old.
+var errOtherRun = errors.New("somebody else has written the journal since this run began: does another import of the pool run?")
+
 // entriesPerPart bounds the size of a ConfigMap: an entry takes some 2 KB before it is compressed.
 const entriesPerPart = 200
 
@@ -139,8 +142,10 @@ func (s store) save(ctx context.Context, j *journal) error {
 	if err := j.fill(); err != nil {
 		return err
 	}
-	if err := s.client.Update(ctx, j.head); err != nil {
-		return fmt.Errorf("writing the journal (does somebody else run this import?): %w", err)
+	if err := s.client.Update(ctx, j.head); apierrors.IsConflict(err) {
+		return errOtherRun
+	} else if err != nil {
+		return fmt.Errorf("writing the journal: %w", err)
 	}
 	return nil
 }

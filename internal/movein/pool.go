@@ -2,9 +2,12 @@ package movein
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -17,16 +20,19 @@ import (
 // open hands our pool to its manager. First its status goes: no grant can be committed any more on what was known
 // before, and whoever serves the pool lists what exists, and grants nothing new for a while (R10).
 func (m *Move) open(ctx context.Context, target allocator.PoolKey) error {
-	pool, err := target.Get(ctx, m.Client)
+	var pool v1alpha1.Pool
+	err := retry.RetryOnConflict(patience, func() (err error) {
+		if pool, err = target.Get(ctx, m.Client); err != nil || !annotations.HasPaused(pool) {
+			return err
+		}
+		*pool.PoolStatus() = v1alpha1.NetworkPoolStatus{}
+		return m.Client.Status().Update(ctx, pool)
+	})
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", target, err)
+		return fmt.Errorf("handing %s over (try again): %w", target, err)
 	}
 	if !annotations.HasPaused(pool) {
 		return nil
-	}
-	*pool.PoolStatus() = v1alpha1.NetworkPoolStatus{}
-	if err := m.Client.Status().Update(ctx, pool); err != nil {
-		return fmt.Errorf("handing %s over (try again): %w", target, err)
 	}
 	return m.setPaused(ctx, pool, false)
 }
@@ -55,28 +61,34 @@ func (m *Move) removePool(ctx context.Context, target allocator.PoolKey, pool v1
 	if err := client.IgnoreNotFound(m.Client.Delete(ctx, pool, client.Preconditions{UID: &uid})); err != nil {
 		return fmt.Errorf("deleting %s: %w", target, err)
 	}
-	pool, err := target.Get(ctx, m.Client)
-	if err == nil && pool.GetUID() == uid && len(pool.GetFinalizers()) > 0 {
+	err := retry.RetryOnConflict(patience, func() error {
+		pool, err := target.Get(ctx, m.Client)
+		if err != nil || pool.GetUID() != uid || len(pool.GetFinalizers()) == 0 {
+			return client.IgnoreNotFound(err)
+		}
 		pool.SetFinalizers(nil)
-		err = m.Client.Update(ctx, pool)
-	}
-	if client.IgnoreNotFound(err) != nil {
+		return client.IgnoreNotFound(m.Client.Update(ctx, pool))
+	})
+	if err != nil {
 		return fmt.Errorf("deleting %s (try again): %w", target, err)
 	}
 	m.Say("%s deleted", target)
 	return nil
 }
 
+// setPaused pauses or opens our pool, whatever its manager writes meanwhile: the answer is the pool as it is then.
 func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
-	marks := pool.GetAnnotations()
-	delete(marks, clusterv1.PausedAnnotation)
-	verb := "opened"
+	mark, verb := any(nil), "opened"
 	if paused {
-		marks[clusterv1.PausedAnnotation] = ""
-		verb = "paused"
+		mark, verb = "", "paused"
 	}
-	pool.SetAnnotations(marks)
-	if err := m.Client.Update(ctx, pool); err != nil {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pool.GetUID(), "annotations": map[string]any{clusterv1.PausedAnnotation: mark},
+	}})
+	if err != nil {
+		return err
+	}
+	if err := m.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("pausing or opening %s (try again): %w", allocator.KeyOf(pool), err)
 	}
 	m.Say("%s %s", allocator.KeyOf(pool), verb)

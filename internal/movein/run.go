@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -19,6 +21,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
+
+// patience is for how long others may be ahead of a write: the garbage collector writes each IPAddress of which the claim
+// goes, and a manager the status of its pools. Every conflict is settled on what there is then.
+var patience = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 10}
 
 // heldReason is why the addresses that move are in status.held of our pool.
 const heldReason = "Importing"
@@ -284,7 +290,7 @@ func (m *Move) hold(ctx context.Context, j *journal, pool v1alpha1.Pool) error {
 		return fmt.Errorf("holding the addresses: %w", err)
 	}
 	again := false
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // a manager writes it, too
+	err = retry.RetryOnConflict(patience, func() error { // a manager writes it, too
 		if again {
 			if err := m.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
 				return err
@@ -314,7 +320,10 @@ func (m *Move) turnAll(ctx context.Context, j *journal, from, to side) error {
 		return m.store().save(ctx, j)
 	}}
 	for i, e := range j.Entries {
-		if err := t.turn(ctx, e, slices.Contains(j.Released, e.key().String())); err != nil {
+		err := retry.RetryOnConflict(patience, func() error {
+			return t.turn(ctx, e, slices.Contains(j.Released, e.key().String()))
+		})
+		if err != nil {
 			return err
 		}
 		what := "waits for an address"

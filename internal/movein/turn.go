@@ -23,7 +23,7 @@ type turner struct {
 }
 
 // turn moves one entry as far as it is not there yet. Whatever a crash has left, in this direction or the other,
-// it goes on from.
+// it goes on from; so does it from what others write meanwhile, when it is called again after a conflict.
 func (t *turner) turn(ctx context.Context, e Entry, released bool) error {
 	claim, address, err := t.look(ctx, e)
 	if err != nil {

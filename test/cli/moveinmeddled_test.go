@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// meddled is a client that another hand is always ahead of: it has written every object, and changed nothing of it that
+// counts, between the moment the import reads it and the moment the import writes it first. The journal is the
+// import's own.
+func meddled() client.Client {
+	var mu sync.Mutex
+	touched := map[types.UID]bool{}
+	touch := func(ctx context.Context, obj client.Object) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, journal := obj.(*corev1.ConfigMap); journal || obj.GetUID() == "" || touched[obj.GetUID()] {
+			return nil
+		}
+		touched[obj.GetUID()] = true
+		for _, value := range []string{`"x"`, `null`} {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"meddled":`+value+`}}}`))
+			if err := client.IgnoreNotFound(k8s.Patch(ctx, obj.DeepCopyObject().(client.Object), patch)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return interceptor.NewClient(k8s, interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			if err := touch(ctx, obj); err != nil {
+				return err
+			}
+			return c.Update(ctx, obj, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			if err := touch(ctx, obj); err != nil {
+				return err
+			}
+			return c.Delete(ctx, obj, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if err := touch(ctx, obj); err != nil {
+				return err
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := touch(ctx, obj); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Update(ctx, obj, opts...)
+		},
+	})
+}
+
+// What others write meanwhile does not stop an import: not even if they are ahead of each of its writes.
+func TestImportMeddled(t *testing.T) {
+	for name, global := range map[string]bool{"a pool of a namespace": false, "a global pool": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, global)
+			if _, err := w.move(meddled()).Apply(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.expectMoved(t)
+			if err := w.move(meddled()).Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.expectBack(t)
+		})
+	}
+}
