@@ -31,6 +31,8 @@ const (
 	// AdoptingReason: existing addresses were found without a record of an allocator; nothing new
 	// is granted until what may still be on its way has landed.
 	AdoptingReason = "Adopting"
+	// NotServedReason: the pool mirrors one of the in-cluster provider, and the manager that looked does not serve these.
+	NotServedReason = "NotServed"
 	// BelowThresholdReason and AboveThresholdReason explain the capacity conditions.
 	BelowThresholdReason = "UtilizationBelowThreshold"
 	// AboveThresholdReason: utilization is at or above the threshold.

@@ -86,6 +86,7 @@ type Allocator struct {
 	lists    lister
 	quota    *quota
 	overlaps overlaps
+	told     onceTold
 }
 
 // life is what the controller gives at its start. The sources that feed events start beside it.

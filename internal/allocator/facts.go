@@ -332,6 +332,8 @@ type address struct {
 	// owners are those that are neither claims nor pools.
 	owners []metav1.OwnerReference
 	prefix int32
+	// mirrored: it names the pool of the in-cluster provider that its pool mirrors.
+	mirrored bool
 	// protected: our finalizer is on it.
 	protected bool
 	deleting  bool
@@ -362,6 +364,7 @@ func addressOf(a *ipamv1.IPAddress) *address {
 		deleting:  a.DeletionTimestamp != nil,
 		prefix:    ptr.Deref(a.Spec.Prefix, 0),
 		gateway:   intern(a.Spec.Gateway),
+		mirrored:  incluster.Is(a.Spec.PoolRef),
 	}
 	out.protected, out.others = split(a.Finalizers, AddressFinalizer)
 	out.moved = moved(a)

@@ -30,8 +30,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return reconcile.Result{}, nil
 	}
 	if no := a.unserved(key); no != nil {
-		a.notOurs(ctx, p, seen, no)
-		return reconcile.Result{}, nil
+		return a.leave(ctx, p, seen, no)
 	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
 		return a.withoutPool(ctx, p, seen, notReady("%s does not exist; create it, or create this object again with the right poolRef", p.key))

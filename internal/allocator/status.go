@@ -141,7 +141,7 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 	case p.isMoved():
 		return v1alpha1.MovedReason, p.movedMessage()
 	case p.quarantineUntil.After(now):
-		return v1alpha1.AdoptingReason, "this pool was in use, and no allocator of it is on record; new addresses are granted from " +
+		return v1alpha1.AdoptingReason, "somebody else may have given addresses of this pool; new ones are granted from " +
 			p.quarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
 	case annotations.HasPaused(p.base): // after Adopting, which has to be on record
 		return clusterv1.PausedReason, PausedPool

@@ -154,14 +154,15 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) 
 		state.Term, state.InFlight = old.Term+1, old.InFlight
 	}
 	next.PoolStatus().Allocator = state
-	if old == nil {
+	unserved := wasUnserved(next)
+	if old == nil || unserved {
 		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was an
 		// allocator: a move or a restore brings a pool before what was given from it.
 		ready := metav1.Condition{
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "looking for what exists already", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
 		}
-		if controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
+		if unserved || controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
 			ready.Status = metav1.ConditionFalse
 		}
 		meta.SetStatusCondition(&next.PoolStatus().Conditions, ready)
@@ -197,6 +198,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	p.rebuild(found)
 	p.holder, p.firstTurnTaken, p.term = true, true, done
 	p.quarantine(a.Quarantine)
+	p.quarantineAfterOther(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", p.term,
 		"claims", len(p.claims), "addresses", len(p.addrs), "inFlight", len(p.grants))

@@ -126,6 +126,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		addressOf(ctx, ns, "first")
 		Expect(m.Stop()).To(Succeed())
 		m = namespaceManager(ctx, ns)
+		expectCondition(ctx, mirror("p.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.NotServedReason)
 		create(ctx, claimOn(ns, "second", ipPool, "p"), framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj())
 		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(flag))
 		expectUntouched(ctx, ns, "second")
@@ -133,6 +134,37 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		create(ctx, framework.MakePool("ours").Namespace(ns).CIDR("10.72.1.0/24").Obj(), framework.MakeClaim(ns, "ours").Pool("ours").Obj())
 		addressOf(ctx, ns, "ours")
 		Expect(getClaim(ctx, ns, "first").Finalizers).To(HaveLen(1))
+
+		By("but letting a mirror go that is deleted, with its pool or its namespace")
+		Expect(k8s.Delete(ctx, mirror("p.in-cluster"))).To(Succeed())
+		expectGone(ctx, mirror("p.in-cluster"))
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("holds its grants back after each turn of the other one, whose last request may be on its way", func(ctx SpecContext) { // R10
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.74.0.10-10.74.0.19"}, "prefix": int64(24)})
+		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.74.0.10"), last: netip.MustParseAddr("10.74.0.19")}
+		m := namespaceManager(ctx, ns, flag, rights)
+		create(ctx, claimOn(ns, "a", ipPool, "p"))
+		Expect(addressOf(ctx, ns, "a").Spec.Address).To(Equal("10.74.0.10"))
+		Expect(m.Stop()).To(Succeed())
+		create(ctx, claimOn(ns, "b", ipPool, "p"), claimOn(ns, "c", ipPool, "p"))
+		other.look(ctx)
+		late := other.address(getClaim(ctx, ns, "b"), "10.74.0.11") // is sent, and then its Pod is gone
+
+		m = namespaceManager(ctx, ns, flag, rights)
+		for _, name := range []string{"b", "c"} {
+			Expect(refusalOf(ctx, ns, name, ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(v1alpha1.AdoptingReason))
+		}
+		create(ctx, late)
+		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal("10.74.0.11"))
+		Expect(m.Kill()).To(Succeed())
+		m = namespaceManager(ctx, ns, flag, rights) // which holds back as long as the one before would have
+		Expect(refusalOf(ctx, ns, "c", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(v1alpha1.AdoptingReason))
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, mirror("p.in-cluster"))
+		m = namespaceManager(ctx, ns, flag, rights)
+		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.74.0.12"))
 		Expect(m.Stop()).To(Succeed())
 	})
 
@@ -143,6 +175,17 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		right := func(ctx context.Context) {
 			GinkgoHelper()
 			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		}
+		// back starts a manager; after the other one has run, it waits and dies first, and what it waited for has landed since.
+		back := func(ctx context.Context, after bool) *framework.Manager {
+			GinkgoHelper()
+			if after {
+				m := namespaceManager(ctx, ns, flag, rights)
+				expectCondition(ctx, mirror("p.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+				Expect(m.Kill()).To(Succeed())
+				endQuarantine(ctx, mirror("p.in-cluster"))
+			}
+			return namespaceManager(ctx, ns, flag, rights)
 		}
 		const each, rounds = 40, 6
 		for round := range rounds {
@@ -157,13 +200,13 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.Late).Should(BeNumerically(">", round*each/2))
 				stop()
 			} else {
-				m := namespaceManager(ctx, ns, flag, rights)
+				m := back(ctx, round > 0)
 				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.Late).Should(BeNumerically(">", round*each/2))
 				Expect(m.Kill()).To(Succeed()) // in the middle of it
 			}
 			right(ctx)
 		}
-		m := namespaceManager(ctx, ns, flag, rights)
+		m := back(ctx, true)
 		Eventually(func(g Gomega) {
 			o := objects(ctx, ns)
 			g.Expect(o.Claims).To(HaveLen(each*rounds - (rounds-1)*each/4))

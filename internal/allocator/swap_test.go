@@ -1,0 +1,57 @@
+package allocator
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is granted
+// until that has landed.
+func TestTakeOverAfterOther(t *testing.T) {
+	const quarantine = 75 * time.Second
+	ready := func(status metav1.ConditionStatus, reason string, since time.Time) func(*v1alpha1.NetworkPool) {
+		return func(o *v1alpha1.NetworkPool) {
+			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}}
+		}
+	}
+	served := ready(metav1.ConditionTrue, v1alpha1.ReadyReason, noon.Add(-time.Hour))
+	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{ClaimFinalizer} }
+	for name, c := range map[string]struct {
+		pool  func(*v1alpha1.NetworkPool)
+		claim func(*ipamv1.IPAddressClaim)
+		until time.Time
+		// says is what the takeover writes into the condition Ready.
+		says string
+	}{
+		"a claim with a record of ours":           {served, remembers("10.0.0.11"), time.Time{}, v1alpha1.ReadyReason},
+		"one that nobody has looked at":           {served, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.ReadyReason},
+		"one that somebody else has looked at":    {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
+		"which is waited for already":             {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(15 * time.Second), v1alpha1.AdoptingReason},
+		"a mirror that was left alone in between": {ready(metav1.ConditionUnknown, v1alpha1.NotServedReason, noon.Add(-time.Hour)), remembers("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aMirror(t, "10.0.0.10-10.0.0.20", c.pool, func(o *v1alpha1.NetworkPool) {
+				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
+			})
+			p.holder = false
+			api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
+			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.takeOver(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if !p.quarantineUntil.Equal(c.until) {
+				t.Errorf("nothing new is granted until %v, want %v", p.quarantineUntil, c.until)
+			}
+			if says := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition); says == nil || says.Reason != c.says {
+				t.Errorf("the takeover says %v, want %s", says, c.says)
+			}
+		})
+	}
+}

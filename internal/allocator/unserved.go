@@ -1,0 +1,118 @@
+package allocator
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/set"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+)
+
+// onceTold are the mirrors of which this manager has said that nobody serves them. It says so once: what says otherwise
+// afterwards is a manager that does.
+type onceTold struct {
+	mu   sync.Mutex
+	uids set.Set[types.UID]
+}
+
+// first reports whether a UID is news.
+func (o *onceTold) first(uid types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.uids.Has(uid) {
+		return false
+	}
+	if o.uids == nil {
+		o.uids = set.New[types.UID]()
+	}
+	o.uids.Insert(uid)
+	return true
+}
+
+// leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to do it,
+// and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
+func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
+	a.notOurs(ctx, p, seen, no)
+	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); seen == nil || !mirror || a.InClusterPools {
+		return reconcile.Result{}, nil
+	}
+	if seen.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, a.letMirrorGo(ctx, p.key, seen)
+	}
+	return reconcile.Result{}, a.tellUnserved(ctx, seen, no)
+}
+
+// tellUnserved says in the condition Ready of a mirror that nobody serves it. Whoever serves it next reads there that
+// somebody else may have served what it mirrors meanwhile (fence).
+func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *refusal) error {
+	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
+	if ready == nil || ready.Reason == v1alpha1.NotServedReason || !a.told.first(seen.GetUID()) {
+		return nil
+	}
+	next := seen.DeepCopyObject().(v1alpha1.Pool)
+	meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.NotServedReason, Message: no.message,
+		ObservedGeneration: ready.ObservedGeneration, LastTransitionTime: metav1.NewTime(a.now()),
+	})
+	err := a.updateStatus(ctx, next)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // somebody writes it
+	}
+	return err
+}
+
+// wasUnserved reports whether a pool says that nobody served it.
+func wasUnserved(obj v1alpha1.Pool) bool {
+	ready := meta.FindStatusCondition(obj.GetConditions(), v1alpha1.ReadyCondition)
+	return ready != nil && ready.Reason == v1alpha1.NotServedReason
+}
+
+// letMirrorGo takes our finalizer off a deleted mirror that nobody serves, unless somebody has something under its own name, or
+// a grant of it is not finished and its claim lives. What the in-cluster provider has given is no reason to keep it: its own
+// finalizer keeps the pool.
+func (a *Allocator) letMirrorGo(ctx context.Context, key PoolKey, seen v1alpha1.Pool) error {
+	if !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer) {
+		return nil
+	}
+	found, err := a.lists.list(ctx, key)
+	if err != nil {
+		return err
+	}
+	waits := set.New[types.UID]() // for the IPAddress that it was granted, if it was
+	for _, c := range slices.Concat(found.claims, found.blocks) {
+		if !c.deleting {
+			waits.Insert(c.owner.UID)
+		}
+		if !c.mirrored && (c.remembers() || (c.block != nil && c.block.shown.IsValid())) {
+			return nil
+		}
+	}
+	for _, addr := range found.addrs {
+		waits.Delete(addr.claimUID)
+		if !addr.mirrored {
+			return nil
+		}
+	}
+	if slices.ContainsFunc(inFlightOf(seen.PoolStatus()), func(g v1alpha1.Grant) bool { return waits.Has(types.UID(g.UID)) }) {
+		return nil
+	}
+	next := seen.DeepCopyObject().(v1alpha1.Pool)
+	controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	err = a.Client.Patch(ctx, next, client.MergeFromWithOptions(seen, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return nil // the watch brings the newer one
+	}
+	return client.IgnoreNotFound(err)
+}

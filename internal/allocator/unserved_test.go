@@ -1,0 +1,96 @@
+package allocator
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// patched keeps what an object becomes by a patch.
+type patched struct {
+	oneWrite
+	obj client.Object
+}
+
+func (p *patched) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	p.obj = obj
+	return nil
+}
+
+// A mirror that nobody serves keeps neither its pool nor its namespace: what the in-cluster provider has given is none of its business.
+func TestLetMirrorGo(t *testing.T) {
+	inFlight := func(o *v1alpha1.NetworkPool) {
+		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1, InFlight: []v1alpha1.Grant{
+			{Kind: claimKind, Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"},
+		}}
+	}
+	claims := func(change ...func(*ipamv1.IPAddressClaim)) func(*existing) {
+		return func(e *existing) { e.claims = append(e.claims, newClaim("c", 0, change...)) }
+	}
+	deleted := func(c *ipamv1.IPAddressClaim) { c.DeletionTimestamp = &metav1.Time{Time: noon} }
+	for name, c := range map[string]struct {
+		pool  func(*v1alpha1.NetworkPool)
+		there func(*existing)
+		stays bool
+	}{
+		"nobody has anything": {},
+		"a claim of the in-cluster provider": {there: func(e *existing) {
+			e.has(mirrorKey, "c", "10.0.0.10")
+			e.claims[0].Spec.PoolRef, e.addrs[0].Spec.PoolRef = mirrored, mirrored
+		}},
+		"an IPAddress that names the mirror":      {there: func(e *existing) { e.has(mirrorKey, "c", "10.0.0.10") }, stays: true},
+		"a claim that does, and remembers":        {there: claims(naming(mirrorKey.ref()), remembers("10.0.0.10")), stays: true},
+		"one that has nothing":                    {there: claims(naming(mirrorKey.ref()))},
+		"a block of the mirror":                   {there: func(e *existing) { e.hasBlock(mirrorKey, "b", "10.0.0.8/29") }, stays: true},
+		"a grant that is not finished":            {pool: inFlight, there: claims(naming(mirrored)), stays: true},
+		"one of which the claim is being deleted": {pool: inFlight, there: claims(naming(mirrored), deleted)},
+		"one of which the claim is gone":          {pool: inFlight},
+		"one that is finished, and not noted": {pool: inFlight, there: func(e *existing) {
+			e.has(mirrorKey, "c", "10.0.0.10")
+			e.claims[0].Spec.PoolRef, e.addrs[0].Spec.PoolRef = mirrored, mirrored
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+				o.Name, o.Finalizers, o.DeletionTimestamp = mirrorKey.Name, []string{v1alpha1.PoolFinalizer}, &metav1.Time{Time: noon}
+				if c.pool != nil {
+					c.pool(o)
+				}
+			})
+			lists, api := &existing{}, &patched{}
+			if c.there != nil {
+				c.there(lists)
+			}
+			a := New(Options{Client: api, Live: api, Lists: lists})
+			if _, err := a.Reconcile(t.Context(), mirrorKey, p.base); err != nil {
+				t.Fatal(err)
+			}
+			if went := api.obj != nil && len(api.obj.GetFinalizers()) == 0; went == c.stays {
+				t.Errorf("it goes: %t", went)
+			}
+		})
+	}
+}
+
+// What says otherwise after it was said that nobody serves a mirror is a manager that does.
+func TestToldUnserved(t *testing.T) {
+	p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+		o.Name = mirrorKey.Name
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}}
+	})
+	api := &oneWrite{}
+	a := New(Options{Client: api, Live: api, Lists: &existing{}})
+	for range 2 {
+		if _, err := a.Reconcile(t.Context(), mirrorKey, p.base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if api.writes != 1 || !wasUnserved(api.sent) {
+		t.Errorf("%d writes, the last one is %+v", api.writes, api.sent)
+	}
+}
