@@ -75,6 +75,9 @@ func (r *InClusterPoolReconciler) Reconcile(ctx context.Context, req reconcile.R
 	if err := r.finalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := r.handOver(ctx, pool); err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := r.mirror(ctx, pool, mirror); err != nil {
 		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, "NotServed", "Mirror", "%s", err.Error())
 		return reconcile.Result{}, err
@@ -82,7 +85,24 @@ func (r *InClusterPoolReconciler) Reconcile(ctx context.Context, req reconcile.R
 	return reconcile.Result{}, r.report(ctx, pool, mirror)
 }
 
-// mirror gives the mirror the spec of its pool. A pool that is paused has a paused mirror.
+// handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the in-cluster
+// provider serves no claim of it, should it ever be started again.
+func (r *InClusterPoolReconciler) handOver(ctx context.Context, pool *unstructured.Unstructured) error {
+	if !incluster.Given(pool) || incluster.HandedOver(pool) {
+		return nil
+	}
+	before := pool.DeepCopy()
+	annotate(pool, clusterv1.PausedAnnotation, "", true)
+	if err := r.Client.Patch(ctx, pool, sinceRead(before)); err != nil {
+		return fmt.Errorf("pausing a pool that is handed over: %w", err)
+	}
+	r.Recorder.Eventf(pool, nil, corev1.EventTypeNormal, "HandedOver", "Mirror",
+		"The in-cluster provider does not serve this pool any more; claims may name %s", r.kind.MirrorName(pool.GetName()))
+	return nil
+}
+
+// mirror gives the mirror the spec of its pool. A pool that is paused has a paused mirror, unless it is paused since
+// it was handed over: then the mirror is paused by itself.
 func (r *InClusterPoolReconciler) mirror(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
 	spec, err := incluster.SpecOf(r.kind, pool)
 	if err != nil {
@@ -93,8 +113,11 @@ func (r *InClusterPoolReconciler) mirror(ctx context.Context, pool *unstructured
 			return fmt.Errorf("%s exists and mirrors something else; delete it, or rename it", client.ObjectKeyFromObject(mirror))
 		}
 		*mirror.PoolSpec() = *spec
-		value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]
-		annotate(mirror, clusterv1.PausedAnnotation, value, paused)
+		given, known := incluster.HandedOver(pool), incluster.Given(mirror)
+		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !given || !known {
+			annotate(mirror, clusterv1.PausedAnnotation, value, paused && !given)
+		}
+		annotate(mirror, incluster.HandedOverAnnotation, "", given)
 		annotate(mirror, incluster.GatewayAnnotation, incluster.Gateway(pool), r.kind.Prefixes && incluster.Gateway(pool) != "")
 		return controllerutil.SetControllerReference(pool, mirror, r.Client.Scheme())
 	})

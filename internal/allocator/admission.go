@@ -20,6 +20,7 @@ import (
 func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
+	direct := p.direct()
 	return func(c *claim) (bool, *refusal) {
 		if a.leavesAlone(c) {
 			a.notePause(p, c, open)
@@ -59,6 +60,9 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
 			}
 			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
+		}
+		if direct != nil && !c.mirrored && !c.remembers() {
+			return false, direct
 		}
 		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {
 			no, known := namespaces[c.owner.Namespace]

@@ -1,8 +1,10 @@
 package allocator
 
 import (
+	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -24,4 +26,48 @@ func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPoo
 
 func naming(ref ipamv1.IPPoolReference) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = ref }
+}
+
+// The in-cluster provider, should it come back, counts no address that was given under the name of a mirror.
+func TestNamingMirrors(t *testing.T) {
+	handedOver := func(o *v1alpha1.NetworkPool) {
+		o.Annotations = map[string]string{incluster.HandedOverAnnotation: ""}
+	}
+	for name, c := range map[string]struct {
+		pool   func(*v1alpha1.NetworkPool)
+		claim  []func(*ipamv1.IPAddressClaim)
+		refuse string
+	}{
+		"a claim that names the pool":            {claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}},
+		"a claim that names the mirror":          {refuse: "kubectl annotate inclusterippools.ipam.cluster.x-k8s.io -n ns p butler.butlerlabs.dev/handed-over="},
+		"of a pool that is handed over":          {pool: handedOver},
+		"one that has an address of it":          {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.11")}},
+		"one with what a user wrote as a record": {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.11"), func(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }}, refuse: "mirrors InClusterIPPool p"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aMirror(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) {
+				if c.pool != nil {
+					c.pool(o)
+				}
+			})
+			seen := see(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.ref())}, c.claim...)...)
+			granted, refused := p.plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
+			switch no := refused[seen]; {
+			case c.refuse == "" && (granted != 1 || no != nil):
+				t.Errorf("it is refused: %+v", no)
+			case c.refuse != "" && (no == nil || no.reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason || !strings.Contains(no.message, c.refuse)):
+				t.Errorf("%d are granted, it is told %+v", granted, no)
+			}
+		})
+	}
+	t.Run("an IPAllocation", func(t *testing.T) {
+		p := aMirror(t, "10.0.0.10-10.0.0.40")
+		p.observeClaim(claimOfAllocation(&v1alpha1.IPAllocation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
+			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
+		}))
+		if granted, refused := p.plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
+			t.Errorf("%d are granted, %d refused", granted, len(refused))
+		}
+	})
 }

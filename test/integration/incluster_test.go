@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -76,13 +78,16 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Eventually(func() map[string]string { return getClaim(ctx, ns, "a").Annotations }).Should(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.70.0.10"))
 		counts(ctx, pool, 9, 3, 0)
 
-		By("serving who names the mirror from the same addresses")
+		By("serving who names the mirror from the same addresses, once the pool is handed over")
 		direct := framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj()
 		create(ctx, direct)
+		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(incluster.HandedOverAnnotation))
+		modify(ctx, pool, handOver)
 		Expect(addressOf(ctx, ns, "direct").Spec).To(And(HaveField("Address", "10.70.0.14"), HaveField("PoolRef.Kind", v1alpha1.NetworkPoolKind)))
 		counts(ctx, pool, 9, 4, 0)
 		Expect(k8s.Delete(ctx, direct)).To(Succeed())
 		counts(ctx, pool, 9, 3, 0)
+		Expect(annotations.HasPaused(pool)).To(BeTrue()) // which keeps the other one from it
 
 		By("following its spec")
 		patch := client.MergeFrom(pool.DeepCopy())
@@ -168,6 +173,46 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("names what it mirrors only to those who will not meet the other one again", func(ctx SpecContext) {
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.75.0.10-10.75.0.19"}, "prefix": int64(24)})
+		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.75.0.10"), last: netip.MustParseAddr("10.75.0.19")}
+		m := namespaceManager(ctx, ns, flag, rights)
+		create(ctx, claimOn(ns, "a", ipPool, "p"), framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj())
+		Expect(addressOf(ctx, ns, "a").Spec.Address).To(Equal("10.75.0.10"))
+		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(incluster.HandedOverAnnotation))
+		Expect(m.Stop()).To(Succeed())
+
+		create(ctx, claimOn(ns, "b", ipPool, "p"))
+		other.look(ctx)
+		other.look(ctx)
+		Expect(addressNamed(ctx, ns, "b").Spec.Address).To(Equal("10.75.0.11"))
+
+		By("handing it over")
+		m = namespaceManager(ctx, ns, flag, rights)
+		expectCondition(ctx, mirror("p.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		modify(ctx, pool, handOver)
+		Eventually(func() bool {
+			is := mirror("p.in-cluster")
+			Expect(k8s.Get(ctx, keyOf(is), is)).To(Succeed())
+			return incluster.Given(is)
+		}).Should(BeTrue())
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, mirror("p.in-cluster"))
+		m = namespaceManager(ctx, ns, flag, rights)
+		Expect(addressOf(ctx, ns, "direct").Spec.Address).To(Equal("10.75.0.12"))
+		Expect(m.Stop()).To(Succeed())
+
+		By("the other one coming back all the same")
+		create(ctx, claimOn(ns, "c", ipPool, "p"))
+		other.look(ctx)
+		other.look(ctx)
+		expectUntouched(ctx, ns, "c")
+		m = namespaceManager(ctx, ns, flag, rights)
+		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.75.0.13"))
+		expectNothingWrong(ctx, ns)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("gives way to the other one and takes its place again, under load, and no address changes", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.73.0.1-10.73.3.254"}, "prefix": int64(22), "gateway": "10.73.0.1"})
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.73.0.1"), last: netip.MustParseAddr("10.73.3.254"), gateway: "10.73.0.1"}
@@ -218,6 +263,18 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 })
+
+func handOver(pool *unstructured.Unstructured) {
+	pool.SetAnnotations(map[string]string{incluster.HandedOverAnnotation: ""})
+}
+
+// addressNamed reads an IPAddress anew.
+func addressNamed(ctx context.Context, ns, name string) *ipamv1.IPAddress {
+	GinkgoHelper()
+	address := &ipamv1.IPAddress{}
+	Expect(k8s.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, address)).To(Succeed())
+	return address
+}
 
 // bound is how many claims of a namespace have an address.
 func bound(ctx context.Context, ns string) (n int) {

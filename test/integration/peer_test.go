@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // peer stands for the manager of the in-cluster provider: what it writes, in which order, and that it knows of nothing
-// but IPAddresses. It hands out the lowest free address of a pool of a namespace.
+// but the IPAddresses that name its own pool. It hands out the lowest free address of a pool of a namespace.
 type peer struct {
 	ns   string
 	pool *unstructured.Unstructured
@@ -27,9 +28,13 @@ type peer struct {
 	gateway     string
 }
 
-// look serves each claim of the pool once.
+// look serves each claim of the pool once, unless the pool is paused.
 func (p *peer) look(ctx context.Context) {
 	GinkgoHelper()
+	pool := p.pool.DeepCopy()
+	if Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed()); annotations.HasPaused(pool) {
+		return
+	}
 	claims := &ipamv1.IPAddressClaimList{}
 	Expect(k8s.List(ctx, claims, client.InNamespace(p.ns))).To(Succeed())
 	for i := range claims.Items {
