@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -45,6 +48,8 @@ type holding struct {
 	rng  netipx.IPRange
 	uid  types.UID
 	what string
+	// about is whom it concerns: the object that its owner looks at.
+	about func() client.Object
 }
 
 // audit counts duplicates at once. Orphans and drift count when two audits in a row find them: what
@@ -85,7 +90,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 			return
 		}
 		if addr.ip.IsValid() {
-			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, "IPAddress " + addr.key().String()}, func(p *pool) bool {
+			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, "IPAddress " + addr.key().String(), addr.subject}, func(p *pool) bool {
 				_, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid})
 				return known
 			})
@@ -96,7 +101,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
 		if c := claimOfAllocation(obj); c.has().IsValid() {
-			has(KeyOfAllocation(obj), holding{c.has(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String()}, func(p *pool) bool {
+			has(KeyOfAllocation(obj), holding{c.has(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
 				mine := p.claims[c.owner.UID]
 				return mine != nil && mine.has() == c.has()
 			})
@@ -110,6 +115,8 @@ func (au *Auditor) audit(ctx context.Context) error {
 		duplicates += overlapping(all, func(one, other holding) {
 			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.rng.From().String(), "pool", p.key.String(),
 				"one", one.what, "other", other.what)
+			a.tellDuplicate(one, other)
+			a.tellDuplicate(other, one)
 		})
 	}
 	au.orphans, au.drift = orphans, drift
@@ -118,6 +125,32 @@ func (au *Auditor) audit(ctx context.Context) error {
 	metrics.AuditDrift.WithLabelValues().Set(float64(oldDrift))
 	metrics.AuditTime.WithLabelValues().Set(float64(a.now().Unix()))
 	return nil
+}
+
+// tellDuplicate says on an object that another has an address of it too, where their owners look: neither is to blame, and one of the
+// two has to go.
+func (a *Allocator) tellDuplicate(h, other holding) {
+	first := h.rng.From()
+	if first.Less(other.rng.From()) {
+		first = other.rng.From()
+	}
+	a.Recorder.Eventf(h.about(), nil, corev1.EventTypeWarning, "DuplicateAddress", "Audit",
+		"%s is held by %s too: find out which machine answers for it, and delete the other claim", first, other.what)
+}
+
+// subject is the claim of an IPAddress, or the IPAddress where it has none.
+func (a *address) subject() client.Object {
+	if a.claimUID == "" {
+		return &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: a.uid}}
+	}
+	return &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: a.claimUID}}
+}
+
+// subject is a claim itself.
+func (c *claim) subject() client.Object {
+	out := c.object()
+	out.SetUID(c.owner.UID)
+	return out
 }
 
 // overlapping counts, and reports, the holdings that share an address with an earlier one.

@@ -2,13 +2,16 @@ package allocator
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -86,6 +89,13 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 	}
 }
 
+// audience notes about whom events are recorded.
+type audience struct{ told []string }
+
+func (r *audience) Eventf(regarding, _ runtime.Object, _, _, _, _ string, _ ...any) {
+	r.told = append(r.told, reflect.TypeOf(regarding).Elem().Name()+" "+regarding.(client.Object).GetName())
+}
+
 func TestAudit(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -93,12 +103,25 @@ func TestAudit(t *testing.T) {
 		change func(*existing, *Allocator)
 		// first and second are duplicates, orphans and drift as two audits in a row report them.
 		first, second [3]float64
+		// told are those that an audit tells of a duplicate, kind and name, as often as it does.
+		told []string
 	}{
 		"AllIsWell": {reason: "two claims with an address each"},
 		"Duplicate": {
 			reason: "a duplicate counts at once",
 			change: func(e *existing, _ *Allocator) { e.addrs[1].Spec.Address = e.addrs[0].Spec.Address },
 			first:  [3]float64{1, 0, 0}, second: [3]float64{1, 0, 0},
+			told: []string{"IPAddressClaim a", "IPAddressClaim b"},
+		},
+		"ByHand": {
+			reason: "an address that somebody made by hand beside that of a claim",
+			change: func(e *existing, a *Allocator) {
+				e.has(testKey, "c", "10.0.0.1")
+				e.claims, e.addrs[2].OwnerReferences = e.claims[:2], nil
+				a.ObserveAddress(e.addrs[2])
+			},
+			first: [3]float64{1, 0, 0}, second: [3]float64{1, 0, 0},
+			told: []string{"IPAddress c", "IPAddressClaim a"},
 		},
 		"OtherPool": {
 			reason: "the same address in another pool is another address",
@@ -126,6 +149,7 @@ func TestAudit(t *testing.T) {
 				a.ObserveAllocation(e.blocks[0])
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
+			told: []string{"IPAddressClaim a", "IPAddressClaim b", "IPAllocation x", "IPAllocation x"},
 		},
 		"BlockBesideAddress": {
 			reason: "a block with addresses of its own",
@@ -143,6 +167,7 @@ func TestAudit(t *testing.T) {
 				}
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
+			told: []string{"IPAllocation x", "IPAllocation x", "IPAllocation y", "IPAllocation z"},
 		},
 		"UnknownBlock": {
 			reason: "a block that the memory has missed",
@@ -159,7 +184,8 @@ func TestAudit(t *testing.T) {
 			e := &existing{}
 			e.has(testKey, "a", "10.0.0.1")
 			e.has(testKey, "b", "10.0.0.2")
-			a := New(Options{Lists: e})
+			said := &audience{}
+			a := New(Options{Lists: e, Recorder: said})
 			for i := range e.claims {
 				a.ObserveClaim(e.claims[i])
 				a.ObserveAddress(e.addrs[i])
@@ -169,6 +195,7 @@ func TestAudit(t *testing.T) {
 			}
 			au := &Auditor{Allocator: a}
 			for i, want := range [][3]float64{tc.first, tc.second} {
+				said.told = nil
 				if err := au.audit(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -177,6 +204,9 @@ func TestAudit(t *testing.T) {
 				}
 				if got != want {
 					t.Errorf("%s: audit %d reports %v duplicates, orphans and drift, want %v", tc.reason, i+1, got, want)
+				}
+				if slices.Sort(said.told); !slices.Equal(said.told, tc.told) {
+					t.Errorf("%s: audit %d tells %q, want %q", tc.reason, i+1, said.told, tc.told)
 				}
 			}
 		})
