@@ -214,6 +214,7 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 		Shard:       part,
 
 		InClusterPools: o.inClusterPools,
+		Unmirrored:     controllers.Unmirrored(mgr.GetAPIReader()),
 	})
 	clusters.QuotaChanged = alloc.QuotaChanged
 	if err := clusters.SetupWithManager(mgr); err != nil {

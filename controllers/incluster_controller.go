@@ -2,7 +2,9 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
@@ -104,21 +108,22 @@ func (r *InClusterPoolReconciler) handOver(ctx context.Context, pool *unstructur
 // mirror gives the mirror the spec of its pool. A pool that is paused has a paused mirror, unless it is paused since
 // it was handed over: then the mirror is paused by itself.
 func (r *InClusterPoolReconciler) mirror(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
-	spec, err := incluster.SpecOf(r.kind, pool)
+	is, err := incluster.MirrorOfPool(r.kind, pool)
 	if err != nil {
-		return err
+		return errors.Join(err, r.tellProblem(ctx, pool, mirror, err))
 	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.Client, mirror, func() error {
 		if mirror.GetUID() != "" && !metav1.IsControlledBy(mirror, pool) {
 			return fmt.Errorf("%s exists and mirrors something else; delete it, or rename it", client.ObjectKeyFromObject(mirror))
 		}
-		*mirror.PoolSpec() = *spec
+		*mirror.PoolSpec() = is.Spec
 		given, known := incluster.HandedOver(pool), incluster.Given(mirror)
 		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !given || !known {
 			annotate(mirror, clusterv1.PausedAnnotation, value, paused && !given)
 		}
 		annotate(mirror, incluster.HandedOverAnnotation, "", given)
-		annotate(mirror, incluster.GatewayAnnotation, incluster.Gateway(pool), r.kind.Prefixes && incluster.Gateway(pool) != "")
+		annotate(mirror, incluster.GatewayAnnotation, is.Gateway, is.Gateway != "")
+		annotate(mirror, incluster.ProblemAnnotation, "", false)
 		return controllerutil.SetControllerReference(pool, mirror, r.Client.Scheme())
 	})
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
@@ -128,6 +133,47 @@ func (r *InClusterPoolReconciler) mirror(ctx context.Context, pool *unstructured
 		return fmt.Errorf("this pool is not served: %w", err)
 	}
 	return nil
+}
+
+// tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say why. What is in
+// use is counted on.
+func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, problem error) error {
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !metav1.IsControlledBy(mirror, pool) {
+		return client.IgnoreNotFound(err)
+	}
+	if text := plain.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
+		before := mirror.DeepCopyObject().(client.Object)
+		annotate(mirror, incluster.ProblemAnnotation, text, true)
+		if err := r.Client.Patch(ctx, mirror, client.MergeFrom(before)); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return r.report(ctx, pool, mirror)
+}
+
+// Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says, or that there is no
+// pool. It is empty for what is no name of a mirror.
+func Unmirrored(from client.Reader) func(context.Context, allocator.PoolKey) string {
+	return func(ctx context.Context, key allocator.PoolKey) string {
+		ref, is := incluster.MirroredBy(key.Kind, key.Name)
+		i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == ref.Kind })
+		if !is || i < 0 {
+			return ""
+		}
+		source := allocator.PoolKey{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
+		pool := incluster.Kinds[i].New()
+		err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, pool)
+		if err == nil {
+			_, err = incluster.MirrorOfPool(incluster.Kinds[i], pool)
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Sprintf("%s does not exist; create it, or create this object again with the right poolRef", source)
+		case err != nil:
+			return fmt.Sprintf("%s: %v", source, err)
+		}
+		return fmt.Sprintf("%s has no mirror yet; if that stays, its events say why", source)
+	}
 }
 
 // annotate sets an annotation, or removes it.

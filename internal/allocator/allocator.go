@@ -54,6 +54,8 @@ type Options struct {
 	Shard shard.Shard
 	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
 	InClusterPools bool
+	// Unmirrored, where set, says why there is no mirror of a name; empty: it is no name of a mirror.
+	Unmirrored func(ctx context.Context, key PoolKey) string
 	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
 	NodeQuota func(ctx context.Context, cluster types.NamespacedName) (limit int64, limited bool)
 }

@@ -1,9 +1,14 @@
 package allocator
 
 import (
+	"context"
 	"time"
 
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 )
 
 // direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool
@@ -16,6 +21,38 @@ func (p *pool) direct() *refusal {
 	}
 	return notReady("%s mirrors %s %s, whose own provider would not know of this address if it came back: name %s %s in an IPAddressClaim, or "+
 		"hand it over for good: %s", p.key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(p.key.Namespace, ref))
+}
+
+// Names reports whether a reference in a namespace is to a pool itself, and not to what that mirrors.
+func Names(namespace string, ref ipamv1.IPPoolReference, pool PoolKey) bool {
+	key, ours := keyOfRef(namespace, ref)
+	return ours && key == pool && !incluster.Is(ref)
+}
+
+// missing tells a claim that its pool does not exist. Of a mirror, which nobody is to create, it says what keeps it from being there.
+func (a *Allocator) missing(ctx context.Context, key PoolKey) *refusal {
+	if a.Unmirrored != nil {
+		if why := a.Unmirrored(ctx, key); why != "" {
+			return notReady("%s", why)
+		}
+	}
+	return notReady("%s does not exist; create it, or create this object again with the right poolRef", key)
+}
+
+// farGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where there is none.
+func (p *pool) farGateway(base v1alpha1.Pool) string {
+	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
+		return ""
+	}
+	return base.GetAnnotations()[incluster.GatewayAnnotation]
+}
+
+// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does.
+func (p *pool) mirrorProblem() string {
+	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
+		return ""
+	}
+	return plain.Message(p.base.GetAnnotations()[incluster.ProblemAnnotation])
 }
 
 // quarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of its last

@@ -115,8 +115,7 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 		return p.meantForBlock(c)
 	}
 	if other := p.addressOf(c); other != nil && other.claimUID != c.owner.UID {
-		return netipx.IPRange{}, failed("IPAddress %s/%s still belongs to an earlier claim of this name; waiting until it is gone%s",
-			other.namespace, other.name, other.keptBy())
+		return netipx.IPRange{}, p.nameTaken(c, other)
 	}
 	if c.record.IsValid() {
 		return p.recorded(c)

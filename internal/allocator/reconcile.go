@@ -33,7 +33,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 		return a.leave(ctx, p, seen, no)
 	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
-		return a.withoutPool(ctx, p, seen, notReady("%s does not exist; create it, or create this object again with the right poolRef", p.key))
+		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.key))
 	}
 	p.learn(seen, a.ID, now)
 	p.limits = a.limits(ctx)

@@ -138,6 +138,8 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 		return v1alpha1.DeletingReason, p.usersMessage()
 	case p.specErr != "":
 		return v1alpha1.ValidationFailedReason, p.specErr
+	case p.mirrorProblem() != "":
+		return v1alpha1.ValidationFailedReason, p.mirrorProblem()
 	case p.isMoved():
 		return v1alpha1.MovedReason, p.movedMessage()
 	case p.quarantineUntil.After(now):

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/set"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,7 +22,7 @@ import (
 // afterwards is a manager that does.
 type onceTold struct {
 	mu   sync.Mutex
-	uids set.Set[types.UID]
+	uids sets.Set[types.UID]
 }
 
 // first reports whether a UID is news.
@@ -33,7 +33,7 @@ func (o *onceTold) first(uid types.UID) bool {
 		return false
 	}
 	if o.uids == nil {
-		o.uids = set.New[types.UID]()
+		o.uids = sets.New[types.UID]()
 	}
 	o.uids.Insert(uid)
 	return true
@@ -88,7 +88,7 @@ func (a *Allocator) letMirrorGo(ctx context.Context, key PoolKey, seen v1alpha1.
 	if err != nil {
 		return err
 	}
-	waits := set.New[types.UID]() // for the IPAddress that it was granted, if it was
+	waits := sets.New[types.UID]() // for the IPAddress that it was granted, if it was
 	for _, c := range slices.Concat(found.claims, found.blocks) {
 		if !c.deleting {
 			waits.Insert(c.owner.UID)

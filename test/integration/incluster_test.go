@@ -173,6 +173,52 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("serves a gateway that is elsewhere, and says of what it cannot serve why", func(ctx SpecContext) {
+		far := makeInClusterPool(ctx, ipPool, ns, "far", map[string]any{"addresses": []any{"10.76.0.10-10.76.0.19"}, "prefix": int64(24), "gateway": "10.99.0.1"})
+		mapped := makeInClusterPool(ctx, ipPool, ns, "mapped", map[string]any{"addresses": []any{"::ffff:10.76.1.10-::ffff:10.76.1.19"}, "prefix": int64(120)})
+		m := namespaceManager(ctx, ns, flag, rights)
+		create(ctx, claimOn(ns, "far", ipPool, "far"), claimOn(ns, "mapped", ipPool, "mapped"), claimOn(ns, "none", ipPool, "none"))
+		Expect(addressOf(ctx, ns, "far").Spec).To(And(HaveField("Address", "10.76.0.10"), HaveField("Gateway", "10.99.0.1"), HaveField("Prefix", HaveValue(Equal(int32(24))))))
+		const why = "this pool is not served: spec.addresses"
+		Expect(refusalOf(ctx, ns, "mapped", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("InClusterIPPool " + ns + "/mapped: " + why))
+		Expect(refusalOf(ctx, ns, "none", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("InClusterIPPool " + ns + "/none does not exist"))
+		Eventually(func() []string { return eventReasons(ctx, ns, mapped.GetUID()) }).Should(ContainElement("NotServed"))
+
+		By("granting nothing by a spec that the pool does not have any more")
+		counts(ctx, far, 10, 1, 0)
+		modify(ctx, far, func(pool *unstructured.Unstructured) { pool.Object["spec"] = mapped.Object["spec"] })
+		Expect(expectCondition(ctx, mirror("far.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring(why))
+		create(ctx, claimOn(ns, "later", ipPool, "far"))
+		Expect(refusalOf(ctx, ns, "later", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(why))
+		Expect(k8s.Delete(ctx, getClaim(ctx, ns, "far"))).To(Succeed())
+		counts(ctx, far, 10, 0, 0)
+		modify(ctx, far, func(pool *unstructured.Unstructured) {
+			pool.Object["spec"] = map[string]any{"addresses": []any{"10.76.0.10-10.76.0.19"}, "prefix": int64(24)}
+		})
+		Expect(addressOf(ctx, ns, "later").Spec.Gateway).To(BeEmpty())
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("takes up what somebody made by hand for a claim", func(ctx SpecContext) {
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.77.0.10-10.77.0.19"}, "prefix": int64(24)})
+		claim := claimOn(ns, "a", ipPool, "p")
+		made := madeAddress(ns, "a", "10.77.0.10", 24)
+		made.Spec.PoolRef, made.Finalizers = claim.Spec.PoolRef, nil
+		create(ctx, made, claim, claimOn(ns, "b", ipPool, "p"))
+		m := namespaceManager(ctx, ns, flag, rights)
+		is := addressOf(ctx, ns, "a")
+		other := &peer{ns: ns, pool: pool}
+		Expect(is.UID).To(Equal(made.UID))
+		Expect(is.OwnerReferences).To(Equal(other.address(getClaim(ctx, ns, "a"), "").OwnerReferences))
+		Expect(is.Finalizers).To(Equal([]string{"ipam.cluster.x-k8s.io/ProtectAddress"}))
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, mirror("p.in-cluster")) // it was in use
+		m = namespaceManager(ctx, ns, flag, rights)
+		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal("10.77.0.11"))
+		expectNothingWrong(ctx, ns)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("names what it mirrors only to those who will not meet the other one again", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.75.0.10-10.75.0.19"}, "prefix": int64(24)})
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.75.0.10"), last: netip.MustParseAddr("10.75.0.19")}

@@ -1,0 +1,64 @@
+package allocator
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+)
+
+// An IPAddress that somebody made for a claim that was to come: the in-cluster provider takes it up.
+func TestMadeByHand(t *testing.T) {
+	bound := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = c.Name }
+	for name, c := range map[string]struct {
+		ref   ipamv1.IPPoolReference // of the IPAddress
+		text  string
+		claim []func(*ipamv1.IPAddressClaim)
+		// also sees what else there is.
+		also func(*pool)
+		made func(*ipamv1.IPAddress)
+		// told is why it is not taken up; empty: it is.
+		told string
+	}{
+		"in the place of the in-cluster provider": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}},
+		"with another owner": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, made: func(a *ipamv1.IPAddress) {
+			a.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}}
+		}},
+		"for a claim that was granted something and not told": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.10")}},
+		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.10"), bound}, told: "made it by hand"},
+		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "does not hand out"},
+		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "no address"},
+		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11/32, which IPAddress ns/other has",
+			also: func(p *pool) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
+		"that names the mirror": {ref: mirrorKey.ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
+		"of a pool of ours":     {ref: mirrorKey.ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.ref())}, told: "made it by hand; delete it"},
+		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
+			a.OwnerReferences = []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-before"}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aMirror(t, "10.0.0.10-10.0.0.12")
+			a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "by-hand", ResourceVersion: "1"}}
+			a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: c.ref, Address: c.text}
+			if c.made != nil {
+				c.made(a)
+			}
+			p.observeAddress(addressOf(a))
+			if c.also != nil {
+				c.also(p)
+			}
+			seen := see(p, "c", 0, c.claim...)
+			if c.told == "" {
+				if _, taken := p.chores[seen.owner.UID]; !taken {
+					_, no := p.choose(seen)
+					t.Errorf("it is not taken up: %+v", no)
+				}
+				return
+			}
+			if _, no := p.choose(seen); no == nil || !strings.Contains(no.message, c.told) {
+				t.Errorf("it is told %+v, want %q", no, c.told)
+			}
+		})
+	}
+}
