@@ -59,12 +59,13 @@ func (p *pool) mirrorProblem() string {
 // requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything; ours comes with a record,
 // in one write. The condition Adopting, which the first commit writes before any record, carries the wait over a restart.
 func (p *pool) quarantineAfterOther(now time.Time, length time.Duration) {
-	if p.adopting {
-		return // and counted from its beginning
+	since := now
+	if c := p.wasAdopting(); c != nil {
+		since = c.LastTransitionTime.Time
 	}
 	for _, c := range p.claims {
 		if c.mirrored && c.finalized && c.recordText == "" {
-			p.quarantineUntil = now.Add(length)
+			p.quarantineUntil = since.Add(length)
 			return
 		}
 	}

@@ -34,12 +34,13 @@ func TestTakeOverAfterOther(t *testing.T) {
 		"one that nobody has looked at":           {served, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.ReadyReason},
 		"one that somebody else has looked at":    {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
 		"which is waited for already":             {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(15 * time.Second), v1alpha1.AdoptingReason},
+		"in a pool that nobody has anything of":   {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, touched, noon.Add(quarantine), v1alpha1.AdoptingReason},
 		"a mirror that was left alone in between": {ready(metav1.ConditionUnknown, v1alpha1.NotServedReason, noon.Add(-time.Hour)), remembers("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aMirror(t, "10.0.0.10-10.0.0.20", c.pool, func(o *v1alpha1.NetworkPool) {
+			p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
-			})
+			}, c.pool)
 			p.holder = false
 			api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
