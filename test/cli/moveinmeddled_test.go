@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -75,4 +76,30 @@ func TestImportMeddled(t *testing.T) {
 			w.expectBack(t)
 		})
 	}
+}
+
+// The garbage collector of Kubernetes takes the owner off an IPAddress as soon as its claim is gone.
+func TestImportCollected(t *testing.T) {
+	stop, err := cp.StartControllerManager()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t, false)
+	for last := 37; last < 47; last++ {
+		w.give(t, fmt.Sprintf("more-%d", last), fmt.Sprintf("%s.%d", w.network, last))
+	}
+	w.before = w.things(t)
+	if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expectMoved(t)
+	if err := w.move(k8s).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expectBack(t)
 }
