@@ -62,7 +62,7 @@ func (p *plugin) root() *cobra.Command {
 		Use:   "kubectl-butler_ipam",
 		Short: "Look at the pools, addresses and blocks of the IPAM provider Butler",
 		Long: "Look at the pools, addresses and blocks of the Cluster API IPAM provider Butler, and move in from the\n" +
-			"in-cluster provider.\n\n" +
+			"in-cluster provider, or take its place.\n\n" +
 			"Exit codes: 0 done, or yes; 1 the answer is no; 2 it failed.",
 		Example:       "  kubectl butler-ipam pools -A\n  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam explain claim/worker-0",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl butler-ipam"},
@@ -78,7 +78,7 @@ func (p *plugin) root() *cobra.Command {
 	p.flags.AddFlags(root.PersistentFlags())
 	hide(root.PersistentFlags(), "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
 		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
-	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.auditCommand(), p.importCommand())
+	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.auditCommand(), p.importCommand(), p.dropInCommand(), p.handBackCommand())
 	for _, cmd := range root.Commands() {
 		p.addPrintFlags(cmd)
 	}

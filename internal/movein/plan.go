@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -113,8 +114,12 @@ func (p *Plan) surroundings(source Source, target allocator.PoolKey, in *found, 
 			continue
 		}
 		if shared := poolspec.Overlap(layout, theirs); len(shared) > 0 {
-			p.problemf("take the addresses out of one of the two, or give the other pool a spec.network of its own",
-				"%s has %s too", allocator.KeyOf(other), shared[0])
+			do := "take the addresses out of one of the two, or give the other pool a spec.network of its own"
+			key := allocator.KeyOf(other)
+			if ref, mirror := incluster.MirroredBy(key.Kind, key.Name); mirror && key.Namespace == source.Namespace && ref == source.ref() {
+				do = "run the manager without --serve-in-cluster-pools, and hand the pools back: kubectl butler-ipam hand-back"
+			}
+			p.problemf(do, "%s has %s too", key, shared[0])
 		}
 	}
 }

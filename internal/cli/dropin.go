@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
+)
+
+func (p *plugin) dropInCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "drop-in",
+		Short: "Show which pools of the in-cluster provider could be served in its place",
+		Long: "Show the in-cluster provider's pools of the namespace and its global ones, and whether a manager with\n" +
+			"--serve-in-cluster-pools would serve them. Ask before you swap the two. Exit code 1 where one would not be served. Read docs/in-cluster.md.",
+		Example: "  kubectl butler-ipam drop-in\n  kubectl butler-ipam drop-in -A -o yaml",
+		Args:    noArgs("drop-in shows all pools of the namespace"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			namespace, _, err := p.namespace()
+			if err != nil {
+				return err
+			}
+			if all {
+				namespace = ""
+			}
+			found, err := dropin.Check(cmd.Context(), c, namespace)
+			if err != nil {
+				return err
+			}
+			right := true
+			for i := range found {
+				right = right && found[i].Served
+			}
+			return p.answer(right, found, func() string { return p.dropInTable(found) })
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "Show the pools of all namespaces.")
+	return cmd
+}
+
+func (p *plugin) dropInTable(found []dropin.Pool) string {
+	if len(found) == 0 {
+		return "There are no pools of the in-cluster provider here.\n"
+	}
+	t := &table{}
+	t.add("NAMESPACE", "NAME", "KIND", "SERVED")
+	var said strings.Builder
+	for _, pool := range found {
+		namespace, served := pool.Namespace, cell{"yes", p.green}
+		if namespace == "" {
+			namespace = "-"
+		}
+		if !pool.Served {
+			served = cell{"no", p.red}
+			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, pool.Why)
+		}
+		for _, note := range pool.Notes {
+			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, note)
+		}
+		t.add(namespace, pool.Name, pool.Kind, served)
+	}
+	return t.String() + said.String()
+}
+
+func (p *plugin) handBackCommand() *cobra.Command {
+	var apply, withoutRests bool
+	cmd := &cobra.Command{
+		Use:   "hand-back",
+		Short: "Give the pools of the in-cluster provider back to it",
+		Long: "Check that the in-cluster provider can serve its pools again without giving an address twice, name who is in the way, and remove\n" +
+			"what mirrors the pools. Prints the plan and writes nothing, unless --apply is given. Read docs/in-cluster.md.",
+		Example: "  kubectl butler-ipam hand-back\n  kubectl butler-ipam hand-back --apply",
+		Args:    noArgs("hand-back gives all pools back: the in-cluster provider serves all of its own"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			h := &dropin.HandBack{
+				Client: c, Now: p.Now, WithoutRests: withoutRests,
+				Say: func(format string, args ...any) { fmt.Fprintf(p.ErrOut, format+"\n", args...) },
+			}
+			if !apply {
+				plan, err := h.Plan(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return p.answer(len(plan.Problems) == 0, plan, func() string { return p.handBackText(plan) })
+			}
+			plan, err := h.Apply(cmd.Context())
+			if errors.Is(err, dropin.ErrProblems) {
+				fmt.Fprint(p.Out, p.handBackText(plan))
+				return errNo
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(p.Out, "%d pools are handed back: start the in-cluster provider.\n", len(plan.Pools))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&apply, "apply", false, "Do it, or go on with what was interrupted.")
+	cmd.Flags().BoolVar(&withoutRests, "without-rests", false, "Give up the rest of addresses that were released a short while ago.")
+	return cmd
+}
+
+func (p *plugin) handBackText(plan *dropin.Plan) string {
+	if len(plan.Pools) == 0 && len(plan.Problems) == 0 {
+		return "There is nothing to hand back.\n"
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d pools are handed back to the in-cluster provider:\n", len(plan.Pools))
+	for _, pool := range plan.Pools {
+		fmt.Fprintln(&out, "  "+pool)
+	}
+	for _, who := range plan.Waiting {
+		fmt.Fprintln(&out, p.yellow("note:"), who, "names a mirror, and nobody will serve it")
+	}
+	if len(plan.Problems) == 0 {
+		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written: --apply does it.")
+		return out.String()
+	}
+	fmt.Fprintln(&out, p.red("In the way:"))
+	for _, problem := range plan.Problems {
+		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.What, problem.Do)
+	}
+	return out.String()
+}

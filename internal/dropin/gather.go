@@ -1,0 +1,142 @@
+package dropin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+const (
+	// providerLabel is on what belongs to this provider.
+	providerLabel, providerName = "cluster.x-k8s.io/provider", "ipam-butler"
+	// flag has a manager serve the pools of the in-cluster provider.
+	flag = "--serve-in-cluster-pools"
+)
+
+// found is what a hand-back is planned from.
+type found struct {
+	// mirrors are the pools that mirror one of the in-cluster provider's; given are those that were handed over for good.
+	mirrors []v1alpha1.Pool
+	given   []source
+	// running are the Deployments and pods of managers that serve mirrors, or would again by themselves.
+	running     []string
+	claims      []ipamv1.IPAddressClaim
+	addresses   []ipamv1.IPAddress
+	allocations []v1alpha1.IPAllocation
+}
+
+// source is a pool of the in-cluster provider.
+type source struct {
+	kind incluster.Kind
+	client.ObjectKey
+}
+
+// String is how a person writes it.
+func (s source) String() string {
+	if s.Namespace == "" {
+		return s.kind.Name + " " + s.Name
+	}
+	return s.kind.Name + " " + s.Namespace + "/" + s.Name
+}
+
+// gather reads what there is.
+func gather(ctx context.Context, from client.Reader) (*found, error) {
+	out := &found{}
+	var err error
+	if out.running, err = running(ctx, from); err != nil {
+		return nil, err
+	}
+	// Addresses before claims: a claim goes after its address.
+	addresses, claims, allocations := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
+	for _, list := range []client.ObjectList{addresses, claims, allocations} {
+		if err := from.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("looking for who names a mirror: %w", err)
+		}
+	}
+	out.addresses, out.claims, out.allocations = addresses.Items, claims.Items, allocations.Items
+	all, err := pools.List(ctx, from, "")
+	if err != nil {
+		return nil, fmt.Errorf("listing the pools: %w", err)
+	}
+	for _, p := range all {
+		if _, is := sourceOf(p); is {
+			out.mirrors = append(out.mirrors, p)
+		}
+	}
+	out.given, err = givenOf(ctx, from)
+	return out, err
+}
+
+// sourceOf returns what a pool mirrors, false where it mirrors nothing: a pool of somebody's that has the name of a mirror is none.
+func sourceOf(p v1alpha1.Pool) (source, bool) {
+	owner := metav1.GetControllerOf(p)
+	if owner == nil || owner.APIVersion != incluster.GroupVersion.String() {
+		return source{}, false
+	}
+	i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == owner.Kind })
+	if i < 0 || incluster.Kinds[i].MirrorName(owner.Name) != p.GetName() {
+		return source{}, false
+	}
+	return source{incluster.Kinds[i], client.ObjectKey{Namespace: p.GetNamespace(), Name: owner.Name}}, true
+}
+
+// givenOf lists the pools that were handed over for good.
+func givenOf(ctx context.Context, from client.Reader) (out []source, err error) {
+	for _, k := range incluster.Kinds {
+		items, err := sources(ctx, from, k, "")
+		if err != nil {
+			return nil, err
+		}
+		for i := range items {
+			if incluster.Given(&items[i]) {
+				out = append(out, source{k, client.ObjectKeyFromObject(&items[i])})
+			}
+		}
+	}
+	return out, nil
+}
+
+// running finds the managers that have the flag.
+func running(ctx context.Context, from client.Reader) (out []string, err error) {
+	label := client.MatchingLabels{providerLabel: providerName}
+	deployments, podList := &appsv1.DeploymentList{}, &corev1.PodList{}
+	for _, list := range []client.ObjectList{deployments, podList} {
+		if err := from.List(ctx, list, label); err != nil {
+			return nil, fmt.Errorf("looking for a manager with %s: %w", flag, err)
+		}
+	}
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		if (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) && serves(d.Spec.Template.Spec.Containers) {
+			out = append(out, fmt.Sprintf("deployment -n %s %s", d.Namespace, d.Name))
+		}
+	}
+	for i := range podList.Items {
+		p := &podList.Items[i]
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && serves(p.Spec.Containers) {
+			out = append(out, fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name))
+		}
+	}
+	return out, nil
+}
+
+// serves reports whether a container is told to serve the pools of the in-cluster provider.
+func serves(containers []corev1.Container) bool {
+	return slices.ContainsFunc(containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
+			name, value, _ := strings.Cut(arg, "=")
+			return name == flag && value != "false"
+		})
+	})
+}

@@ -1,0 +1,138 @@
+package dropin
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+)
+
+// Plan is what a hand-back would do.
+type Plan struct {
+	// Pools are given back to the in-cluster provider.
+	Pools []string `json:"pools"`
+	// Waiting have nothing and name a mirror: they wait for ever then.
+	Waiting []string `json:"waiting,omitempty"`
+	// Problems stand in the way of all of it.
+	Problems []Problem `json:"problems"`
+}
+
+// Problem stands in the way.
+type Problem struct {
+	What string `json:"what"`
+	Do   string `json:"do"`
+}
+
+func (p *Plan) problemf(do, format string, args ...any) {
+	p.Problems = append(p.Problems, Problem{fmt.Sprintf(format, args...), do})
+}
+
+// plan decides on what was found. It is pure.
+func plan(in *found, now time.Time, withoutRests bool) *Plan {
+	p := &Plan{Pools: []string{}, Problems: []Problem{}}
+	for _, who := range in.running {
+		p.problemf("take "+flag+" off its arguments, and wait until its Pod is gone", "a manager serves the pools: %s", who)
+	}
+	for _, s := range in.given {
+		p.Pools = append(p.Pools, s.String())
+	}
+	for _, mirror := range in.mirrors {
+		if s, _ := sourceOf(mirror); !slices.Contains(p.Pools, s.String()) {
+			p.Pools = append(p.Pools, s.String())
+		}
+		p.users(in, mirror)
+		p.unfinished(in, mirror)
+		p.kept(mirror, now, withoutRests)
+	}
+	slices.Sort(p.Pools)
+	return p
+}
+
+// users finds who has something under the name of a mirror: the in-cluster provider does not count it.
+func (p *Plan) users(in *found, mirror v1alpha1.Pool) {
+	key := allocator.KeyOf(mirror)
+	const do = "delete it, or move its machine to a pool that the in-cluster provider does not have"
+	told := sets.New[types.NamespacedName]()
+	for i := range in.addresses {
+		if a := &in.addresses[i]; allocator.Names(a.Namespace, a.Spec.PoolRef, key) {
+			told.Insert(client.ObjectKeyFromObject(a))
+			p.problemf(do, "IPAddress %s/%s has %s of %s", a.Namespace, a.Name, a.Spec.Address, key)
+		}
+	}
+	for i := range in.claims {
+		c := &in.claims[i]
+		if !allocator.Names(c.Namespace, c.Spec.PoolRef, key) || told.Has(client.ObjectKeyFromObject(c)) {
+			continue
+		}
+		if record := c.Annotations[v1alpha1.AddressAnnotation]; record != "" && controllerutil.ContainsFinalizer(c, allocator.ClaimFinalizer) {
+			p.problemf(do, "IPAddressClaim %s/%s was given %s of %s", c.Namespace, c.Name, record, key)
+		} else {
+			p.Waiting = append(p.Waiting, "IPAddressClaim "+c.Namespace+"/"+c.Name)
+		}
+	}
+	for i := range in.allocations {
+		o := &in.allocations[i]
+		if allocator.KeyOfAllocation(o) != key {
+			continue
+		}
+		if o.Status.StartAddress != "" || o.Annotations[v1alpha1.AddressAnnotation] != "" {
+			p.problemf(do, "IPAllocation %s/%s has a block of %s", o.Namespace, o.Name, key)
+		} else {
+			p.Waiting = append(p.Waiting, "IPAllocation "+o.Namespace+"/"+o.Name)
+		}
+	}
+}
+
+// unfinished finds grants whose IPAddress may still be written by a request of the manager that is gone: one that is noted, of a claim
+// that lives and has none.
+func (p *Plan) unfinished(in *found, mirror v1alpha1.Pool) {
+	if mirror.PoolStatus().Allocator == nil {
+		return
+	}
+	waits := sets.New[types.UID]()
+	for i := range in.claims {
+		if c := &in.claims[i]; c.DeletionTimestamp == nil {
+			waits.Insert(c.UID)
+		}
+	}
+	for i := range in.addresses {
+		for _, owner := range in.addresses[i].OwnerReferences {
+			waits.Delete(owner.UID)
+		}
+	}
+	for _, g := range mirror.PoolStatus().Allocator.InFlight {
+		if waits.Has(types.UID(g.UID)) {
+			p.problemf("start the manager with "+flag+" again until the claim is Ready, or delete the claim",
+				"IPAddressClaim %s/%s was granted %s of %s when the manager went, and has not got it", g.Namespace, g.Name, g.First, allocator.KeyOf(mirror))
+		}
+	}
+}
+
+// kept finds what nobody has and nobody is to have yet: the in-cluster provider gives it to the next claim.
+func (p *Plan) kept(mirror v1alpha1.Pool, now time.Time, withoutRests bool) {
+	status, key := mirror.PoolStatus(), allocator.KeyOf(mirror)
+	rests, last := 0, time.Time{}
+	for _, c := range status.Cooling {
+		if c.Until.After(now) {
+			rests++
+			if c.Until.After(last) {
+				last = c.Until.Time
+			}
+		}
+	}
+	if rests > 0 && !withoutRests {
+		p.problemf("wait until then, or say --without-rests", "%d ranges of %s rest until %s, and the in-cluster provider would give them at once",
+			rests, key, last.UTC().Format(time.RFC3339))
+	}
+	for _, h := range status.Held {
+		p.problemf("find out who has it, and take the entry out of status.held if nobody does", "%s-%s of %s is held (%s), and the in-cluster provider would give it",
+			h.First, h.Last, key, h.Reason)
+	}
+}

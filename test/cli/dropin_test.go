@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// oldPool is a pool of the in-cluster provider that goes with the test.
+func oldPool(t *testing.T, ns, name string, marks map[string]string, spec map[string]any) *unstructured.Unstructured {
+	t.Helper()
+	pool := incluster.Kinds[0].New()
+	pool.SetNamespace(ns)
+	pool.SetName(name)
+	pool.SetAnnotations(marks)
+	pool.Object["spec"] = spec
+	create(t, pool)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		none := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":[]}}`))
+		if err := errors.Join(client.IgnoreNotFound(k8s.Patch(ctx, pool, none)), client.IgnoreNotFound(k8s.Delete(ctx, pool))); err != nil {
+			t.Error(err)
+		}
+	})
+	return pool
+}
+
+// Before a swap it is told which pools are not served.
+func TestDropIn(t *testing.T) {
+	ns := newNamespace(t, nil)
+	oldPool(t, ns, "fine", nil, map[string]any{"addresses": []any{"10.95.0.10-10.95.0.19"}, "prefix": int64(24)})
+	oldPool(t, ns, "far", nil, map[string]any{"addresses": []any{"10.95.1.10-10.95.1.19"}, "prefix": int64(24), "gateway": "10.99.0.1"})
+	expect(t, 0, ""+
+		"NAMESPACE  NAME  KIND             SERVED\n"+
+		ns+"     far   InClusterIPPool  yes\n"+
+		ns+"     fine  InClusterIPPool  yes\n"+
+		"InClusterIPPool "+ns+"/far: the gateway 10.99.0.1 is in no network of the pool: IPAddresses name it all the same\n", "drop-in", "-n", ns)
+	oldPool(t, ns, "mapped", nil, map[string]any{"addresses": []any{"::ffff:10.95.2.10-::ffff:10.95.2.19"}, "prefix": int64(120)})
+	out, _, code := run(t, "drop-in", "-A")
+	if want := "InClusterIPPool " + ns + "/mapped: this pool is not served: spec.addresses: "; code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+	}
+}
+
+// Going back: who is in the way is told, and nothing is left that keeps a pool or a namespace.
+func TestHandBack(t *testing.T) {
+	ns := newNamespace(t, nil)
+	oldPool(t, ns, "kept", nil, map[string]any{"addresses": []any{"10.96.0.10-10.96.0.19"}, "prefix": int64(24)})
+	given := oldPool(t, ns, "given", map[string]string{incluster.HandedOverAnnotation: "", "note": "x"},
+		map[string]any{"addresses": []any{"10.96.1.10-10.96.1.19"}, "prefix": int64(24)})
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--namespace=" + ns, "--serve-in-cluster-pools"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Kill() })
+	old := framework.MakeClaim(ns, "old").PoolRef(incluster.GroupVersion.Group, incluster.IPPool, "kept").Obj()
+	direct := framework.MakeClaim(ns, "direct").Pool("given.in-cluster").Obj()
+	create(t, old, direct)
+	ready(t, old, metav1.ConditionTrue)
+	ready(t, direct, metav1.ConditionTrue)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "manager", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-butler"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "x", Args: []string{"--leader-elect", "--serve-in-cluster-pools"}}}},
+	}
+	create(t, pod)
+	plan := "2 pools are handed back to the in-cluster provider:\n  InClusterIPPool " + ns + "/given\n  InClusterIPPool " + ns + "/kept\n"
+	eventually(t, settled(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "kept.in-cluster"}}, 1))
+	expect(t, 1, plan+"In the way:\n"+
+		"  a manager serves the pools: pod -n "+ns+" manager\n    to do: take --serve-in-cluster-pools off its arguments, and wait until its Pod is gone\n"+
+		"  IPAddress "+ns+"/direct has 10.96.1.10 of NetworkPool "+ns+"/given.in-cluster\n"+
+		"    to do: delete it, or move its machine to a pool that the in-cluster provider does not have\n", "hand-back", "--apply")
+	if err := k8s.Delete(t.Context(), direct); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, gone(direct))
+	if err := errors.Join(m.Stop(), k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0))); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, 0, plan+"Nothing is in the way. Nothing has been written: --apply does it.\n", "hand-back")
+	expect(t, 0, "2 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
+	expect(t, 0, "There is nothing to hand back.\n", "hand-back")
+	mirrors := &v1alpha1.NetworkPoolList{}
+	if err := errors.Join(k8s.List(t.Context(), mirrors, client.InNamespace(ns)), k8s.Get(t.Context(), client.ObjectKeyFromObject(given), given)); err != nil {
+		t.Fatal(err)
+	}
+	if marks := given.GetAnnotations(); len(mirrors.Items) > 0 || len(marks) != 1 {
+		t.Errorf("%d mirrors are left, the pool has the annotations %v", len(mirrors.Items), marks)
+	}
+}
+
+// It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not opened.
+func TestHandBackDies(t *testing.T) {
+	const writes = 3
+	for at := 1; at <= writes; at++ {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("at %d lost=%t", at, lost), func(t *testing.T) {
+				ns := newNamespace(t, nil)
+				pool := oldPool(t, ns, "p", map[string]string{incluster.HandedOverAnnotation: "", clusterv1.PausedAnnotation: ""},
+					map[string]any{"addresses": []any{"10.97.0.10-10.97.0.19"}, "prefix": int64(24)})
+				mirror := framework.MakePool("p.in-cluster").Namespace(ns).Addresses("10.97.0.10-10.97.0.19").Obj()
+				mirror.Finalizers = []string{v1alpha1.PoolFinalizer}
+				mirror.OwnerReferences = []metav1.OwnerReference{{
+					APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPool, Name: "p", UID: pool.GetUID(), Controller: ptr.To(true),
+				}}
+				create(t, mirror)
+				back := func(c client.Client) error {
+					_, err := (&dropin.HandBack{Client: c, Now: time.Now, Say: func(string, ...any) {}}).Apply(t.Context())
+					return err
+				}
+				if err := back(breakAt(at, lost)); !errors.Is(err, errDied) {
+					t.Fatalf("it did not die: %v", err)
+				}
+				if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
+					t.Fatal(err)
+				}
+				if gone(mirror)(t.Context()) != nil && !incluster.HandedOver(pool) {
+					t.Error("the pool is open, and its mirror is there")
+				}
+				if err := back(k8s); err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(gone(mirror)(t.Context()), k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool)); err != nil || len(pool.GetAnnotations()) > 0 {
+					t.Errorf("the pool has the annotations %v: %v", pool.GetAnnotations(), err)
+				}
+			})
+		}
+	}
+}
