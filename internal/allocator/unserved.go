@@ -25,18 +25,21 @@ type onceTold struct {
 	uids sets.Set[types.UID]
 }
 
-// first reports whether a UID is news.
-func (o *onceTold) first(uid types.UID) bool {
+// has reports whether it was said of a UID.
+func (o *onceTold) has(uid types.UID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.uids.Has(uid) {
-		return false
-	}
+	return o.uids.Has(uid)
+}
+
+// note notes that it was said of a UID.
+func (o *onceTold) note(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.uids == nil {
 		o.uids = sets.New[types.UID]()
 	}
 	o.uids.Insert(uid)
-	return true
 }
 
 // leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to do it,
@@ -56,7 +59,7 @@ func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *
 // somebody else may have served what it mirrors meanwhile (fence).
 func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *refusal) error {
 	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
-	if ready == nil || ready.Reason == v1alpha1.NotServedReason || !a.told.first(seen.GetUID()) {
+	if ready == nil || ready.Reason == v1alpha1.NotServedReason || a.told.has(seen.GetUID()) {
 		return nil
 	}
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
@@ -64,11 +67,14 @@ func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *re
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.NotServedReason, Message: no.message,
 		ObservedGeneration: ready.ObservedGeneration, LastTransitionTime: metav1.NewTime(a.now()),
 	})
-	err := a.updateStatus(ctx, next)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // somebody writes it
+	switch err := a.updateStatus(ctx, next); {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil // the watch brings the newer one, or its end
+	case err != nil:
+		return err
 	}
-	return err
+	a.told.note(seen.GetUID())
+	return nil
 }
 
 // wasUnserved reports whether a pool says that nobody served it.

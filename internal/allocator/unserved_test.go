@@ -4,7 +4,9 @@ import (
 	"context"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -85,12 +87,12 @@ func TestToldUnserved(t *testing.T) {
 	})
 	api := &oneWrite{}
 	a := New(Options{Client: api, Live: api, Lists: &existing{}})
-	for range 2 {
+	for _, api.err = range []error{apierrors.NewConflict(schema.GroupResource{}, "p.in-cluster", nil), nil, nil} {
 		if _, err := a.Reconcile(t.Context(), mirrorKey, p.base); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if api.writes != 1 || !wasUnserved(api.sent) {
+	if api.writes != 2 || !wasUnserved(api.sent) {
 		t.Errorf("%d writes, the last one is %+v", api.writes, api.sent)
 	}
 }
