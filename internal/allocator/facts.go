@@ -37,6 +37,9 @@ const (
 	DeleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
 	claimKind = "IPAddressClaim"
+
+	// conditionsField is the name of the conditions in a status.
+	conditionsField = "conditions"
 )
 
 // PoolKey names a pool. Namespace is empty for a GlobalNetworkPool.

@@ -42,10 +42,6 @@ func ofNetwork(name string) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.Network = name }
 }
 
-func dropOf(kind faults.Kind, name string) action {
-	return action{"delete " + string(kind) + " " + name, func(w *world) bool { return w.api.Delete(ref(kind, name), false) == nil }}
-}
-
 var neighbours = []scenario{
 	{
 		// What the younger one has is not given again, and is given when it comes free.

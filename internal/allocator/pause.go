@@ -98,7 +98,7 @@ func (a *Allocator) tellPause(ctx context.Context, p *pool, c claim, text string
 	conditions.Set(setter, metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: text,
 	})
-	next, err := a.patchClaim(ctx, c, nil, map[string]any{"conditions": setter.GetConditions()})
+	next, err := a.patchClaim(ctx, c, nil, map[string]any{conditionsField: setter.GetConditions()})
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "status", err)
 	}

@@ -144,7 +144,7 @@ func (a *Allocator) allocatedBlock(c claim, rng netipx.IPRange, overlap string, 
 		"cidr": text, "startAddress": rng.From().String(), "endAddress": rng.To().String(),
 		"addresses": poolutil.Enumerate(rng)[:listedOf(rng)], "allocatedCount": n,
 		"allocatedAt": metav1.NewTime(at), "allocatedBy": v1alpha1.AllocatedBy, "releasedAt": nil,
-		"conditions": tmp.Status.Conditions,
+		conditionsField: tmp.Status.Conditions,
 	}
 }
 
@@ -162,7 +162,7 @@ func refusedBlock(c claim, no refusal) map[string]any {
 	return map[string]any{
 		"phase": phase, "observedGeneration": c.block.generation,
 		"cidr": nil, "startAddress": nil, "endAddress": nil, "addresses": nil, "allocatedCount": 0,
-		"allocatedAt": nil, "allocatedBy": nil, "conditions": tmp.Status.Conditions,
+		"allocatedAt": nil, "allocatedBy": nil, conditionsField: tmp.Status.Conditions,
 	}
 }
 

@@ -25,6 +25,7 @@ func looker(cluster error) (*Allocator, *deletes) {
 
 // written has an allocation say what the allocator would write of it.
 func written(t *testing.T, a *Allocator, says sighting) func(*v1alpha1.IPAllocation) {
+	t.Helper()
 	return func(o *v1alpha1.IPAllocation) {
 		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
 		c := claimOfAllocation(o)

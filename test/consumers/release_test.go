@@ -1,12 +1,11 @@
 package consumers
 
 import (
-	"slices"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
@@ -74,13 +73,7 @@ var _ = Describe("A machine that is deleted", func() {
 			before := claim.GetFinalizers()
 			Expect(before).To(ConsistOf(c.finalizer, ours, "example.com/later"))
 			Expect(k8s.Delete(ctx, claim)).To(Succeed())
-			// Only ours goes, and the others stay as they stand.
-			others := slices.DeleteFunc(before, func(f string) bool { return f == ours })
-			Eventually(func() []string {
-				Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
-				return claim.GetFinalizers()
-			}).Should(Equal(others))
-			// The machine may still use the address: nobody else has it.
+			// The machine may still use the address: nobody else has it, and its IPAddress stays.
 			next := c.newMachine(ctx, ns, "next", "p")
 			Eventually(func(g Gomega) {
 				_, err := next.reconcile(ctx)
@@ -89,7 +82,12 @@ var _ = Describe("A machine that is deleted", func() {
 				g.Expect(k8s.Get(ctx, keyOf(waiting), waiting)).To(Succeed())
 				g.Expect(readyOf(waiting).Reason).To(Equal("PoolExhausted"))
 			}).Should(Succeed())
-			update(ctx, claim, func(claim *unstructured.Unstructured) { claim.SetFinalizers(nil) })
+			Expect(k8s.Get(ctx, keyOf(claim), claim)).To(Succeed())
+			Expect(claim.GetFinalizers()).To(Equal(before))
+			kept := &ipamv1.IPAddress{}
+			Expect(k8s.Get(ctx, keyOf(claim), kept)).To(Succeed())
+			Expect(kept.DeletionTimestamp).To(BeNil())
+			update(ctx, claim, func(claim *unstructured.Unstructured) { claim.SetFinalizers([]string{ours}) })
 			next.bound(ctx)
 		})
 	}

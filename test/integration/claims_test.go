@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -155,14 +156,16 @@ var _ = Describe("Claims", Ordered, func() {
 		held := framework.MakeClaim(ns, "held").Pool("p").Obj()
 		held.Finalizers = []string{"example.com/machine"}
 		create(ctx, held)
-		addressOf(ctx, ns, "held")
+		before := addressOf(ctx, ns, "held")
 		deleteClaim(ctx, ns, "held")
-		Eventually(func() []string { return getClaim(ctx, ns, "held").Finalizers }).Should(ConsistOf("example.com/machine"))
 		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
-		refusalOf(ctx, ns, "next", "PoolExhausted") // R1: the claim is not gone yet
+		refusalOf(ctx, ns, "next", "PoolExhausted") // the machine may use it still
 		claim := getClaim(ctx, ns, "held")
+		Expect(claim.Finalizers).To(ConsistOf("example.com/machine", allocator.ClaimFinalizer))
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(before), before)).To(Succeed())
+		Expect(before.DeletionTimestamp).To(BeNil())
 		freed := claim.DeepCopy()
-		freed.Finalizers = nil
+		freed.Finalizers = []string{allocator.ClaimFinalizer}
 		Expect(k8s.Patch(ctx, freed, client.MergeFrom(claim))).To(Succeed())
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.1.7.0"))
 	})

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -71,6 +72,10 @@ var _ = Describe("The admission policy for records", func() {
 		for _, change := range []func(){
 			func() { had.Annotations[v1alpha1.AddressAnnotation] = "10.151.0.4" },
 			func() { delete(had.Annotations, v1alpha1.AddressAnnotation) },
+			func() {
+				had = getClaim(ctx, ns, "honest")
+				had.Annotations[allocator.DeleteForMoveAnnotation] = ""
+			},
 		} {
 			change()
 			Expect(tenant.Update(ctx, had)).To(Satisfy(apierrors.IsForbidden))
