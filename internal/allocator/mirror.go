@@ -33,7 +33,7 @@ func Names(namespace string, ref ipamv1.IPPoolReference, pool PoolKey) bool {
 func (a *Allocator) missing(ctx context.Context, key PoolKey) *refusal {
 	if a.Unmirrored != nil {
 		if why := a.Unmirrored(ctx, key); why != "" {
-			return notReady("%s", why)
+			return notReady("%s does not exist: %s", key, why)
 		}
 	}
 	return notReady("%s does not exist; create it, or create this object again with the right poolRef", key)

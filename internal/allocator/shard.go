@@ -16,10 +16,10 @@ func (a *Allocator) serves(key PoolKey) bool { return a.Shard.Has(key.Kind, key.
 func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) {
 	a.watchOnly(p, seen, a.now())
 	p.mu.Lock()
-	admission := a.admission(ctx, p, a.now())
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
-		if wait, other := admission(c); !wait && other == nil && !c.busy && c.told() == (refusal{}) {
+		gated := c.cluster != "" && a.gateOf(ctx, c.clusterKey()) != open
+		if !gated && !a.leavesAlone(c) && !c.busy && c.told() == (refusal{}) {
 			tell = append(tell, c)
 		}
 		return true

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
 var (
@@ -69,7 +71,7 @@ func TestNames(t *testing.T) {
 	s := readSource(t)
 	begun := s.begun()
 	known := func(name string) bool {
-		return s.texts[name] || slices.Contains([]string{"True", "False", "Unknown"}, name) || slices.ContainsFunc(begun, func(begins string) bool {
+		return s.texts[name] || slices.Contains([]string{"True", "False", "Unknown", clusterv1.PausedReason, clusterv1.NotPausedReason}, name) || slices.ContainsFunc(begun, func(begins string) bool {
 			rest, is := strings.CutPrefix(name, begins)
 			return is && s.texts[rest]
 		})

@@ -59,8 +59,9 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(k8s.Create(ctx, o)).To(Succeed())
 		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		Expect(o.Status.Phase).To(BeElementOf(v1alpha1.AllocationPending, v1alpha1.AllocationFailed))
-		create(ctx, pool)
+		create(ctx, makeCluster(ns, "tenant", false), pool)
 		Expect(allocatedTo(ctx, o)).To(Equal("10.120.0.16/29"))
+		expectSighting(ctx, o, metav1.ConditionTrue)
 		Expect(o.Finalizers).To(ConsistOf(v1alpha1.IPAllocationFinalizer))
 		Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.120.0.16/29"))
 		Expect(o.Status).To(gstruct.MatchAllFields(gstruct.Fields{

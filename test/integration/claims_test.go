@@ -72,7 +72,7 @@ var _ = Describe("Claims", Ordered, func() {
 			addressOf(ctx, ns, fmt.Sprintf("a%d", i))
 		}
 		create(ctx, framework.MakeClaim(ns, "w1").Pool("p").Obj())
-		Expect(refusalOf(ctx, ns, "w1", "PoolExhausted")).To(ContainSubstring("2 of 2 are allocated"))
+		Expect(refusalOf(ctx, ns, "w1", "PoolExhausted")).To(ContainSubstring("all are allocated"))
 		create(ctx, framework.MakeClaim(ns, "w2").Pool("p").Obj())
 		refusalOf(ctx, ns, "w2", "PoolExhausted")
 		deleteClaim(ctx, ns, "a1")
