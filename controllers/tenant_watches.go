@@ -58,9 +58,9 @@ func (r *TenantReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&clusterv1.Cluster{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: tenantWorkers}).
 		WatchesRawSource(r.Blocks.source()).
-		WatchesRawSource(r.Clusters.GetClusterSource("tenant", func(_ context.Context, o client.Object) []reconcile.Request {
+		WatchesRawSource(outliving{r.Clusters.GetClusterSource("tenant", func(_ context.Context, o client.Object) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-		}, clustercache.WatchForProbeFailure(probeFailure))).
+		}, clustercache.WatchForProbeFailure(probeFailure))}).
 		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(moreRoom)).
 		Watches(&v1alpha1.GlobalNetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(moreRoom)).
 		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
