@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 )
 
 // admission returns the rules that decide on a claim before any address is looked at. What it reads
@@ -56,8 +59,11 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			return true, nil
 		}
 		if reason, message := p.closed(now); reason != "" && (!c.remembers() || p.layout == nil) {
-			if reason == v1alpha1.DeletingReason {
+			switch reason {
+			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
+			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
+				return false, &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, plain.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
 			}
 			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
 		}

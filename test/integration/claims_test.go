@@ -195,7 +195,7 @@ var _ = Describe("Claims", Ordered, func() {
 		addressOf(ctx, ns, "user")
 		Expect(k8s.Delete(ctx, pool)).To(Succeed())
 		create(ctx, framework.MakeClaim(ns, "late").Pool("p").Obj())
-		Expect(refusalOf(ctx, ns, "late", "PoolNotReady")).To(ContainSubstring(ns + "/user"))
+		Expect(refusalOf(ctx, ns, "late", "PoolNotReady")).To(ContainSubstring("use another pool"))
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
 			g.Expect(pool.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Reason", "Deleting"),
