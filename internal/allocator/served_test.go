@@ -41,9 +41,9 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 		owner types.UID
 		done  bool
 	}{
-		"NetworkPool":         {ref: testKey.ref(), owner: "pool-uid", done: true},
-		"InCluster":           {ref: inCluster, owner: "in-cluster-uid", done: true},
-		"InClusterOfTheOther": {ref: inCluster, owner: "pool-uid"},
+		"NetworkPool":     {ref: testKey.ref(), owner: "pool-uid", done: true},
+		"Mirrored":        {ref: inCluster, owner: "in-cluster-uid", done: true},
+		"OfTheWrongOwner": {ref: inCluster, owner: "pool-uid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", mirrored)
@@ -201,6 +201,7 @@ func TestRefusedCommit(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	api := &oneWrite{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
+	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.base.(*v1alpha1.NetworkPool) }
 	a.pools[testKey] = p
 	p.quota = a.quota
 	see(p, "a", 0)
