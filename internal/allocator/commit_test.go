@@ -46,6 +46,11 @@ func (s statusOf) Patch(context.Context, client.Object, client.Patch, ...client.
 	return errors.New("not now")
 }
 
+// Patch is what a job does after the commit.
+func (o *oneWrite) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return errors.New("not now")
+}
+
 func (o *oneWrite) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	if o.readErr == nil {
 		o.live(o.sent).DeepCopyInto(obj.(*v1alpha1.NetworkPool))
