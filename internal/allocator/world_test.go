@@ -224,7 +224,7 @@ func (w *world) toRest() {
 	}
 }
 
-// rested tells whether all has been at rest for long enough to see that it stays so.
+// rested reports whether all has been at rest for long enough to see that it stays so.
 func (w *world) rested(idle time.Duration) bool {
 	if idle < rest {
 		w.atRest = nil
