@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -74,14 +75,18 @@ var _ = Describe("The page of pools", func() {
 		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
 		refusalOf(ctx, ns, "waits", "PoolExhausted")
 
-		_, text := ask(ctx, m.PageURL()+"api/pools", "")
-		Expect(text).To(And(ContainSubstring(`"elected":true`), ContainSubstring(`"total":2,"used":2`), ContainSubstring(`"holder":true`)))
-		_, text = ask(ctx, m.PageURL()+"api/search?q="+has, "")
-		Expect(text).To(And(ContainSubstring(`"use":"claim"`), ContainSubstring(`"name":"has"`)))
-		_, text = ask(ctx, m.PageURL()+"api/waiting?pool=NetworkPool/"+ns+"/p", "")
-		Expect(text).To(And(ContainSubstring(`"name":"waits"`), ContainSubstring("PoolExhausted")))
-		_, text = ask(ctx, m.PageURL()+"api/usage?pool=NetworkPool/"+ns+"/p", "")
-		Expect(text).To(ContainSubstring(`"since"`))
+		// What the API server has answered to a test, the manager may not have read yet.
+		shows := func(path string, parts ...types.GomegaMatcher) {
+			GinkgoHelper()
+			Eventually(func() string {
+				_, text := ask(ctx, m.PageURL()+path, "")
+				return text
+			}).Should(And(parts...), path)
+		}
+		shows("api/pools", ContainSubstring(`"elected":true`), ContainSubstring(`"total":2,"used":2`), ContainSubstring(`"holder":true`))
+		shows("api/search?q="+has, ContainSubstring(`"use":"claim"`), ContainSubstring(`"name":"has"`))
+		shows("api/waiting?pool=NetworkPool/"+ns+"/p", ContainSubstring(`"name":"waits"`), ContainSubstring("PoolExhausted"))
+		shows("api/usage?pool=NetworkPool/"+ns+"/p", ContainSubstring(`"since"`))
 	})
 
 	It("shows its files to everybody, and what is in the pools to whom the role is given", func(ctx SpecContext) {
