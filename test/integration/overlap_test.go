@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -146,4 +147,59 @@ var _ = Describe("Pools of one network that overlap", func() {
 		expectOverlap(ctx, older, "younger")
 		Expect(m.Stop()).To(Succeed())
 	})
+
+	DescribeTable("share no address that is in use, where the older one is widened over it",
+		func(ctx SpecContext, net string, widen func(ctx context.Context, m *framework.Manager, edit func()) *framework.Manager) { // R11, I1
+			const have, shared, asked = 4, 8, 11
+			older := framework.MakePool("older").Namespace(ns).Addresses(net + ".1-" + net + ".4").Obj()
+			younger := framework.MakePool("younger").Namespace(ns).Addresses(net + ".5-" + net + ".12").Obj()
+			createPair(ctx, older, younger)
+			m := namespaceManager(ctx, ns)
+			var inUse []string
+			for i := range have {
+				name := fmt.Sprintf("y%d", i)
+				create(ctx, framework.MakeClaim(ns, name).Pool("younger").Obj())
+				inUse = append(inUse, addressOf(ctx, ns, name).Spec.Address)
+			}
+			for i := range asked {
+				create(ctx, framework.MakeClaim(ns, fmt.Sprintf("o%02d", i)).Pool("older").Obj())
+			}
+			m = widen(ctx, m, func() {
+				modify(ctx, older, func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{net + ".1-" + net + ".12"} })
+			})
+
+			// All that is free, which is a sign that the younger one has yielded, and nothing else.
+			expectNumbers(ctx, older, map[string]int64{"allocatedIPs": have + shared - have})
+			var given []string
+			for i := range objects(ctx, ns).Addresses {
+				if a := objects(ctx, ns).Addresses[i]; a.Spec.PoolRef.Name == "older" {
+					given = append(given, a.Spec.Address)
+				}
+			}
+			Expect(given).NotTo(ContainElements(inUse))
+			expectNothingWrong(ctx, ns)
+			expectOverlap(ctx, younger, "older")
+			refusals := 0
+			Eventually(func() int {
+				refusals = 0
+				for i := range asked {
+					if ready := readyOf(getClaim(ctx, ns, fmt.Sprintf("o%02d", i))); ready.Status == metav1.ConditionFalse {
+						refusals++
+					}
+				}
+				return refusals
+			}).Should(Equal(asked - shared))
+			Expect(statusOf(ctx, younger).Yields).To(ConsistOf(HaveField("Name", "older")))
+			Expect(m.Stop()).To(Succeed())
+		},
+		Entry("under its manager", "10.14.7", func(_ context.Context, m *framework.Manager, edit func()) *framework.Manager {
+			edit()
+			return m
+		}),
+		Entry("while no manager runs", "10.14.8", func(ctx context.Context, m *framework.Manager, edit func()) *framework.Manager {
+			Expect(m.Kill()).To(Succeed())
+			edit()
+			return namespaceManager(ctx, ns)
+		}),
+	)
 })

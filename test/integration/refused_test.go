@@ -1,0 +1,102 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// quotaOf lets a namespace have no IPAddress at all. Nobody counts here what there is, and nobody has to.
+func quotaOf(ctx context.Context, ns string) client.Object {
+	GinkgoHelper()
+	const addresses = "count/ipaddresses.ipam.cluster.x-k8s.io"
+	none := corev1.ResourceList{addresses: resource.MustParse("0")}
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+	create(ctx, q)
+	q.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
+	Expect(k8s.Status().Update(ctx, q)).To(Succeed())
+	return q
+}
+
+// policyOf is an admission policy that lets nobody make an IPAddress in a namespace.
+func policyOf(ctx context.Context, ns string) client.Object {
+	GinkgoHelper()
+	fail := admissionv1.Fail
+	addresses := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Create},
+		Rule:       admissionv1.Rule{APIGroups: []string{ipamv1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"ipaddresses"}},
+	}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy:    &fail,
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{addresses}},
+			Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", ns), Message: "no addresses for this namespace"}},
+		},
+	}
+	create(ctx, policy)
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: ns, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	create(ctx, binding)
+	DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, policy)).To(Succeed()) })
+	return binding
+}
+
+var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
+	const claims = 45
+
+	DescribeTable("holds up no other one, hears why, and is served when they are not any more",
+		func(ctx SpecContext, net int, refuse func(context.Context, string) client.Object, why string) {
+			refused, served := newNamespace(ctx, nil), newNamespace(ctx, nil)
+			pool := framework.MakeGlobalPool(refused).CIDR(fmt.Sprintf("10.152.%d.0/24", net)).Obj()
+			create(ctx, pool)
+			m := startManager(ctx)
+			create(ctx, framework.MakeClaim(served, "first").GlobalPool(refused).Obj())
+			addressOf(ctx, served, "first")
+			obstacle := refuse(ctx, refused)
+			Eventually(func() error { // the API server takes a moment to know it
+				return k8s.Create(ctx, madeAddress(refused, "tried", "10.153.0.1", 24), client.DryRunAll)
+			}).Should(MatchError(ContainSubstring(why)))
+
+			for i := range claims {
+				create(ctx, framework.MakeClaim(refused, fmt.Sprintf("c%02d", i)).GlobalPool(refused).Obj())
+			}
+			create(ctx, framework.MakeClaim(served, "next").GlobalPool(refused).Obj())
+			addressOf(ctx, served, "next")
+			for i := range claims {
+				Expect(refusalOf(ctx, refused, fmt.Sprintf("c%02d", i), ipamv1.IPAddressClaimReadyAllocationFailedReason)).
+					To(And(ContainSubstring("the API server refuses"), ContainSubstring(why)))
+			}
+			Expect(len(statusOf(ctx, pool).Allocator.InFlight)).To(BeNumerically("<", claims), "the grants of what is refused are given back")
+			expectNothingWrong(ctx, refused)
+
+			Expect(k8s.Delete(ctx, obstacle)).To(Succeed())
+			for i := range claims {
+				Eventually(func(g Gomega) {
+					ready := readyOf(getClaim(ctx, refused, fmt.Sprintf("c%02d", i)))
+					g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), ready.Message)
+				}).WithTimeout(framework.Late).Should(Succeed()) // it is asked now and then
+			}
+			Eventually(func() int64 { return statusOf(ctx, pool).AllocatedIPs }).Should(BeEquivalentTo(claims + 2))
+			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeZero())
+			expectNothingWrong(ctx, refused)
+			Expect(m.Stop()).To(Succeed())
+		},
+		Entry("by a ResourceQuota", 0, quotaOf, "exceeded quota"),
+		Entry("by an admission policy", 1, policyOf, "no addresses for this namespace"),
+	)
+})
