@@ -28,7 +28,7 @@ type NetworkPoolStatus struct {
 	// cooling are released addresses that rest before they are given to another claim.
 	// +optional
 	// +listType=atomic
-	Cooling []CoolingRange `json:"cooling,omitempty"`
+	Cooling []CoolingGroup `json:"cooling,omitempty"`
 	// held are addresses kept back until an operator removes the entry.
 	// +optional
 	// +listType=atomic
@@ -105,20 +105,13 @@ type Grant struct {
 	Last string `json:"last"`
 }
 
-// CoolingRange is a released range that rests until a time.
-type CoolingRange struct {
-	// first address of the range.
-	First string `json:"first"`
-	// last address of the range.
-	Last string `json:"last"`
-	// until is when the range may be given to another claim.
+// CoolingGroup are released ranges that rest until one time.
+type CoolingGroup struct {
+	// until is when the ranges may be given to another claim.
 	Until metav1.Time `json:"until"`
-	// namespace and name of the claim that released it: a new claim of that name may have it at once.
-	// +optional
-	Namespace string `json:"namespace,omitempty"`
-	// name of the claim that released it.
-	// +optional
-	Name string `json:"name,omitempty"`
+	// addresses are the ranges, separated by commas. A range is followed by the namespace and name of the claim that released it, if that is on
+	// record: a new claim of that name may have it at once. "10.0.0.5 shop/web-0, 10.0.0.8-10.0.0.10".
+	Addresses string `json:"addresses"`
 }
 
 // HeldRange is a range that is kept back until an operator removes the entry.

@@ -109,13 +109,13 @@ func TestChooseBlock(t *testing.T) {
 		},
 		"what rests for its name": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
-				o.Status.Cooling = []v1alpha1.CoolingRange{{First: "10.0.0.9", Last: "10.0.0.12", Namespace: "ns", Name: "x", Until: metav1.NewTime(noon.Add(time.Hour))}}
+				o.Status.Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: "10.0.0.9-10.0.0.12 ns/x"}}
 			}},
 			count: 4, want: "10.0.0.9-10.0.0.12",
 		},
 		"what rests for its name, of another size": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
-				o.Status.Cooling = []v1alpha1.CoolingRange{{First: "10.0.0.9", Last: "10.0.0.12", Namespace: "ns", Name: "x", Until: metav1.NewTime(noon.Add(time.Hour))}}
+				o.Status.Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: "10.0.0.9-10.0.0.12 ns/x"}}
 			}},
 			count: 3, want: "10.0.0.1-10.0.0.3",
 		},

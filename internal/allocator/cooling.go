@@ -2,12 +2,15 @@ package allocator
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
 	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -15,8 +18,9 @@ import (
 // finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the status has no room for more, the others wait
 // with their addresses. It reports whether there was any.
 func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
-	p.restsFull, p.restsLate = false, false
+	p.restsLate = false
 	if p.reuseGrace() == 0 {
+		p.roomToRest()
 		return false
 	}
 	left := maxJobs - p.jobs
@@ -35,18 +39,23 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	slices.SortFunc(due, func(a, b *claim) int { return p.releasable(a).From().Compare(p.releasable(b).From()) })
 	noted := false
 	for _, c := range due {
-		if left--; left < 0 || !p.cool(p.releasable(c), c.owner, now) {
+		if left <= 0 {
 			p.restsLate = true
 			break
 		}
+		if !p.cool(p.releasable(c), c.owner, now) {
+			p.crowd(c)
+			continue
+		}
 		noted = true
+		left--
 	}
 	for _, s := range p.strays {
-		if p.voidMustRest(s, now) && p.cool(p.unitOf(s.address), s.owner(), now) {
-			noted = true
+		if p.voidMustRest(s, now) {
+			rests := p.cool(p.unitOf(s.address), s.owner(), now)
+			noted, p.restsLate = noted || rests, p.restsLate || !rests
 		}
 	}
-	p.restsLate = p.restsLate || p.restsFull
 	return noted
 }
 
@@ -55,57 +64,79 @@ func (p *pool) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(
 
 // cool has a range rest for as long as the pool says. False: there is no room on record.
 func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
-	c := v1alpha1.CoolingRange{
-		First: r.From().String(), Last: r.To().String(), Until: restsUntil(now, p.reuseGrace()), Namespace: o.Namespace, Name: o.Name,
-	}
-	if p.cooling.size+textOf(c) > maxResting {
-		p.foldCooling()
-	}
-	if p.cooling.size+textOf(c) > maxResting {
-		p.restsFull = true
-		return false
-	}
-	p.addCooling(r, c)
-	return true
-}
-
-// foldCooling makes room among what rests. What is joined rests for a tenth of the grace longer at most, and ends for nobody's name before.
-func (p *pool) foldCooling() {
-	folded := p.cooling.folded(max(p.reuseGrace()/10, time.Second), maxResting*3/4)
-	for r := range p.cooling.ranges {
-		if _, stays := folded[r]; !stays {
-			p.endRest(r)
-		}
-	}
-	for r, c := range folded {
-		p.addCooling(r, c)
-	}
+	grace := p.reuseGrace()
+	return p.cooling.Add(cooling.Rest{Range: r, Until: cooling.Until(now, grace), For: nameOf(o)}, cooling.Step(grace))
 }
 
 // warm ends the rest of ranges whose time has come.
 func (p *pool) warm(now time.Time) {
-	for r, c := range p.cooling.ranges {
-		if !c.Until.After(now) {
-			p.endRest(r)
+	for _, rest := range p.cooling.All() {
+		if !rest.Until.After(now) {
+			p.cooling.Remove(rest.Range)
+			p.roomToRest()
 		}
 	}
 }
 
-func (p *pool) addCooling(r netipx.IPRange, c v1alpha1.CoolingRange) {
-	p.cooling.add(r, c)
-	p.ledger.Add(ledger.Hold{Key: restKey(ledger.Cooling, r), Owner: ledger.Owner{Namespace: c.Namespace, Name: c.Name}, Range: r})
+// beginRest keeps a range from everybody but whom it rests for.
+func (p *pool) beginRest(rest cooling.Rest) {
+	p.ledger.Add(ledger.Hold{
+		Key: restKey(ledger.Cooling, rest.Range), Owner: ledger.Owner{Namespace: rest.For.Namespace, Name: rest.For.Name}, Range: rest.Range,
+	})
+	// What touches it can be joined with it.
+	for _, near := range []netip.Addr{rest.Range.From().Prev(), rest.Range.To().Next()} {
+		if len(p.crowded) == 0 || !near.IsValid() {
+			continue
+		}
+		for _, h := range p.ledger.Overlapping(netipx.IPRangeFrom(near, near)) {
+			p.uncrowd(h.Owner.UID)
+		}
+	}
 }
 
 // endRest ends the rest of a range: its time has come, or the claim it rests for has it again.
-func (p *pool) endRest(r netipx.IPRange) {
-	if p.cooling.remove(r) {
-		p.ledger.Remove(restKey(ledger.Cooling, r))
+func (p *pool) endRest(rest cooling.Rest) {
+	p.ledger.Remove(restKey(ledger.Cooling, rest.Range))
+	if p.cooling.Size() < cooling.MaxText/2 {
+		p.roomToRest()
 	}
+}
+
+// crowd notes that the release of a claim waits until there is room for its rest: it is no chore until then.
+func (p *pool) crowd(c *claim) {
+	p.crowded[c.owner.UID] = c
+	delete(p.chores, c.owner.UID)
+}
+
+func (p *pool) uncrowd(uid types.UID) {
+	if c := p.crowded[uid]; c != nil {
+		delete(p.crowded, uid)
+		p.chores[uid] = c
+	}
+}
+
+// roomToRest has the releases that wait for room tried again.
+func (p *pool) roomToRest() {
+	for uid := range p.crowded {
+		p.uncrowd(uid)
+	}
+}
+
+// restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is now.
+func (p *pool) restEnds(now time.Time) (wait time.Duration) {
+	status := p.base.PoolStatus()
+	if p.reuseGrace() == 0 || cooling.HasRoom(status.Cooling) {
+		return 0
+	}
+	for _, g := range status.Cooling {
+		wait = sooner(wait, max(g.Until.Sub(now), 0))
+	}
+	return wait
 }
 
 // restingFor finds a range that rests for the name of an owner, and fits.
 func (p *pool) restingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
-	for _, r := range p.cooling.named[nameOf(o)] {
+	for _, r := range p.cooling.For(nameOf(o)) {
 		if fits(r) && p.ledger.InSpace(r) && p.blocker(r, o) == nil {
 			return r
 		}
@@ -121,7 +152,7 @@ func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	}
 	for _, h := range p.ledger.Overlapping(r) {
 		whole := h.Range.Contains(r.From()) && h.Range.Contains(r.To())
-		if whole && h.Source == ledger.Cooling && p.cooling.ranges[h.Range].Until.Sub(now) > p.reuseGrace()/2 {
+		if whole && h.Source == ledger.Cooling && p.restOf(h).Until.Sub(now) > p.reuseGrace()/2 {
 			return false
 		}
 		if whole && h.Source.Uses() && h.Owner.UID != o.UID {
@@ -129,6 +160,12 @@ func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// restOf is the rest that a fact of the ledger tells of.
+func (p *pool) restOf(h *ledger.Hold) cooling.Rest {
+	rest, _ := p.cooling.Get(h.Range)
+	return rest
 }
 
 // voidMustRest is mustRest for what a void IPAddress has.

@@ -275,7 +275,7 @@ func pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.Ne
 // reserve hands out the first and last address of the subnet too.
 func reserve(s *v1alpha1.NetworkPoolSpec) { s.AllocateReservedIPAddresses = true }
 
-func cooling(seconds int64) func(*v1alpha1.NetworkPoolSpec) {
+func grace(seconds int64) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.AddressReuseGracePeriodSeconds = &seconds }
 }
 
@@ -299,7 +299,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "block cooling", spec: pool("10.0.0.0-10.0.0.3", reserve, cooling(30)), capacity: 0,
+		name: "block cooling", spec: pool("10.0.0.0-10.0.0.3", reserve, grace(30)), capacity: 0,
 		script: []action{allocate("x", 4), deallocate("x"), allocate("y", 4), deallocate("y"), allocate("y", 4)},
 	},
 	{
@@ -355,12 +355,12 @@ var scenarios = []scenario{
 		want: map[string]string{"vip": "10.0.0.1"},
 	},
 	{
-		name: "cooling", spec: pool("10.0.0.1-10.0.0.2", cooling(30)), capacity: 2,
+		name: "cooling", spec: pool("10.0.0.1-10.0.0.2", grace(30)), capacity: 2,
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
 	},
 	{
 		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is removed.
-		name: "forced cooling", spec: pool("10.0.0.1-10.0.0.3", cooling(30)), capacity: 3,
+		name: "forced cooling", spec: pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
 		claims: []string{"a", "b"}, script: []action{
 			rip(faults.Addresses, "a"), remove("a"), add("c"), rip(faults.Claims, "b"), add("b"), hold("c", true), rip(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
 		},

@@ -63,7 +63,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			return true
 		}
 		g := &grant{owner: c.owner, rng: r}
-		p.endRest(r)
+		p.cooling.Remove(r)
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: c.owner.UID}, Owner: c.owner, Range: r})
 		grants = append(grants, g)
 		return true
@@ -247,6 +247,9 @@ func describeHold(h *ledger.Hold) string {
 	case ledger.Pin:
 		return "a preAllocation for claims named " + who
 	case ledger.Cooling:
+		if who == "" {
+			return "its reuse grace period"
+		}
 		return "its reuse grace period (released by " + who + ")"
 	case ledger.Held:
 		return "status.held (released by " + who + ")"

@@ -86,8 +86,8 @@ func pins(name, address string) func(*v1alpha1.NetworkPool) {
 
 func cools(address, name string) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
-		o.Status.Cooling = append(o.Status.Cooling, v1alpha1.CoolingRange{
-			First: address, Last: address, Namespace: "ns", Name: name, Until: metav1.NewTime(noon.Add(time.Hour)),
+		o.Status.Cooling = append(o.Status.Cooling, v1alpha1.CoolingGroup{
+			Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: address + " ns/" + name,
 		})
 	}
 }

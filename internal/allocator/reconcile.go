@@ -233,8 +233,8 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 			wait = sooner(wait, d)
 		}
 	}
-	for _, c := range p.cooling.ranges {
-		wait = sooner(wait, max(c.Until.Sub(now), time.Millisecond))
+	for _, rest := range p.cooling.All() {
+		wait = sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
 	}
 	return wait, nil
 }
@@ -331,6 +331,7 @@ func (p *pool) unsetBase() {
 	}
 	metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
 	p.base, p.holder, p.attempt, p.generation, p.layout = nil, false, nil, 0, nil
+	p.roomToRest()
 	p.firstTurnTaken = false
 	for uid := range p.grants {
 		p.dropGrant(uid)

@@ -14,7 +14,7 @@ import (
 func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 	p.mu.Lock()
 	s := p.base.PoolStatus()
-	waiting := p.pending.Len()
+	waiting, resting := p.pending.Len(), p.cooling.Len()
 	base := p.base
 	p.mu.Unlock()
 	l := []string{p.key.Kind, p.key.Namespace, p.key.Name}
@@ -24,7 +24,7 @@ func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 	metrics.PoolOutOfRange.WithLabelValues(l...).Set(float64(s.OutOfRangeIPs))
 	metrics.PoolLargestFree.WithLabelValues(l...).Set(float64(s.LargestFreeBlock))
 	metrics.PoolFragmentation.WithLabelValues(l...).Set(float64(s.FragmentationPercent))
-	metrics.PoolCooling.WithLabelValues(l...).Set(float64(len(s.Cooling)))
+	metrics.PoolCooling.WithLabelValues(l...).Set(float64(resting))
 	metrics.PoolWaiting.WithLabelValues(l...).Set(float64(waiting))
 	metrics.PoolInFlight.WithLabelValues(l...).Set(float64(len(inFlightOf(s))))
 

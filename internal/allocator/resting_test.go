@@ -3,18 +3,19 @@ package allocator
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"go4.org/netipx"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -61,44 +62,12 @@ func TestFullStatusStaysSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes: %d rest, %d are held, %d in flight", len(raw), len(obj.Status.Cooling), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
+	t.Logf("%d bytes: %d rest, %d are held, %d in flight", len(raw), p.cooling.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
 	if len(raw) > 400_000 {
 		t.Errorf("the pool has %d bytes", len(raw))
 	}
-	if len(obj.Status.Held) > maxHeld || len(obj.Status.Cooling) < 500 {
-		t.Errorf("%d are held, %d rest", len(obj.Status.Held), len(obj.Status.Cooling))
-	}
-}
-
-// Ranges that touch and end together are one entry; nothing ends before its time.
-func TestFoldedRestsNeverEndEarlier(t *testing.T) {
-	s := newResting()
-	add := func(first, last string, after time.Duration) {
-		r := netipx.IPRangeFrom(netip.MustParseAddr(first), netip.MustParseAddr(last))
-		s.add(r, v1alpha1.CoolingRange{First: first, Last: last, Until: metav1.NewTime(noon.Add(after)), Namespace: "ns", Name: first})
-	}
-	add("10.0.0.1", "10.0.0.1", time.Minute)
-	add("10.0.0.2", "10.0.0.3", 65*time.Second)
-	add("10.0.0.4", "10.0.0.4", time.Hour) // ends much later
-	add("10.0.0.6", "10.0.0.6", time.Hour) // touches nothing
-	got := s.folded(10*time.Second, maxResting)
-	want := map[string]time.Duration{"10.0.0.1-10.0.0.3": 65 * time.Second, "10.0.0.4-10.0.0.4": time.Hour, "10.0.0.6-10.0.0.6": time.Hour}
-	if len(got) != len(want) {
-		t.Errorf("%v", got)
-	}
-	for r, c := range got {
-		if until, known := want[r.String()]; !known || !c.Until.Equal(ptr.To(metav1.NewTime(noon.Add(until)))) || (c.Name == "") != (r.From() != r.To()) {
-			t.Errorf("%v rests until %v for %q", r, c.Until.Sub(noon), c.Name)
-		}
-	}
-}
-
-// A rest is not shorter than the grace, whatever the fraction of the second at which it begins.
-func TestRestsUntilIsNotEarlier(t *testing.T) {
-	for _, now := range []time.Time{noon, noon.Add(time.Nanosecond), noon.Add(999 * time.Millisecond)} {
-		if rest := restsUntil(now, time.Minute).Sub(now); rest < time.Minute || rest >= time.Minute+time.Second {
-			t.Errorf("it rests for %v", rest)
-		}
+	if len(obj.Status.Held) > maxHeld || p.cooling.Len() < 90 {
+		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.cooling.Len())
 	}
 }
 
@@ -119,50 +88,77 @@ func TestMustRestAgain(t *testing.T) {
 	}
 }
 
-// As many releases at once as there are claims: none is noted that is not handed out, each ends, and a new claim is served meanwhile.
+// As many releases at once as there are claims, in two waves and whatever order: none is noted that is not handed out, each ends, every turn does as
+// much as it may, and a new claim is served meanwhile.
 func TestThousandsOfReleasesRest(t *testing.T) {
 	const n = 11_000
+	chance := rand.New(rand.NewPCG(1, 2)).Perm(n)
+	for name, order := range map[string]func(i int) int{
+		"by address":         func(i int) int { return i },
+		"every second first": func(i int) int { return 2*i%n + 2*i/n },
+		"by chance":          func(i int) int { return chance[i] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			releaseAll(t, n, order)
+		})
+	}
+}
+
+func releaseAll(t *testing.T, n int, order func(i int) int) {
+	t.Helper()
 	clock := clocktesting.NewFakeClock(noon)
-	p := aPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+	p := aPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
 	})
 	api := &oneWrite{}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
-	ip := netip.MustParseAddr("10.0.0.1")
 	claims := make([]*claim, n)
-	for i := range claims {
-		name := fmt.Sprintf("tenant-production-7-md-0-x7k2p-%05d-eth0-inet", i)
-		claims[i] = see(p, name, 0, remembers(ip.String()), bothReady, ends)
-		seeAddress(p, name, ip.String(), types.UID("uid-"+name))
-		ip = ip.Next()
+	deleted := func(from, to int) {
+		for i := from; i < to; i++ {
+			at := order(i)
+			name, ip := fmt.Sprintf("tenant-production-7-md-0-x7k2p-%05d-eth0-inet", at), fmt.Sprintf("10.0.%d.%d", at/256, at%256)
+			claims[i] = see(p, name, 0, remembers(ip), bothReady, ends)
+			seeAddress(p, name, ip, types.UID("uid-"+name))
+		}
 	}
-	for turn := 0; len(p.chores) > 0; turn++ {
-		if turn > n {
-			t.Fatalf("%d releases are left after %d turns, %d entries", len(p.chores), turn, len(p.cooling.ranges))
-		}
-		before := len(p.chores)
-		if !a.coolReleases(t.Context(), p, clock.Now()) {
-			t.Fatalf("%d are left, and none is noted: %v, %d bytes", before, p.restsFull, p.cooling.size)
-		}
-		noted := 0
-		for _, c := range claims {
-			if p.claims[c.owner.UID] != nil && !p.mustRest(p.releasable(c), c.owner, clock.Now()) {
-				noted++
-				p.forgetAddress("address-"+types.UID(c.owner.Name), nameOf(c.owner))
-				p.forgetClaim(c.owner.UID)
+	// turns releases what may be released, and returns in how many turns.
+	turns := func() (turn int) {
+		for ; a.coolReleases(t.Context(), p, clock.Now()); turn++ {
+			noted := 0
+			for _, c := range claims {
+				if c != nil && p.claims[c.owner.UID] != nil && !p.mustRest(p.releasable(c), c.owner, clock.Now()) {
+					noted++
+					p.forgetAddress("address-"+types.UID(c.owner.Name), nameOf(c.owner))
+					p.forgetClaim(c.owner.UID)
+				}
 			}
+			if noted > maxJobs {
+				t.Fatalf("%d are noted at once", noted)
+			}
+			clock.Step(50 * time.Millisecond)
 		}
-		if noted > maxJobs {
-			t.Fatalf("%d are noted at once", noted)
-		}
-		clock.Step(50 * time.Millisecond)
+		return turn
 	}
-	if p.cooling.size > maxResting {
-		t.Errorf("what rests has %d bytes", p.cooling.size)
-	}
-	see(p, "new", 1)
+	deleted(0, n/2)
+	first := turns()
+	fresh := see(p, "new", 1)
 	if granted, _ := p.plan(clock.Now(), 9, anyone); granted != 1 {
-		t.Error("a new claim is not served")
+		t.Error("a new claim is not served while releases wait")
+	}
+	p.dropGrant(fresh.owner.UID)
+	p.forgetClaim(fresh.owner.UID)
+	waited := len(p.crowded)
+	deleted(n/2, n)
+	second := turns()
+	t.Logf("%d turns for %d, %d had to wait; %d for the others", first, n/2, waited, second)
+	if len(p.chores)+len(p.crowded) > 0 {
+		t.Fatalf("%d are left: %d wait for room, %d ranges in %d bytes", len(p.chores), len(p.crowded), p.cooling.Len(), p.cooling.Size())
+	}
+	if first+second > 2*n/maxJobs {
+		t.Errorf("%d turns, and each could have noted %d", first+second, maxJobs)
+	}
+	if p.cooling.Size() > 2*cooling.MaxText {
+		t.Errorf("what rests has %d bytes", p.cooling.Size())
 	}
 	for _, c := range claims {
 		if h := p.blocker(p.ledger.Unit(c.record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
@@ -183,12 +179,27 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	c := see(p, "late", 0, remembers("10.0.200.201"), bothReady, ends)
 	seeAddress(p, "late", "10.0.200.201", "uid-late")
-	if a.coolReleases(t.Context(), p, noon) || !p.mustRest(p.releasable(c), c.owner, noon) || p.mayNote(noon) {
-		t.Fatal("it was noted, or is looked for without a pause")
+	if a.coolReleases(t.Context(), p, noon) || !p.mustRest(p.releasable(c), c.owner, noon) || len(p.chores) > 0 {
+		t.Fatal("it was noted, or is looked at in every turn")
 	}
 	if ready := p.conditions(p.ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims wait") {
 		t.Error(ready.Message)
 	}
+	// Another manager, that would have as little room, leaves it alone until a rest ends.
+	p.describe(p.base, noon)
+	p.firstTurnTaken, p.workSince, p.changed = true, noon, noon
+	releasable := func(*claim) bool { return true }
+	p.roomToRest()
+	wait, after := p.base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*patience)
+	if may, d := p.mayTakeOver(after, false, anyone, releasable); may || d != wait-2*patience {
+		t.Errorf("takes over: %v, looks again after %v", may, d)
+	}
+	after = noon.Add(wait + 2*patience)
+	p.workSince = noon
+	if may, _ := p.mayTakeOver(after, false, anyone, releasable); !may {
+		t.Error("nobody takes over, though there is room")
+	}
+	p.crowd(c)
 	p.warm(noon.Add(2 * time.Hour))
 	if !a.coolReleases(t.Context(), p, noon.Add(2*time.Hour)) {
 		t.Error("it waits, though nothing rests any more")

@@ -88,11 +88,7 @@ func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
 	s.AllocationCount, s.LargestFreeBlock, s.FragmentationPercent = n.Owners, n.LargestFree, n.FragmentationPercent
 	s.ObservedGeneration = obj.GetGeneration()
 	s.Allocator.InFlight = p.inFlight()
-	s.Cooling, s.Held, s.Yields = nil, nil, p.yields
-	for _, c := range p.cooling.ranges {
-		s.Cooling = append(s.Cooling, c)
-	}
-	slices.SortFunc(s.Cooling, func(a, b v1alpha1.CoolingRange) int { return compareText(a.First, b.First) })
+	s.Cooling, s.Held, s.Yields = p.cooling.Groups(), nil, p.yields
 	for _, h := range p.held {
 		s.Held = append(s.Held, h)
 	}
@@ -114,7 +110,7 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	}
 	if reason, message := p.closed(now); reason != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
-	} else if p.restsFull {
+	} else if len(p.crowded) > 0 {
 		ready.Message += "; as many addresses rest as the status can say: deleted claims wait with theirs until some of these are free"
 	} else if n.OutOfRange > 0 {
 		ready.Message += fmt.Sprintf("; %d in use are outside the spec and stay until they are released", n.OutOfRange)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -30,9 +31,13 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasa
 	if state == nil || !p.firstTurnTaken || (elected && p.backoff == 0) {
 		return true, 0
 	}
+	room := p.restEnds(now)
+	if room > 0 {
+		releasable = func(*claim) bool { return false } // no live holder would
+	}
 	if !p.hasWork(state, admission, releasable) {
 		p.workSince = time.Time{}
-		return false, 0
+		return false, room
 	}
 	if p.workSince.IsZero() {
 		p.workSince = now
@@ -95,6 +100,7 @@ func (p *pool) lostTurn(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holder, p.attempt = false, nil
+	p.roomToRest()
 	for uid, g := range p.grants {
 		p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
 		delete(p.grants, uid)
@@ -263,17 +269,17 @@ func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
 
 // restFrom takes what rests from the pool's status: an operator may have taken an entry out.
 func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
-	for r := range p.cooling.ranges {
-		p.endRest(r)
+	for _, rest := range p.cooling.All() {
+		p.cooling.Remove(rest.Range)
 	}
 	for r := range p.held {
 		p.dropHeld(r)
 	}
-	for _, c := range status.Cooling {
-		if r, err := poolutil.ParseRange(c.First + "-" + c.Last); err == nil {
-			p.addCooling(r, c)
-		}
+	rests, _ := cooling.Parse(status.Cooling) // what cannot be read, nobody has written who knew what rests
+	for _, rest := range rests {
+		p.cooling.Put(rest)
 	}
+	p.roomToRest()
 	for _, h := range status.Held {
 		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
 			p.addHeld(r, h)

@@ -162,8 +162,8 @@ func (p *pool) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 		out.Use = UseHeld
 		if best.Source == ledger.Pin {
 			out.Use = UsePreAllocated
-		} else if rest, is := p.cooling.ranges[best.Range]; is {
-			out.Use, out.Until = UseResting, rest.Until.Time
+		} else if rest, is := p.cooling.Get(best.Range); is {
+			out.Use, out.Until = UseResting, rest.Until
 		}
 		return out
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
@@ -113,9 +114,9 @@ type world struct {
 	history invariants.History
 	given   map[types.UID]string
 	ready   map[types.UID]bool
-	rests   map[string]v1alpha1.CoolingRange
+	rests   map[string]cooling.Rest
 	// noted are the rests that were on record since the IPAddress came, by name and address.
-	noted map[string]v1alpha1.CoolingRange
+	noted map[string]cooling.Rest
 	// owners are the claims that IPAddresses were of.
 	owners  map[types.UID]types.UID
 	grace   bool
@@ -146,7 +147,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
-			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]v1alpha1.CoolingRange{}, noted: map[string]v1alpha1.CoolingRange{}, owners: map[types.UID]types.UID{},
+			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
 			seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
@@ -444,8 +445,8 @@ func (w *world) changed(before int64, by string) {
 			delete(w.rests, a.Spec.Address) // its claim has it still, or what is void rests later
 		case c.Deleted && w.grace:
 			w.rests[a.Spec.Address] = w.cooling(a.Name, a.Spec.Address)
-		case last.Name != "" && last.Name != a.Name && last.Until.After(time.Now()):
-			w.Wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Name, last.Until.Sub(schedule.Epoch), a.Name)
+		case last.For.Name != "" && last.For.Name != a.Name && last.Until.After(time.Now()):
+			w.Wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.For.Name, last.Until.Sub(schedule.Epoch), a.Name)
 		}
 	}
 	for _, text := range w.history.Moment(w.objects()) {
@@ -485,19 +486,23 @@ func (w *world) keepsWord(c faults.Change) {
 // note keeps the rests that pools have on record.
 func (w *world) note() {
 	for _, p := range w.objects().Pools {
-		for _, c := range p.PoolStatus().Cooling {
-			w.noted[c.Name+" "+c.First] = c
+		rests, err := cooling.Parse(p.PoolStatus().Cooling)
+		if err != nil {
+			w.Wrongf("%v", err)
+		}
+		for _, r := range rests {
+			w.noted[r.For.Name+" "+r.Range.From().String()] = r
 		}
 	}
 }
 
 // cooling returns the rest of a released address that is, or was, on record (R9).
-func (w *world) cooling(name, address string) v1alpha1.CoolingRange {
-	if c, noted := w.noted[name+" "+address]; noted {
-		return c
+func (w *world) cooling(name, address string) cooling.Rest {
+	if r, noted := w.noted[name+" "+address]; noted {
+		return r
 	}
 	w.Wrongf("R9: %s was released by %s and does not rest", address, name)
-	return v1alpha1.CoolingRange{}
+	return cooling.Rest{}
 }
 
 func (w *world) news(kind faults.Kind) []faults.Change {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 )
 
 // Plan is what a hand-back would do.
@@ -119,11 +120,15 @@ func (p *Plan) unfinished(in *found, mirror v1alpha1.Pool) {
 func (p *Plan) kept(mirror v1alpha1.Pool, now time.Time, withoutRests bool) {
 	status, key := mirror.PoolStatus(), allocator.KeyOf(mirror)
 	rests, last := 0, time.Time{}
-	for _, c := range status.Cooling {
-		if c.Until.After(now) {
+	resting, err := cooling.Parse(status.Cooling)
+	if err != nil {
+		p.problemf("set the entry right, or take it out", "%s says what cannot be read: %v", key, err)
+	}
+	for _, r := range resting {
+		if r.Until.After(now) {
 			rests++
-			if c.Until.After(last) {
-				last = c.Until.Time
+			if r.Until.After(last) {
+				last = r.Until
 			}
 		}
 	}

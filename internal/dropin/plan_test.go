@@ -39,7 +39,7 @@ func TestPlan(t *testing.T) {
 		status(in).Allocator = &v1alpha1.AllocatorStatus{InFlight: []v1alpha1.Grant{{Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"}}}
 	}
 	resting := func(in *found) {
-		status(in).Cooling = []v1alpha1.CoolingRange{{First: "10.0.0.9", Last: "10.0.0.9", Until: metav1.NewTime(noon.Add(time.Minute))}}
+		status(in).Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon.Add(time.Minute)), Addresses: "10.0.0.9"}}
 	}
 	for name, c := range map[string]struct {
 		change  func(*found)

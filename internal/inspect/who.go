@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
@@ -204,12 +205,17 @@ func atRest(obj v1alpha1.Pool, h *ledger.Hold, a netip.Addr) (state, detail stri
 	case ledger.Pin:
 		return Kept, "preAllocations keeps it for claims named " + who
 	case ledger.Cooling:
-		for _, c := range obj.PoolStatus().Cooling {
-			if r, err := poolutil.ParseRange(c.First + "-" + c.Last); err == nil && r.Contains(a) {
-				return Resting, fmt.Sprintf("until %s; %s released it", c.Until.UTC().Format(time.RFC3339), who)
+		released := ""
+		if h.Owner.Name != "" {
+			released = "; " + who + " released it"
+		}
+		rests, _ := cooling.Parse(obj.PoolStatus().Cooling) // the manager knows no more than can be read
+		for _, r := range rests {
+			if r.Range.Contains(a) {
+				return Resting, "until " + r.Until.UTC().Format(time.RFC3339) + released
 			}
 		}
-		return Resting, who + " released it"
+		return Resting, "for a while" + released
 	default:
 		for _, e := range obj.PoolStatus().Held {
 			if r, err := poolutil.ParseRange(e.First + "-" + e.Last); err == nil && r.Contains(a) {

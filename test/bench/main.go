@@ -34,6 +34,9 @@ func main() {
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
 	flag.IntVar(&o.elastic, "elastic", 20, "Services that a workload cluster grows for, one after the other; 0 leaves them out")
 	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
+	flag.IntVar(&o.grace, "grace", 11000, "releases of a pool whose addresses rest for an hour; 0 leaves them out")
+	flag.IntVar(&o.refused, "refused", 45, "claims of a namespace whose IPAddresses are refused, beside one that is served; 0 leaves them out")
+	flag.IntVar(&o.dropIn, "drop-in", 50, "claims of the in-cluster provider's pools that are at rest; 0 leaves them out")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -66,6 +69,7 @@ type options struct {
 	bursts                   sizes
 	releases, singles        int
 	blocks, elastic, tenants int
+	grace, refused, dropIn   int
 	manager                  string
 }
 
@@ -104,19 +108,23 @@ func measure(ctx context.Context, o options, t *table) error {
 			return fmt.Errorf("burst of %d: %w", n, err)
 		}
 	}
-	if o.blocks > 0 {
-		if err := measureBlocks(ctx, o, t); err != nil {
-			return fmt.Errorf("allocations: %w", err)
+	for _, part := range []struct {
+		n       int
+		name    string
+		measure func(context.Context, options, *table) error
+	}{
+		{o.blocks, "allocations", measureBlocks},
+		{o.elastic, "elastic pools", measureElastic},
+		{o.tenants, "tenants at rest", measureTenants},
+		{o.grace, "releases with a grace", measureGrace},
+		{o.refused, "a namespace that is refused", measureRefused},
+		{o.dropIn, "the drop-in at rest", measureDropIn},
+	} {
+		if part.n == 0 {
+			continue
 		}
-	}
-	if o.elastic > 0 {
-		if err := measureElastic(ctx, o, t); err != nil {
-			return fmt.Errorf("elastic pools: %w", err)
-		}
-	}
-	if o.tenants > 0 {
-		if err := measureTenants(ctx, o, t); err != nil {
-			return fmt.Errorf("tenants at rest: %w", err)
+		if err := part.measure(ctx, o, t); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	return nil

@@ -1,0 +1,183 @@
+package cooling
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func rest(t *testing.T, text string, after time.Duration) Rest {
+	t.Helper()
+	r, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Until = noon.Add(after)
+	return r
+}
+
+// what is the content of a set, and keeps count of what it was told.
+type what map[netipx.IPRange]Rest
+
+func (w what) begun(r Rest) { w[r.Range] = r }
+func (w what) ended(r Rest) { delete(w, r.Range) }
+
+func setOf(t *testing.T) (*Set, what) {
+	t.Helper()
+	w := what{}
+	s := NewSet(w.begun, w.ended)
+	t.Cleanup(func() {
+		size := 0
+		for _, r := range w {
+			size += lengthOf(r)
+		}
+		if !reflect.DeepEqual(s.rests, map[netipx.IPRange]Rest(w)) || s.Size() != size {
+			t.Errorf("has %v in %d bytes, and told of %v in %d", s.rests, s.Size(), w, size)
+		}
+	})
+	return s, w
+}
+
+// fill fills a set with addresses that do not touch, and returns how many there are.
+func fill(t *testing.T, s *Set, name string, until time.Duration) (n int) {
+	t.Helper()
+	ip := netip.MustParseAddr("10.9.0.0")
+	for s.Add(Rest{
+		Range: netipx.IPRangeFrom(ip, ip), Until: noon.Add(until), For: types.NamespacedName{Namespace: "ns", Name: fmt.Sprint(name, n)},
+	}, time.Minute) {
+		ip = ip.Next().Next()
+		n++
+	}
+	return n
+}
+
+func TestTextIsReadAsItWasWritten(t *testing.T) {
+	groups := []v1alpha1.CoolingGroup{
+		{Until: metav1.NewTime(noon), Addresses: "10.0.0.5 shop/web-0, 10.0.0.8-10.0.0.10"},
+		{Until: metav1.NewTime(noon.Add(time.Minute)), Addresses: "10.0.0.0/30, fd00::1 shop/web-1"},
+	}
+	rests, err := Parse(groups)
+	if err != nil || len(rests) != 4 {
+		t.Fatal(rests, err)
+	}
+	slices.Reverse(rests)
+	if got := Format(rests); !reflect.DeepEqual(got[0], groups[0]) || len(got) != 2 || got[1].Addresses != "10.0.0.0/30, fd00::1 shop/web-1" {
+		t.Errorf("%+v", got)
+	}
+	rests, err = Parse([]v1alpha1.CoolingGroup{{Addresses: "10.0.0.1, nonsense, 10.0.0.2"}})
+	if err == nil || len(rests) != 2 {
+		t.Errorf("what can be read is left out, or the rest passes: %v, %v", rests, err)
+	}
+}
+
+// A rest is not shorter than the grace, and not longer than an eighth of it more: so all end at some ten moments.
+func TestUntil(t *testing.T) {
+	for _, grace := range []time.Duration{time.Second, 9 * time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour} {
+		ends := map[time.Time]bool{}
+		for i := range 1000 {
+			now := noon.Add(grace / 1000 * time.Duration(i))
+			until := Until(now, grace)
+			if rest := until.Sub(now); rest < grace || rest >= grace+max(grace/steps, time.Second) {
+				t.Fatalf("with a grace of %v it rests for %v", grace, rest)
+			}
+			ends[until] = true
+		}
+		if len(ends) > steps+3 {
+			t.Errorf("with a grace of %v rests end at %d moments", grace, len(ends))
+		}
+	}
+}
+
+// Where there is room every range has its own time and name.
+func TestNothingIsJoinedWithoutNeed(t *testing.T) {
+	s, w := setOf(t)
+	for _, text := range []string{"10.0.0.1 ns/a", "10.0.0.2 ns/b"} {
+		if !s.Add(rest(t, text, time.Minute), time.Minute) {
+			t.Fatal(text)
+		}
+	}
+	if len(w) != 2 || !slices.Equal(s.For(types.NamespacedName{Namespace: "ns", Name: "b"}), []netipx.IPRange{rest(t, "10.0.0.2", 0).Range}) {
+		t.Error(w)
+	}
+}
+
+// What touches and ends together is joined, nothing ends before its time, and what has no room is not added.
+func TestFullSet(t *testing.T) {
+	s, w := setOf(t)
+	for text, after := range map[string]time.Duration{
+		"10.0.0.1 ns/a": time.Minute, "10.0.0.2-10.0.0.3 ns/b": 65 * time.Second, // end together
+		"10.0.0.4 ns/c": time.Hour, // ends much later
+		"10.0.0.6 ns/d": time.Hour, // touches nothing
+	} {
+		s.Put(rest(t, text, after))
+	}
+	named := fill(t, s, "name", time.Minute)
+	if s.Size() > MaxText || named < 200 {
+		t.Errorf("%d in %d bytes", named, s.Size())
+	}
+	for text, after := range map[string]time.Duration{"10.0.0.1-10.0.0.3": 65 * time.Second, "10.0.0.4": time.Hour, "10.0.0.6": time.Hour} {
+		want := rest(t, text, after)
+		if got := w[want.Range]; got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if s.Add(rest(t, "10.1.0.1-10.1.200.200", time.Minute), time.Minute) || s.Add(rest(t, "10.0.0.7-10.0.0.250", 3*time.Hour), time.Minute) {
+		t.Error("there is room for what touches nothing, or nothing that ends with it")
+	}
+	before := len(w)
+	for i := range 100 { // it touches what is there, on both sides
+		if text := fmt.Sprintf("10.9.0.%d", 1+2*i); !s.Add(rest(t, text, time.Minute), time.Minute) {
+			t.Fatalf("no room for %s", text)
+		}
+	}
+	var b netipx.IPSetBuilder
+	for r := range w {
+		b.AddRange(r)
+	}
+	all, err := b.IPSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !all.ContainsRange(rest(t, "10.9.0.0-10.9.0.200", 0).Range) || len(w) >= before {
+		t.Errorf("%d ranges, before %d: %v", len(w), before, all.Ranges())
+	}
+}
+
+// However many are added, an entry is never more than two texts of an address, and no more entries come.
+func TestFullSetGrowsToTwiceItsTextAtMost(t *testing.T) {
+	s, _ := setOf(t)
+	fill(t, s, "", time.Minute)
+	for _, r := range s.All() {
+		next := r.Range.To().Next()
+		if s.last[next] != (netipx.IPRange{}) || s.first[next] != (netipx.IPRange{}) {
+			continue
+		}
+		s.Add(Rest{Range: netipx.IPRangeFrom(next, next), Until: r.Until}, time.Minute)
+	}
+	if s.Size() > 2*MaxText {
+		t.Errorf("%d bytes", s.Size())
+	}
+}
+
+// The range of an entry and its prefix are one range.
+func TestRangesAreWrittenTheShortWay(t *testing.T) {
+	r, err := poolutil.ParseRange("10.0.0.0-10.0.0.255")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Format([]Rest{{Range: r, Until: noon}})[0].Addresses; got != "10.0.0.0/24" {
+		t.Error(got)
+	}
+}
