@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks grants.pml with spin: every scenario with all rules, exhaustively and without an error; then once without each
+# Checks grants.pml and overlap.pml with spin: every scenario with all rules, exhaustively and without an error; then once without each
 # rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
 #
 # SPIN is spin's path, CC a C compiler. JOBS is how many searches run at once, MEMORY the limit of each in MB.
@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Name and what grants.pml is compiled with.
+# Name and what the model is compiled with: overlap.pml with -DOVERLAP, grants.pml else.
 scenarios='
 turns     -DUIDS=3 -DDELETES=1
 deletes   -DUIDS=2
@@ -28,6 +28,9 @@ wipe      -DUIDS=2 -DDELETES=1 -DWIPE=1
 stale     -DUIDS=2 -DDELETES=1 -DSTALE=1
 pools     -DUIDS=5 -DPOOLS -DVANISH=1 -DFORCE=1 -DLATE=2
 calm      -DUIDS=2 -DCALM
+overlap   -DOVERLAP
+taken     -DOVERLAP -DTAKEOVERS=2
+edited    -DOVERLAP -DTAKEOVERS=1 -DEDITS=4
 '
 # Rule and the scenario that needs it.
 rules='
@@ -55,6 +58,14 @@ COOL_FIRST      cool
 QUARANTINE      wipe
 AGE             wipe
 EMPTY           wipe
+YIELD_SEEN      overlap
+GENERATION      overlap
+SURVEY          overlap
+UNSEEN          overlap
+SPEC_FENCE      overlap
+LIST_BACK       overlap
+WORD            taken
+WORD_STAYS      taken
 '
 # Rules that this model can do without, and a scenario in which it does. See README.md for why.
 spare='
@@ -71,18 +82,21 @@ search() (
 	name=$1 flags=$2 how=$3
 	mkdir "$work/$name"
 	cd "$work/$name"
-	cp "$here/grants.pml" .
+	case $flags in
+	*-DOVERLAP*) cp "$here/overlap.pml" model.pml ;;
+	*) cp "$here/grants.pml" model.pml ;;
+	esac
 	# shellcheck disable=SC2086 # flags are words
-	"$SPIN" -a $flags grants.pml >spin.out 2>&1 || { cat spin.out >&2; exit 1; }
+	"$SPIN" -a $flags model.pml >spin.out 2>&1 || { cat spin.out >&2; exit 1; }
 	# shellcheck disable=SC2086
 	"$CC" -O1 -w -DSAFETY -DNOFAIR -DNOREDUCE -DMEMLIM="$MEMORY" $how -o pan pan.c
 	./pan -m1000000 -w24 >"../$name.out" 2>&1 || true
-	if [ -e grants.pml.trail ]; then
+	if [ -e model.pml.trail ]; then
 		# shellcheck disable=SC2086
-		"$SPIN" $flags -t grants.pml >"../$name.trace" 2>/dev/null || true
+		"$SPIN" $flags -t model.pml >"../$name.trace" 2>/dev/null || true
 		# The line of the assertion says which invariant it is of.
-		line=$(sed -n 's/.*grants.pml:\([0-9]*\), Error: assertion violated.*/\1/p' "../$name.trace" | head -n 1)
-		sed -n "${line:-1}s|.*/\* \(I[0-9]\) \*/.*|\1|p" grants.pml >"../$name.broken"
+		line=$(sed -n 's/.*model.pml:\([0-9]*\), Error: assertion violated.*/\1/p' "../$name.trace" | head -n 1)
+		sed -n "${line:-1}s|.*/\* \(I[0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
 	fi
 	rm -f pan
 )
@@ -172,7 +186,7 @@ trace)
 		echo "not found breadth-first within $MEMORY MB; this one is longer than it need be" >&2
 		rm -r "$work/trace" && search trace "-DNO_$2 $(scenario "$name")" ''
 	fi
-	sed -n 's/^ *\(manager\|user\|claim\|in the air\|the grace\|the status\|75 s\)/\1/p' "$work/trace.trace"
+	sed -n 's/^ *\(manager\|older\|younger\|user\|claim\|in the air\|the grace\|the status\|75 s\)/\1/p' "$work/trace.trace"
 	[ "$(verdict trace)" = counterexample ]
 	;;
 *)

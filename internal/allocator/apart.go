@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,8 +18,9 @@ import (
 
 // Two pools of one network that share addresses (R11), each maybe served by another manager: the younger one commits that it yields to the older one, by
 // UID and generation, and grants nothing from then on. The older one grants from what they share only after it has seen that and has listed, after it,
-// what the younger one has: that cannot grow any more. The younger one takes its word back when it sees a later generation of the older one that leaves
-// its addresses alone, and keeps away from what that has in use all the same.
+// what the younger one has: that cannot grow any more. The younger one grants again when it sees a later generation of the older one that leaves its
+// addresses alone, and has listed what that has in use all the same; its word stays on record until that is nothing, for a manager that takes over and
+// whose watches are behind.
 
 // maxYields bounds status.yields: a pool that overlaps with more leaves the others waiting.
 const maxYields = 64
@@ -35,8 +37,8 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 			continue
 		}
 		if n.elder {
-			if len(yields) < maxYields {
-				yields = append(yields, yielded(n.key, n.is.uid, n.is.generation))
+			if to := yielded(n.key, n.is.uid, n.is.generation); len(yields) < maxYields {
+				yields = append(yields, latest(to, p.base.PoolStatus().Yields))
 			}
 			continue
 		}
@@ -52,8 +54,12 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 		if slices.ContainsFunc(yields, func(y v1alpha1.YieldedPool) bool { return y.UID == was.UID }) {
 			continue
 		}
-		if why := a.mustYield(ctx, p, was, mine); why != "" {
-			yields, outstanding = append(yields, was), why
+		left, why := a.stillHas(ctx, p, was, mine)
+		for _, r := range left {
+			apart[r] = keyOfYielded(was)
+		}
+		if outstanding = cmp.Or(outstanding, why); why != "" || len(left) > 0 {
+			yields = append(yields, was)
 		}
 	}
 	if !mine.allows {
@@ -69,6 +75,16 @@ func yielded(key PoolKey, uid types.UID, generation int64) v1alpha1.YieldedPool 
 	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
 }
 
+// latest returns a word, in the later generation in which it was given before: what this manager has seen may be older.
+func latest(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.YieldedPool {
+	for _, was := range given {
+		if was.UID == to.UID {
+			to.Generation = max(to.Generation, was.Generation)
+		}
+	}
+	return to
+}
+
 func keyOfYielded(y v1alpha1.YieldedPool) PoolKey {
 	return PoolKey{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
 }
@@ -76,19 +92,16 @@ func keyOfYielded(y v1alpha1.YieldedPool) PoolKey {
 // given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of them while the younger one has
 // not yielded, then what that has. final: it has yielded.
 func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
-	younger.mu.Lock()
-	final = younger.base != nil && slices.Contains(younger.base.PoolStatus().Yields, to)
-	surveyed := younger.surveyed[to]
-	younger.mu.Unlock()
-	if !final {
+	if !younger.yieldsTo(to) {
 		return shared, false
 	}
-	if !surveyed {
-		if err := a.survey(ctx, younger, to); err != nil {
-			log.FromContext(ctx).Error(err, "What a younger pool of the network has could not be listed; what both have waits",
-				"pool", keyOfYielded(to).String(), "younger", younger.key.String())
-			return shared, false
-		}
+	if err := a.survey(ctx, younger, to); err != nil {
+		log.FromContext(ctx).Error(err, "What a younger pool of the network has could not be listed; what both have waits",
+			"pool", keyOfYielded(to).String(), "younger", younger.key.String())
+		return shared, false
+	}
+	if !younger.yieldsTo(to) {
+		return shared, false // it has taken its word back meanwhile
 	}
 	younger.mu.Lock()
 	defer younger.mu.Unlock()
@@ -98,8 +111,21 @@ func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.Yielde
 	return keep, true
 }
 
-// survey lists what a pool has, after it has yielded to another one.
-func (a *Allocator) survey(ctx context.Context, p *pool, to v1alpha1.YieldedPool) error {
+func (p *pool) yieldsTo(to v1alpha1.YieldedPool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.base != nil && slices.Contains(p.base.PoolStatus().Yields, to)
+}
+
+// survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which had yielded to it, has seen a later
+// generation of it.
+func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.YieldedPool) error {
+	p.mu.Lock()
+	surveyed := p.surveyed[reason]
+	p.mu.Unlock()
+	if surveyed {
+		return nil
+	}
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	found, err := a.lists.list(ctx, p.key)
@@ -114,9 +140,7 @@ func (a *Allocator) survey(ctx context.Context, p *pool, to v1alpha1.YieldedPool
 	for _, addr := range found.addrs {
 		p.observeAddress(addr)
 	}
-	if p.base != nil && slices.Contains(p.base.PoolStatus().Yields, to) {
-		p.surveyed[to] = true
-	}
+	p.surveyed[reason] = true
 	return nil
 }
 
@@ -169,29 +193,34 @@ func (p *pool) usedIn(r netipx.IPRange) (out []netipx.IPRange) {
 	return out
 }
 
-// mustYield says why a pool still yields to an older one with which it does not overlap any more, empty: it need not. A later generation of that one
-// must have been seen, or its end; until then what is known of it may be old, and it may grant what both have.
-func (a *Allocator) mustYield(ctx context.Context, p *pool, to v1alpha1.YieldedPool, mine declared) string {
+// stillHas returns what an older pool, with which a pool does not overlap any more, has of its addresses all the same: the word that was given to it stays on
+// record as long. why: the pool grants nothing yet, since what is known of the older one may be old, and it may grant what both have.
+func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPool, mine declared) (has []netipx.IPRange, why string) {
 	key := keyOfYielded(to)
-	if mine.allows || mine.generation > p.base.PoolStatus().ObservedGeneration {
-		return "" // this pool's own spec was changed, and leaves the addresses to that one
+	if mine.allows || mine.layout == nil {
+		return nil, ""
 	}
-	elder := a.pool(key)
-	elder.mu.Lock()
-	known := elder.base
-	later := known != nil && (string(known.GetUID()) != to.UID || known.GetGeneration() > to.Generation)
-	elder.mu.Unlock()
-	if later {
-		return ""
-	}
-	if known == nil {
+	seen := a.overlaps.declared(key)
+	if string(seen.uid) != to.UID {
 		ctx, cancel := timed(ctx)
 		defer cancel()
 		if live, err := key.Get(ctx, a.Live); apierrors.IsNotFound(err) || (err == nil && string(live.GetUID()) != to.UID) {
-			return ""
+			return nil, ""
 		}
 	}
-	return fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it says now is known", key)
+	if string(seen.uid) != to.UID || seen.generation < to.Generation {
+		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it says now is known", key)
+	}
+	elder := a.pool(key)
+	if err := a.survey(ctx, elder, yielded(p.key, mine.uid, seen.generation)); err != nil {
+		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it has in use can be listed: %v", key, err)
+	}
+	elder.mu.Lock()
+	defer elder.mu.Unlock()
+	for _, r := range mine.layout.Allocatable().Ranges() {
+		has = append(has, elder.usedIn(r)...)
+	}
+	return has, ""
 }
 
 // usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their claims keep what they have.

@@ -128,13 +128,7 @@ func TestKeepApart(t *testing.T) {
 			a.findOverlap(q)
 			a.keepApart(t.Context(), p)
 			a.keepApart(t.Context(), q)
-			var free []string
-			for r := range p.ledger.Free() {
-				for ip := r.From(); r.Contains(ip); ip = ip.Next() {
-					free = append(free, ip.String())
-				}
-			}
-			if !slices.Equal(free, tc.free) {
+			if free := freeOf(p); !slices.Equal(free, tc.free) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.free)
 			}
 			if (p.waitsFor != "") != tc.waits {
@@ -147,8 +141,8 @@ func TestKeepApart(t *testing.T) {
 	}
 }
 
-// A pool takes its word back when it has seen that it may (R11).
-func TestMustYield(t *testing.T) {
+// A pool grants again when it has seen that it may, and what it has listed then is not in the way (R11).
+func TestStillHas(t *testing.T) {
 	elder := aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
 	moved := aNeighbour("elder", "10.0.1.1-10.0.1.4", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })
 	narrowed := func(o *v1alpha1.NetworkPool) { o.Status.ObservedGeneration = 1 }
@@ -156,18 +150,34 @@ func TestMustYield(t *testing.T) {
 		reason string
 		// known is the older pool as it was seen, nil if it was not; exists, what a live read shows.
 		known, exists *v1alpha1.NetworkPool
-		yields        bool
+		// word is the generation that the pool yielded to; listed, what a list of the older pool finds.
+		word   int64
+		listed func(*existing, PoolKey)
+		closed bool
+		yields int
+		free   []string
 	}{
-		"Unseen":       {reason: "the watch may be behind", exists: elder, yields: true},
-		"Gone":         {reason: "nobody grants from it"},
-		"ALaterSpec":   {reason: "it leaves the addresses alone", known: moved, exists: moved},
-		"AnotherOfIts": {reason: "it was made anew under its name", exists: aNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" })},
+		"Unseen":     {reason: "the watch may be behind", word: 1, exists: elder, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"Gone":       {reason: "nobody grants from it", word: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"ALaterSpec": {reason: "it leaves the addresses alone", word: 1, known: moved, exists: moved, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"AnEarlier":  {reason: "another manager has seen more", word: 3, known: moved, exists: moved, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"AnotherOfIts": {
+			reason: "it was made anew under its name", word: 1, exists: aNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" }),
+			free: []string{"10.0.0.3", "10.0.0.4"},
+		},
+		"ItsClaimsStay": {
+			reason: "what it has is its own, though no watch has shown it; a manager that takes over must list it, too", word: 1, known: moved, exists: moved,
+			listed: func(l *existing, key PoolKey) { l.has(key, "e", "10.0.0.3") }, yields: 1, free: []string{"10.0.0.4"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			api := &onePool{exists: tc.exists}
-			a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 1), narrowed)
+			api, lists := &onePool{exists: tc.exists}, &existing{}
+			if tc.listed != nil {
+				tc.listed(lists, KeyOf(elder))
+			}
+			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
 			a.declare(o)
 			p := a.pool(KeyOf(o))
 			p.setBase(o)
@@ -175,13 +185,42 @@ func TestMustYield(t *testing.T) {
 				a.declare(tc.known)
 				a.pool(KeyOf(tc.known)).setBase(tc.known)
 			}
-			a.keepApart(t.Context(), p)
-			reason, _ := p.closed(noon)
-			if (len(p.yields) == 1) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.yields {
-				t.Errorf("%s: it yields to %v and is closed: %q", tc.reason, p.yields, reason)
+			for range 2 { // the second time nothing is news
+				a.keepApart(t.Context(), p)
+				reason, _ := p.closed(noon)
+				if free := freeOf(p); len(p.yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
+					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.yields, reason, free)
+				}
 			}
 		})
 	}
+}
+
+// A word is not given for an earlier spec than before: what a manager has seen may be older than what another one saw.
+func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
+	elder := aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
+	api := &oneWrite{}
+	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
+	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
+		a.declare(obj)
+		a.pool(KeyOf(obj)).setBase(obj)
+	}
+	p := a.pool(KeyOf(o))
+	a.keepApart(t.Context(), p)
+	if len(p.yields) != 1 || p.yields[0].Generation != 3 {
+		t.Errorf("it yields to %v", p.yields)
+	}
+}
+
+// freeOf returns the addresses of a pool that it may grant.
+func freeOf(p *pool) (out []string) {
+	for r := range p.ledger.Free() {
+		for ip := r.From(); r.Contains(ip); ip = ip.Next() {
+			out = append(out, ip.String())
+		}
+	}
+	return out
 }
 
 // What the claims of a pool keep after it was narrowed is not given by another pool of the network.

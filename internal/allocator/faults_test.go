@@ -254,6 +254,12 @@ var seeAddresses = action{"the watch of IPAddresses goes on", func(w *world) boo
 	return true
 }}
 
+// seePools has the watch of pools of the first manager go on, before the others.
+var seePools = action{"the watch of pools goes on", func(w *world) bool {
+	w.managers[0].mute[faults.Pools] = false
+	return true
+}}
+
 var see = action{"watches go on", func(w *world) bool {
 	clear(w.managers[0].mute)
 	w.managers[0].client.Hide("")

@@ -75,6 +75,24 @@ var neighbours = []scenario{
 		want: map[string]string{"b": "10.0.0.2", "y": "10.0.0.3"},
 	},
 	{
+		// Whoever serves the younger one has not seen what another manager gave from the older one, before that was narrowed.
+		name: "elder narrowed unseen", spec: pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
+		script: []action{
+			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,
+			blind(faults.Claims, faults.Addresses), request("b", "10.0.0.1"),
+			resize("10.0.0.9"), see,
+		},
+	},
+	{
+		// As above, and it takes over from the manager that has seen all that.
+		name: "elder narrowed before a takeover", spec: pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
+		script: []action{
+			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,
+			blind(faults.Claims, faults.Addresses, faults.Pools),
+			request("b", "10.0.0.1"), resize("10.0.0.9"), seePools, die, see,
+		},
+	},
+	{
 		name: "one second", spec: pool("10.0.0.1-10.0.0.4"), capacity: 2, claims: []string{"a", "b"},
 		before: []action{makeNeighbour("10.0.0.1-10.0.0.4"), addTo(neighbour, "y"), addTo(neighbour, "z")},
 	},
