@@ -123,15 +123,13 @@ func (p *pool) roomToRest() {
 }
 
 // restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is now.
-func (p *pool) restEnds(now time.Time) (wait time.Duration) {
-	status := p.base.PoolStatus()
-	if p.reuseGrace() == 0 || cooling.HasRoom(status.Cooling) {
+func (p *pool) restEnds(now time.Time) time.Duration {
+	groups := p.base.PoolStatus().Cooling
+	if p.reuseGrace() == 0 || cooling.HasRoom(groups) {
 		return 0
 	}
-	for _, g := range status.Cooling {
-		wait = sooner(wait, max(g.Until.Sub(now), 0))
-	}
-	return wait
+	first := slices.MinFunc(groups, func(a, b v1alpha1.CoolingGroup) int { return a.Until.Compare(b.Until.Time) })
+	return max(first.Until.Sub(now), 0)
 }
 
 // restingFor finds a range that rests for the name of an owner, and fits.

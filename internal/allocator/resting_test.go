@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -164,6 +165,30 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		if h := p.blocker(p.ledger.Unit(c.record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
 			t.Fatalf("%s does not rest", c.recordText)
 		}
+	}
+}
+
+// Another manager waits for the first of the rests on record to end, and no longer: its holder may be dead.
+func TestRestEnds(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
+	})
+	groups := func(bytes int) []v1alpha1.CoolingGroup {
+		return []v1alpha1.CoolingGroup{
+			{Until: metav1.NewTime(noon.Add(2 * time.Hour)), Addresses: "10.0.0.1"}, // an operator has written in the order he liked
+			{Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: strings.Repeat("x", bytes)},
+			{Until: metav1.NewTime(noon.Add(3 * time.Hour)), Addresses: "10.0.0.3"},
+		}
+	}
+	p.base.PoolStatus().Cooling = groups(cooling.MaxText)
+	for after, want := range map[time.Duration]time.Duration{0: time.Hour, 59 * time.Minute: time.Minute, time.Hour: 0, 90 * time.Minute: 0} {
+		if got := p.restEnds(noon.Add(after)); got != want {
+			t.Errorf("after %v: %v, not %v", after, got, want)
+		}
+	}
+	p.base.PoolStatus().Cooling = groups(cooling.MaxText / 2)
+	if got := p.restEnds(noon); got != 0 {
+		t.Errorf("there is room, and it waits %v", got)
 	}
 }
 
