@@ -105,10 +105,7 @@ func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.Yielde
 	}
 	younger.mu.Lock()
 	defer younger.mu.Unlock()
-	for _, r := range shared {
-		keep = append(keep, younger.usedIn(r)...)
-	}
-	return keep, true
+	return younger.usedIn(shared), true
 }
 
 func (p *pool) yieldsTo(to v1alpha1.YieldedPool) bool {
@@ -161,8 +158,15 @@ func (p *pool) forgetSurveys(seen v1alpha1.Pool) {
 	}
 }
 
-// usedIn returns what a pool has in use or in flight of a range.
-func (p *pool) usedIn(r netipx.IPRange) (out []netipx.IPRange) {
+// usedIn returns what a pool has in use or in flight of some ranges.
+func (p *pool) usedIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
+	for _, r := range ranges {
+		out = append(out, p.usedOf(r)...)
+	}
+	return out
+}
+
+func (p *pool) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
 	add := func(used netipx.IPRange) {
 		if used.From().Less(r.From()) {
 			used = netipx.IPRangeFrom(r.From(), used.To())
@@ -217,10 +221,7 @@ func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPo
 	}
 	elder.mu.Lock()
 	defer elder.mu.Unlock()
-	for _, r := range mine.layout.Allocatable().Ranges() {
-		has = append(has, elder.usedIn(r)...)
-	}
-	return has, ""
+	return elder.usedIn(mine.layout.Allocatable().Ranges()), ""
 }
 
 // usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their claims keep what they have.
@@ -237,10 +238,8 @@ func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]
 			other.mu.Unlock()
 			continue
 		}
-		for _, r := range mine.layout.Allocatable().Ranges() {
-			for _, used := range other.usedIn(r) {
-				apart[used] = other.key
-			}
+		for _, used := range other.usedIn(mine.layout.Allocatable().Ranges()) {
+			apart[used] = other.key
 		}
 		other.mu.Unlock()
 	}

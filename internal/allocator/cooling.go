@@ -83,9 +83,12 @@ func (p *pool) beginRest(rest cooling.Rest) {
 	p.ledger.Add(ledger.Hold{
 		Key: restKey(ledger.Cooling, rest.Range), Owner: ledger.Owner{Namespace: rest.For.Namespace, Name: rest.For.Name}, Range: rest.Range,
 	})
+	if len(p.crowded) == 0 {
+		return
+	}
 	// What touches it can be joined with it.
 	for _, near := range []netip.Addr{rest.Range.From().Prev(), rest.Range.To().Next()} {
-		if len(p.crowded) == 0 || !near.IsValid() {
+		if !near.IsValid() {
 			continue
 		}
 		for _, h := range p.ledger.Overlapping(netipx.IPRangeFrom(near, near)) {

@@ -169,8 +169,10 @@ func (s *Set) fold(step time.Duration) {
 	}
 	if s.size > MaxText*3/4 {
 		for _, rest := range s.All() {
-			rest.For = types.NamespacedName{}
-			s.Put(rest)
+			if rest.For.Name != "" {
+				rest.For = types.NamespacedName{}
+				s.Put(rest)
+			}
 		}
 	}
 	s.fresh = 0

@@ -1,5 +1,5 @@
 // Package cooling keeps the addresses that rest after their release, in the least room: with every grant the whole status of the pool is
-// written, and an entry of a list takes the API server as long as 5 KB of text.
+// written, and an object in a list takes the API server some four times as long as its text.
 package cooling
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// steps are the moments within a grace at which rests end: so many groups, and one more, are in a status.
+// steps are the moments within a grace at which rests end, and so the groups in a status, but for one or two more; up to twice as many with a
+// grace of less than 16 seconds, since they end on whole seconds.
 const steps = 8
 
 // Rest is a range that nobody may have until a time, but a claim of one name.

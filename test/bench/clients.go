@@ -44,6 +44,19 @@ func (c *clients) manager(ctx context.Context, binary string, args ...string) (*
 	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.cp.Kubeconfig, Args: args})
 }
 
+// managed starts a manager for what it is used for. An error comes with the end of its log.
+func (c *clients) managed(ctx context.Context, binary string, use func(*framework.Manager) error, args ...string) error {
+	m, err := c.manager(ctx, binary, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.Kill() }()
+	if err := use(m); err != nil {
+		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+	}
+	return nil
+}
+
 func claimName(i int) string { return fmt.Sprintf("claim-%05d", i) }
 
 func (c *clients) create(ctx context.Context, name string) error {
@@ -200,6 +213,16 @@ func (c *clients) waitReady(ctx context.Context, name string) error {
 	return c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
 		return claims[name] != nil && isReady(claims[name])
 	})
+}
+
+// serve creates a claim, and takes the time until it has its address.
+func (c *clients) serve(ctx context.Context, claim *ipamv1.IPAddressClaim) (time.Duration, error) {
+	start := time.Now()
+	if err := c.Create(ctx, claim); err != nil {
+		return 0, err
+	}
+	err := c.waitReady(ctx, claim.Name)
+	return time.Since(start), err
 }
 
 // until waits, ten minutes at most, for the claims to be as wanted.

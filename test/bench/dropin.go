@@ -9,11 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-const (
-	inClusterKind = "InClusterIPPool"
-	// idle is how long a manager is watched that has nothing to do.
-	idle = 10 * time.Second
-)
+// idle is how long a manager is watched that has nothing to do.
+const idle = 10 * time.Second
 
 // measureDropIn adds what a manager in the place of the in-cluster provider does with n claims that have their address: nothing.
 func measureDropIn(ctx context.Context, o options, t *table) error {
@@ -21,15 +18,7 @@ func measureDropIn(ctx context.Context, o options, t *table) error {
 		if err := c.cp.InstallInClusterPools(); err != nil {
 			return err
 		}
-		m, err := c.manager(ctx, o.manager, "--serve-in-cluster-pools")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Kill() }()
-		if err := c.dropInAtRest(ctx, m, o.dropIn, t); err != nil {
-			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
-		}
-		return nil
+		return c.managed(ctx, o.manager, func(m *framework.Manager) error { return c.dropInAtRest(ctx, m, o.dropIn, t) }, "--serve-in-cluster-pools")
 	})
 }
 
@@ -37,19 +26,15 @@ func (c *clients) dropInAtRest(ctx context.Context, m *framework.Manager, n int,
 	if err := c.watchClaims(ctx); err != nil {
 		return err
 	}
-	for _, k := range incluster.Kinds {
-		if k.Name == inClusterKind {
-			pool := k.New()
-			pool.SetNamespace(namespace)
-			pool.SetName(poolName)
-			pool.Object["spec"] = map[string]any{"addresses": []any{"10.0.0.0/16"}, "prefix": int64(16)}
-			if err := c.Create(ctx, pool); err != nil {
-				return err
-			}
-		}
+	pool := incluster.Kind{Name: incluster.IPPool}.New()
+	pool.SetNamespace(namespace)
+	pool.SetName(poolName)
+	pool.Object["spec"] = map[string]any{"addresses": []any{"10.0.0.0/16"}, "prefix": int64(16)}
+	if err := c.Create(ctx, pool); err != nil {
+		return err
 	}
 	if err := each(ctx, n, func(ctx context.Context, i int) error {
-		return c.Create(ctx, framework.MakeClaim(namespace, claimName(i)).PoolRef(incluster.GroupVersion.Group, inClusterKind, poolName).Obj())
+		return c.Create(ctx, framework.MakeClaim(namespace, claimName(i)).PoolRef(incluster.GroupVersion.Group, incluster.IPPool, poolName).Obj())
 	}); err != nil {
 		return err
 	}

@@ -29,15 +29,7 @@ func measureElastic(ctx context.Context, o options, t *table) error {
 				return err
 			}
 			defer func() { _ = metalLB.Kill() }()
-			m, err := management.manager(ctx, o.manager)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = m.Kill() }()
-			if err := growAndWait(ctx, management, workload, o.elastic, t); err != nil {
-				return fmt.Errorf("%w\n%s", err, m.LogTail(20))
-			}
-			return nil
+			return management.managed(ctx, o.manager, func(*framework.Manager) error { return growAndWait(ctx, management, workload, o.elastic, t) })
 		})
 	})
 }

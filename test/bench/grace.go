@@ -28,15 +28,7 @@ const (
 // as many are on record as fit.
 func measureGrace(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
-		m, err := c.manager(ctx, o.manager)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Kill() }()
-		if err := c.releasesWithGrace(ctx, m, o.grace, t); err != nil {
-			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
-		}
-		return nil
+		return c.managed(ctx, o.manager, func(m *framework.Manager) error { return c.releasesWithGrace(ctx, m, o.grace, t) })
 	})
 }
 
@@ -87,15 +79,11 @@ func (c *clients) compareGrace(ctx context.Context, t *table) error {
 	took := map[string][]time.Duration{}
 	for i := range graceSingles {
 		for _, pool := range []string{plainPool, poolName} {
-			name := fmt.Sprintf("%s-single-%03d", pool, i)
-			start := time.Now()
-			if err := c.Create(ctx, framework.MakeClaim(namespace, name).Pool(pool).Obj()); err != nil {
+			d, err := c.serve(ctx, framework.MakeClaim(namespace, fmt.Sprintf("%s-single-%03d", pool, i)).Pool(pool).Obj())
+			if err != nil {
 				return err
 			}
-			if err := c.waitReady(ctx, name); err != nil {
-				return err
-			}
-			took[pool] = append(took[pool], time.Since(start))
+			took[pool] = append(took[pool], d)
 		}
 	}
 	for _, d := range took {
@@ -114,19 +102,11 @@ func (c *clients) restOfReleases(ctx context.Context, n int, names []string, t *
 	go func() {
 		deleting <- each(ctx, len(names), func(ctx context.Context, i int) error { return c.deleteClaim(ctx, names[i]) })
 	}()
-	const meanwhile = "meanwhile"
-	if err := c.create(ctx, meanwhile); err != nil {
-		return errors.Join(err, <-deleting)
-	}
-	created := time.Now()
-	if err := c.waitReady(ctx, meanwhile); err != nil {
-		return errors.Join(err, <-deleting)
-	}
-	served := time.Since(created)
-	if err := <-deleting; err != nil {
+	served, err := c.serve(ctx, framework.MakeClaim(namespace, "meanwhile").Pool(poolName).Obj())
+	if err := errors.Join(err, <-deleting); err != nil {
 		return err
 	}
-	err := c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool { return len(claims) == 2*graceSingles+1 })
+	err = c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool { return len(claims) == 2*graceSingles+1 })
 	if err != nil {
 		return err
 	}
@@ -167,19 +147,11 @@ func (c *clients) deleteClaim(ctx context.Context, name string) error {
 
 // settled waits until no claim has gone for a while, and returns how many there are.
 func (c *clients) settled(ctx context.Context) (int, error) {
-	count := func() int {
+	return quiet(ctx, 5*time.Second, func() (int, error) {
 		c.watched.mu.Lock()
 		defer c.watched.mu.Unlock()
-		return len(c.watched.claims)
-	}
-	last := -1
-	for now := count(); now != last; now = count() {
-		last = now
-		if err := pause(ctx, 5*time.Second); err != nil {
-			return 0, err
-		}
-	}
-	return last, nil
+		return len(c.watched.claims), nil
+	})
 }
 
 // poolSize is the length of the pool, as the API server writes it.

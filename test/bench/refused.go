@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -23,15 +22,7 @@ const refusedSingles = 100
 // measureRefused adds how long the claims of one namespace take beside n of another one, whose IPAddresses a quota refuses.
 func measureRefused(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
-		m, err := c.manager(ctx, o.manager)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Kill() }()
-		if err := c.besideRefused(ctx, o.refused, t); err != nil {
-			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
-		}
-		return nil
+		return c.managed(ctx, o.manager, func(*framework.Manager) error { return c.besideRefused(ctx, o.refused, t) })
 	})
 }
 
@@ -46,17 +37,9 @@ func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
 	if err := c.watchClaims(ctx); err != nil {
 		return err
 	}
-	one := func(name string) (time.Duration, error) {
-		start := time.Now()
-		if err := c.Create(ctx, framework.MakeClaim(namespace, name).GlobalPool(poolName).Obj()); err != nil {
-			return 0, err
-		}
-		err := c.waitReady(ctx, name)
-		return time.Since(start), err
-	}
 	some := func(prefix string) (took []time.Duration, err error) {
 		for i := range refusedSingles {
-			d, err := one(fmt.Sprintf("%s-%03d", prefix, i))
+			d, err := c.serve(ctx, framework.MakeClaim(namespace, fmt.Sprintf("%s-%03d", prefix, i)).GlobalPool(poolName).Obj())
 			if err != nil {
 				return nil, err
 			}
@@ -86,18 +69,12 @@ func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
 	return nil
 }
 
-// noAddresses makes a namespace that may have no IPAddress. No controller counts for the quota here, and none has to.
+// noAddresses makes a namespace that may have no IPAddress.
 func (c *clients) noAddresses(ctx context.Context, name string) error {
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		return err
 	}
-	none := corev1.ResourceList{"count/ipaddresses.ipam.cluster.x-k8s.io": resource.MustParse("0")}
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
-	if err := c.Create(ctx, q); err != nil {
-		return err
-	}
-	q.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
-	if err := c.Status().Update(ctx, q); err != nil {
+	if _, err := framework.RefuseAddresses(ctx, c, name); err != nil {
 		return err
 	}
 	// The API server takes a moment to know it.

@@ -35,15 +35,9 @@ func measureTenants(ctx context.Context, o options, t *table) error {
 			if err := workload.cp.InstallMetalLB(ctx); err != nil {
 				return err
 			}
-			m, err := management.manager(ctx, o.manager)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = m.Kill() }()
-			if err := tenantsAtRest(ctx, management, workload, m, o.tenants, t); err != nil {
-				return fmt.Errorf("%w\n%s", err, m.LogTail(20))
-			}
-			return nil
+			return management.managed(ctx, o.manager, func(m *framework.Manager) error {
+				return tenantsAtRest(ctx, management, workload, m, o.tenants, t)
+			})
 		})
 	})
 }
@@ -76,7 +70,7 @@ func tenantsAtRest(ctx context.Context, management, workload *clients, m *framew
 	}
 	t.add(fmt.Sprintf("%d Clusters with %d Services each have their addresses", n, perTenant), fmt.Sprintf("%.1f s", time.Since(start).Seconds()), "after they were created")
 	// What was on its way is over when nothing was written for a while.
-	writes, err := quiet(ctx, management, workload, 5*time.Second)
+	writes, err := quiet(ctx, 5*time.Second, func() (int, error) { return countWrites(ctx, management, workload) })
 	if err != nil {
 		return err
 	}
@@ -153,11 +147,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// quiet waits until nothing was written for a while, and returns how much was in all.
-func quiet(ctx context.Context, management, workload *clients, d time.Duration) (int, error) {
+// quiet waits until a count stays as it is for a while, and returns it.
+func quiet(ctx context.Context, d time.Duration, count func() (int, error)) (int, error) {
 	last := -1
 	for range 60 {
-		now, err := countWrites(ctx, management, workload)
+		now, err := count()
 		if err != nil || now == last {
 			return now, err
 		}

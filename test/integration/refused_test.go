@@ -7,8 +7,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,15 +14,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// quotaOf lets a namespace have no IPAddress at all. Nobody counts here what there is, and nobody has to.
+// quotaOf lets a namespace have no IPAddress at all.
 func quotaOf(ctx context.Context, ns string) client.Object {
 	GinkgoHelper()
-	const addresses = "count/ipaddresses.ipam.cluster.x-k8s.io"
-	none := corev1.ResourceList{addresses: resource.MustParse("0")}
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
-	create(ctx, q)
-	q.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
-	Expect(k8s.Status().Update(ctx, q)).To(Succeed())
+	q, err := framework.RefuseAddresses(ctx, k8s, ns)
+	Expect(err).NotTo(HaveOccurred())
 	return q
 }
 
@@ -81,7 +75,8 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 				Expect(refusalOf(ctx, refused, fmt.Sprintf("c%02d", i), ipamv1.IPAddressClaimReadyAllocationFailedReason)).
 					To(And(ContainSubstring("the API server refuses"), ContainSubstring(why)))
 			}
-			Expect(len(statusOf(ctx, pool).Allocator.InFlight)).To(BeNumerically("<", claims), "the grants of what is refused are given back")
+			// The grants of what is refused are given back, in a commit after they are told.
+			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeNumerically("<", claims))
 			expectNothingWrong(ctx, refused)
 
 			Expect(k8s.Delete(ctx, obstacle)).To(Succeed())
@@ -94,6 +89,13 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 			Eventually(func() int64 { return statusOf(ctx, pool).AllocatedIPs }).Should(BeEquivalentTo(claims + 2))
 			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeZero())
 			expectNothingWrong(ctx, refused)
+			given := map[string]bool{}
+			for _, ns := range []string{refused, served} {
+				for _, a := range objects(ctx, ns).Addresses {
+					given[a.Spec.Address] = true
+				}
+			}
+			Expect(given).To(HaveLen(claims+2), "the two namespaces share no address")
 			Expect(m.Stop()).To(Succeed())
 		},
 		Entry("by a ResourceQuota", 0, quotaOf, "exceeded quota"),
