@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -110,6 +111,10 @@ func (m *manager) show(c faults.Change) {
 		} else {
 			key, wake = m.alloc.ObserveAllocation(o)
 		}
+	case *clusterv1.Cluster:
+		for _, key := range m.alloc.PoolsWaitingFor(client.ObjectKeyFromObject(o)) {
+			m.wake(key)
+		}
 	}
 	if wake {
 		m.wake(key)
@@ -180,6 +185,7 @@ func (w *world) start() *manager {
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	m.alloc = allocator.New(allocator.Options{
 		Client: m.client, Live: m.client.Live(), Lists: m.client.Lists(), Recorder: quiet{}, ID: name, Elected: w.elected,
+		InClusterPools: true,
 	})
 	m.alloc.Start(m.ctx, m.wake)
 	m.wake(poolKey)

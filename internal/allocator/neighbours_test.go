@@ -110,4 +110,4 @@ var neighbours = []scenario{
 	},
 }
 
-func init() { scenarios = slices.Concat(scenarios, neighbours) } //nolint:gochecknoinits // one list, in two files
+func init() { scenarios = slices.Concat(scenarios, neighbours) } //nolint:gochecknoinits // one list, in three files

@@ -250,8 +250,10 @@ func (w *world) settled() {
 	if w.prompt {
 		w.served(o)
 	}
-	if slices.ContainsFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return annotations.HasPaused(&c) }) {
-		return // who is paused may have nothing but a record
+	pausedClaim := slices.ContainsFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return annotations.HasPaused(&c) })
+	pausedCluster := slices.ContainsFunc(w.api.List(faults.Clusters), func(c client.Object) bool { return annotations.HasPaused(c) })
+	if pausedClaim || pausedCluster {
+		return // who is paused may have nothing but a record, or a grant
 	}
 	for _, text := range w.history.AtRest(o) {
 		if !strings.HasSuffix(text, "has no claim") { // that may take OrphanGrace

@@ -39,7 +39,7 @@ const (
 )
 
 // Kinds are those that allocators watch.
-var Kinds = []Kind{Pools, GlobalPools, Claims, Addresses, Allocations}
+var Kinds = []Kind{Pools, GlobalPools, Claims, Addresses, Allocations, Clusters}
 
 // empties make an object of each kind, as the server makes it of nothing.
 var empties = map[Kind]func() client.Object{

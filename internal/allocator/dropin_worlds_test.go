@@ -1,0 +1,59 @@
+package allocator_test
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+)
+
+// Pools of the in-cluster provider, as the drop-in serves them: by a mirror that is there already.
+
+var (
+	theirs = ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "theirs"}
+	mirror = incluster.Kinds[0].MirrorName(theirs.Name)
+)
+
+func makeMirror(addresses string) action {
+	return action{"mirror a pool of " + addresses, func(w *world) bool {
+		return w.api.Create(&v1alpha1.NetworkPool{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: mirror,
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: incluster.GroupVersion.String(), Kind: theirs.Kind, Name: theirs.Name, UID: "theirs", Controller: ptr.To(true),
+				}},
+			},
+			Spec: pool(addresses, func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }),
+		}) == nil
+	}}
+}
+
+// addTheirs adds a claim that names the pool that is mirrored.
+func addTheirs(name string, finalizers ...string) action {
+	return action{"add claim " + name + " of their pool", func(w *world) bool {
+		c := claim(name)
+		c.Spec.PoolRef, c.Finalizers = theirs, finalizers
+		return w.api.Create(c) == nil
+	}}
+}
+
+var mirrors = []scenario{
+	{
+		name: "drop-in", spec: pool("10.1.0.1-10.1.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
+		before: []action{makeMirror("10.0.0.1-10.0.0.2"), addTheirs("x")},
+		script: []action{addTheirs("y"), addTheirs("z"), remove("x"), rip(faults.Addresses, "y"), another, remove("y"), addTheirs("x")},
+		want:   map[string]string{"a": "10.1.0.1"},
+	},
+	{
+		// A claim that names the mirror by its own name is given nothing: what it had would be given again by the other provider.
+		name: "drop-in by name", spec: pool("10.1.0.1-10.1.0.2"), capacity: 1, before: []action{makeMirror("10.0.0.1-10.0.0.2"), addTheirs("x")},
+		script: []action{addTo(mirror, "direct"), remove("direct")},
+	},
+}
+
+func init() { scenarios = slices.Concat(scenarios, mirrors) } //nolint:gochecknoinits // one list, in three files
