@@ -90,6 +90,9 @@ func compareBlocks(ctx context.Context, bare, managed *clients, o options, t *ta
 		return err
 	}
 	t.add("deciding who gets which block", fmt.Sprintf("%.2f s", planning), fmt.Sprintf("%.1f %% of the manager's CPU", 100*planning/cpu))
+	if _, err := rested(ctx, m); err != nil {
+		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+	}
 	return managed.checkBlocks(ctx, o.blocks, t)
 }
 

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ func main() {
 	o.bursts = sizes{2000, 10000}
 	flag.Func("bursts", "sizes of the bursts, in claims; empty: none (default 2000,10000)", o.bursts.parse)
 	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
-	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other")
+	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other; at least 1")
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
 	flag.IntVar(&o.elastic, "elastic", 20, "Services that a workload cluster grows for, one after the other; 0 leaves them out")
 	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
@@ -74,6 +75,9 @@ type options struct {
 }
 
 func run(ctx context.Context, o options) error {
+	if o.singles < 1 {
+		return errors.New("-singles: at least 1")
+	}
 	if o.manager == "" {
 		dir, err := os.MkdirTemp("", "butler-ipam-bench-")
 		if err != nil {
@@ -188,8 +192,11 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 			return err
 		}
 		t.rate(fmt.Sprintf("release of %d claims of %d", released, n), released, took, limit)
-		rss, err = m.PeakRSS()
+		if rss, err = m.PeakRSS(); err != nil {
+			return err
+		}
 		t.add("manager memory, peak, after restart and release", fmt.Sprintf("%.0f MB", float64(rss)/1e6), "")
+		_, err = rested(ctx, m)
 		return err
 	})
 }

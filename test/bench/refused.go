@@ -31,7 +31,8 @@ func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
 	if err := c.Create(ctx, framework.MakeGlobalPool(poolName).CIDR("10.0.0.0/16").Obj()); err != nil {
 		return err
 	}
-	if err := c.noAddresses(ctx, refused); err != nil {
+	quota, err := c.noAddresses(ctx, refused)
+	if err != nil {
 		return err
 	}
 	if err := c.watchClaims(ctx); err != nil {
@@ -66,16 +67,36 @@ func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
 	p50, was := beside[len(beside)/2], before[len(before)/2]
 	t.add(fmt.Sprintf("first claim of a namespace, behind %d of another that a quota refuses", n), fmt.Sprintf("%.1f ms", ms(first)),
 		fmt.Sprintf("p50 of the next %d: %.1f ms, slowest %.1f ms; without those that are refused %.1f ms", refusedSingles, ms(p50), ms(beside[len(beside)-1]), ms(was)))
-	return nil
+	return c.allowed(ctx, quota, n, t)
+}
+
+// allowed takes the quota away, and adds how long it takes until the n claims of its namespace are served.
+func (c *clients) allowed(ctx context.Context, quota *corev1.ResourceQuota, n int, t *table) error {
+	start := time.Now()
+	if err := c.Delete(ctx, quota); err != nil {
+		return err
+	}
+	err := c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
+		served := 0
+		for _, claim := range claims {
+			if claim.Namespace == quota.Namespace && isReady(claim) {
+				served++
+			}
+		}
+		return served == n
+	})
+	t.add("those have their addresses when the quota is taken away", fmt.Sprintf("%.1f s", time.Since(start).Seconds()), "")
+	return err
 }
 
 // noAddresses makes a namespace that may have no IPAddress.
-func (c *clients) noAddresses(ctx context.Context, name string) error {
+func (c *clients) noAddresses(ctx context.Context, name string) (*corev1.ResourceQuota, error) {
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := framework.RefuseAddresses(ctx, c, name); err != nil {
-		return err
+	quota, err := framework.RefuseAddresses(ctx, c, name)
+	if err != nil {
+		return nil, err
 	}
 	// The API server takes a moment to know it.
 	for {
@@ -86,13 +107,13 @@ func (c *clients) noAddresses(ctx context.Context, name string) error {
 			},
 		}, client.DryRunAll)
 		if apierrors.IsForbidden(err) {
-			return nil
+			return quota, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := pause(ctx, metricsPeriod); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }

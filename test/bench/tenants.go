@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -160,7 +159,7 @@ func quiet(ctx context.Context, d time.Duration, count func() (int, error)) (int
 			return 0, err
 		}
 	}
-	return 0, errors.New("it never comes to rest")
+	return 0, errNoRest
 }
 
 var written = regexp.MustCompile(`^apiserver_request_total\{.*resource="(clusters|ipallocations|networkpools|providerconfigs|ipaddresspools|l2advertisements|services|events)".*verb="(APPLY|DELETE|PATCH|POST|PUT)".*\} (\S+)$`)

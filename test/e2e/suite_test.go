@@ -33,6 +33,9 @@ var (
 )
 
 func TestE2E(t *testing.T) {
+	if testing.Short() {
+		t.Skip("its specs wait for MetalLB and for what drains, which takes minutes: make test-all")
+	}
 	RegisterFailHandler(Fail)
 	ctrl.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(framework.Soon)

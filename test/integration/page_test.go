@@ -116,5 +116,6 @@ var _ = Describe("The page of pools", func() {
 		}
 		code, _ := ask(ctx, strings.TrimSuffix(url, "pools/")+"metrics", reader)
 		Expect(code).To(Equal(http.StatusForbidden), "the role is for the page alone")
+		Expect(m.Kill()).To(Succeed()) // nobody may read its metrics: whether it rests is not to be seen
 	})
 })

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gstruct"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +59,34 @@ func startManager(ctx context.Context, args ...string) *framework.Manager {
 		}
 		Expect(m.Kill()).To(Succeed()) // nothing, where the spec has ended it
 	})
+	DeferCleanup(expectRest, m)
 	return m
+}
+
+// expectRest waits until a manager asks nothing and reconciles nothing for a second: whatever a spec leaves behind, it comes to rest. Not of one
+// that the spec has ended or stopped, and not with -short, as it takes a second of each spec.
+func expectRest(ctx context.Context, m *framework.Manager) {
+	GinkgoHelper()
+	if ended(m) || CurrentSpecReport().Failed() || testing.Short() {
+		return
+	}
+	last := framework.Activity{}
+	Eventually(func(g Gomega) {
+		now, err := m.Activity(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		does := now.Since(last)
+		last = now
+		g.Expect(does).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Requests": BeZero(), "Reconciled": BeZero()}))
+	}).WithTimeout(framework.Late).WithPolling(time.Second).Should(Succeed(), "the manager does not come to rest")
+}
+
+func ended(m *framework.Manager) bool {
+	select {
+	case <-m.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // newNamespace makes a namespace for one spec.
