@@ -226,15 +226,15 @@ align: ## Raise the modules that the control plane and the manager both compile 
 
 ##@ Check
 
-# What takes minutes to compile is compiled before, not beside tests that watch the clock.
+# What takes minutes to compile is compiled before, not beside tests that watch the clock. What takes longest begins first.
 # $(call gotest,flags)
 define gotest
-	go test -count=1 $(1) $(TESTFLAGS) ./...
+	go test -count=1 $(1) $(TESTFLAGS) ./test/integration ./...
 	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 $(1) $(TESTFLAGS) ./...) || exit 1; done
 endef
 
 .PHONY: test
-test: control-plane metallb manager ## Run the tests: about ten minutes. The longest are left out, or are shorter (go test -short).
+test: control-plane manager ## Run the tests: about ten minutes. Whole systems are left out, loads are smaller (go test -short).
 	$(call gotest,-short -timeout=20m)
 
 # The tests of the image build the last two once more.

@@ -39,6 +39,9 @@ var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_to
 // Every metric of the alerts and of the dashboard is one that the manager, or the API server, exports, with every label
 // that is asked for. A manager serves a pool, a refusal, a release, a workload cluster and a term as the leader for it.
 func TestExported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits until a manager has done all that is counted: make test-all")
+	}
 	all := queries(t)
 	parsed := parse(t, all)
 	management, workload := start(t, framework.Options{Webhooks: true}), start(t, framework.Options{})

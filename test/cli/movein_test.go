@@ -51,7 +51,7 @@ func TestImport(t *testing.T) {
 	var mu sync.Mutex
 	t.Run("dies", func(t *testing.T) {
 		// An answer that was lost leaves what dying at the next write leaves: but for the last one.
-		for n := 1; n <= writes+1; n++ {
+		for n := 1; n <= writes+1; n += stride() {
 			at, lost := min(n, writes), n > writes
 			for _, undo := range []bool{false, true} {
 				t.Run(fmt.Sprintf("at %d lost=%t undo=%t", at, lost, undo), func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestImport(t *testing.T) {
 				})
 			}
 		}
-		for n := 1; n <= back+1; n++ {
+		for n := 1; n <= back+1; n += stride() {
 			at, lost := min(n, back), n > back
 			t.Run(fmt.Sprintf("on the way back at %d lost=%t", at, lost), func(t *testing.T) {
 				t.Parallel()
@@ -89,6 +89,14 @@ func TestImport(t *testing.T) {
 		}
 	})
 	t.Run("served", func(t *testing.T) { serve(t, served) })
+}
+
+// stride is how far apart the writes are at which something dies: with -short every third is enough.
+func stride() int {
+	if testing.Short() {
+		return 3
+	}
+	return 1
 }
 
 // undo rolls back; where the journal was not written yet, or is removed already, there is nothing to do.

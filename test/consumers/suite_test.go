@@ -30,6 +30,9 @@ var (
 )
 
 func TestConsumers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it plays eight consumers through, which takes minutes: make test-all")
+	}
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(framework.Soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)

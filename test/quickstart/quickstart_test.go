@@ -39,6 +39,9 @@ func programs(t *testing.T) (quickstart, manager string) {
 }
 
 func TestQuickstart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts three demonstrations: make quickstart shows one, make test-all runs them")
+	}
 	quickstart, manager := programs(t)
 
 	t.Run("shows every claim and exits", func(t *testing.T) {
