@@ -3,11 +3,9 @@ package integration
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -30,7 +28,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		allocatedTo(ctx, lost)
 		expectSighting(ctx, lost, metav1.ConditionTrue)
 		was := allocatedTo(ctx, kept)
-		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}})).To(Succeed())
+		deleteNamespace(ctx, team)
 		expectGone(ctx, makeCluster(team, "tenant", false))
 		expectGone(ctx, lost)
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("OrphanedAllocationGC"))
@@ -79,9 +77,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		create(ctx, pool, failed, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		refusedBlock(ctx, failed, v1alpha1.AllocationFailed, "PoolExhausted")
 		addressOf(ctx, ns, "c")
-		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
-		Eventually(func() error {
-			return k8s.Get(ctx, client.ObjectKey{Name: ns}, &corev1.Namespace{})
-		}).WithTimeout(framework.Late).Should(MatchError(ContainSubstring("not found")))
+		deleteNamespace(ctx, ns)
+		expectNamespaceGone(ctx, ns)
 	})
 })
