@@ -34,10 +34,10 @@ func makeMirror(addresses string) action {
 }
 
 // addTheirs adds a claim that names the pool that is mirrored.
-func addTheirs(name string, finalizers ...string) action {
+func addTheirs(name string) action {
 	return action{"add claim " + name + " of their pool", func(w *world) bool {
 		c := claim(name)
-		c.Spec.PoolRef, c.Finalizers = theirs, finalizers
+		c.Spec.PoolRef = theirs
 		return w.api.Create(c) == nil
 	}}
 }

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,10 +11,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -183,11 +182,9 @@ func hold(name string, paused bool) action {
 // setPaused puts the annotation that pauses on an object, or takes it off.
 func setPaused(paused bool) func(client.Object) {
 	return func(o client.Object) {
-		all := maps.Clone(o.GetAnnotations())
-		if delete(all, clusterv1.PausedAnnotation); paused {
-			all = labels.Merge(all, map[string]string{clusterv1.PausedAnnotation: ""})
+		if delete(o.GetAnnotations(), clusterv1.PausedAnnotation); paused {
+			annotations.AddAnnotations(o, map[string]string{clusterv1.PausedAnnotation: ""})
 		}
-		o.SetAnnotations(all)
 	}
 }
 

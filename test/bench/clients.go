@@ -44,17 +44,14 @@ func (c *clients) manager(ctx context.Context, binary string, args ...string) (*
 	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.cp.Kubeconfig, Args: args})
 }
 
-// managed starts a manager for what it is used for, after which it must come to rest. An error comes with the end of its log.
+// managed starts a manager for what it is used for. An error comes with the end of its log.
 func (c *clients) managed(ctx context.Context, binary string, use func(*framework.Manager) error, args ...string) error {
 	m, err := c.manager(ctx, binary, args...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = m.Kill() }()
-	if err = use(m); err == nil {
-		_, err = rested(ctx, m)
-	}
-	if err != nil {
+	if err := use(m); err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
 	return nil

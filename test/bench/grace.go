@@ -28,7 +28,13 @@ const (
 // as many are on record as fit.
 func measureGrace(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
-		return c.managed(ctx, o.manager, func(m *framework.Manager) error { return c.releasesWithGrace(ctx, m, o.grace, t) })
+		return c.managed(ctx, o.manager, func(m *framework.Manager) error {
+			if err := c.releasesWithGrace(ctx, m, o.grace, t); err != nil {
+				return err
+			}
+			_, err := rested(ctx, m)
+			return err
+		})
 	})
 }
 

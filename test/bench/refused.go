@@ -22,7 +22,13 @@ const refusedSingles = 100
 // measureRefused adds how long the claims of one namespace take beside n of another one, whose IPAddresses a quota refuses.
 func measureRefused(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
-		return c.managed(ctx, o.manager, func(*framework.Manager) error { return c.besideRefused(ctx, o.refused, t) })
+		return c.managed(ctx, o.manager, func(m *framework.Manager) error {
+			if err := c.besideRefused(ctx, o.refused, t); err != nil {
+				return err
+			}
+			_, err := rested(ctx, m)
+			return err
+		})
 	})
 }
 

@@ -18,7 +18,8 @@ const (
 
 var errNoRest = errors.New("it never comes to rest")
 
-// rested waits until a manager has nothing more to do, and returns what it does then in the time of idle. It is an error if that is anything.
+// rested waits until a manager has nothing more to do, and returns what it does then in the time of idle. It is an error if that is anything. A manager
+// that has workload clusters is never that quiet: it asks each now and then whether it is there.
 func rested(ctx context.Context, m *framework.Manager) (framework.Activity, error) {
 	var last framework.Activity
 	if _, err := quiet(ctx, idle/2, func() (int, error) {
