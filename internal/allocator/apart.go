@@ -234,7 +234,7 @@ func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]
 			continue
 		}
 		other.mu.Lock()
-		if other.ledger.Counts().OutOfRange == 0 || a.overlaps.declared(other.key).network != mine.network {
+		if !other.usesBeyond() || a.overlaps.declared(other.key).network != mine.network {
 			other.mu.Unlock()
 			continue
 		}
@@ -243,6 +243,17 @@ func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]
 		}
 		other.mu.Unlock()
 	}
+}
+
+// usesBeyond reports whether anything outside of the spec is in use, or in flight.
+func (p *pool) usesBeyond() bool {
+	if p.ledger.Counts().OutOfRange > 0 {
+		return true
+	}
+	return p.base != nil && p.layout != nil && slices.ContainsFunc(inFlightOf(p.base.PoolStatus()), func(g v1alpha1.Grant) bool {
+		granted, err := poolutil.ParseRange(g.First + "-" + g.Last)
+		return err == nil && !p.layout.Contains(granted)
+	})
 }
 
 // setApart states what is kept apart, and nothing else.

@@ -98,6 +98,10 @@ func TestKeepApart(t *testing.T) {
 			reason: "what was granted before it yielded may become an IPAddress yet",
 			elder:  elder(), younger: younger(yieldsTo(elder(), 1), inFlightTo("y", "10.0.0.4")), listed: has3, free: []string{"10.0.0.1", "10.0.0.2"}, yields: 1,
 		},
+		"InFlightBeyond": {
+			reason: "what was granted before the other pool was narrowed may become an IPAddress yet",
+			elder:  elder(), younger: aNeighbour("younger", "10.0.0.9", time.Minute, inFlightTo("y", "10.0.0.4")), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"},
+		},
 		"Allowed": {
 			reason: "its owner says that both may give the same",
 			elder:  elder(), younger: younger(allows), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"},

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,14 +76,31 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 	}
 }
 
-// A quarantine is on record in the condition Ready: a pause must not write over it.
-func TestAPauseDoesNotEndAnAdoption(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { annotated(o) })
-	if reason, _ := p.closed(noon); reason != clusterv1.PausedReason {
-		t.Errorf("a paused pool says %s", reason)
-	}
-	p.quarantineUntil = noon.Add(1)
-	if reason, _ := p.closed(noon); reason != v1alpha1.AdoptingReason {
-		t.Errorf("a paused pool that is adopted says %s", reason)
+// A quarantine is on record in the condition Ready: nothing else must be written over it (R10).
+func TestAnAdoptionStaysOnRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*v1alpha1.NetworkPool)
+		specErr string
+		reason  string
+		// besides is how the message ends while the pool is adopted.
+		besides string
+	}{
+		"paused":    {change: func(o *v1alpha1.NetworkPool) { annotated(o) }, reason: clusterv1.PausedReason, besides: "has landed"},
+		"deleted":   {change: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} }, reason: v1alpha1.DeletingReason, besides: "either: it is being deleted"},
+		"not valid": {change: func(*v1alpha1.NetworkPool) {}, specErr: "no addresses", reason: v1alpha1.ValidationFailedReason, besides: "either: no addresses"},
+		"as it was": {change: func(*v1alpha1.NetworkPool) {}, besides: "has landed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", c.change)
+			p.specErr = c.specErr
+			if reason, _ := p.closed(noon); reason != c.reason {
+				t.Errorf("it says %s", reason)
+			}
+			p.quarantineUntil = noon.Add(1)
+			adopting, text := p.closed(noon)
+			if adopting != v1alpha1.AdoptingReason || !strings.HasSuffix(text, c.besides) {
+				t.Errorf("while it is adopted it says %s, %s", adopting, text)
+			}
+		})
 	}
 }

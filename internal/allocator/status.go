@@ -127,8 +127,25 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	return out
 }
 
-// closed tells why the pool grants nothing new, if so.
+// closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait over a restart (R10).
 func (p *pool) closed(now time.Time) (reason, message string) {
+	reason, message = p.closedForGood()
+	if !p.quarantineUntil.After(now) {
+		return reason, message
+	}
+	adopting := "somebody else may have given addresses of this pool; new ones are granted from " +
+		p.quarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
+	switch reason {
+	case v1alpha1.DeletingReason: // claims are told this, and whom the pool waits for changes with every release
+		adopting += "; it grants nothing then either: it is being deleted"
+	case v1alpha1.ValidationFailedReason, v1alpha1.MovedReason:
+		adopting += "; it grants nothing then either: " + message
+	}
+	return v1alpha1.AdoptingReason, adopting
+}
+
+// closedForGood is closed for what no time ends.
+func (p *pool) closedForGood() (reason, message string) {
 	switch {
 	case p.base.GetDeletionTimestamp() != nil:
 		return v1alpha1.DeletingReason, p.usersMessage()
@@ -138,10 +155,7 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 		return v1alpha1.ValidationFailedReason, p.mirrorProblem()
 	case p.isMoved():
 		return v1alpha1.MovedReason, p.movedMessage()
-	case p.quarantineUntil.After(now):
-		return v1alpha1.AdoptingReason, "somebody else may have given addresses of this pool; new ones are granted from " +
-			p.quarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
-	case annotations.HasPaused(p.base): // after Adopting, which has to be on record
+	case annotations.HasPaused(p.base):
 		return clusterv1.PausedReason, PausedPool
 	case p.nothingLeft() != "":
 		return v1alpha1.PoolExhaustedReason, p.nothingLeft()
