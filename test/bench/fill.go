@@ -61,6 +61,10 @@ func (s *scale) copies(ctx context.Context, of stored) ([]template, error) {
 		if err := s.Get(ctx, key, obj); err != nil {
 			return nil, err
 		}
+		given := &ipamv1.IPAddress{}
+		if err := s.Get(ctx, key, given); err != nil {
+			return nil, err
+		}
 		uid := string(obj.GetUID())
 		obj.SetResourceVersion("") // etcd's
 		text, err := json.Marshal(obj)
@@ -69,7 +73,7 @@ func (s *scale) copies(ctx context.Context, of stored) ([]template, error) {
 		}
 		out[i] = template{
 			key:  fmt.Sprintf("/registry/%s/%s/%s/", ipamv1.GroupVersion.Group, of.resource, namespace),
-			text: string(text), name: claimName(i), uid: uid, claim: string(claim.UID), address: s.address(i),
+			text: string(text), name: claimName(i), uid: uid, claim: string(claim.UID), address: given.Spec.Address,
 		}
 	}
 	return out, nil

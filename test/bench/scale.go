@@ -31,7 +31,8 @@ type scale struct {
 
 func (s *scale) pool(i int) string { return fmt.Sprintf("%s-%02d", poolName, i%s.pools) }
 
-// address is what claim i has: the manager gives away the addresses of a pool in order, beginning after the network's own.
+// address is the one for copy i: the manager gives away the addresses of a pool in order, beginning after the network's own. The first
+// claims of a pool have its first addresses, though which of them has which depends on who came first.
 func (s *scale) address(i int) string {
 	n := i/s.pools + 1
 	return fmt.Sprintf("10.%d.%d.%d", i%s.pools, n/256, n%256)
