@@ -26,7 +26,7 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters/status,verbs=patch
 
 const (
-	// waitingBackstop and servedBackstop are how often a Cluster is looked at, whatever the watches say (B20).
+	// waitingBackstop and servedBackstop are how often a Cluster is looked at, whatever the watches say.
 	waitingBackstop = 30 * time.Second
 	servedBackstop  = 5 * time.Minute
 )
@@ -79,7 +79,7 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, req reconcile.Request
 		return r.tell(ctx, cluster, *no)
 	}
 	if config.Network().Mode != v1alpha1.IPAMMode {
-		return r.untell(ctx, cluster) // B21
+		return r.untell(ctx, cluster)
 	}
 	return r.serve(ctx, cluster, config)
 }
@@ -125,7 +125,7 @@ func configOf(ctx context.Context, reader client.Reader, cluster *clusterv1.Clus
 		"ProviderConfig %s does not exist; create it or correct the label %s", name, v1alpha1.ProviderConfigLabel)}, nil
 }
 
-// NodeQuota is how many addresses for machines a Cluster may have (B81); false: any number.
+// NodeQuota is how many addresses for machines a Cluster may have; false: any number.
 func (r *ClusterReconciler) NodeQuota(ctx context.Context, key client.ObjectKey) (limit int64, limited bool) {
 	cluster := &clusterv1.Cluster{}
 	if err := r.Client.Get(ctx, key, cluster); err != nil || cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
@@ -225,7 +225,7 @@ func (r *ClusterReconciler) note(ctx context.Context, cluster *clusterv1.Cluster
 }
 
 // release gives back what a deleted Cluster had, once nobody else holds the Cluster: while its machines
-// exist they may still answer for its addresses (B68).
+// exist they may still answer for its addresses.
 func (r *ClusterReconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
 	if !slices.Equal(cluster.Finalizers, []string{v1alpha1.TenantNetworkFinalizer}) {
 		return reconcile.Result{}, nil

@@ -13,7 +13,7 @@ import (
 )
 
 // labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, the labels by which all
-// of them are found (B72, B73). A label that there is stays.
+// of them are found. A label that there is stays.
 func (r *ClusterReconciler) labelAll(ctx context.Context, cluster *clusterv1.Cluster) error {
 	for _, a := range r.Blocks.unlabelled(client.ObjectKeyFromObject(cluster)) {
 		before := a.DeepCopy()

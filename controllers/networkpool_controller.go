@@ -42,7 +42,7 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// backstop has every pool looked at now and then, whatever the watches say (B18).
+// backstop has every pool looked at now and then, whatever the watches say.
 const backstop = time.Minute
 
 // minBackoff is how long a pool waits after the first error.

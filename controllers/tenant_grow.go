@@ -45,7 +45,7 @@ func (t *tenant) grow(ctx context.Context, pools []tenancy.Pool, assessed elasti
 	return exhausted, nil
 }
 
-// begun tells whether the Cluster has what it is to begin with (B33).
+// begun tells whether the Cluster has what it is to begin with.
 func (t *tenant) begun() bool {
 	if first := t.block(tenancy.Name(t.ref)); first != nil {
 		_, granted := rangeOf(first)
@@ -101,7 +101,7 @@ func (t *tenant) ask(ctx context.Context, pools, all []tenancy.Pool, request *v1
 	return "", nil
 }
 
-// create makes the block under the first name that is free: a number is used again when nothing has it (F8).
+// create makes the block under the first name that is free: a number is used again when nothing has it.
 func (t *tenant) create(ctx context.Context, d tenancy.Decision) error {
 	for n := 1; ; n++ {
 		name := tenancy.GrowthName(t.ref, n)

@@ -18,7 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// patience is how long a Service may wait for MetalLB while there is room for it (the seed's 30 seconds, B36).
+// patience is how long a Service may wait for MetalLB while there is room for it.
 const patience = 30 * time.Second
 
 // toldAtOnce is how many Services are told at one look why they have no address.

@@ -23,7 +23,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
-// tenantWorkers bounds the Clusters that are worked on together, at a start above all (F19).
+// tenantWorkers bounds the Clusters that are worked on together, at a start above all.
 const tenantWorkers = 10
 
 // probeFailure is for how long a workload cluster does not answer before that is looked at: twice as long as

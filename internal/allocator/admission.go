@@ -100,7 +100,9 @@ const (
 	unknown
 )
 
-// gateOf looks at a Cluster: spec.paused and the annotation both pause it (contract, B.10).
+// gateOf looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract] asks.
+//
+// [IPAM provider contract]: https://cluster-api.sigs.k8s.io/developer/providers/contracts/ipam
 func (a *Allocator) gateOf(ctx context.Context, key types.NamespacedName) gate {
 	if a.Namespace != "" && key.Namespace != a.Namespace {
 		return open // not ours to see: a block may be for a Cluster of any namespace

@@ -11,11 +11,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// eventPause is the least time between two events of one tier of one pool (B77).
+// eventPause is the least time between two events of one tier of one pool.
 const eventPause = 10 * time.Minute
 
-// capacityTiers are the conditions that say how full a pool is, from which utilization each is True
-// (B75), and the event of that (B76).
+// capacityTiers are the conditions that say how full a pool is, from which utilization each is True,
+// and the event of that.
 var capacityTiers = []struct {
 	condition string
 	percent   int64

@@ -75,7 +75,7 @@ func KeyOf(p v1alpha1.Pool) PoolKey {
 }
 
 // keyOfRef names the pool a reference in a namespace means; false if it is not a pool of ours: group
-// and kind both decide (contract, B.8). A pool of the in-cluster provider means the one that mirrors it.
+// and kind both decide. A pool of the in-cluster provider means the one that mirrors it.
 func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
 	kind, name, mirrored := incluster.MirrorOf(ref)
 	if !mirrored {
@@ -239,8 +239,8 @@ func (c *claim) withStatus() *ipamv1.IPAddressClaim {
 	return out
 }
 
-// ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none
-// (contract, B.9).
+// ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none:
+// CAPV copies a label that may be missing.
 func ClusterOf(c *ipamv1.IPAddressClaim) string {
 	return cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel])
 }
@@ -327,7 +327,7 @@ type address struct {
 	rv              string
 	claimUID        types.UID
 	// ip is invalid where the object's address cannot be parsed: one bad object concerns only
-	// itself (W12).
+	// itself.
 	ip      netip.Addr
 	gateway string
 	// others are its finalizers but ours.

@@ -17,7 +17,7 @@ import (
 // cache answers most of it.
 const sweepEvery = 15 * time.Second
 
-// orphanGC is the reason of the event that tells of something that was removed because its owner is gone (B70).
+// orphanGC is the reason of the event that tells of something that was removed because its owner is gone.
 const orphanGC = "OrphanedAllocationGC"
 
 // sweep looks for allocations whose Cluster is gone, and hands out a job for each that is due. The Cluster has to

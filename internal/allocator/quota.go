@@ -10,7 +10,7 @@ import (
 )
 
 // quota counts the claims of each Cluster that have an address or a grant, over all pools of the manager,
-// and keeps them within what the Cluster may have (B81). It saves addresses, not safety: two managers that
+// and keeps them within what the Cluster may have. It saves addresses, not safety: two managers that
 // serve a Cluster from two pools may pass it by what they grant in one moment.
 type quota struct {
 	mu   sync.Mutex

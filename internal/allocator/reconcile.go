@@ -128,7 +128,7 @@ func (a *Allocator) missed(ctx context.Context, p *pool, err error) (reconcile.R
 }
 
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
-// the others, so it can call none of a global pool's free (W8); nor can one that leaves the pools of the in-cluster
+// the others, so it can call none of a global pool's free; nor can one that leaves the pools of the in-cluster
 // provider to that, of a pool that mirrors one.
 func (a *Allocator) unserved(key PoolKey) *refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)

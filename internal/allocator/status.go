@@ -102,7 +102,7 @@ func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
 	s.CapacityEvents = capacityEvents(s, now)
 }
 
-// conditions says what the pool is worth to a person. All are always present (B10).
+// conditions says what the pool is worth to a person. All are always present.
 func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	ready := metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
@@ -192,7 +192,7 @@ func (p *pool) isMoved() bool {
 	return false
 }
 
-// usersMessage names who keeps a pool from being deleted (B71).
+// usersMessage names who keeps a pool from being deleted.
 func (p *pool) usersMessage() string {
 	const named = 3
 	n := p.ledger.Counts().Owners

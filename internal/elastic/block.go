@@ -15,7 +15,7 @@ type Block struct {
 	Count int64
 	// Range it has, invalid while it has none.
 	Range netipx.IPRange
-	// Grown blocks were added on demand. Others stay, as do pinned ones (B48, B49).
+	// Grown blocks were added on demand. Others stay, as do pinned ones.
 	Grown, Pinned bool
 	// Deleting blocks are given up for good.
 	Deleting bool

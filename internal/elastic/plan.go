@@ -52,10 +52,10 @@ func (p *Plan) Empty() bool {
 }
 
 // Decide plans growth and shrinking. What blocks have been granted and not yet used is part of what is
-// assessed, so only what is still on its way is subtracted here (B37, F5). The quota goes to what is lacking
+// assessed, so only what is still on its way is subtracted here. The quota goes to what is lacking
 // before it goes to the increment of either family.
 //
-// Idle blocks are given up after the grace, which begins again with each use (B46, F1): never one of which a
+// Idle blocks are given up after the grace, which begins again with each use: never one of which a
 // Service has, or is about to be given, an address, and none while Services lack addresses of its family, so
 // that nothing is given up that would be asked for again.
 func Decide(a Assessment, blocks []Block, s Settings, now time.Time) Plan {

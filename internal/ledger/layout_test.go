@@ -30,7 +30,7 @@ func TestNoSpace(t *testing.T) {
 	wantCounts(t, l, "nothing comes free", Counts{})
 }
 
-// Row 14.
+// U14.
 func TestPrefixPool(t *testing.T) {
 	l := stated(pool(28, "10.0.0.0/26"), fact(Object, "a", "10.0.0.20"), fact(Record, "b", "10.0.0.47-10.0.0.48"))
 	wantCounts(t, l, "a stray address takes its whole prefix; prefixes are counted, not addresses",
@@ -55,7 +55,7 @@ func TestPrefixPool(t *testing.T) {
 	wantCounts(t, l, "the whole prefix is free again", Counts{Total: 4, Allocated: 2, Available: 2, Owners: 1, LargestFree: 2})
 }
 
-// Row 14: a length of 32 bits is a prefix in IPv6.
+// U14: a length of 32 bits is a prefix in IPv6.
 func TestPrefixPoolOf32(t *testing.T) {
 	l := pool(32, "fd00::/31")
 	if r, free := l.TakeOne(); !free || r != rangeOf("fd00::/32") {

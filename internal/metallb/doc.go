@@ -13,7 +13,7 @@ const (
 	// DefaultPool is the IPAddressPool that has all blocks, unless each has one of its own. The
 	// L2Advertisement that announces them has the same name.
 	DefaultPool = "default-pool"
-	// FieldOwner of what is applied (B54).
+	// FieldOwner of what is applied.
 	FieldOwner = client.FieldOwner("butler-controller/ipam")
 	// ManagedLabel is on the IPAddressPools that show blocks, with the value ManagedValue.
 	ManagedLabel = "app.kubernetes.io/managed-by"

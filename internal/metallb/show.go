@@ -23,7 +23,7 @@ type Shown struct {
 	Leaving bool
 }
 
-// addresses are the entries of spec.addresses: first-last, a single address too (B53).
+// addresses are the entries of spec.addresses: first-last, a single address too.
 func (s *Shown) addresses() []string {
 	out := make([]string, 0, len(s.Ranges))
 	for _, r := range s.Ranges {
@@ -67,8 +67,8 @@ func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
 }
 
 // Show applies the IPAddressPools that show the blocks of a workload cluster, and the L2Advertisement for them,
-// as far as they are not so already (B53-B55). Those that are to go are taken away first: MetalLB refuses the
-// whole configuration while two pools overlap. Pools of other names and without our label are left alone (B56).
+// as far as they are not so already. Those that are to go are taken away first: MetalLB refuses the
+// whole configuration while two pools overlap. Pools of other names and without our label are left alone.
 // Where nothing is to be changed nothing is written.
 //
 // A pool is written as it was observed, or not at all: the error is a conflict then. A write that was decided upon
@@ -148,7 +148,7 @@ func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// apply takes over what it says of an object, whoever said it before (B54).
+// apply takes over what it says of an object, whoever said it before.
 func apply(ctx context.Context, tenant client.Client, u *unstructured.Unstructured) error {
 	if err := tenant.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), FieldOwner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), Namespace, u.GetName(), err)

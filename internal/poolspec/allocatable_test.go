@@ -73,7 +73,7 @@ func TestAllocatable(t *testing.T) {
 			want:   []string{"10.40.1.0-10.40.3.254"},
 		},
 		"SeedPool": { // B3 B4 B6, F21
-			reason: "the seed's pool has 767 addresses, not 766",
+			reason: "the example pool of Butler has 767 addresses, not 766",
 			spec: spec{CIDR: "10.40.0.0/22", Reserved: reserved("10.40.0.0/28", "10.40.0.16/28"),
 				TenantAllocation: tenant("10.40.1.0", "10.40.3.254")},
 			want: []string{"10.40.1.0-10.40.3.254"},
@@ -97,7 +97,7 @@ func TestAllocatable(t *testing.T) {
 			spec:   spec{Addresses: []string{"10.0.0.0/29", "10.0.1.9"}},
 			want:   []string{"10.0.0.1-10.0.0.6", "10.0.1.9-10.0.1.9"},
 		},
-		"PrefixOfAddresses": { // row 13
+		"PrefixOfAddresses": { // U13
 			reason: "prefix cuts addresses into networks; the first and last of each are excluded, of two adjacent ones too",
 			spec:   spec{Addresses: []string{"10.0.0.250-10.0.1.5", "10.0.7.255", "10.0.9.0/24"}, Prefix: ptr.To[int32](24)},
 			want:   []string{"10.0.0.250-10.0.0.254", "10.0.1.1-10.0.1.5", "10.0.9.1-10.0.9.254"},
@@ -112,7 +112,7 @@ func TestAllocatable(t *testing.T) {
 			spec:   spec{CIDR: "10.0.0.0/24", Prefix: ptr.To[int32](0)},
 			want:   []string{"10.0.0.0-10.0.0.255"},
 		},
-		"Subnets": { // row 13
+		"Subnets": { // U13
 			reason: "each subnet excludes its own network, broadcast and gateway",
 			spec: spec{Addresses: []string{"10.0.0.0-10.0.1.20"}, Subnets: []v1alpha1.Subnet{
 				{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, {CIDR: "10.0.1.0/24", Gateway: "10.0.1.10"}}},
@@ -128,13 +128,13 @@ func TestAllocatable(t *testing.T) {
 			spec:   spec{CIDR: "10.0.0.0/23", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}}},
 			want:   []string{"10.0.0.1-10.0.0.254", "10.0.1.0-10.0.1.254"},
 		},
-		"WholePrefixes": { // row 14
+		"WholePrefixes": { // U14
 			reason: "a pool of prefixes hands out whole ones: what a reservation or a gateway touches is not",
 			spec: spec{CIDR: "fd00::/60", AllocationPrefixLength: ptr.To[int32](64), Gateway: "fd00::1",
 				Reserved: reserved("fd00:0:0:4::/64")},
 			want: []string{"fd00:0:0:1::-fd00::3:ffff:ffff:ffff:ffff", "fd00:0:0:5::-fd00::f:ffff:ffff:ffff:ffff"},
 		},
-		"WholePrefixesIPv4": { // row 14
+		"WholePrefixesIPv4": { // U14
 			reason: "of IPv4 as well, and a range is trimmed to aligned prefixes",
 			spec:   spec{Addresses: []string{"10.0.0.1-10.0.0.40"}, AllocationPrefixLength: ptr.To[int32](28)},
 			want:   []string{"10.0.0.16-10.0.0.31"},

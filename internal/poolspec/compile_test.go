@@ -21,7 +21,7 @@ func TestCompileErrors(t *testing.T) {
 			reason: "a pool has addresses",
 			want:   map[string]string{"spec": "set cidr, addresses, or both"},
 		},
-		"NoCIDR": { // the seed's pattern lets it pass
+		"NoCIDR": { // Butler's pattern lets it pass
 			reason: "999.1.1.1/99 is no CIDR",
 			spec:   spec{CIDR: "999.1.1.1/99"},
 			want:   map[string]string{"spec.cidr": `"999.1.1.1" is not an IP address`},
@@ -36,7 +36,7 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{CIDR: "10.0.0.5/24"},
 			want:   map[string]string{"spec.cidr": "write 10.0.0.0/24 for the prefix"},
 		},
-		"EndBeforeStart": { // row 28
+		"EndBeforeStart": { // U28
 			reason: "a range is in order, in IPv6 as well, which CEL cannot compare",
 			spec:   spec{Addresses: []string{"fd00::9-fd00::1"}},
 			want:   map[string]string{"spec.addresses[0]": "end fd00::1 is before start fd00::9"},
@@ -64,7 +64,7 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{CIDR: "10.0.0.0/25", Addresses: []string{"10.0.0.128/25"}, Reserved: reserved("10.0.0.120-10.0.0.130", "10.0.1.1")},
 			want:   map[string]string{"spec.reserved[1].cidr": "not inside the pool"},
 		},
-		"TenantReversed": { // row 28
+		"TenantReversed": { // U28
 			reason: "start comes first",
 			spec:   spec{CIDR: "10.0.0.0/24", TenantAllocation: tenant("10.0.0.9", "10.0.0.1")},
 			want:   map[string]string{"spec.tenantAllocation.end": "before start"},
@@ -124,17 +124,17 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{CIDR: "fd00::/32", Prefix: ptr.To[int32](64)},
 			want:   map[string]string{"spec.prefix": "more than 65536 networks"},
 		},
-		"UnitTooLong": { // row 14
+		"UnitTooLong": { // U14
 			reason: "IPv4 has 32 bits",
 			spec:   spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](64)},
 			want:   map[string]string{"spec.allocationPrefixLength": "between 1 and 32"},
 		},
-		"UnitTooShort": { // row 14
+		"UnitTooShort": { // U14
 			reason: "no claim could ever be served",
 			spec:   spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](23)},
 			want:   map[string]string{"spec.allocationPrefixLength": "does not hold one whole prefix"},
 		},
-		"PinTwice": { // row 12
+		"PinTwice": { // U12
 			reason: "two pins of one address; canonical form does not matter here",
 			spec:   spec{CIDR: "fd00::/64", PreAllocations: map[string]string{"a": "fd00::9", "b": "fd00::0:9"}},
 			want:   map[string]string{"spec.preAllocations[b]": `kept for "a" too`},
@@ -155,7 +155,7 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.255"}},
 			want:   map[string]string{"spec.preAllocations[a]": "first or last address of 10.0.0.0/24"},
 		},
-		"PinOfPrefixUnaligned": { // row 14
+		"PinOfPrefixUnaligned": { // U14
 			reason: "the pin names a prefix by its first address",
 			spec: spec{CIDR: "fd00::/60", AllocationPrefixLength: ptr.To[int32](64),
 				PreAllocations: map[string]string{"a": "fd00:0:0:1::5", "b": "fd00:0:0:2::"}},

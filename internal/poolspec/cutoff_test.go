@@ -17,7 +17,7 @@ func holder(name, text string) Holder {
 	return Holder{Kind: "IPAddressClaim", Namespace: "ns", Name: name, Range: r}
 }
 
-// Row 23.
+// U23.
 func TestCutOff(t *testing.T) {
 	whole := spec{CIDR: "10.0.0.0/24"}
 	tests := map[string]struct {
@@ -86,7 +86,7 @@ func TestCutOff(t *testing.T) {
 			holders: []Holder{holder("a", "10.0.0.120-10.0.0.130")},
 			want:    "10.0.0.120-10.0.0.130 (IPAddressClaim ns/a)",
 		},
-		"Prefixes": { // row 14
+		"Prefixes": { // U14
 			reason: "a reservation inside a prefix takes the prefix",
 			old:    spec{CIDR: "fd00::/60", AllocationPrefixLength: ptr.To[int32](64)},
 			next:   spec{CIDR: "fd00::/60", AllocationPrefixLength: ptr.To[int32](64), Reserved: reserved("fd00:0:0:1::7")},

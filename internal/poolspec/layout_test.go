@@ -42,13 +42,13 @@ func TestNetwork(t *testing.T) {
 			spec:   spec{Addresses: []string{"10.0.0.10"}, Prefix: ptr.To[int32](32), Gateway: "172.31.1.1"},
 			want:   map[string]network{"10.0.0.10": {32, "172.31.1.1"}},
 		},
-		"Subnets": { // row 13
+		"Subnets": { // U13
 			reason: "the smallest subnet that contains the address; outside of subnets, the short form",
 			spec: spec{CIDR: "10.0.0.0/8", Gateway: "10.0.0.1", Subnets: []v1alpha1.Subnet{
 				{CIDR: "10.1.0.0/16", Gateway: "10.1.0.1"}, {CIDR: "10.1.2.0/24"}, {CIDR: "10.1.2.128/25", Gateway: "10.1.2.129"}}},
 			want: map[string]network{"10.1.9.9": {16, "10.1.0.1"}, "10.1.2.9": {24, ""}, "10.1.2.200": {25, "10.1.2.129"}, "10.2.0.1": {8, "10.0.0.1"}},
 		},
-		"Prefixes": { // row 14
+		"Prefixes": { // U14
 			reason: "a claim that gets a prefix gets its length",
 			spec:   spec{CIDR: "fd00::/48", AllocationPrefixLength: ptr.To[int32](64), Gateway: "fd00::1"},
 			want:   map[string]network{"fd00:0:0:7::": {64, ""}},
@@ -73,7 +73,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// Row 10: a pin may be a reserved address, and one outside tenantAllocation.
+// U10: a pin may be a reserved address, and one outside tenantAllocation.
 func TestPins(t *testing.T) {
 	pins := map[string]string{"vip": "10.0.0.10", "db": "10.0.0.200", "a": "10.0.0.2"}
 	l := mustCompile(t, spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.0/28"), TenantAllocation: tenant("10.0.0.0", "10.0.0.99"),

@@ -106,7 +106,7 @@ func (c *compiler) edges(set *netipx.IPSet) []netip.Addr {
 	return out
 }
 
-// excludeNetworkAddresses takes out what hosts of the pool's networks cannot use (F12, W19).
+// excludeNetworkAddresses takes out what hosts of the pool's networks cannot use.
 func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
 	exclude := func(p netip.Prefix) {
 		all, usable := netipx.RangeOfPrefix(p), poolutil.Usable(p)

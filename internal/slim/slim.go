@@ -19,7 +19,7 @@ func ByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-// Cluster keeps what pauses a Cluster (W18), and what decides on its blocks.
+// Cluster keeps what pauses a Cluster, and what decides on its blocks.
 func Cluster(obj any) (any, error) {
 	c, ok := obj.(*clusterv1.Cluster)
 	if !ok {

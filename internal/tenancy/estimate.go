@@ -6,10 +6,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// defaultNodes is how many machine addresses a Cluster takes where no pool says so (B5).
+// defaultNodes is how many machine addresses a Cluster takes where no pool says so.
 const defaultNodes = 5
 
-// Estimate is what is left for new Clusters (B78): the free addresses of the pools that grant any, and
+// Estimate is what is left for new Clusters: the free addresses of the pools that grant any, and
 // for how many Clusters they last if each takes what the settings give it: the load-balancer addresses that
 // Size says, and as many for machines as the first pool says, at most quotaPerTenant.maxNodeIPs. It is an
 // estimate: free addresses need not be in a row. pools are in the order of Order; sums saturate.

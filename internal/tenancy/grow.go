@@ -8,7 +8,7 @@ import (
 
 // Grow decides which pool the next block of a Cluster that lacks Count addresses comes from, and how large it
 // is. Pools are asked as by Next. Where none has so many in a row, fewer are asked for, down to one; what is
-// lacking then is the next block's (F7). Standing is the block that was asked for and not granted yet.
+// lacking then is the next block's. Standing is the block that was asked for and not granted yet.
 //
 // A pool that had no room for some has none for more: what is tried is remembered for all sizes. When every
 // pool has refused a single address, the Cluster waits with that at the first; a pool that reports room is

@@ -16,7 +16,7 @@ type Block struct {
 	ProviderConfig string
 }
 
-// Labels are those of a block: Butler's five, by which its users and tools find allocations (B72), and the
+// Labels are those of a block: Butler's five, by which its users and tools find allocations, and the
 // ProviderConfig. Values beyond 63 characters are cut, and a hash of the whole takes the place of what is
 // missing: whoever selects by a label takes the value from here.
 func Labels(b Block) map[string]string {

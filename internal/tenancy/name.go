@@ -18,12 +18,12 @@ const (
 	hashLength = 10
 )
 
-// Name is the name of the first load-balancer block of a Cluster: {namespace}-{name}-lb (B42). Beyond 253
+// Name is the name of the first load-balancer block of a Cluster: {namespace}-{name}-lb. Beyond 253
 // characters it is cut, and a hash of the whole takes the place of what is missing. Two Clusters can have
 // one name for their blocks, "c" of "a-b" and "b-c" of "a": see Owns.
 func Name(cluster v1alpha1.ClusterReference) string { return named(cluster, "-lb") }
 
-// GrowthName is the name of the n-th block that was added on demand: {namespace}-{name}-lb-{n} (B41), cut
+// GrowthName is the name of the n-th block that was added on demand: {namespace}-{name}-lb-{n}, cut
 // as Name is.
 func GrowthName(cluster v1alpha1.ClusterReference, n int) string {
 	return named(cluster, "-lb-"+strconv.Itoa(n))

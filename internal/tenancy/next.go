@@ -56,10 +56,10 @@ type Decision struct {
 	Reason, Message string
 }
 
-// Next decides which pool a Cluster's block comes from (B24, B25).
+// Next decides which pool a Cluster's block comes from.
 //
 // Each pool in turn is asked with an allocation, and only its failure makes the next one's turn: what a pool
-// reports as available may be in pieces, or gone (F7). Pools that are missing or closed are passed over; if
+// reports as available may be in pieces, or gone. Pools that are missing or closed are passed over; if
 // they open later, before the Cluster is served, it is their turn then. Pools that settle are waited for. When all have failed, the Cluster
 // goes back to the first and waits. From there it moves to the first pool that reports a free block that is
 // large enough, and home again if that was wrong. A pool that refused for another reason than room is asked

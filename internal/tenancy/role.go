@@ -7,9 +7,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Role is the value of the allocation-role label that an allocation is to have (B73). One that it has
+// Role is the value of the allocation-role label that an allocation is to have. One that it has
 // already stays. Else the name tells: {namespace}-{name}-lb-{N} of its Cluster is growth, anything else
-// initial, for only growth is ever taken back. So is a pinned range, whatever its name (B49).
+// initial, for only growth is ever taken back. So is a pinned range, whatever its name.
 func Role(allocation *v1alpha1.IPAllocation) string {
 	if role := allocation.Labels[v1alpha1.AllocationRoleLabel]; role != "" {
 		return role

@@ -19,7 +19,7 @@ type Sizing struct {
 
 // Size is how many load-balancer addresses a Cluster with these annotations begins with: what the annotation
 // lb-pool-size says, else initialPoolSize (elastic) or defaultPoolSize (static) of the ProviderConfig, else
-// 2 or 8; never more than quotaPerTenant.maxLoadBalancerIPs (B22, B23). An annotation that is no number from
+// 2 or 8; never more than quotaPerTenant.maxLoadBalancerIPs. An annotation that is no number from
 // 1 (elastic: from 0) to 2147483647 is an error, whose text says what to do: a Cluster that silently got
 // another size than it asked for could not be given the right one later.
 func Size(network v1alpha1.ProviderNetwork, annotations map[string]string) (Sizing, error) {

@@ -17,7 +17,7 @@ type Verdict struct {
 	Validated bool
 }
 
-// Validate tells what is wrong with a ProviderConfig's network (B31, B32, B79). pools are in the order of
+// Validate tells what is wrong with a ProviderConfig's network. pools are in the order of
 // Order. A pool that does not exist makes the settings wrong, even where another one serves in its place:
 // nobody would notice a misspelled name until the others are full. A pool that is closed or full does not,
 // as long as one is left.

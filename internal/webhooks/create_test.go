@@ -80,7 +80,7 @@ func TestCreate(t *testing.T) {
 }
 
 // The finalizer keeps a pool that is in use, and says who uses it: a refusal would be in the way of
-// clusterctl move (row 18).
+// clusterctl move (U18).
 func TestDelete(t *testing.T) {
 	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: errors.New("must not be asked")}, All: stored(t)}
 	if warnings, err := v.ValidateDelete(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"})); err != nil || len(warnings) > 0 {

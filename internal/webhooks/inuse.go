@@ -26,7 +26,7 @@ type InUse interface {
 	Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error)
 }
 
-// Live finds holders with live reads: an admission call is rare, and a cache may be behind (W14).
+// Live finds holders with live reads: an admission call is rare, and a cache may be behind.
 type Live struct{ Reader client.Reader }
 
 // Holders lists the claims that hold an IPAddress of the pool, the IPAllocations that have a block of it, and who
@@ -86,13 +86,13 @@ func pages[T any, L interface {
 	}
 }
 
-// refersTo tells whether a reference names the pool: by group, kind and name (W23).
+// refersTo tells whether a reference names the pool: by group, kind and name.
 func refersTo(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
 	return ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kindOf(pool) && ref.Name == pool.GetName()
 }
 
 // heldBy is what an IPAddress takes from its pool: its address, or the prefix that starts with it
-// where the pool hands out prefixes. An address that cannot be read takes nothing (W12).
+// where the pool hands out prefixes. An address that cannot be read takes nothing.
 func heldBy(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
 	addr, err := netip.ParseAddr(a.Spec.Address)
 	if err != nil || addr.Zone() != "" {

@@ -120,7 +120,7 @@ func TestHolders(t *testing.T) {
 			stored: []client.Object{address(p, "a", "::ffff:10.0.0.1")},
 			want:   []string{"IPAddressClaim ns/a 10.0.0.1-10.0.0.1"},
 		},
-		"Prefixes": { // row 14
+		"Prefixes": { // U14
 			reason: "where whole prefixes are handed out the prefix is held",
 			pool:   pool("p", prefixes),
 			stored: []client.Object{address(p, "a", "fd00:0:0:1::")},

@@ -15,7 +15,7 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch
 
-// overlaps warns of other pools of the same network that have some of the addresses (W13). It does
+// overlaps warns of other pools of the same network that have some of the addresses. It does
 // not refuse: two pools may be meant to take turns, and the allocator keeps the younger one from
 // granting (R11).
 func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {

@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// W13, rows 3 and 4.
+// W13, U3, U4.
 func TestOverlap(t *testing.T) {
 	younger, both := "the younger of the two grants nothing", "both may grant the same address"
 	tests := map[string]struct {

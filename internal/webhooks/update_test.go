@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// Row 23.
+// U23.
 func TestUpdate(t *testing.T) {
 	whole, half, broken := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"}
 	high := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}

@@ -17,7 +17,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 	var s *site
 	BeforeAll(func() { s = startSite() })
 
-	It("installs the provider, whose manager serves claims with the rights that were installed", func(ctx SpecContext) { // contract D.21-D.26
+	It("installs the provider, whose manager serves claims with the rights that were installed", func(ctx SpecContext) { // C37
 		Expect(s.init(ctx, "list-images")).To(ContainSubstring("cluster-api-ipam-provider-butler:" + release))
 		Expect(s.init(ctx)).To(ContainSubstring(`Installing provider="ipam-butler"`))
 		d := s.deployment(ctx)
@@ -28,7 +28,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 		newFleet(ctx, s, "first").granted(ctx, s)
 	})
 
-	It("offers a newer release, and installs it without a change of what is allocated", func(ctx SpecContext) { // contract D.28, D.29
+	It("offers a newer release, and installs it without a change of what is allocated", func(ctx SpecContext) { // C40
 		before := s.allocated(ctx)
 		Expect(before).To(HaveLen(5))
 		Expect(s.clusterctl(ctx, "upgrade", "plan")).To(MatchRegexp(`ipam-butler +%s +IPAMProvider +%s +%s`, namespace, release, newer))
@@ -46,7 +46,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 		Expect(after).To(Equal(before))
 	})
 
-	It("deletes the provider, and leaves what is allocated", func(ctx SpecContext) { // contract D.29
+	It("deletes the provider, and leaves what is allocated", func(ctx SpecContext) { // C40
 		before := s.allocated(ctx)
 		Expect(s.manager.Stop()).To(Succeed())
 		s.clusterctl(ctx, "delete", "--ipam", "butler")
@@ -60,7 +60,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 })
 
 var _ = Describe("What clusterctl makes of the components", func() {
-	It("is described, and takes its image from where its user says", func(ctx SpecContext) { // contract D.27
+	It("is described, and takes its image from where its user says", func(ctx SpecContext) { // C39
 		described := clusterctl(ctx, "generate", "provider", "--ipam", "butler", "--describe")
 		Expect(described).To(And(ContainSubstring(namespace), ContainSubstring("cluster-api-ipam-provider-butler:"+release)))
 		config, err := os.ReadFile(filepath.Join(repo.dir, "clusterctl.yaml"))
@@ -70,7 +70,7 @@ var _ = Describe("What clusterctl makes of the components", func() {
 			To(ContainSubstring("image: mirror.example.com/butler/cluster-api-ipam-provider-butler:" + release))
 	})
 
-	It("is in one namespace, whichever it is", func(ctx SpecContext) { // contract D.24
+	It("is in one namespace, whichever it is", func(ctx SpecContext) { // C38
 		objs, err := framework.Documents([]byte(clusterctl(ctx, "generate", "provider", "--ipam", "butler", "--target-namespace", "elsewhere")))
 		Expect(err).NotTo(HaveOccurred())
 		for _, o := range objs {

@@ -14,7 +14,7 @@ import (
 )
 
 var _ = Describe("clusterctl move", func() {
-	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // contract F
+	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // C42
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)

@@ -17,10 +17,10 @@ func makeCluster(namespace, name string) *clusterv1.Cluster {
 var _ = Describe("An address", func() {
 	for i := range consumers {
 		c := &consumers[i]
-		It("is given to "+c.name, func(ctx SpecContext) { // contract 1.B, 4
+		It("is given to "+c.name, func(ctx SpecContext) { // C32, C46
 			ns := newNamespace(ctx)
 			create(ctx, makeCluster(ns, "k"), makePool(ns, "p").CIDR("10.1.0.0/28").Gateway("10.1.0.1").Obj())
-			// A machine of a Cluster; one whose owner has the label with nothing in it; one whose owner has none (contract B.9).
+			// A machine of a Cluster; one whose owner has the label with nothing in it; one whose owner has none (C30).
 			for name, label := range map[string]map[string]string{"of-k": clusterLabel("k"), "empty": clusterLabel(""), "none": nil} {
 				m := c.newMachineOf(ctx, label, ns, name, "p")
 				got := m.bound(ctx)[0]
@@ -40,7 +40,7 @@ var _ = Describe("An address", func() {
 		if c.onePool {
 			continue
 		}
-		It("of each family is given to one machine of "+c.name, func(ctx SpecContext) { // contract B.16
+		It("of each family is given to one machine of "+c.name, func(ctx SpecContext) { // C34
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "four").CIDR("10.2.0.0/24").Gateway("10.2.0.1").Obj(),
 				makePool(ns, "six").CIDR("fd00:2::/64").Gateway("fd00:2::1").Obj())
@@ -53,21 +53,21 @@ var _ = Describe("An address", func() {
 		if c.byPool {
 			continue
 		}
-		It("and another of the same pool have one gateway on an interface of "+c.name, func(ctx SpecContext) { // contract 4: parse.go
+		It("and another of the same pool have one gateway on an interface of "+c.name, func(ctx SpecContext) { // C46: parse.go
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").CIDR("10.3.0.0/24").Gateway("10.3.0.1").Obj())
 			Expect(c.newMachine(ctx, ns, "m", "p", "p").bound(ctx)).To(HaveLen(2))
 		})
 	}
 
-	It("without a gateway has none, and not an empty one", func(ctx SpecContext) { // contract 4: a route would render it
+	It("without a gateway has none, and not an empty one", func(ctx SpecContext) { // C46: a route would render it
 		ns := newNamespace(ctx)
 		create(ctx, makePool(ns, "p").CIDR("10.4.0.0/24").Obj())
 		got := named("CAPV").newMachine(ctx, ns, "m", "p").bound(ctx)[0]
 		Expect(got.address.Object["spec"]).NotTo(HaveKey("gateway"))
 	})
 
-	It("is not given for a claim of v1beta1 that names no group", func(ctx SpecContext) { // contract 2: read as apiGroup ""
+	It("is not given for a claim of v1beta1 that names no group", func(ctx SpecContext) { // C47: read as apiGroup ""
 		ns := newNamespace(ctx)
 		create(ctx, makePool(ns, "p").CIDR("10.5.0.0/24").Obj())
 		claim := object(v1beta1.WithKind("IPAddressClaim"), ns, "no-group")
@@ -92,7 +92,7 @@ var _ = Describe("While a Cluster is paused", func() {
 		if c.labels == nil || c.labels(probe)[clusterv1.ClusterNameLabel] != "k" {
 			continue // it does not say to which Cluster a claim belongs
 		}
-		It("the claims of "+c.name+" wait", func(ctx SpecContext) { // contract B.10
+		It("the claims of "+c.name+" wait", func(ctx SpecContext) { // C31
 			ns := newNamespace(ctx)
 			spec, annotated := makeCluster(ns, "spec"), makeCluster(ns, "annotated")
 			spec.Spec.Paused = ptr.To(true)

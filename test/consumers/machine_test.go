@@ -115,7 +115,7 @@ func (m *machine) read(ctx context.Context, n int) (answer, error) {
 	err := k8s.Get(ctx, keyOf(address), address)
 	if apierrors.IsNotFound(err) {
 		// CAPV takes this for an error, CAPMOX for a conflict that somebody has to settle by hand
-		// (contract B.12). A claim may have been released between the two reads.
+		// (C32). A claim may have been released between the two reads.
 		again := m.claim(m.reads, n)
 		if k8s.Get(ctx, keyOf(again), again) == nil && again.GetUID() == claim.GetUID() && again.GetDeletionTimestamp() == nil {
 			return answer{}, StopTrying("claim " + claim.GetName() + " names an IPAddress that does not exist")

@@ -19,7 +19,7 @@ const (
 )
 
 var _ = Describe("A consumer that waits for 340 ms only", func() {
-	It("gets its addresses", func(ctx SpecContext) { // contract 4
+	It("gets its addresses", func(ctx SpecContext) { // C46
 		const n = 60
 		ns := newNamespace(ctx)
 		create(ctx, makePool(ns, "p").CIDR("10.40.0.0/24").Obj())

@@ -13,7 +13,7 @@ import (
 var _ = Describe("A refusal", func() {
 	for i := range consumers {
 		c := &consumers[i]
-		It("is told "+c.name+", whichever version it reads", func(ctx SpecContext) { // contract 1.B.15, 2
+		It("is told "+c.name+", whichever version it reads", func(ctx SpecContext) { // C5, C47
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").CIDR("10.7.0.1/32").Gateway("10.7.0.1").AllocateReserved().Obj())
 			m := c.newMachine(ctx, ns, "m", "p")
@@ -31,7 +31,7 @@ var _ = Describe("A refusal", func() {
 		})
 	}
 
-	It("is shown by CAPV word for word", func(ctx SpecContext) { // contract 4: IPAddressClaimsFulfilled
+	It("is shown by CAPV word for word", func(ctx SpecContext) { // C46: IPAddressClaimsFulfilled
 		ns := newNamespace(ctx)
 		create(ctx, makePool(ns, "one").CIDR("10.8.0.5/32").Obj())
 		m := named("CAPV").newMachine(ctx, ns, "m", "one", "one")

@@ -42,7 +42,7 @@ func TestConsumers(t *testing.T) {
 var _ = BeforeSuite(func(ctx SpecContext) {
 	var err error
 	cp, err = framework.Start(framework.Options{APIServerArgs: map[string]string{
-		// As OpenShift has it: who blocks the deletion of an owner must be allowed to (contract B.14).
+		// As OpenShift has it: who blocks the deletion of an owner must be allowed to (C33).
 		"enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
 	}})
 	Expect(err).NotTo(HaveOccurred())

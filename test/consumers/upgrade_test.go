@@ -50,7 +50,7 @@ var _ = Describe("A rolling upgrade of 50 machines", func() {
 		Expect(watch.wrong(ctx, ns)).To(BeEmpty())
 	}
 
-	It("needs no more addresses than exist at a time", func(ctx SpecContext) { // C23, peers 5: by the garbage collector
+	It("needs no more addresses than exist at a time", func(ctx SpecContext) { // C23, U5: by the garbage collector
 		ns := newNamespace(ctx)
 		// As many as there are machines at a time, and not one more.
 		upgrade(ctx, named("CAPV"), makePool(ns, "p").Addresses("10.30.0.1-10.30.0.53").Prefix(24).Gateway("10.30.0.254"), ns)

@@ -48,7 +48,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(readyOf(claim).Message).To(Equal("allocated 10.1.0.2"))
 	})
 
-	It("of other providers are left alone", func(ctx SpecContext) { // C2, contract B.8
+	It("of other providers are left alone", func(ctx SpecContext) { // C2
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.1.0/29").Obj(),
 			framework.MakeClaim(ns, "foreign").PoolRef("ipam.cluster.x-k8s.io", "NetworkPool", "p").Obj(),
 			framework.MakeClaim(ns, "ours").Pool("p").Obj())
@@ -65,7 +65,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.1.2.1"))
 	})
 
-	It("wait for room in a full pool, the oldest first", func(ctx SpecContext) { // W6, C23, peers 5 and 6
+	It("wait for room in a full pool, the oldest first", func(ctx SpecContext) { // W6, C23, U5, U6
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.3.0/30").Obj())
 		for i := range 2 {
 			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("a%d", i)).Pool("p").Obj())
@@ -109,7 +109,7 @@ var _ = Describe("Claims", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("wait while their Cluster is paused or missing", func(ctx SpecContext) { // contract B.9, B.10, W9
+	It("wait while their Cluster is paused or missing", func(ctx SpecContext) { // C30, C31, W9
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.5.0/24").Obj())
 		cluster := func(name string, paused bool, annotations map[string]string) *clusterv1.Cluster {
 			return &clusterv1.Cluster{
@@ -170,7 +170,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.1.7.0"))
 	})
 
-	It("leave an address that rests to their own name only", func(ctx SpecContext) { // W15, peers 8
+	It("leave an address that rests to their own name only", func(ctx SpecContext) { // W15, U8
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.8.0/32").Reuse(3600).Obj(), framework.MakeClaim(ns, "one").Pool("p").Obj())
 		addressOf(ctx, ns, "one")
 		deleteClaim(ctx, ns, "one")
@@ -205,7 +205,7 @@ var _ = Describe("Claims", Ordered, func() {
 		expectGone(ctx, pool)
 	})
 
-	It("that are created and deleted at once leave nothing behind", func(ctx SpecContext) { // peers 24
+	It("that are created and deleted at once leave nothing behind", func(ctx SpecContext) { // U24
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.11.0/24").Obj())
 		for i := range 60 {
 			name := fmt.Sprintf("c%d", i)

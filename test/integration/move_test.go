@@ -54,7 +54,7 @@ var _ = Describe("On the target of a move", func() {
 		}).Should(Succeed())
 	}
 
-	It("claims without a status are linked with their IPAddress again", func(ctx SpecContext) { // contract F.33, I4
+	It("claims without a status are linked with their IPAddress again", func(ctx SpecContext) { // C44, I4
 		m := namespaceManager(ctx, ns)
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.0.0/24").Gateway("10.12.0.1").Obj())
 		linked, late := moved("linked", "10.12.0.77"), moved("late", "10.12.0.78")
@@ -76,7 +76,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("a claim whose IPAddress was left behind gets the address it remembers", func(ctx SpecContext) { // contract F.32, design: record
+	It("a claim whose IPAddress was left behind gets the address it remembers", func(ctx SpecContext) { // C43
 		m := namespaceManager(ctx, ns)
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.1.0/24").Obj())
 		create(ctx, moved("c", "10.12.1.99"))
@@ -128,7 +128,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("nothing of a paused Cluster is written", func(ctx SpecContext) { // contract B.10, F.33
+	It("nothing of a paused Cluster is written", func(ctx SpecContext) { // C31, C44
 		m := namespaceManager(ctx, ns)
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.5.0/24").Obj())
 		claim := framework.MakeClaim(ns, "c").Pool("p").ClusterLabel("k").Annotate(v1alpha1.AddressAnnotation, "10.12.5.9").Obj()

@@ -16,7 +16,7 @@ import (
 )
 
 // deleteForMove does what clusterctl does with an object on the source of a move: it replaces all of
-// its annotations, deletes it, and takes all of its finalizers (contract, F.34).
+// its annotations, deletes it, and takes all of its finalizers (C45).
 func deleteForMove(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	mark := client.RawPatch(types.JSONPatchType, []byte(
@@ -27,7 +27,7 @@ func deleteForMove(ctx context.Context, obj client.Object) {
 }
 
 var _ = Describe("On the source of a move", func() {
-	It("addresses that left are held until an operator releases them", func(ctx SpecContext) { // R9, contract F.34
+	It("addresses that left are held until an operator releases them", func(ctx SpecContext) { // R9, C45
 		startManager(ctx)
 		ns := newNamespace(ctx, nil)
 		cluster := makeCluster(ns, "k", false)

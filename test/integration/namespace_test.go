@@ -8,7 +8,7 @@ import (
 )
 
 var _ = Describe("A manager of one namespace", func() {
-	It("serves that namespace, and says why it serves no global pool", func(ctx SpecContext) { // W8, peers 33
+	It("serves that namespace, and says why it serves no global pool", func(ctx SpecContext) { // W8, U33
 		ns, other := newNamespace(ctx, nil), newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakeGlobalPool(ns).CIDR("10.23.0.0/24").Obj(),

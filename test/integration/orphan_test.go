@@ -87,7 +87,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("is void at once when a new claim of the name stands where its own was", func(ctx SpecContext) { // R2, peers 25
+	It("is void at once when a new claim of the name stands where its own was", func(ctx SpecContext) { // R2, U25
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.16.3.0/32").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		before := addressOf(ctx, ns, "c")
@@ -102,7 +102,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that nobody's claim owns keeps its address and its name", func(ctx SpecContext) { // R2, R12, peers 27
+	It("that nobody's claim owns keeps its address and its name", func(ctx SpecContext) { // R2, R12, U27
 		m := namespaceManager(ctx, ns)
 		create(ctx, madeAddress(ns, "c", "10.16.4.0", 31), madeAddress(ns, "broken", "10.16.4.256", 31))
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.16.4.0/31").Obj()

@@ -41,7 +41,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 			And(ContainSubstring(other), ContainSubstring("spec.network")))
 	}
 
-	It("say so both, and the younger grants nothing", func(ctx SpecContext) { // R11, W13, peers 3
+	It("say so both, and the younger grants nothing", func(ctx SpecContext) { // R11, W13, U3
 		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.0.0/28").Obj()
 		younger := framework.MakePool("younger").Namespace(ns).Addresses("10.14.0.9-10.14.0.20").Obj()
 		createPair(ctx, older, younger)

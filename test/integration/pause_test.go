@@ -36,7 +36,7 @@ var _ = Describe("A pause", Ordered, func() {
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("of a claim holds that claim only, until it ends", func(ctx SpecContext) { // contract B.10, W9
+	It("of a claim holds that claim only, until it ends", func(ctx SpecContext) { // C31, W9
 		claim := framework.MakeClaim(ns, "held").Pool("p").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.0.0/24").Obj(), claim, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		// A pool is planned as a whole, the oldest first: the younger one is served, the older one was passed by.
@@ -68,7 +68,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("of a pool holds all of its claims, until it ends", func(ctx SpecContext) { // contract B.10
+	It("of a pool holds all of its claims, until it ends", func(ctx SpecContext) { // C31
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.2.0/24").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj(),
 			framework.MakePool("q").Namespace(ns).CIDR("10.10.3.0/24").Obj(), framework.MakeClaim(ns, "other").Pool("q").Obj())
@@ -84,7 +84,7 @@ var _ = Describe("A pause", Ordered, func() {
 		expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionFalse, clusterv1.NotPausedReason)
 	})
 
-	It("of a claim holds its release", func(ctx SpecContext) { // contract C.17
+	It("of a claim holds its release", func(ctx SpecContext) { // C35
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.4.0/24").Obj(),
 			framework.MakeClaim(ns, "held").Pool("p").Obj(), framework.MakeClaim(ns, "free").Pool("p").Obj())
 		address := addressOf(ctx, ns, "held")
@@ -133,7 +133,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
 	})
 
-	It("of a Cluster holds the release of its claims, and its absence does not", func(ctx SpecContext) { // contract C.17, peers 21
+	It("of a Cluster holds the release of its claims, and its absence does not", func(ctx SpecContext) { // C35, U21
 		cluster := makeCluster(ns, "k", false)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.5.0/24").Obj(), cluster,
 			framework.MakeClaim(ns, "a").Pool("p").Cluster("k").Obj(), framework.MakeClaim(ns, "b").Pool("p").Cluster("k").Obj(),
@@ -158,7 +158,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("of a pool holds the release of its claims", func(ctx SpecContext) { // contract B.10, C.17: the in-cluster provider does
+	It("of a pool holds the release of its claims", func(ctx SpecContext) { // C31, C35: the in-cluster provider does
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.6.0/24").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
@@ -171,7 +171,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("of a claim keeps what others change on it", func(ctx SpecContext) { // contract B.10
+	It("of a claim keeps what others change on it", func(ctx SpecContext) { // C31
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.7.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
 		claim := getClaim(ctx, ns, "c")

@@ -26,7 +26,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		return claim.UID
 	}
 
-	It("gets an address while its forerunner's is released", func(ctx SpecContext) { // peers 24, 25
+	It("gets an address while its forerunner's is released", func(ctx SpecContext) { // U24, U25
 		const rounds = 40
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
@@ -66,7 +66,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("gets the address that rests for it", func(ctx SpecContext) { // W15, peers 8
+	It("gets the address that rests for it", func(ctx SpecContext) { // W15, U8
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.17.1.0/28").Reuse(3600).Obj()
@@ -88,7 +88,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("waits until the IPAddress of its forerunner lets go of the name", func(ctx SpecContext) { // R12, peers 26
+	It("waits until the IPAddress of its forerunner lets go of the name", func(ctx SpecContext) { // R12, U26
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.17.2.0/28").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())

@@ -16,7 +16,7 @@ var _ = Describe("A changed spec", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("that cuts off addresses in use shows them and disturbs nothing", func(ctx SpecContext) { // W13, peers 23, I4
+	It("that cuts off addresses in use shows them and disturbs nothing", func(ctx SpecContext) { // W13, U23, I4
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.13.0.0/28").Gateway("10.13.0.14").Obj()
 		create(ctx, pool)
@@ -104,7 +104,7 @@ var _ = Describe("A changed spec", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that adds addresses wakes the claims that wait", func(ctx SpecContext) { // W6, peers 6
+	It("that adds addresses wakes the claims that wait", func(ctx SpecContext) { // W6, U6
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.13.4.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "a").Pool("p").Obj())

@@ -35,7 +35,7 @@ var _ = Describe("A pool's status", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("counts every address, and says zero where it means zero", func(ctx SpecContext) { // B6, B7, B8, peers 16
+	It("counts every address, and says zero where it means zero", func(ctx SpecContext) { // B6, B7, B8, U16
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.15.0.0/28").Gateway("10.15.0.14").Reserved("10.15.0.12-10.15.0.13").Obj()
 		create(ctx, pool) // hosts .1 to .11

@@ -16,7 +16,7 @@ var _ = Describe("A manager with a watch filter", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("serves the claims with its label and no others", func(ctx SpecContext) { // peers 33, W7
+	It("serves the claims with its label and no others", func(ctx SpecContext) { // U33, W7
 		m := namespaceManager(ctx, ns, "--watch-filter=mine")
 		bare := framework.MakeClaim(ns, "bare").Pool("p").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.11.0.0/24").Obj(), bare,

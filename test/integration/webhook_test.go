@@ -107,7 +107,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 		}
 	}
 
-	It("refuse a pool whose ranges do not add up, and say what to do", func(ctx SpecContext) { // W13, peers 28
+	It("refuse a pool whose ranges do not add up, and say what to do", func(ctx SpecContext) { // W13, U28
 		refused(c.Create(ctx, framework.MakePool("reserved").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
 			Prefix(24).Reserved("10.21.0.5", "10.21.0.8-10.21.1.2").Obj()),
 			"spec.reserved[1].cidr", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove it")
@@ -120,7 +120,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 		refused(c.Create(ctx, global), "GlobalNetworkPool", "spec.reserved[0].cidr")
 	})
 
-	It("refuse a change that would cut off an address in use, and name its holder", func(ctx SpecContext) { // W14, peers 23
+	It("refuse a change that would cut off an address in use, and name its holder", func(ctx SpecContext) { // W14, U23
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.21.2.0/28").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "holder").Pool("p").Obj())
 		Expect(addressOf(ctx, ns, "holder").Spec.Address).To(Equal("10.21.2.1"))
@@ -153,7 +153,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 			"Cluster "+ns+"/tenant does not exist yet; addresses are allocated all the same, and kept for it"))
 	})
 
-	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, peers 3
+	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, U3
 		Expect(c.Create(ctx, framework.MakePool("one").Namespace(ns).CIDR("10.21.3.0/28").Obj())).To(Succeed())
 		Eventually(func() []string {
 			heard.take()
