@@ -3,15 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -33,7 +29,6 @@ func TestMemoryBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = bed(t.Context(), func(c *clients) error {
-		asDeployed(t)
 		s := &scale{clients: c, pools: 1}
 		pool := framework.MakePool(s.pool(0)).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		if err := s.Create(t.Context(), pool); err != nil {
@@ -76,31 +71,6 @@ func (s *scale) one(ctx context.Context, name string) error {
 		return err
 	}
 	return s.waitBound(ctx, name)
-}
-
-// asDeployed gives the processes that are started from now on what config/manager sets in the environment.
-func asDeployed(t *testing.T) {
-	t.Helper()
-	root, err := framework.RepoRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "config", "manager", "manager.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	deployment := &appsv1.Deployment{}
-	if err := yaml.Unmarshal(text, deployment); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range deployment.Spec.Template.Spec.Containers[0].Env {
-		if e.Value != "" {
-			t.Setenv(e.Name, e.Value)
-		}
-	}
-	if os.Getenv("GOGC") == "" || os.Getenv("GOMEMLIMIT") == "" {
-		t.Fatal("the Deployment sets no GOGC, or no GOMEMLIMIT")
-	}
 }
 
 func within(t *testing.T, when string, m *framework.Manager) {

@@ -16,7 +16,7 @@ func (c *ControlPlane) StartControllerManager() (stop func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProcess(filepath.Join(c.Dir, "controller-manager.log"), make(chan struct{}),
+	p, err := startProcess(filepath.Join(c.Dir, "controller-manager.log"), make(chan struct{}), nil,
 		filepath.Join(assets, "kube-controller-manager"),
 		"--kubeconfig="+c.Kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--cert-dir="+filepath.Join(c.Dir, "controller-manager"),

@@ -91,7 +91,12 @@ func (m *Manager) start(ctx context.Context, opts ManagerOptions) error {
 	if opts.WebhookCertDir != "" {
 		args = append(args, "--webhook-cert-dir="+opts.WebhookCertDir)
 	}
-	m.process, err = startProcess(m.LogFile, m.done, binary, append(args, opts.Args...)...)
+	deployed, err := deployedEnv()
+	if err != nil {
+		return err
+	}
+	// What the caller has set counts more.
+	m.process, err = startProcess(m.LogFile, m.done, append(deployed, os.Environ()...), binary, append(args, opts.Args...)...)
 	return err
 }
 

@@ -136,7 +136,7 @@ func (c *ControlPlane) StartMetalLB(ctx context.Context, args ...string) (*Metal
 	if err := admin.Create(ctx, pod); err != nil {
 		return nil, fmt.Errorf("making the Pod of MetalLB: %w", err)
 	}
-	p, err := startProcess(filepath.Join(c.Dir, pod.Name+".log"), make(chan struct{}), binary, append([]string{
+	p, err := startProcess(filepath.Join(c.Dir, pod.Name+".log"), make(chan struct{}), nil, binary, append([]string{
 		"--kubeconfig=" + c.Kubeconfig, "--namespace=" + MetalLBNamespace, "--pod-name=" + pod.Name,
 		"--webhook-mode=disabled", "--port=0", "--health-probe-port=0",
 	}, args...)...)

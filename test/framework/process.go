@@ -22,8 +22,8 @@ type process struct {
 	rss     int64
 }
 
-// startProcess starts a program, adds what it prints to logFile, and closes done when it has ended.
-func startProcess(logFile string, done chan struct{}, binary string, args ...string) (*process, error) {
+// startProcess starts a program, adds what it prints to logFile, and closes done when it has ended. It has the environment env (nil: ours).
+func startProcess(logFile string, done chan struct{}, env []string, binary string, args ...string) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -32,6 +32,7 @@ func startProcess(logFile string, done chan struct{}, binary string, args ...str
 	p := &process{logFile: logFile, done: done}
 	// Not bound to a context: the process outlives the step that started it and is ended by its owner.
 	p.cmd = exec.Command(binary, args...) //nolint:noctx // see above
+	p.cmd.Env = env
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// A group of its own, or an interrupt at the terminal would end it before its owner does.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
