@@ -104,7 +104,7 @@ typedef Manager {
 	bool newest;            /* pool.base has the resourceVersion of the pool */
 	byte base;              /* inFlight in pool.base, a map */
 	byte grant;             /* pool.grants, a map; committed if it is in base */
-	byte settled;           /* those of them that are done, a map */
+	byte confirmed;           /* those of them that are done, a map */
 	byte inherited;         /* those that were in flight at the takeover, a map */
 	bool attempt;           /* pool.attempt: a commit without an answer */
 	byte tried;             /* inFlight as it wanted to write it, a map */
@@ -228,24 +228,24 @@ byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPA
 #define NEWERI(m,nn) skip
 #endif
 
-/* go: internal/allocator (*pool).settle */
+/* go: internal/allocator (*pool).confirm */
 #define DONE(m,uu) (UID(M[m].c[NAME(uu)])!=(uu) || OWNER(M[m].i[NAME(uu)])==(uu) || \
 	(ISBLOCK(uu) && REC(M[m].c[NAME(uu)])!=0))
 #define DONEAT(m,aa) (COMMITTED(m,aa) && DONE(m,AT(M[m].grant,aa)) -> ALL(M[m].grant,aa) : 0)
-inline settle(m) { M[m].settled = M[m].settled | DONEAT(m,1) | DONEAT(m,2) }
+inline confirm(m) { M[m].confirmed = M[m].confirmed | DONEAT(m,1) | DONEAT(m,2) }
 
 /* Who is not the holder keeps nothing here: the takeover lists it anew.
  * go: internal/allocator (*pool).observeClaim, (*pool).forgetClaim, (*pool).takesName */
 inline seeClaim(m, nn) {
 	if
-	:: M[m].turn==TURN || M[m].turn==CLAIMS -> M[m].c[nn] = SHOWNCLAIM(m,nn); settle(m); NEWERC(m,nn)
+	:: M[m].turn==TURN || M[m].turn==CLAIMS -> M[m].c[nn] = SHOWNCLAIM(m,nn); confirm(m); NEWERC(m,nn)
 	:: else
 	fi
 }
-/* go: internal/allocator (*pool).observeAddress, (*pool).forgetAddress, (*pool).recall */
+/* go: internal/allocator (*pool).observeAddress, (*pool).forgetAddress, (*pool).restoreRecord */
 inline seeAddr(m, nn) {
 	if
-	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); settle(m); NEWERI(m,nn);
+	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); confirm(m); NEWERI(m,nn);
 #ifndef NO_SEEN
 		/* An IPAddress says what its claim was given, where the record was not seen yet. */
 		M[m].c[nn] = M[m].c[nn] | (M[m].i[nn]!=0 && OWNER(M[m].i[nn])==UID(M[m].c[nn]) && REC(M[m].c[nn])==0 -> ADDR(M[m].i[nn])<<5 : 0)
@@ -254,10 +254,10 @@ inline seeAddr(m, nn) {
 	fi
 }
 
-/* go: internal/allocator (*pool).lostTurn */
-inline lostTurn(m) {
+/* go: internal/allocator (*pool).loseTerm */
+inline loseTerm(m) {
 	M[m].turn = IDLE; M[m].newest = false; M[m].attempt = false; M[m].tried = 0;
-	M[m].base = 0; M[m].grant = 0; M[m].settled = 0; M[m].inherited = 0;
+	M[m].base = 0; M[m].grant = 0; M[m].confirmed = 0; M[m].inherited = 0;
 	M[m].c[0] = 0; M[m].c[1] = 0; M[m].i[0] = 0; M[m].i[1] = 0;
 	M[m].cool = 0; M[m].quarantine = false; M[m].old = false
 }
@@ -277,7 +277,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #define IN(m,aa) ((aa)==(m)+1)
 #endif
 #define FREE(m,aa) (IN(m,aa) && AT(M[m].grant,aa)==0 && !RECORDED(m,aa) && ADDR(M[m].i[0])!=(aa) && ADDR(M[m].i[1])!=(aa) && AT(M[m].cool,aa)==0)
-/* go: internal/allocator (*pool).restingFor */
+/* go: internal/allocator (*pool).coolingFor */
 #define RESTS(m,nn,aa) (AT(M[m].cool,aa)==(nn)+1 && MINE(m,nn,aa))
 /* go: internal/allocator (*pool).recorded, (*pool).blocks */
 #define MINE(m,nn,aa) (AT(M[m].grant,aa)==0 && ADDR(M[m].i[1-(nn)])!=(aa) && REC(M[m].c[1-(nn)])!=(aa))
@@ -285,7 +285,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #define HASGRANT(m,uu) (AT(M[m].grant,1)==(uu) || AT(M[m].grant,2)==(uu))
 #define BUSY(m,nn) (M[m].job!=0 && NAME(M[m].jobU)==(nn))
 #define STRAY(m,nn) (M[m].i[nn]!=0 && OWNER(M[m].i[nn])!=UID(M[m].c[nn]))
-/* go: internal/allocator (*pool).sort, (*pool).meant */
+/* go: internal/allocator (*pool).sort, (*pool).designated */
 #ifndef NO_NAME_WAIT
 #define WAITS(m,nn) (LIVES(M[m].c[nn]) && M[m].i[nn]==0 && !HASGRANT(m,UID(M[m].c[nn])) && !BUSY(m,nn))
 #else
@@ -300,7 +300,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #define CLOSED(m,nn) false
 #endif
 #define PLANS(m,nn) (WAITS(m,nn) && !CLOSED(m,nn) && CHOSEN(m,nn)!=0)
-/* go: internal/allocator (*Allocator).coolReleases, (*pool).mustRest, (*pool).releasable */
+/* go: internal/allocator (*Allocator).coolReleases, (*pool).needsCooling, (*pool).releasable */
 #ifdef COOL
 #define MUSTREST(m,nn) (DEL(M[m].c[nn]) && OWNER(M[m].i[nn])==UID(M[m].c[nn]) && AT(M[m].cool,ADDR(M[m].i[nn]))==0)
 #else
@@ -308,8 +308,8 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #endif
 #define COOLS(m) (MUSTREST(m,0) || MUSTREST(m,1) || (M[m].cool&passed)!=0)
 /* go: internal/allocator (*pool).staleGrants */
-#define AGED(m) (M[m].old && (M[m].grant&~M[m].settled)!=0)
-#define DUE(m) (M[m].turn==TURN && !M[m].attempt && (PLANS(m,0) || PLANS(m,1) || M[m].settled!=0 || COOLS(m) || AGED(m)))
+#define AGED(m) (M[m].old && (M[m].grant&~M[m].confirmed)!=0)
+#define DUE(m) (M[m].turn==TURN && !M[m].attempt && (PLANS(m,0) || PLANS(m,1) || M[m].confirmed!=0 || COOLS(m) || AGED(m)))
 /* go: internal/allocator (*pool).adoptable */
 #ifndef NO_ADOPT_PROOF
 #define ADOPTABLE(m,nn) (LIVES(M[m].c[nn]) && REC(M[m].c[nn])==ADDR(M[m].i[nn]))
@@ -319,7 +319,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 
 /* go: internal/allocator (*pool).plan, (*pool).choose */
 inline plan(m) {
-	M[m].cool = M[m].cool & ~passed;        /* go: internal/allocator (*pool).warm */
+	M[m].cool = M[m].cool & ~passed;        /* go: internal/allocator (*pool).expireCooling */
 	for (n : 0 .. 1) {
 		if
 		:: PLANS(m,n) -> a = CHOSEN(m,n); M[m].grant = M[m].grant | PUT(UID(M[m].c[n]),a); M[m].cool = M[m].cool & ~ALL(63,a)
@@ -327,15 +327,15 @@ inline plan(m) {
 		:: else
 		fi
 	}
-	M[m].tried = M[m].grant & ~M[m].settled
+	M[m].tried = M[m].grant & ~M[m].confirmed
 }
 #define STAYS(m,aa) (AT(M[m].tried,aa)!=0 -> ALL(M[m].grant,aa) : 0)
-/* go: internal/allocator (*pool).landed */
+/* go: internal/allocator (*pool).commitLanded */
 inline landed(m) {
 	M[m].grant = STAYS(m,1) | STAYS(m,2);
-	M[m].settled = M[m].settled & M[m].grant; M[m].inherited = M[m].inherited & M[m].grant;
+	M[m].confirmed = M[m].confirmed & M[m].grant; M[m].inherited = M[m].inherited & M[m].grant;
 	M[m].base = M[m].tried; M[m].tried = 0; M[m].attempt = false; M[m].old = false;
-	settle(m)
+	confirm(m)
 }
 /* go: internal/allocator (*pool).rollback */
 inline rollback(m) {
@@ -386,7 +386,7 @@ inline rebuild(m) {
 #ifndef NO_INFLIGHT
 	M[m].grant = M[m].base; M[m].inherited = M[m].base;
 #endif
-	M[m].cool = cooling;            /* go: internal/allocator (*pool).restFrom */
+	M[m].cool = cooling;            /* go: internal/allocator (*pool).loadCooling */
 	M[m].old = (M[m].grant!=0);     /* nothing is written on them before a commit of ours */
 #ifndef NO_EMPTY
 	M[m].quarantine = adopting;
@@ -394,13 +394,13 @@ inline rebuild(m) {
 	M[m].quarantine = adopting && USED(m);
 #endif
 	/* go: internal/allocator (*pool).quarantine, (*pool).wasAdopting */
-	settle(m)
+	confirm(m)
 }
 
 #ifndef NO_SETTLE_PROOF
 #define ENDSGRANT(m) skip
 #else
-#define ENDSGRANT(m) M[m].settled = M[m].settled | (COMMITTED(m,M[m].jobA) && AT(M[m].grant,M[m].jobA)==M[m].jobU -> ALL(M[m].grant,M[m].jobA) : 0)
+#define ENDSGRANT(m) M[m].confirmed = M[m].confirmed | (COMMITTED(m,M[m].jobA) && AT(M[m].grant,M[m].jobA)==M[m].jobU -> ALL(M[m].grant,M[m].jobA) : 0)
 #endif
 
 #ifndef NO_ORDER
@@ -465,7 +465,7 @@ end:	do
 #endif
 #endif
 
-	/* Plan and commit. go: internal/allocator (*Allocator).turn, (*Allocator).commit, (*Allocator).push */
+	/* Plan and commit. go: internal/allocator (*Allocator).reconcileBatch, (*Allocator).commit, (*Allocator).sendCommit */
 	:: d_step { DUE(m) && WRITABLE(m) -> plan(m);
 		printf("manager %d: commits; in flight: 1 for uid %d, 2 for uid %d\n",m,AT(M[m].tried,1),AT(M[m].tried,2)); updateStatus(m); landed(m); skip }
 	:: d_step { DUE(m) && M[m].newest && LATER -> plan(m); M[m].attempt = true;
@@ -475,35 +475,35 @@ end:	do
 		landed(m);
 #endif
 		skip }
-	/* The answer was lost: a live read decides (R4). go: internal/allocator (*Allocator).push */
+	/* The answer was lost: a live read decides (R4). go: internal/allocator (*Allocator).sendCommit */
 	:: d_step { M[m].attempt && M[m].newest -> printf("manager %d: sends its commit again\n",m); updateStatus(m); landed(m); skip }
 	:: d_step { M[m].attempt && !M[m].newest ->
 		if
 		:: SAID(m) -> printf("manager %d: reads the pool: its commit has landed\n",m); M[m].newest = true; landed(m)
 		:: !SAID(m) && STILL(m) -> printf("manager %d: reads the pool: its commit cannot land any more\n",m); M[m].newest = true; rollback(m)
-		:: else -> printf("manager %d: reads the pool: its turn is lost\n",m); lostTurn(m)
+		:: else -> printf("manager %d: reads the pool: its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* Another pool than that of the last write. go: internal/allocator (*pool).learn, (*pool).lostTurn */
+	/* Another pool than that of the last write. go: internal/allocator (*pool).refreshBase, (*pool).loseTerm */
 	:: d_step { (M[m].turn==TURN || M[m].turn==FENCED) && !M[m].attempt && !M[m].newest ->
 		if
 		:: ISHOLDER(m) -> printf("manager %d: takes the pool as it is now\n",m); M[m].newest = true; M[m].base = PART(m,inFlight); M[m].cool = cooling
-		:: else -> printf("manager %d: sees that its turn is lost\n",m); lostTurn(m)
+		:: else -> printf("manager %d: sees that its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* What is granted is written. go: internal/allocator (*Allocator).doChores, (*Allocator).serve */
+	/* What is granted is written. go: internal/allocator (*Allocator).dispatch, (*Allocator).serve */
 #ifndef NO_AGE
 #define YOUNG(m) !M[m].old
 #else
 #define YOUNG(m) true
 #endif
-#define SERVES(m,aa,uu) (MAYWORK(m) && YOUNG(m) && COMMITTED(m,aa) && AT(M[m].settled,aa)==0 && \
+#define SERVES(m,aa,uu) (MAYWORK(m) && YOUNG(m) && COMMITTED(m,aa) && AT(M[m].confirmed,aa)==0 && \
 	LIVES(M[m].c[NAME(uu)]) && UID(M[m].c[NAME(uu)])==(uu) && ADDR(M[m].i[1-NAME(uu)])!=(aa) && \
 	(M[m].i[NAME(uu)]==0 || REC(M[m].c[NAME(uu)])==0) && !(ISBLOCK(uu) && REC(M[m].c[NAME(uu)])!=0))
 	/* Somebody recorded another address: what this manager believes is old. */
 #define OTHERWISE(m,aa,uu) (SERVES(m,aa,uu) && REC(M[m].c[NAME(uu)])!=0 && REC(M[m].c[NAME(uu)])!=(aa) && AT(M[m].inherited,aa)==0)
 	:: d_step { OTHERWISE(m,1,AT(M[m].grant,1)) || OTHERWISE(m,2,AT(M[m].grant,2)) ->
-		printf("manager %d: finds another record on a claim, gives its turn up\n",m); lostTurn(m) }
+		printf("manager %d: finds another record on a claim, gives its turn up\n",m); loseTerm(m) }
 	:: d_step { SERVES(m,1,AT(M[m].grant,1)) && !OTHERWISE(m,1,AT(M[m].grant,1)) -> printf("manager %d: begins to write grant of 1\n",m);
 		M[m].jobU = AT(M[m].grant,1); M[m].jobA = 1; M[m].jobC = M[m].c[NAME(M[m].jobU)];
 		M[m].job = (REC(M[m].jobC)==1 -> CREATE : FIRST) }
@@ -577,13 +577,13 @@ end:	do
 		seeAddr(m,n); skip }
 
 	/* Release: only while a live read shows the pool as this manager wrote it (R6).
-	 * go: internal/allocator (*Allocator).doChores, (*Allocator).release */
+	 * go: internal/allocator (*Allocator).dispatch, (*Allocator).release */
 #ifndef NO_LIVE_POOL
 #define OWNS(m) STILL(m)
 #else
 #define OWNS(m) true
 #endif
-#define ENDED(m,uu) (AT(M[m].settled,1)==(uu) || AT(M[m].settled,2)==(uu))
+#define ENDED(m,uu) (AT(M[m].confirmed,1)==(uu) || AT(M[m].confirmed,2)==(uu))
 #ifndef NO_COOL_FIRST
 #define RESTED(m,nn) !MUSTREST(m,nn)
 #else
@@ -614,14 +614,14 @@ end:	do
 		fi; skip }
 	:: d_step { M[m].job==REMOVE && LATER && M[m].jobA!=0 && ip[NAME(M[m].jobU)]==IP(M[m].jobU,M[m].jobA) ->
 		printf("manager %d: removes IPAddress of uid %d, without an answer\n",m,M[m].jobU); lates--; air = removing; airU = M[m].jobU; airA = M[m].jobA; endJob(m) }
-	/* go: internal/allocator (*pool).endGrant, (*Allocator).letGo */
+	/* go: internal/allocator (*pool).endGrant, (*Allocator).removeFinalizer */
 	:: d_step { M[m].job==LETGO ->
 		n = NAME(M[m].jobU);
 		printf("manager %d: lets go of claim uid %d: %d\n",m,M[m].jobU,!HASGRANT(m,M[m].jobU) && M[m].jobC==claim[n]);
 		if
 #ifndef NO_GRANT_CHECK
 		:: HASGRANT(m,M[m].jobU) -> a = (AT(M[m].grant,1)==M[m].jobU -> 1 : 2);
-			M[m].settled = M[m].settled | (COMMITTED(m,a) -> ALL(M[m].grant,a) : 0)
+			M[m].confirmed = M[m].confirmed | (COMMITTED(m,a) -> ALL(M[m].grant,a) : 0)
 #endif
 		:: else ->
 			if
@@ -642,9 +642,9 @@ end:	do
 
 #ifndef NO_VOID
 	/* An IPAddress without a claim: void if a live read proves it (R2).
-	 * go: internal/allocator (*Allocator).runStray, (*Allocator).settleStray */
+	 * go: internal/allocator (*Allocator).runOrphan, (*Allocator).resolveOrphan */
 #define STRAYS(m,nn) (MAYWORK(m) && STRAY(m,nn) && !ADOPTABLE(m,nn) && (restores==0 || CONTESTED(m,nn)))
-/* go: internal/allocator (*pool).contested, (*pool).dueOf */
+/* go: internal/allocator (*pool).isInTheWay, (*pool).nextCheck */
 #define CONTESTED(m,nn) (M[m].c[nn]!=0 || !MINE(m,nn,ADDR(M[m].i[nn])))
 	:: d_step { (STRAYS(m,0) || STRAYS(m,1)) ->
 		n = (STRAYS(m,0) -> 0 : 1);
@@ -662,7 +662,7 @@ end:	do
 #endif
 
 #if CRASH
-	:: d_step { m==0 && crashes>0 && !calm && (M[m].turn!=IDLE || M[m].job!=0) -> printf("manager %d: restarts\n",m); crashes--; lostTurn(m); endJob(m); again[m] = true }
+	:: d_step { m==0 && crashes>0 && !calm && (M[m].turn!=IDLE || M[m].job!=0) -> printf("manager %d: restarts\n",m); crashes--; loseTerm(m); endJob(m); again[m] = true }
 #endif
 #if STALE
 	/* go: internal/allocator (*pool).isGone, Newer */
@@ -673,7 +673,7 @@ end:	do
 		:: staleK<2 -> M[m].c[staleK] = staleV
 		:: else -> M[m].i[staleK-2] = staleV
 		fi;
-		settle(m); staleKept = false;
+		confirm(m); staleKept = false;
 		if
 		:: staleOld -> stuck = true; staleOld = false; staleV = (staleK<2 -> claim[staleK] : ip[staleK-2])
 		:: else -> staleM = 0; staleK = 0; staleV = 0

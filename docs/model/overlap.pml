@@ -72,7 +72,7 @@ inline checkY() { assert(flyE==0 && hasE==0) /* I1 */ }
 
 active proctype older() {
 end:	do
-	/* go: internal/allocator (*pool).learn */
+	/* go: internal/allocator (*pool).refreshBase */
 	:: d_step { !newestE -> printf("older: takes its spec, generation %d\n",gen); genE = gen; newestE = true }
 	/* go: internal/allocator (*Allocator).ObservePool, (*pool).forgetSurveys */
 	:: d_step { sawYields!=yields || sawFlyY!=flyY ->
@@ -87,8 +87,8 @@ end:	do
 		printf("older: grants the address to its claim %d\n",nextE); checkE(); flyE = nextE; nextE++ }
 	/* go: internal/allocator (*Allocator).serve */
 	:: d_step { flyE!=0 && hasE!=flyE -> printf("older: writes claim %d\n",flyE); hasE = flyE }
-	/* go: internal/allocator (*pool).settle */
-	:: d_step { flyE!=0 && hasE==flyE && newestE -> printf("older: settles claim %d\n",flyE); flyE = 0 }
+	/* go: internal/allocator (*pool).confirm */
+	:: d_step { flyE!=0 && hasE==flyE && newestE -> printf("older: confirms the grant of claim %d\n",flyE); flyE = 0 }
 	/* go: internal/allocator (*Allocator).release */
 	:: d_step { flyE==0 && hasE!=0 -> printf("older: claim %d is deleted\n",hasE); hasE = 0 }
 	od
@@ -133,8 +133,8 @@ end:	do
 		printf("younger: grants the address to its claim %d\n",nextY); checkY(); yields = SAYS; flyY = nextY; nextY++ }
 	/* go: internal/allocator (*Allocator).serve */
 	:: d_step { flyY!=0 && hasY!=flyY -> printf("younger: writes claim %d\n",flyY); hasY = flyY }
-	/* go: internal/allocator (*pool).settle */
-	:: d_step { flyY!=0 && hasY==flyY -> printf("younger: settles claim %d\n",flyY); flyY = 0 }
+	/* go: internal/allocator (*pool).confirm */
+	:: d_step { flyY!=0 && hasY==flyY -> printf("younger: confirms the grant of claim %d\n",flyY); flyY = 0 }
 	/* go: internal/allocator (*Allocator).release */
 	:: d_step { flyY==0 && hasY!=0 -> printf("younger: claim %d is deleted\n",hasY); hasY = 0 }
 #if TAKEOVERS

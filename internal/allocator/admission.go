@@ -37,7 +37,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 				clusters[key] = g
 			}
 			if g != open {
-				p.gates[key] = struct{}{}
+				p.waitingClusters[key] = struct{}{}
 			}
 			switch g {
 			case open:
@@ -58,7 +58,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			a.notePause(p, c, open)
 			return true, nil
 		}
-		if reason, message := p.closed(now); reason != "" && (!c.remembers() || p.layout == nil) {
+		if reason, message := p.closed(now); reason != "" && (!c.hasRecord() || p.layout == nil) {
 			switch reason {
 			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
@@ -67,7 +67,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 			}
 			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
 		}
-		if direct != nil && !c.mirrored && !c.remembers() {
+		if direct != nil && !c.mirrored && !c.hasRecord() {
 			return false, direct
 		}
 		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {
@@ -157,7 +157,7 @@ func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
 	key := c.clusterKey()
 	g := a.gateOf(ctx, key)
 	if g == paused || g == unknown {
-		p.gates[key] = struct{}{}
+		p.waitingClusters[key] = struct{}{}
 		a.notePause(p, c, g)
 		return false
 	}

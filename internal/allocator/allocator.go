@@ -70,8 +70,8 @@ const (
 	lowWater = 96
 	// requestTimeout bounds each write (R6).
 	requestTimeout = 15 * time.Second
-	// settleDelay is how long an idle pool may show grants that are done.
-	settleDelay = time.Second
+	// confirmDelay is how long an idle pool may show grants that are done.
+	confirmDelay = time.Second
 	// patience is how long work waits before a manager that was not elected takes a pool over (R5).
 	patience = 3 * time.Second
 )
@@ -83,12 +83,12 @@ type Allocator struct {
 	mu    sync.Mutex
 	pools map[PoolKey]*pool
 	// life is nil before Start.
-	life     atomic.Pointer[life]
-	crew     crew
-	lists    lister
-	quota    *quota
-	overlaps overlaps
-	told     onceTold
+	life         atomic.Pointer[life]
+	workers      workers
+	lists        lister
+	quota        *quota
+	overlaps     overlaps
+	saidUnserved onceTold
 }
 
 // life is what the controller gives at its start. The sources that feed events start beside it.
@@ -115,7 +115,7 @@ func New(o Options) *Allocator {
 	a := &Allocator{
 		Options: o,
 		pools:   map[PoolKey]*pool{},
-		crew:    crew{size: o.Writers},
+		workers: workers{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
 	a.quota = newQuota(a.wake)
@@ -138,7 +138,7 @@ func (a *Allocator) do(pool PoolKey, job func(context.Context)) {
 	if l := a.life.Load(); l != nil {
 		ctx = l.jobs
 	}
-	a.crew.do(pool, func() { job(ctx) })
+	a.workers.do(pool, func() { job(ctx) })
 }
 
 func (a *Allocator) pool(key PoolKey) *pool {
@@ -304,10 +304,10 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 // not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
 	key := KeyOf(obj)
-	a.declare(obj) // all pools are known before the first of them is reconciled, in whatever order that is
+	a.publishSpec(obj) // all pools are known before the first of them is reconciled, in whatever order that is
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, !p.firstTurnTaken || p.base == nil || Newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
+	return key, !p.triedOnce || p.base == nil || Newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.
@@ -315,7 +315,7 @@ func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []PoolKey {
 	var keys []PoolKey
 	for _, p := range a.all() {
 		p.mu.Lock()
-		if _, waits := p.gates[cluster]; p.awaits(cluster) || waits {
+		if _, waits := p.waitingClusters[cluster]; p.awaits(cluster) || waits {
 			keys = append(keys, p.key)
 		}
 		p.mu.Unlock()
@@ -341,7 +341,7 @@ func (a *Allocator) Ready(key PoolKey) bool {
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return p.firstTurnTaken
+	return p.triedOnce
 }
 
 func (a *Allocator) now() time.Time { return a.Clock.Now() }

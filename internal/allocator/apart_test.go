@@ -182,11 +182,11 @@ func TestStillHas(t *testing.T) {
 			}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
-			a.declare(o)
+			a.publishSpec(o)
 			p := a.pool(KeyOf(o))
 			p.setBase(o)
 			if tc.known != nil {
-				a.declare(tc.known)
+				a.publishSpec(tc.known)
 				a.pool(KeyOf(tc.known)).setBase(tc.known)
 			}
 			for range 2 { // the second time nothing is news
@@ -207,7 +207,7 @@ func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
 	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
-		a.declare(obj)
+		a.publishSpec(obj)
 		a.pool(KeyOf(obj)).setBase(obj)
 	}
 	p := a.pool(KeyOf(o))
@@ -233,7 +233,7 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
-		a.declare(obj)
+		a.publishSpec(obj)
 		a.pool(KeyOf(obj)).setBase(obj)
 	}
 	seeAddress(a.pool(KeyOf(narrowed)), "kept", "10.0.0.1", "uid-kept")

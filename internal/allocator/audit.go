@@ -100,10 +100,10 @@ func (au *Auditor) audit(ctx context.Context) error {
 		return err
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
-		if c := claimOfAllocation(obj); c.has().IsValid() {
-			has(KeyOfAllocation(obj), holding{c.has(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
+		if c := claimOfAllocation(obj); c.blockRange().IsValid() {
+			has(KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
 				mine := p.claims[c.owner.UID]
-				return mine != nil && mine.has() == c.has()
+				return mine != nil && mine.blockRange() == c.blockRange()
 			})
 		}
 	})

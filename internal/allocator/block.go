@@ -37,8 +37,8 @@ type block struct {
 	// pinned is the range it must have, invalid if any will do; badPin says why what it must have is no range.
 	pinned netipx.IPRange
 	badPin string
-	// shown is what its status says it has, invalid if nothing.
-	shown netipx.IPRange
+	// statusRange is what its status says it has, invalid if nothing.
+	statusRange netipx.IPRange
 	// allocatedAt is when the status says that was granted.
 	allocatedAt time.Time
 	phase       v1alpha1.AllocationPhase
@@ -71,7 +71,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 		},
 	}
 	b := out.block
-	out.finalized, out.others = split(a.Finalizers, v1alpha1.IPAllocationFinalizer)
+	out.hasFinalizer, out.others = split(a.Finalizers, v1alpha1.IPAllocationFinalizer)
 	out.moved = moved(a)
 	out.record, _ = poolutil.ParseRange(out.recordText)
 	if pin := a.Spec.PinnedRange; pin != nil {
@@ -82,7 +82,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 	}
 	ready := ptr.Deref(meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
 	if a.Status.Phase == v1alpha1.AllocationAllocated || a.Status.Phase == v1alpha1.AllocationReleased {
-		b.shown, _ = poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
+		b.statusRange, _ = poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
 	}
 	if a.Status.AllocatedAt != nil {
 		b.allocatedAt = a.Status.AllocatedAt.Time
@@ -90,12 +90,12 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claim {
 	if o := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.OverlapCondition); o != nil && o.Status == metav1.ConditionTrue {
 		b.overlap = o.Message
 	}
-	out.everBound = b.shown.IsValid()
-	out.bound = out.everBound && b.phase == v1alpha1.AllocationAllocated && ready.Status == metav1.ConditionTrue && wholeStatus(a, b.shown)
+	out.hadAddress = b.statusRange.IsValid()
+	out.statusDone = out.hadAddress && b.phase == v1alpha1.AllocationAllocated && ready.Status == metav1.ConditionTrue && wholeStatus(a, b.statusRange)
 	if len(a.Status.Conditions) > 0 {
-		out.said = &said{conditions: a.Status.Conditions}
+		out.status = &shownStatus{conditions: a.Status.Conditions}
 		if ready.Status == metav1.ConditionFalse {
-			out.said.refusal = refusal{ready.Reason, ready.Message}
+			out.status.refusal = refusal{ready.Reason, ready.Message}
 		}
 	}
 	return out
@@ -142,32 +142,32 @@ func (b *block) size(spec *v1alpha1.NetworkPoolSpec) int64 {
 	return loadBalancers
 }
 
-// has is the block of an allocation: what it remembers, else what its status says, as Butler left it.
-func (c *claim) has() netipx.IPRange {
-	if c.remembers() {
+// blockRange is the block of an allocation: what it remembers, else what its status says, as Butler left it.
+func (c *claim) blockRange() netipx.IPRange {
+	if c.hasRecord() {
 		return c.record
 	}
-	return c.block.shown
+	return c.block.statusRange
 }
 
 // BlockOf returns what an IPAllocation has, if anything.
 func BlockOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
-	r := claimOfAllocation(a).has()
+	r := claimOfAllocation(a).blockRange()
 	return r, r.IsValid()
 }
 
-// noteBlock states what an allocation has. What it remembers, or shows, counts as it is, whether or not
+// stateBlock states what an allocation has. What it remembers, or shows, counts as it is, whether or not
 // the pool hands it out: two that overlap are both kept.
-func (p *pool) noteBlock(c *claim) {
+func (p *pool) stateBlock(c *claim) {
 	record := ledger.Key{Source: ledger.Record, UID: c.owner.UID}
 	shown := ledger.Key{Source: ledger.Object, UID: c.owner.UID}
-	if c.remembers() {
+	if c.hasRecord() {
 		p.ledger.Add(ledger.Hold{Key: record, Owner: c.owner, Range: c.record})
 	} else {
 		p.ledger.Remove(record)
 	}
-	if !c.remembers() && c.block.shown.IsValid() {
-		p.ledger.Add(ledger.Hold{Key: shown, Owner: c.owner, Range: c.block.shown})
+	if !c.hasRecord() && c.block.statusRange.IsValid() {
+		p.ledger.Add(ledger.Hold{Key: shown, Owner: c.owner, Range: c.block.statusRange})
 	} else {
 		p.ledger.Remove(shown)
 	}
@@ -189,7 +189,7 @@ func (p *pool) sortOverlapping(r netipx.IPRange, but *claim) {
 // overlapOf says who else has some of the block of an allocation, empty if nobody. It cannot be undone by
 // us: which of two holders is to go is for a person to decide.
 func (p *pool) overlapOf(c *claim) string {
-	for _, h := range p.ledger.Overlapping(c.has()) {
+	for _, h := range p.ledger.Overlapping(c.blockRange()) {
 		if h.Source.Uses() && h.Owner.UID != c.owner.UID {
 			return fmt.Sprintf("%s has %s too; delete one of the two", describeHold(h), poolutil.FormatRange(h.Range))
 		}
@@ -199,12 +199,12 @@ func (p *pool) overlapOf(c *claim) string {
 
 // sortBlock puts an allocation that lives where it belongs.
 func (p *pool) sortBlock(c *claim) bool {
-	shows := c.remembers() && c.block.shown == c.record
+	shows := c.hasRecord() && c.block.statusRange == c.record
 	switch {
-	case shows && c.bound && c.pauseShown() && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c) && !c.block.owesSighting():
+	case shows && c.statusDone && c.pauseShown() && c.recordText == poolutil.FormatRange(c.record) && c.block.overlap == p.overlapOf(c) && !c.block.owesSighting():
 		return false
 	case shows, p.adopts(c), p.grants[c.owner.UID] != nil:
-		p.chores[c.owner.UID] = c
+		p.todo[c.owner.UID] = c
 	default:
 		p.pending.Set(c)
 	}
@@ -214,19 +214,19 @@ func (p *pool) sortBlock(c *claim) bool {
 // adopts tells whether what the status of an allocation says is taken on trust, as another allocator's
 // doing: no record of ours is older (R10).
 func (p *pool) adopts(c *claim) bool {
-	return p.adopting && !c.remembers() && c.block.shown.IsValid()
+	return p.adopting && !c.hasRecord() && c.block.statusRange.IsValid()
 }
 
-// meantForBlock finds what is meant for an allocation: what it remembers, what its status says it has, the
+// designatedForBlock finds what is meant for an allocation: what it remembers, what its status says it has, the
 // range it is pinned to, or the one that rests for its name.
-func (p *pool) meantForBlock(c *claim) (netipx.IPRange, *refusal) {
+func (p *pool) designatedForBlock(c *claim) (netipx.IPRange, *refusal) {
 	if p.handsOutPrefixes() {
 		return netipx.IPRange{}, failed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", p.key, p.layout.UnitBits())
 	}
-	if c.remembers() {
+	if c.hasRecord() {
 		return p.recorded(c)
 	}
-	if shown := c.block.shown; shown.IsValid() {
+	if shown := c.block.statusRange; shown.IsValid() {
 		if h := p.blocker(shown, c.owner); h != nil {
 			return netipx.IPRange{}, failed("the status says %s, of which %s is held by %s", poolutil.FormatRange(shown),
 				poolutil.FormatRange(h.Range), describeHold(h))
@@ -247,7 +247,7 @@ func (p *pool) meantForBlock(c *claim) (netipx.IPRange, *refusal) {
 		return pinned, nil
 	}
 	n := c.block.size(p.base.PoolSpec())
-	return p.restingFor(c.owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
+	return p.coolingFor(c.owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
 }
 
 // chooseBlock finds the best fit for an allocation.

@@ -5,7 +5,7 @@ import "github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolut
 // takesUp reports whether a claim takes up an IPAddress of its name that somebody made by hand, as the in-cluster provider does: in the
 // place of that, where both name its pool and the pool hands the address out. What a claim has already, it keeps.
 func (p *pool) takesUp(c *claim, addr *address) bool {
-	return c.mirrored && addr.mirrored && addr.byHand() && !addr.deleting && (!c.remembers() || c.mayForget()) &&
+	return c.mirrored && addr.mirrored && addr.byHand() && !addr.deleting && (!c.hasRecord() || c.mayGetAnother()) &&
 		addr.ip.IsValid() && p.ledger.InSpace(p.ledger.Unit(addr.ip))
 }
 

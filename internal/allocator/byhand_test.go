@@ -50,7 +50,7 @@ func TestMadeByHand(t *testing.T) {
 			}
 			seen := see(p, "c", 0, c.claim...)
 			if c.told == "" {
-				if _, taken := p.chores[seen.owner.UID]; !taken {
+				if _, taken := p.todo[seen.owner.UID]; !taken {
 					_, no := p.choose(seen)
 					t.Errorf("it is not taken up: %+v", no)
 				}

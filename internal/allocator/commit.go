@@ -19,19 +19,19 @@ import (
 )
 
 var (
-	// errLost: another manager wrote the pool; the term is over.
-	errLost = errors.New("another manager has taken the pool over")
+	// errTermLost: another manager wrote the pool; the term is over.
+	errTermLost = errors.New("another manager has taken the pool over")
 	// errMoved: the pool changed under the commit (a new spec); plan again on what is there now.
 	errMoved = errors.New("the pool changed; planning again")
 	// errGone: the pool does not exist any more.
 	errGone = errors.New("the pool is gone")
 )
 
-// attempt is a commit that was sent. It stays until its outcome is known (R4).
-type attempt struct {
-	pool    v1alpha1.Pool
-	grants  []types.UID
-	settled []types.UID
+// pendingCommit is a commit that was sent. It stays until its outcome is known (R4).
+type pendingCommit struct {
+	pool      v1alpha1.Pool
+	grants    []types.UID
+	confirmed []types.UID
 	// doubtful: it was sent, and what became of it is not known.
 	doubtful bool
 }
@@ -41,30 +41,30 @@ type attempt struct {
 func (a *Allocator) commit(ctx context.Context, p *pool) error {
 	p.mu.Lock()
 	next := p.base.DeepCopyObject().(v1alpha1.Pool)
-	try := &attempt{pool: next}
+	try := &pendingCommit{pool: next}
 	for uid, g := range p.grants {
 		switch {
-		case g.settled:
-			try.settled = append(try.settled, uid)
+		case g.confirmed:
+			try.confirmed = append(try.confirmed, uid)
 		case !g.committed:
 			try.grants = append(try.grants, uid)
 		}
 	}
 	p.describe(next, a.now())
-	p.attempt = try
+	p.unanswered = try
 	p.mu.Unlock()
-	return a.push(ctx, p)
+	return a.sendCommit(ctx, p)
 }
 
-// push sends the attempt, again if need be, and finds out what became of it (R4).
-func (a *Allocator) push(ctx context.Context, p *pool) error {
-	try := p.attempt
+// sendCommit sends the commit, again if need be, and finds out what became of it (R4).
+func (a *Allocator) sendCommit(ctx context.Context, p *pool) error {
+	try := p.unanswered
 	sent := try.pool.DeepCopyObject().(v1alpha1.Pool)
 	start := a.now()
 	err := a.updateStatus(ctx, sent)
 	if err == nil {
 		metrics.Commits.WithLabelValues("written").Inc()
-		p.landed(sent, start)
+		p.commitLanded(sent, start)
 		return nil
 	}
 	if apierrors.IsConflict(err) {
@@ -90,31 +90,31 @@ func (a *Allocator) push(ctx context.Context, p *pool) error {
 		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.key, err, getErr)
 	}
 	state, was, wanted := live.PoolStatus().Allocator, p.base.PoolStatus(), try.pool.PoolStatus()
-	// Where the attempt changes no grant, only the whole status tells whether it is there.
+	// Where the commit changes no grant, only the whole status tells whether it is there.
 	landed := equality.Semantic.DeepEqual(state, wanted.Allocator)
 	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
 		landed = equality.Semantic.DeepEqual(live.PoolStatus(), wanted)
 	}
 	switch {
 	case live.GetUID() != p.base.GetUID():
-		a.lose(p)
-		return errLost
+		p.loseTerm(a.now())
+		return errTermLost
 	case live.GetResourceVersion() == p.base.GetResourceVersion():
-		// Not landed, but it may be on its way still: the attempt stays and is sent again as it is.
+		// Not landed, but it may be on its way still: the commit stays and is sent again as it is.
 		return fmt.Errorf("committing grants of %s: %w", p.key, err)
 	case landed:
-		p.landed(live, start)
+		p.commitLanded(live, start)
 		return nil
 	case equality.Semantic.DeepEqual(state, was.Allocator):
-		// The resource version has moved on, so the attempt cannot land any more.
+		// The resource version has moved on, so the commit cannot land any more.
 		p.rollback(live)
 		return errMoved
 	}
-	a.lose(p)
-	return errLost
+	p.loseTerm(a.now())
+	return errTermLost
 }
 
-// refused drops an attempt that the API server refuses for good. It is not sent again as it is: the next commit is planned anew, after a pause
+// refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is planned anew, after a pause
 // that doubles or when the pool has changed, and whoever waits is told why.
 func (p *pool) refused(err error, now time.Time) {
 	p.rollback(p.base)
@@ -125,33 +125,33 @@ func (p *pool) refused(err error, now time.Time) {
 	p.commitAfter = now.Add(p.commitPause)
 }
 
-func (a *Allocator) lose(p *pool) { p.lostTurn(a.now()) }
+func (a *Allocator) lose(p *pool) { p.loseTerm(a.now()) }
 
-// landed notes that the attempt is what the API server has.
-func (p *pool) landed(answer v1alpha1.Pool, at time.Time) {
+// commitLanded notes that the commit is what the API server has.
+func (p *pool) commitLanded(answer v1alpha1.Pool, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, uid := range p.attempt.grants {
+	for _, uid := range p.unanswered.grants {
 		if g := p.grants[uid]; g != nil {
 			g.committed = true
-			p.settle(uid) // while the commit was under way the claim went, or got what it needs
+			p.confirm(uid) // while the commit was under way the claim went, or got what it needs
 		}
 	}
 	for _, g := range p.grants {
 		g.at = at
 	}
-	for _, uid := range p.attempt.settled {
+	for _, uid := range p.unanswered.confirmed {
 		p.dropGrant(uid)
 	}
-	p.attempt = nil
+	p.unanswered = nil
 	p.backoff = 0
 	p.refusal, p.commitPause, p.commitAfter = nil, 0, time.Time{}
 	p.lastCommit = at
 	p.setBaseLocked(answer)
 }
 
-// settle notes that a committed grant is done: its claim is gone, or has what was granted (R6).
-func (p *pool) settle(uid types.UID) {
+// confirm notes that a committed grant is done: its claim is gone, or has what was granted (R6).
+func (p *pool) confirm(uid types.UID) {
 	g := p.grants[uid]
 	if g == nil || !g.committed {
 		return
@@ -159,25 +159,25 @@ func (p *pool) settle(uid types.UID) {
 	c := p.claims[uid]
 	switch {
 	case c == nil:
-		g.settled = true
+		g.confirmed = true
 	case c.block != nil:
-		g.settled = g.settled || c.remembers()
+		g.confirmed = g.confirmed || c.hasRecord()
 	default:
 		a := p.addressOf(c)
-		g.settled = g.settled || (a != nil && a.claimUID == uid)
+		g.confirmed = g.confirmed || (a != nil && a.claimUID == uid)
 	}
 }
 
-// rollback forgets the grants of an attempt that cannot land any more.
+// rollback forgets the grants of a commit that cannot land any more.
 func (p *pool) rollback(live v1alpha1.Pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, uid := range p.attempt.grants {
+	for _, uid := range p.unanswered.grants {
 		p.dropGrant(uid)
 	}
-	p.attempt = nil
+	p.unanswered = nil
 	p.setBaseLocked(live)
-	p.restFrom(live.PoolStatus())
+	p.loadCooling(live.PoolStatus())
 }
 
 func (p *pool) dropGrant(uid types.UID) {
@@ -205,12 +205,12 @@ func (p *pool) setBaseLocked(obj v1alpha1.Pool) {
 	}
 }
 
-// inFlight lists the grants that are not settled, in the order of their addresses.
+// inFlight lists the grants that are not confirmed, in the order of their addresses.
 func (p *pool) inFlight() []v1alpha1.Grant {
 	var out []v1alpha1.Grant
 	var ordered []*grant
 	for _, g := range p.grants {
-		if !g.settled {
+		if !g.confirmed {
 			ordered = append(ordered, g)
 		}
 	}

@@ -77,12 +77,12 @@ func TestCommit(t *testing.T) {
 		want   error
 		fails  bool // with any error
 		commit bool // the grant is committed
-		again  bool // the attempt stays
-		holds  bool // the turn goes on
+		again  bool // the commit stays
+		holds  bool // the term goes on
 		reason string
 	}{
 		"written":             {commit: true, holds: true},
-		"written, claim gone": {gone: true, commit: true, holds: true, reason: "the grant is settled at once"},
+		"written, claim gone": {gone: true, commit: true, holds: true, reason: "the grant is confirmed at once"},
 		"answer lost, landed": {
 			api: oneWrite{err: timeout, live: func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
 				sent.ResourceVersion = "11"
@@ -106,21 +106,21 @@ func TestCommit(t *testing.T) {
 			api: oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
 				p.ResourceVersion, p.Status.Allocator = "12", &v1alpha1.AllocatorStatus{Holder: "you", Term: 4}
 			})},
-			want: errLost,
+			want: errTermLost,
 		},
 		"another term": {
 			api: oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
 				p.ResourceVersion, p.Status.Allocator.Term = "12", 5
 			})},
-			want: errLost, reason: "somebody was holder in between",
+			want: errTermLost, reason: "somebody was holder in between",
 		},
 		"record wiped": {
 			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion, p.Status.Allocator = "12", nil })},
-			want: errLost,
+			want: errTermLost,
 		},
 		"another pool of the name": {
 			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.UID = "new" })},
-			want: errLost,
+			want: errTermLost,
 		},
 		"no grant, edited": {
 			quiet: true,
@@ -143,11 +143,11 @@ func TestCommit(t *testing.T) {
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
-			if g := p.grants[c.owner.UID]; (g != nil && g.committed) != tt.commit || (g != nil && g.settled != tt.gone) {
+			if g := p.grants[c.owner.UID]; (g != nil && g.committed) != tt.commit || (g != nil && g.confirmed != tt.gone) {
 				t.Errorf("%s: grant %+v", tt.reason, g)
 			}
-			if again := p.attempt != nil; again != tt.again || p.holder != tt.holds {
-				t.Errorf("%s: the attempt stays: %v; the turn goes on: %v", tt.reason, again, p.holder)
+			if again := p.unanswered != nil; again != tt.again || p.holder != tt.holds {
+				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.holder)
 			}
 			if tt.api.writes != 1 {
 				t.Errorf("%s: written %d times; nothing is applied again before it is known what became of it (R3)", tt.reason, tt.api.writes)
@@ -173,9 +173,9 @@ func TestCommitAgain(t *testing.T) {
 	see(p, "b", 1)
 	edited := p.base.DeepCopyObject().(*v1alpha1.NetworkPool)
 	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
-	p.learn(edited, "me", noon)
+	p.refreshBase(edited, "me", noon)
 	api.err = nil
-	if err := a.push(t.Context(), p); err != nil {
+	if err := a.sendCommit(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {

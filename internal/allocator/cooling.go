@@ -25,11 +25,11 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	}
 	left := maxJobs - p.jobs
 	var due []*claim
-	for _, c := range p.chores {
+	for _, c := range p.todo {
 		r := p.releasable(c)
 		switch {
 		case !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) || !a.mayRelease(ctx, p, c):
-		case p.mustRest(r, c.owner, now):
+		case p.needsCooling(r, c.owner, now):
 			due = append(due, c)
 		default:
 			left-- // noted, and to be handed out
@@ -43,33 +43,33 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 			p.restsLate = true
 			break
 		}
-		if !p.cool(p.releasable(c), c.owner, now) {
+		if !p.startCooling(p.releasable(c), c.owner, now) {
 			p.crowd(c)
 			continue
 		}
 		noted = true
 		left--
 	}
-	for _, s := range p.strays {
-		if p.voidMustRest(s, now) {
-			rests := p.cool(p.unitOf(s.address), s.owner(), now)
+	for _, s := range p.orphans {
+		if p.orphanNeedsCooling(s, now) {
+			rests := p.startCooling(p.unitOf(s.address), s.owner(), now)
 			noted, p.restsLate = noted || rests, p.restsLate || !rests
 		}
 	}
 	return noted
 }
 
-// mayNote reports whether the next turn can note what is to rest: else the end of a rest, of a job or of a pause wakes the pool.
+// mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes the pool.
 func (p *pool) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(p.commitAfter) }
 
-// cool has a range rest for as long as the pool says. False: there is no room on record.
-func (p *pool) cool(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
+// startCooling has a range rest for as long as the pool says. False: there is no room on record.
+func (p *pool) startCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	grace := p.reuseGrace()
 	return p.cooling.Add(cooling.Rest{Range: r, Until: cooling.Until(now, grace), For: nameOf(o)}, cooling.Step(grace))
 }
 
-// warm ends the rest of ranges whose time has come.
-func (p *pool) warm(now time.Time) {
+// expireCooling ends the rest of ranges whose time has come.
+func (p *pool) expireCooling(now time.Time) {
 	for _, rest := range p.cooling.All() {
 		if !rest.Until.After(now) {
 			p.cooling.Remove(rest.Range)
@@ -78,8 +78,8 @@ func (p *pool) warm(now time.Time) {
 	}
 }
 
-// beginRest keeps a range from everybody but whom it rests for.
-func (p *pool) beginRest(rest cooling.Rest) {
+// coolingBegan keeps a range from everybody but whom it rests for.
+func (p *pool) coolingBegan(rest cooling.Rest) {
 	p.ledger.Add(ledger.Hold{
 		Key: restKey(ledger.Cooling, rest.Range), Owner: ledger.Owner{Namespace: rest.For.Namespace, Name: rest.For.Name}, Range: rest.Range,
 	})
@@ -97,24 +97,24 @@ func (p *pool) beginRest(rest cooling.Rest) {
 	}
 }
 
-// endRest ends the rest of a range: its time has come, or the claim it rests for has it again.
-func (p *pool) endRest(rest cooling.Rest) {
+// coolingEnded ends the rest of a range: its time has come, or the claim it rests for has it again.
+func (p *pool) coolingEnded(rest cooling.Rest) {
 	p.ledger.Remove(restKey(ledger.Cooling, rest.Range))
 	if p.cooling.Size() < cooling.MaxText/2 {
 		p.roomToRest()
 	}
 }
 
-// crowd notes that the release of a claim waits until there is room for its rest: it is no chore until then.
+// crowd notes that the release of a claim waits until there is room for its rest: it is not to be done until then.
 func (p *pool) crowd(c *claim) {
 	p.crowded[c.owner.UID] = c
-	delete(p.chores, c.owner.UID)
+	delete(p.todo, c.owner.UID)
 }
 
 func (p *pool) uncrowd(uid types.UID) {
 	if c := p.crowded[uid]; c != nil {
 		delete(p.crowded, uid)
-		p.chores[uid] = c
+		p.todo[uid] = c
 	}
 }
 
@@ -135,8 +135,8 @@ func (p *pool) restEnds(now time.Time) time.Duration {
 	return max(first.Until.Sub(now), 0)
 }
 
-// restingFor finds a range that rests for the name of an owner, and fits.
-func (p *pool) restingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
+// coolingFor finds a range that rests for the name of an owner, and fits.
+func (p *pool) coolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
 	for _, r := range p.cooling.For(nameOf(o)) {
 		if fits(r) && p.ledger.InSpace(r) && p.blocker(r, o) == nil {
 			return r
@@ -145,9 +145,9 @@ func (p *pool) restingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx
 	return netipx.IPRange{}
 }
 
-// mustRest reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of the rest is over. What
+// needsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of the rest is over. What
 // somebody else has too does not become free.
-func (p *pool) mustRest(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
+func (p *pool) needsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	if p.reuseGrace() == 0 || !r.IsValid() {
 		return false
 	}
@@ -169,9 +169,9 @@ func (p *pool) restOf(h *ledger.Hold) cooling.Rest {
 	return rest
 }
 
-// voidMustRest is mustRest for what a void IPAddress has.
-func (p *pool) voidMustRest(s *stray, now time.Time) bool {
-	return s.void && p.mustRest(p.unitOf(s.address), s.owner(), now)
+// orphanNeedsCooling is needsCooling for what a void IPAddress has.
+func (p *pool) orphanNeedsCooling(s *orphan, now time.Time) bool {
+	return s.provenOrphan && p.needsCooling(p.unitOf(s.address), s.owner(), now)
 }
 
 // maxHeld bounds the entries of status.held.

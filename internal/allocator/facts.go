@@ -132,8 +132,8 @@ type claim struct {
 	rv      string
 	// others are its finalizers but ours.
 	others []string
-	// said is nil for the many whose status says nothing yet, or Ready and nothing else.
-	said       *said
+	// status is nil for the many whose status says nothing yet, or Ready and nothing else.
+	status     *shownStatus
 	recordText string
 	record     netipx.IPRange
 	requested  string
@@ -142,17 +142,17 @@ type claim struct {
 	watchLabel string
 	// mirrored: it names the pool of the in-cluster provider that its pool mirrors.
 	mirrored bool
-	// finalized: our finalizer is on it.
-	finalized bool
-	paused    bool
-	deleting  bool
-	moved     bool
+	// hasFinalizer: our finalizer is on it.
+	hasFinalizer bool
+	paused       bool
+	deleting     bool
+	moved        bool
 	// pause is what pauses it, as was found last, and pauseTold what its status says of that; empty: nothing.
 	pause, pauseTold string
-	// bound: the status names the address and is Ready, in both generations of conditions.
-	bound bool
-	// everBound: the status names an address, Ready or not.
-	everBound bool
+	// statusDone: the status names the address and is Ready, in both generations of conditions.
+	statusDone bool
+	// hadAddress: the status names an address, Ready or not.
+	hadAddress bool
 
 	// counted: it counts towards the quota of its Cluster.
 	counted bool
@@ -163,12 +163,12 @@ type claim struct {
 	// failures counts errors in a row; nothing is tried before retryAt.
 	failures int
 	retryAt  time.Time
-	// lost is its IPAddress that was forced away: the next one is like it, whatever the spec says now.
-	lost *address
+	// lostAddress is its IPAddress that was forced away: the next one is like it, whatever the spec says now.
+	lostAddress *address
 }
 
-// said is what the status of a claim says: its conditions, of both generations.
-type said struct {
+// shownStatus is what the status of a claim says: its conditions, of both generations.
+type shownStatus struct {
 	conditions []metav1.Condition
 	legacy     clusterv1.Conditions
 	// refusal is the reason and message of Ready=False, so that nothing is said twice.
@@ -183,12 +183,12 @@ func (c *claim) clusterKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
 }
 
-// told is the refusal that the claim's status shows, the zero one if none.
-func (c *claim) told() refusal {
-	if c.said == nil {
+// shownRefusal is the refusal that the claim's status shows, the zero one if none.
+func (c *claim) shownRefusal() refusal {
+	if c.status == nil {
 		return refusal{}
 	}
-	return c.said.refusal
+	return c.status.refusal
 }
 
 // inUse reports whether somebody else's finalizer keeps a deleted IPAddressClaim: the consumer that has put it there uses the address
@@ -232,9 +232,9 @@ func observed(o client.Object) (*claim, PoolKey) {
 // withStatus returns an IPAddressClaim with the conditions of c, to set one on.
 func (c *claim) withStatus() *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{}
-	if c.said != nil {
-		out.Status.Conditions = withoutPause(c.said.conditions)
-		out.SetV1Beta1Conditions(slices.Clone(c.said.legacy))
+	if c.status != nil {
+		out.Status.Conditions = withoutPause(c.status.conditions)
+		out.SetV1Beta1Conditions(slices.Clone(c.status.legacy))
 	}
 	return out
 }
@@ -258,19 +258,19 @@ func claimOf(c *ipamv1.IPAddressClaim) *claim {
 		mirrored:   incluster.Is(c.Spec.PoolRef),
 		pauseTold:  pauseIn(c.Status.Conditions),
 	}
-	out.finalized, out.others = split(c.Finalizers, ClaimFinalizer)
+	out.hasFinalizer, out.others = split(c.Finalizers, ClaimFinalizer)
 	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
 	out.moved = moved(c)
 	out.record, _ = parseRecord(out.recordText)
-	out.everBound = c.Status.AddressRef.Name != ""
+	out.hadAddress = c.Status.AddressRef.Name != ""
 	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
-	out.bound = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
+	out.statusDone = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
 	legacy := c.GetV1Beta1Conditions()
-	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.bound) {
-		out.said = &said{conditions: c.Status.Conditions, legacy: legacy}
+	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.statusDone) {
+		out.status = &shownStatus{conditions: c.Status.Conditions, legacy: legacy}
 	}
 	if ready.Status == metav1.ConditionFalse {
-		out.said.refusal = refusal{ready.Reason, ready.Message}
+		out.status.refusal = refusal{ready.Reason, ready.Message}
 	}
 	return out
 }
@@ -291,9 +291,9 @@ func legacyReady(c *ipamv1.IPAddressClaim) bool {
 	return false
 }
 
-// remembers tells whether the claim has a record of a manager's: it is written together with our
+// hasRecord reports whether the claim has a record of a manager's: it is written together with our
 // finalizer. Users can write the annotation too.
-func (c *claim) remembers() bool { return c.record.IsValid() && c.finalized }
+func (c *claim) hasRecord() bool { return c.record.IsValid() && c.hasFinalizer }
 
 // intern returns an equal string that is kept once: thousands of claims have few namespaces.
 func intern(s string) string { return unique.Make(s).Value() }
@@ -345,17 +345,17 @@ type address struct {
 	poolUID types.UID
 }
 
-// stray is an IPAddress without a claim that we know.
-type stray struct {
+// orphan is an IPAddress without a claim that we know.
+type orphan struct {
 	*address
 	// since is when a live read first showed that it has none.
 	since time.Time
-	// contested: a claim of another pool needs its name.
-	contested bool
-	// void: it was proven that nobody has it, and that it is to go.
-	void    bool
-	busy    bool
-	retryAt time.Time
+	// inTheWay: a claim of another pool needs its name.
+	inTheWay bool
+	// provenOrphan: it was proven that nobody has it, and that it is to go.
+	provenOrphan bool
+	busy         bool
+	retryAt      time.Time
 }
 
 func addressOf(a *ipamv1.IPAddress) *address {

@@ -454,7 +454,7 @@ var scenarios = []scenario{
 		script: []action{another, blind(faults.Claims, faults.Addresses), add("b"), die, allocate("x", 2), see},
 	},
 	{
-		// Who does not know that its turn is over, nor that the claim is another one, sees the new IPAddress.
+		// Who does not know that its term is over, nor that the claim is another one, sees the new IPAddress.
 		name: "usurped", spec: pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"},
 		script: []action{blind(faults.Pools, faults.Claims, faults.Addresses), another, remove("a"), add("a"), seeAddresses, see},
 	},

@@ -51,7 +51,7 @@ func FuzzAnnotations(f *testing.F) {
 		}
 		for uid, g := range p.grants {
 			c := p.claims[uid]
-			if !p.layout.Contains(g.rng) && !c.everBound {
+			if !p.layout.Contains(g.rng) && !c.hadAddress {
 				t.Errorf("%s is given %s, which the pool does not hand out", c.owner.Name, poolutil.FormatRange(g.rng))
 			}
 			if g.rng.Contains(p.addrs[nameOf(p.claims["uid-owner"].owner)].ip) {
@@ -65,7 +65,7 @@ func FuzzAnnotations(f *testing.F) {
 					t.Errorf("%s and %s are given %s and %s", c.owner.Name, p.claims[other].owner.Name, poolutil.FormatRange(g.rng), poolutil.FormatRange(h.rng))
 				}
 			}
-			if r, err := poolutil.ParseRange(first + "-" + last); c.block != nil && !c.remembers() && (err != nil || r != g.rng) {
+			if r, err := poolutil.ParseRange(first + "-" + last); c.block != nil && !c.hasRecord() && (err != nil || r != g.rng) {
 				t.Errorf("%s is given %s, and asks for %q to %q", c.owner.Name, poolutil.FormatRange(g.rng), first, last)
 			}
 		}

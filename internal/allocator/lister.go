@@ -70,39 +70,39 @@ func (l *lister) list(ctx context.Context, key PoolKey) (*listed, error) {
 	if l.running == nil {
 		l.running, l.next = map[string]chan struct{}{}, map[string]*shared{}
 	}
-	turn := l.next[namespace]
-	if turn == nil {
-		turn = &shared{done: make(chan struct{}), found: byPool{}}
-		l.next[namespace] = turn
-		go l.run(ctx, namespace, turn, l.running[namespace])
+	batch := l.next[namespace]
+	if batch == nil {
+		batch = &shared{done: make(chan struct{}), found: byPool{}}
+		l.next[namespace] = batch
+		go l.run(ctx, namespace, batch, l.running[namespace])
 	}
-	if turn.found[key] == nil {
-		turn.found[key] = &listed{}
+	if batch.found[key] == nil {
+		batch.found[key] = &listed{}
 	}
 	l.mu.Unlock()
 	select {
-	case <-turn.done:
-		return turn.found[key], turn.err
+	case <-batch.done:
+		return batch.found[key], batch.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (l *lister) run(ctx context.Context, namespace string, turn *shared, before chan struct{}) {
+func (l *lister) run(ctx context.Context, namespace string, batch *shared, before chan struct{}) {
 	if before != nil {
 		<-before
 	}
 	l.mu.Lock()
 	delete(l.next, namespace)
-	l.running[namespace] = turn.done
+	l.running[namespace] = batch.done
 	l.mu.Unlock()
-	turn.err = l.read(context.WithoutCancel(ctx), namespace, turn.found)
+	batch.err = l.read(context.WithoutCancel(ctx), namespace, batch.found)
 	l.mu.Lock()
-	if l.running[namespace] == turn.done {
+	if l.running[namespace] == batch.done {
 		delete(l.running, namespace)
 	}
 	l.mu.Unlock()
-	close(turn.done)
+	close(batch.done)
 }
 
 func (l *lister) read(ctx context.Context, namespace string, found byPool) error {

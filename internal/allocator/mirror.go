@@ -64,7 +64,7 @@ func (p *pool) quarantineAfterOther(now time.Time, length time.Duration) {
 		since = c.LastTransitionTime.Time
 	}
 	for _, c := range p.claims {
-		if c.mirrored && c.finalized && c.recordText == "" {
+		if c.mirrored && c.hasFinalizer && c.recordText == "" {
 			p.quarantineUntil = since.Add(length)
 			return
 		}

@@ -27,7 +27,7 @@ const orphanGC = "OrphanedAllocationGC"
 func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.blockClaims == 0 { // most pools: all of their claims would be looked through at every reconcile
+	if p.allocations == 0 { // most pools: all of their claims would be looked through at every reconcile
 		p.nextSweep = time.Time{}
 		return 0
 	}
@@ -39,7 +39,7 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 	blocks, owes := 0, false
 	clear(p.awaited)
 	for uid, c := range p.claims {
-		if c.block == nil || c.deleting || c.moved || !c.remembers() {
+		if c.block == nil || c.deleting || c.moved || !c.hasRecord() {
 			continue
 		}
 		blocks++

@@ -145,9 +145,9 @@ func (o *overlaps) declared(key PoolKey) declared {
 	return o.specs[key]
 }
 
-// declare notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it overlaps. A spec that cannot be served
+// publishSpec notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it overlaps. A spec that cannot be served
 // leaves the addresses as they were: what they are given to is given.
-func (a *Allocator) declare(obj v1alpha1.Pool) {
+func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
 	key, uid, generation := KeyOf(obj), obj.GetUID(), obj.GetGeneration()
 	was := a.overlaps.declared(key)
 	if was.uid == uid && was.generation >= generation {
@@ -165,8 +165,8 @@ func (a *Allocator) declare(obj v1alpha1.Pool) {
 	a.wakeAll(a.overlaps.set(key, is))
 }
 
-// undeclare notes that a pool is gone.
-func (a *Allocator) undeclare(key PoolKey) { a.wakeAll(a.overlaps.set(key, declared{})) }
+// withdrawSpec notes that a pool is gone.
+func (a *Allocator) withdrawSpec(key PoolKey) { a.wakeAll(a.overlaps.set(key, declared{})) }
 
 func (a *Allocator) wakeAll(keys []PoolKey) {
 	for _, key := range keys {

@@ -139,18 +139,18 @@ func BenchmarkOverlap(b *testing.B) {
 			a, pools := fleet()
 			b.StartTimer()
 			for _, p := range pools {
-				a.declare(p.base)
+				a.publishSpec(p.base)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, pools := fleet()
 		for _, p := range pools {
-			a.declare(p.base)
+			a.publishSpec(p.base)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.declare(pools[i%n].base)
+			a.publishSpec(pools[i%n].base)
 			a.findOverlap(pools[i%n])
 		}
 	})

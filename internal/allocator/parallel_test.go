@@ -109,7 +109,7 @@ func BenchmarkPools(b *testing.B) {
 		woken.Store(key, wake)
 		p := a.pool(key)
 		p.setBase(obj)
-		p.holder, p.firstTurnTaken = true, true
+		p.holder, p.triedOnce = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}
 		n := 0
 		serve := func() {
@@ -119,7 +119,7 @@ func BenchmarkPools(b *testing.B) {
 					return
 				}
 				p.mu.Lock()
-				left := p.pending.Len() + len(p.chores) + p.unfinished()
+				left := p.pending.Len() + len(p.todo) + p.unfinished()
 				p.mu.Unlock()
 				if left == 0 {
 					return

@@ -125,7 +125,7 @@ func withoutPause(all []metav1.Condition) []metav1.Condition {
 func (c *claim) pauseShown() bool { return c.pauseTold == "" && !c.paused }
 
 // shows reports whether the status of a claim says a refusal, and nothing else.
-func (c *claim) shows(no refusal) bool { return c.told() == no && c.pauseTold == "" }
+func (c *claim) shows(no refusal) bool { return c.shownRefusal() == no && c.pauseTold == "" }
 
 // setPaused keeps the condition Paused of a pool, which one that was never paused does not have.
 func setPaused(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {

@@ -77,7 +77,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 
 // choose finds the address of a claim, or its block: the one that is meant for it, or the best fit.
 func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
-	if r, no := p.meant(c); no != nil || r.IsValid() {
+	if r, no := p.designated(c); no != nil || r.IsValid() {
 		return r, no
 	}
 	if c.block != nil {
@@ -99,7 +99,7 @@ func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
 
 // canServe tells whether choose would find something.
 func (p *pool) canServe(c *claim) bool {
-	switch r, no := p.meant(c); {
+	switch r, no := p.designated(c); {
 	case no != nil || r.IsValid():
 		return no == nil
 	case c.block != nil:
@@ -108,11 +108,11 @@ func (p *pool) canServe(c *claim) bool {
 	return p.ledger.HasFree()
 }
 
-// meant finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks
+// designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks
 // for, or the one that rests for its name. Nothing at all: any will do.
-func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
+func (p *pool) designated(c *claim) (netipx.IPRange, *refusal) {
 	if c.block != nil {
-		return p.meantForBlock(c)
+		return p.designatedForBlock(c)
 	}
 	if other := p.addressOf(c); other != nil && other.claimUID != c.owner.UID {
 		return netipx.IPRange{}, p.nameTaken(c, other)
@@ -121,7 +121,7 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 		return p.recorded(c)
 	}
 	if pin, ok := p.layout.Pin(c.owner.Name); ok {
-		return p.exactly(c, pin, "preAllocated")
+		return p.thisAddress(c, pin, "preAllocated")
 	}
 	if c.requested != "" {
 		ip, err := netip.ParseAddr(c.requested)
@@ -132,9 +132,9 @@ func (p *pool) meant(c *claim) (netipx.IPRange, *refusal) {
 			return netipx.IPRange{}, failed("the requested address %s is not among those %s hands out (%s); ask for another, or remove the annotation %s",
 				ip, p.key, poolspec.Withheld(p.base.PoolSpec(), p.layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
-		return p.exactly(c, ip.Unmap(), "requested")
+		return p.thisAddress(c, ip.Unmap(), "requested")
 	}
-	return p.restingFor(c.owner, func(r netipx.IPRange) bool { return p.ledger.Unit(r.From()) == r }), nil
+	return p.coolingFor(c.owner, func(r netipx.IPRange) bool { return p.ledger.Unit(r.From()) == r }), nil
 }
 
 // recorded gives a claim what it remembers. Users can write that annotation too: what a claim never had
@@ -144,18 +144,18 @@ func (p *pool) recorded(c *claim) (netipx.IPRange, *refusal) {
 	if c.block == nil {
 		r = p.ledger.Unit(r.From())
 	}
-	if r != c.record || (!c.everBound && !p.ledger.InSpace(r)) {
+	if r != c.record || (!c.hadAddress && !p.ledger.InSpace(r)) {
 		return netipx.IPRange{}, failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
 			v1alpha1.AddressAnnotation, c.recordText, p.key)
 	}
 	for _, h := range p.ledger.Overlapping(r) {
-		if (h.Source == ledger.Pin && c.everBound) || (p.laterThanRecords(h) && c.remembers()) {
+		if (h.Source == ledger.Pin && c.hadAddress) || (p.laterThanRecords(h) && c.hasRecord()) {
 			continue // the address was its own before
 		}
-		if !p.blocks(h, c.owner) || p.outranks(c, h) {
+		if !p.blocks(h, c.owner) || p.overridesRecord(c, h) {
 			continue
 		}
-		if h.Source == ledger.Object && c.mayForget() {
+		if h.Source == ledger.Object && c.mayGetAnother() {
 			return netipx.IPRange{}, nil // any other
 		}
 		return netipx.IPRange{}, failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
@@ -170,27 +170,27 @@ func (p *pool) laterThanRecords(h *ledger.Hold) bool {
 	return h.Source == ledger.Shared || (h.Source == ledger.Held && h.Owner.Name == "")
 }
 
-// mayForget tells whether a claim may be given another address than it remembers. Where the in-cluster provider and
+// mayGetAnother tells whether a claim may be given another address than it remembers. Where the in-cluster provider and
 // we serve a pool by turns, it may have given somebody else what we had granted and nobody was told of: it
 // reads no records.
-func (c *claim) mayForget() bool { return c.mirrored && !c.everBound }
+func (c *claim) mayGetAnother() bool { return c.mirrored && !c.hadAddress }
 
-// precedes tells whose record counts of two claims that remember one address, as copies of a manifest
+// winsRecord tells whose record counts of two claims that remember one address, as copies of a manifest
 // do: that of the claim which had it, else the older one's.
-func (c *claim) precedes(other *claim) bool {
-	if c.everBound != other.everBound {
-		return c.everBound
+func (c *claim) winsRecord(other *claim) bool {
+	if c.hadAddress != other.hadAddress {
+		return c.hadAddress
 	}
 	return older(c, other)
 }
 
-// outranks tells whether a fact is the record of a claim that another precedes.
-func (p *pool) outranks(c *claim, h *ledger.Hold) bool {
+// overridesRecord tells whether a fact is the record of a claim that another wins over.
+func (p *pool) overridesRecord(c *claim, h *ledger.Hold) bool {
 	other := p.claims[h.Owner.UID]
-	return h.Source == ledger.Record && other != nil && c.precedes(other)
+	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
 }
 
-func (p *pool) exactly(c *claim, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
+func (p *pool) thisAddress(c *claim, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
 	r := p.ledger.Unit(ip)
 	if h := p.blocker(r, c.owner); h != nil {
 		return netipx.IPRange{}, failed("the %s address %s is held by %s", what, ip, describeHold(h))
@@ -218,7 +218,7 @@ func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
 	case ledger.Record:
 		// Anybody can write a record. It does not keep an address from the name that it is kept for.
 		c := p.claims[h.UID]
-		return (h.Owner.UID != o.UID || o.UID == "") && (c == nil || c.finalized || c.everBound || !p.pinned(h.Range, o))
+		return (h.Owner.UID != o.UID || o.UID == "") && (c == nil || c.hasFinalizer || c.hadAddress || !p.pinned(h.Range, o))
 	default:
 		return h.Owner.UID != o.UID || o.UID == ""
 	}

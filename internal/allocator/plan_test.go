@@ -34,9 +34,9 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 		f(obj)
 	}
 	p := newPool(testKey)
-	p.holder, p.firstTurnTaken, p.term = true, true, 3
+	p.holder, p.triedOnce, p.term = true, true, 3
 	p.setBase(obj)
-	p.restFrom(obj.PoolStatus())
+	p.loadCooling(obj.PoolStatus())
 	return p
 }
 
@@ -141,7 +141,7 @@ func TestPlan(t *testing.T) {
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
 			claims: func(p *pool) {
-				see(p, "bad", 1, asks("nonsense")).said = &said{refusal: refusal{no, `the requested address "nonsense" is not an IP address`}}
+				see(p, "bad", 1, asks("nonsense")).status = &shownStatus{refusal: refusal{no, `the requested address "nonsense" is not an IP address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
@@ -245,7 +245,7 @@ func TestPlan(t *testing.T) {
 			got := map[string]string{}
 			for uid, g := range p.grants {
 				got[p.claims[uid].owner.Name] = text(g.rng)
-				if p.chores[uid] == nil {
+				if p.todo[uid] == nil {
 					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, text(g.rng))
 				}
 			}
@@ -317,7 +317,7 @@ func TestMayTakeOver(t *testing.T) {
 		reason  string
 	}{
 		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
-		"first turn":   {pool: func(p *pool) { p.firstTurnTaken = false }, may: true, reason: "what is there must be known"},
+		"first turn":   {pool: func(p *pool) { p.triedOnce = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
 		"backing off":  {elected: true, pool: func(p *pool) { p.notBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
 		"elected lost": {elected: true, pool: func(p *pool) { p.backoff = time.Second }, reason: "there are two leaders: work decides"},
@@ -332,25 +332,25 @@ func TestMayTakeOver(t *testing.T) {
 			p.workSince, p.changed = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: patience - time.Second, reason: "the holder writes"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *pool) {
-			see(p, "a", 0).said = &said{refusal: refusal{"r", "so"}}
+			see(p, "a", 0).status = &shownStatus{refusal: refusal{"r", "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
 		"a full pool, and its claim": {pool: func(p *pool) {
-			see(p, "b", 0, remembers("10.0.0.1")).said = &said{refusal: refusal{"r", "so"}}
+			see(p, "b", 0, remembers("10.0.0.1")).status = &shownStatus{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
 		"a request for what is held": {pool: func(p *pool) {
-			see(p, "a", 0, asks("10.0.0.1")).said = &said{refusal: refusal{"r", "so"}}
+			see(p, "a", 0, asks("10.0.0.1")).status = &shownStatus{refusal: refusal{"r", "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
 		"a block that fits nowhere": {pool: func(p *pool) {
-			seeBlock(p, "x", 10).said = &said{refusal: refusal{"r", "so"}}
+			seeBlock(p, "x", 10).status = &shownStatus{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
 		"a block that fits": {pool: func(p *pool) {
-			seeBlock(p, "x", 9).said = &said{refusal: refusal{"r", "so"}}
+			seeBlock(p, "x", 9).status = &shownStatus{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
@@ -376,17 +376,17 @@ func TestLostTurn(t *testing.T) {
 	c := see(p, "a", 0)
 	p.plan(noon, 9, anyone)
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
-		p.lostTurn(noon)
+		p.loseTerm(noon)
 		if wait := p.notBefore.Sub(noon); p.backoff != want || wait < want || wait > 3*want {
 			t.Errorf("turn %d: backs off %v and waits %v", i, p.backoff, wait)
 		}
 	}
 	p.listTook = time.Second
-	if p.lostTurn(noon); p.backoff != time.Second {
+	if p.loseTerm(noon); p.backoff != time.Second {
 		t.Errorf("backs off %v after a list of a second", p.backoff)
 	}
 	for range 9 {
-		p.lostTurn(noon)
+		p.loseTerm(noon)
 	}
 	if p.backoff != time.Minute {
 		t.Errorf("backs off %v at last", p.backoff)

@@ -75,7 +75,7 @@ func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.changed
 
 // recount notes whether a claim has something that counts.
 func (p *pool) recount(c *claim) {
-	has := c.block == nil && c.cluster != "" && (c.remembers() || p.grants[c.owner.UID] != nil)
+	has := c.block == nil && c.cluster != "" && (c.hasRecord() || p.grants[c.owner.UID] != nil)
 	switch {
 	case has && !c.counted:
 		p.quota.add(c.clusterKey(), 1)

@@ -71,8 +71,8 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%d granted after the quota was raised, woken: %v", granted, woken)
 	}
 	// A grant that is lost, a claim that is another Cluster's now, and all claims gone: nothing is left counted.
-	one.lostTurn(noon)
-	two.lostTurn(noon)
+	one.loseTerm(noon)
+	two.loseTerm(noon)
 	see(one, "had", 0, ofCluster("other"), remembers("10.0.0.1"), version("2"))
 	if q.used[types.NamespacedName{Namespace: "ns", Name: "bounded"}] != 0 || q.used[types.NamespacedName{Namespace: "ns", Name: "other"}] != 1 {
 		t.Errorf("counted: %v", q.used)

@@ -26,7 +26,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	p := a.pool(key)
 	now := a.now()
 	if !a.serves(key) {
-		a.watchOnly(p, seen, now)
+		a.observeOnly(p, seen, now)
 		return reconcile.Result{}, nil
 	}
 	if no := a.unserved(key); no != nil {
@@ -35,31 +35,31 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
 		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.key))
 	}
-	p.learn(seen, a.ID, now)
+	p.refreshBase(seen, a.ID, now)
 	p.limits = a.limits(ctx)
-	if p.attempt != nil {
-		if err := a.push(ctx, p); err != nil {
+	if p.unanswered != nil {
+		if err := a.sendCommit(ctx, p); err != nil {
 			return a.outcome(p, err)
 		}
 	}
-	if p.endDoubt() {
-		a.lose(p)
+	if p.takeSuspicion() {
+		p.loseTerm(a.now())
 	}
-	a.declare(p.base) // whoever holds it
+	a.publishSpec(p.base) // whoever holds it
 	a.findOverlap(p)
 	a.tellElders(p)
 	if !p.holder {
 		admission := a.admission(ctx, p, now)
 		p.mu.Lock()
 		may, wait := p.mayTakeOver(now, a.Elected, admission, func(c *claim) bool { return a.mayRelease(ctx, p, c) })
-		p.firstTurnTaken = p.firstTurnTaken || !may
+		p.triedOnce = p.triedOnce || !may
 		p.rotateGone(now)
 		p.mu.Unlock()
 		if !may {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 		if err := a.takeOver(ctx, p); err != nil {
-			return a.missed(ctx, p, err)
+			return a.takeOverFailed(ctx, p, err)
 		}
 	}
 	if done, err := a.finalize(ctx, p); done || err != nil {
@@ -67,7 +67,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	}
 	a.keepApart(ctx, p)
 
-	next, err := a.turn(ctx, p, now)
+	next, err := a.reconcileBatch(ctx, p, now)
 	if err != nil {
 		return a.outcome(p, err)
 	}
@@ -78,12 +78,12 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// endDoubt tells whether a job has found a reason to end the turn.
-func (p *pool) endDoubt() bool {
+// takeSuspicion tells whether a job has found a reason to end the term.
+func (p *pool) takeSuspicion() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := p.doubted
-	p.doubted = false
+	was := p.termSuspect
+	p.termSuspect = false
 	return was && p.holder
 }
 
@@ -107,9 +107,9 @@ func (a *Allocator) limits(ctx context.Context) func(types.NamespacedName) (int6
 	}
 }
 
-// missed deals with a takeover that failed: an edit of the pool by a user does not end our turn, another
+// takeOverFailed deals with a takeover that failed: an edit of the pool by a user does not end our term, another
 // manager's does.
-func (a *Allocator) missed(ctx context.Context, p *pool, err error) (reconcile.Result, error) {
+func (a *Allocator) takeOverFailed(ctx context.Context, p *pool, err error) (reconcile.Result, error) {
 	if !apierrors.IsConflict(err) {
 		return reconcile.Result{}, err
 	}
@@ -123,7 +123,7 @@ func (a *Allocator) missed(ctx context.Context, p *pool, err error) (reconcile.R
 		p.setBase(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	a.lose(p)
+	p.loseTerm(a.now())
 	return reconcile.Result{RequeueAfter: p.backoff}, nil
 }
 
@@ -152,7 +152,7 @@ func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 	case errors.As(err, &refused):
 		a.Recorder.Eventf(p.base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", p.refusal.message)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // the claims are told; the commit has its own time
-	case errors.Is(err, errLost), errors.Is(err, errMoved):
+	case errors.Is(err, errTermLost), errors.Is(err, errMoved):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	case errors.Is(err, errGone):
 		return reconcile.Result{}, nil
@@ -160,13 +160,13 @@ func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// turn plans and commits one batch and dispatches what is to be written. It returns when to come
+// reconcileBatch plans and commits one batch and dispatches what is to be written. It returns when to come
 // back if nothing happens before.
-func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
+func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
 	admission := a.admission(ctx, p, now)
 	p.mu.Lock()
 	clear(p.toTell)
-	p.warm(now)
+	p.expireCooling(now)
 	p.endAdoption(now)
 	p.rotateGone(now)
 	before := p.base
@@ -174,14 +174,14 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	granted, refused := 0, map[*claim]*refusal{}
 	if no := p.refusal; no != nil && now.Before(p.commitAfter) {
 		p.pending.Scan(func(c *claim) bool {
-			if wait, _ := admission(c); !wait && c.told() != *no {
+			if wait, _ := admission(c); !wait && c.shownRefusal() != *no {
 				refused[c] = no
 			}
 			return true
 		})
 	} else if !annotations.HasPaused(p.base) && room > 0 && working <= lowWater && (working < a.Writers || p.pending.Len() >= maxBatch/2) {
 		begun := a.now()
-		clear(p.gates) // those who still wait are noted by the plan
+		clear(p.waitingClusters) // those who still wait are noted by the plan
 		granted, refused = p.plan(now, room, admission)
 		metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	}
@@ -194,7 +194,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	if !due {
 		var urgent bool
 		differs, urgent = p.dirty(now)
-		due = urgent || (differs && now.Sub(p.lastCommit) >= settleDelay)
+		due = urgent || (differs && now.Sub(p.lastCommit) >= confirmDelay)
 	}
 	p.mu.Unlock()
 
@@ -208,7 +208,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 	for c, no := range refused {
 		a.refuse(p, c, *no)
 	}
-	wait, err := a.doChores(ctx, p, now, admission)
+	wait, err := a.dispatch(ctx, p, now, admission)
 	if err != nil {
 		return 0, err
 	}
@@ -226,7 +226,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 		differs, _ = p.dirty(now)
 	}
 	if differs || len(p.grants) > 0 {
-		wait = sooner(wait, settleDelay)
+		wait = sooner(wait, confirmDelay)
 	}
 	for _, d := range []time.Duration{p.quarantineUntil.Sub(now), p.commitAfter.Sub(now), p.nextTrial(now)} {
 		if d > 0 {
@@ -243,7 +243,7 @@ func (a *Allocator) turn(ctx context.Context, p *pool, now time.Time) (time.Dura
 // where the claim is gone, whoever waits for an address.
 func (p *pool) frees() bool {
 	for uid, g := range p.grants {
-		if c := p.claims[uid]; g.settled && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
+		if c := p.claims[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
 			return true
 		}
 	}
@@ -258,15 +258,15 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// learn takes the pool as the cache shows it, if that is news.
-func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
+// refreshBase takes the pool as the cache shows it, if that is news.
+func (p *pool) refreshBase(seen v1alpha1.Pool, id string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.base != nil && p.base.GetUID() == seen.GetUID() && !Newer(seen.GetResourceVersion(), p.base.GetResourceVersion()) {
 		return
 	}
-	if p.attempt != nil {
-		return // what the attempt became is found out first, against the base it was made on
+	if p.unanswered != nil {
+		return // what the commit became is found out first, against the base it was made on
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
 	if p.base != nil && p.base.GetUID() != seen.GetUID() {
@@ -274,19 +274,19 @@ func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
 		for uid := range p.grants {
 			p.dropGrant(uid)
 		}
-		p.restFrom(seen.PoolStatus())
+		p.loadCooling(seen.PoolStatus())
 	}
 	state := seen.PoolStatus().Allocator
 	if p.holder && (state == nil || state.Holder != id || state.Term != p.term) {
 		p.mu.Unlock()
-		p.lostTurn(now)
+		p.loseTerm(now)
 		p.mu.Lock()
 	}
 	p.changed, p.commitAfter = now, time.Time{}
 	p.forgetSurveys(seen)
 	p.setBaseLocked(seen)
 	if p.holder {
-		p.restFrom(seen.PoolStatus())
+		p.loadCooling(seen.PoolStatus())
 	}
 }
 
@@ -295,8 +295,8 @@ func (p *pool) learn(seen v1alpha1.Pool, id string, now time.Time) {
 func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
 	p.mu.Lock()
 	p.unsetBase()
-	a.undeclare(p.key)
-	clear(p.gates)
+	a.withdrawSpec(p.key)
+	clear(p.waitingClusters)
 	clear(p.toTell)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
@@ -318,7 +318,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 		}
 		a.tell(p, tell, no)
 	}
-	wait, err := a.doChores(ctx, p, a.now(), admission)
+	wait, err := a.dispatch(ctx, p, a.now(), admission)
 	a.tellPauses(ctx, p, a.now(), admission)
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
@@ -330,9 +330,9 @@ func (p *pool) unsetBase() {
 		return
 	}
 	metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
-	p.base, p.holder, p.attempt, p.generation, p.layout = nil, false, nil, 0, nil
+	p.base, p.holder, p.unanswered, p.generation, p.layout = nil, false, nil, 0, nil
 	p.roomToRest()
-	p.firstTurnTaken = false
+	p.triedOnce = false
 	for uid := range p.grants {
 		p.dropGrant(uid)
 	}
@@ -373,7 +373,7 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 			return false, err
 		}
 		for _, c := range slices.Concat(found.claims, found.blocks) {
-			used = used || c.remembers() || (c.block != nil && c.block.shown.IsValid())
+			used = used || c.hasRecord() || (c.block != nil && c.block.statusRange.IsValid())
 		}
 		if used || len(found.addrs) > 0 {
 			return false, nil
@@ -405,7 +405,7 @@ func (p *pool) endAdoption(now time.Time) {
 	}
 	p.adopting = false
 	for _, c := range p.claims {
-		if c.block != nil && !c.remembers() {
+		if c.block != nil && !c.hasRecord() {
 			p.sort(c)
 		}
 	}

@@ -56,7 +56,7 @@ func (p *pool) noteTrouble(c *claim, err error, now time.Time) {
 		if !refusedForGood(err) {
 			g.doubtful = true
 		} else if !g.doubtful && !g.inherited {
-			g.settled = g.settled || g.committed
+			g.confirmed = g.confirmed || g.committed
 		}
 	}
 	t := p.troubled[c.owner.Namespace]

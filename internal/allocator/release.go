@@ -30,12 +30,12 @@ func (p *pool) reuseGrace() time.Duration {
 // releasable is what the end of a claim makes free: its IPAddress, the one that was forced away from it, or its block.
 func (p *pool) releasable(c *claim) netipx.IPRange {
 	if c.block != nil {
-		return c.has()
+		return c.blockRange()
 	}
 	switch addr := p.addressOf(c); {
 	case addr != nil && addr.claimUID == c.owner.UID:
 		return p.unitOf(addr)
-	case c.record.IsValid() && (c.everBound || c.lost != nil):
+	case c.record.IsValid() && (c.hadAddress || c.lostAddress != nil):
 		return p.ledger.Unit(c.record.From())
 	}
 	return netipx.IPRange{}
@@ -86,7 +86,7 @@ func (a *Allocator) release(ctx context.Context, p *pool, c claim) error {
 	if granted {
 		return nil
 	}
-	return a.letGo(ctx, p, c)
+	return a.removeFinalizer(ctx, p, c)
 }
 
 // isKept reports whether somebody else's finalizer alone keeps the IPAddress of a deleted claim: all of ours is done, and the watch shows when
@@ -101,14 +101,14 @@ func (p *pool) isKept(c *claim) bool {
 func (p *pool) endGrant(uid types.UID) bool {
 	g := p.grants[uid]
 	if g != nil {
-		g.settled = g.settled || g.committed
+		g.confirmed = g.confirmed || g.committed
 	}
 	return g != nil
 }
 
-// letGo takes our finalizer off a deleted claim that has nothing any more.
-func (a *Allocator) letGo(ctx context.Context, p *pool, c claim) error {
-	if !c.finalized {
+// removeFinalizer takes our finalizer off a deleted claim that has nothing any more.
+func (a *Allocator) removeFinalizer(ctx context.Context, p *pool, c claim) error {
+	if !c.hasFinalizer {
 		return nil
 	}
 	next, err := a.patchClaim(ctx, c, map[string]any{"finalizers": c.others}, nil)
@@ -173,14 +173,14 @@ func (a *Allocator) remove(ctx context.Context, p *pool, addr address) (gone boo
 	return err == nil && len(addr.others) == 0, nil
 }
 
-// runStray deals with an IPAddress whose claim we do not know: with proof that the claim is gone
+// runOrphan deals with an IPAddress whose claim we do not know: with proof that the claim is gone
 // the IPAddress is void and removed; at once if it stands in somebody's way, else after a while,
 // since a restore may bring the claim after its address (R2).
-func (a *Allocator) runStray(ctx context.Context, p *pool, addr *address) {
-	kept, err := a.settleStray(ctx, p, addr)
+func (a *Allocator) runOrphan(ctx context.Context, p *pool, addr *address) {
+	kept, err := a.resolveOrphan(ctx, p, addr)
 	p.mu.Lock()
 	p.jobs--
-	if s := p.strays[addr.key()]; s != nil && s.uid == addr.uid {
+	if s := p.orphans[addr.key()]; s != nil && s.uid == addr.uid {
 		s.busy = false
 		if !kept {
 			s.retryAt = a.now().Add(time.Second)
@@ -194,37 +194,37 @@ func (a *Allocator) runStray(ctx context.Context, p *pool, addr *address) {
 	a.wake(p.key)
 }
 
-// dueOf is when a stray is to be looked at: when its grace is over, and before that when nobody has
+// nextCheck is when an orphan is to be looked at: when its grace is over, and before that when nobody has
 // looked or somebody needs what it has.
-func (p *pool) dueOf(s *stray, grace time.Duration) time.Time {
-	if end := s.since.Add(grace); !s.since.IsZero() && end.After(s.retryAt) && !p.contested(s) {
+func (p *pool) nextCheck(s *orphan, grace time.Duration) time.Time {
+	if end := s.since.Add(grace); !s.since.IsZero() && end.After(s.retryAt) && !p.isInTheWay(s) {
 		return end
 	}
 	return s.retryAt
 }
 
-// contested tells whether a claim has the name of a stray, or anybody its address. The claim that
+// inTheWay tells whether a claim has the name of an orphan, or anybody its address. The claim that
 // remembers the address adopts the IPAddress.
-func (p *pool) contested(s *stray) bool {
+func (p *pool) isInTheWay(s *orphan) bool {
 	if c := p.byName[s.key()]; c != nil {
 		return !p.adoptable(c, s.address)
 	}
-	return s.contested || (s.ip.IsValid() && p.blocker(p.ledger.Unit(s.ip), s.owner()) != nil)
+	return s.inTheWay || (s.ip.IsValid() && p.blocker(p.ledger.Unit(s.ip), s.owner()) != nil)
 }
 
-// contest has the pool settle at once what an earlier claim of a name has left: a claim of another
+// requestCleanup has the pool settle at once what an earlier claim of a name has left: a claim of another
 // pool needs the name.
-func (a *Allocator) contest(key PoolKey, name types.NamespacedName) {
+func (a *Allocator) requestCleanup(key PoolKey, name types.NamespacedName) {
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	if s := p.strays[name]; s != nil && !s.contested {
-		s.contested = true
+	if s := p.orphans[name]; s != nil && !s.inTheWay {
+		s.inTheWay = true
 		a.wake(key)
 	}
 }
 
-// settleStray removes a stray, or tells that it is kept for now.
-func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (kept bool, err error) {
+// resolveOrphan removes an orphan, or tells that it is kept for now.
+func (a *Allocator) resolveOrphan(ctx context.Context, p *pool, addr *address) (kept bool, err error) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	live := &ipamv1.IPAddressClaim{}
@@ -238,7 +238,7 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 			p.observeClaim(claimOf(live))
 		}
 	}
-	current := p.strays[addr.key()]
+	current := p.orphans[addr.key()]
 	if current == nil || current.uid != addr.uid || (!p.holder && p.base != nil) {
 		p.mu.Unlock()
 		return false, nil
@@ -251,15 +251,15 @@ func (a *Allocator) settleStray(ctx context.Context, p *pool, addr *address) (ke
 	if current.since.IsZero() {
 		current.since = a.now()
 	}
-	current.contested = current.contested || err == nil
-	contested := p.contested(current)
+	current.inTheWay = current.inTheWay || err == nil
+	inTheWay := p.isInTheWay(current)
 	event := orphanGC
-	if contested {
+	if inTheWay {
 		event = "VoidAddressRemoved"
 	}
-	kept = !contested && a.now().Before(current.since.Add(a.OrphanGrace))
-	current.void = !kept
-	if p.voidMustRest(current, a.now()) {
+	kept = !inTheWay && a.now().Before(current.since.Add(a.OrphanGrace))
+	current.provenOrphan = !kept
+	if p.orphanNeedsCooling(current, a.now()) {
 		kept = true // until the commit has noted it, which the wake of the pool makes
 	}
 	addr, base := current.address, p.base

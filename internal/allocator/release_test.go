@@ -17,7 +17,7 @@ func TestCoolReleases(t *testing.T) {
 	served := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = c.Name }
 	void := func(p *pool) {
 		seeAddress(p, "a", "10.0.0.1", "gone")
-		p.strays[p.addrs[nameOf(claimOf(newClaim("a", 0)).owner)].key()].void = true
+		p.orphans[p.addrs[nameOf(claimOf(newClaim("a", 0)).owner)].key()].provenOrphan = true
 	}
 	tests := map[string]struct {
 		as   func(p *pool)
@@ -35,7 +35,7 @@ func TestCoolReleases(t *testing.T) {
 		"NotedAlready": {as: func(p *pool) {
 			void(p)
 			cools("10.0.0.1", "a")(p.base.(*v1alpha1.NetworkPool))
-			p.restFrom(p.base.PoolStatus())
+			p.loadCooling(p.base.PoolStatus())
 		}},
 		"ThePoolIsPaused": {as: func(p *pool) {
 			see(p, "a", 0, remembers("10.0.0.1"), served, ends)

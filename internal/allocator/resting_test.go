@@ -40,7 +40,7 @@ func TestFullStatusStaysSmall(t *testing.T) {
 		return netipx.IPRangeFrom(ip, ip)
 	}
 	noted := 0
-	for p.cool(next(), owner(noted), noon) {
+	for p.startCooling(next(), owner(noted), noon) {
 		noted++
 	}
 	for i := range 5 * maxHeld {
@@ -78,12 +78,12 @@ func TestMustRestAgain(t *testing.T) {
 	c := see(p, "a", 0, remembers("10.0.0.1"), bothReady, ends)
 	seeAddress(p, "a", "10.0.0.1", "uid-a")
 	r := p.releasable(c)
-	if !p.mustRest(r, c.owner, noon) {
+	if !p.needsCooling(r, c.owner, noon) {
 		t.Fatal("it need not rest")
 	}
-	p.cool(r, c.owner, noon)
+	p.startCooling(r, c.owner, noon)
 	for after, must := range map[time.Duration]bool{0: false, 4 * time.Minute: false, 6 * time.Minute: true} {
-		if got := p.mustRest(r, c.owner, noon.Add(after)); got != must {
+		if got := p.needsCooling(r, c.owner, noon.Add(after)); got != must {
 			t.Errorf("noted %v ago: must rest %v", after, got)
 		}
 	}
@@ -127,7 +127,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		for ; a.coolReleases(t.Context(), p, clock.Now()); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.claims[c.owner.UID] != nil && !p.mustRest(p.releasable(c), c.owner, clock.Now()) {
+				if c != nil && p.claims[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
 					noted++
 					p.forgetAddress("address-"+types.UID(c.owner.Name), nameOf(c.owner))
 					p.forgetClaim(c.owner.UID)
@@ -152,8 +152,8 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	deleted(n/2, n)
 	second := turns()
 	t.Logf("%d turns for %d, %d had to wait; %d for the others", first, n/2, waited, second)
-	if len(p.chores)+len(p.crowded) > 0 {
-		t.Fatalf("%d are left: %d wait for room, %d ranges in %d bytes", len(p.chores), len(p.crowded), p.cooling.Len(), p.cooling.Size())
+	if len(p.todo)+len(p.crowded) > 0 {
+		t.Fatalf("%d are left: %d wait for room, %d ranges in %d bytes", len(p.todo), len(p.crowded), p.cooling.Len(), p.cooling.Size())
 	}
 	if first+second > 2*n/maxJobs {
 		t.Errorf("%d turns, and each could have noted %d", first+second, maxJobs)
@@ -199,12 +199,12 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	})
 	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	ip := netip.MustParseAddr("10.0.0.2")
-	for p.cool(p.ledger.Unit(ip), ledger.Owner{Namespace: "ns", Name: "gone"}, noon) {
+	for p.startCooling(p.ledger.Unit(ip), ledger.Owner{Namespace: "ns", Name: "gone"}, noon) {
 		ip = ip.Next().Next()
 	}
 	c := see(p, "late", 0, remembers("10.0.200.201"), bothReady, ends)
 	seeAddress(p, "late", "10.0.200.201", "uid-late")
-	if a.coolReleases(t.Context(), p, noon) || !p.mustRest(p.releasable(c), c.owner, noon) || len(p.chores) > 0 {
+	if a.coolReleases(t.Context(), p, noon) || !p.needsCooling(p.releasable(c), c.owner, noon) || len(p.todo) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
 	if ready := p.conditions(p.ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims wait") {
@@ -212,7 +212,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	// Another manager, that would have as little room, leaves it alone until a rest ends.
 	p.describe(p.base, noon)
-	p.firstTurnTaken, p.workSince, p.changed = true, noon, noon
+	p.triedOnce, p.workSince, p.changed = true, noon, noon
 	releasable := func(*claim) bool { return true }
 	p.roomToRest()
 	wait, after := p.base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*patience)
@@ -225,7 +225,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 		t.Error("nobody takes over, though there is room")
 	}
 	p.crowd(c)
-	p.warm(noon.Add(2 * time.Hour))
+	p.expireCooling(noon.Add(2 * time.Hour))
 	if !a.coolReleases(t.Context(), p, noon.Add(2*time.Hour)) {
 		t.Error("it waits, though nothing rests any more")
 	}

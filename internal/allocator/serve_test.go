@@ -103,10 +103,10 @@ func TestServe(t *testing.T) {
 func TestServeLeaves(t *testing.T) {
 	tests := map[string]struct {
 		// as is what the pool knows, of claim "a" with UID "uid-a".
-		as      func(p *pool) *claim
-		live    func(*ipamv1.IPAddressClaim)
-		fails   bool
-		doubted bool
+		as          func(p *pool) *claim
+		live        func(*ipamv1.IPAddressClaim)
+		fails       bool
+		termSuspect bool
 	}{
 		"AnOldGrant": {as: func(p *pool) *claim { // it was handed out in time, and waited for a writer
 			c := see(p, "a", 0)
@@ -119,7 +119,7 @@ func TestServeLeaves(t *testing.T) {
 			p.plan(noon, 9, anyone)
 			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
 			return see(p, "a", 0, version("4"), remembers("10.0.0.9"))
-		}, live: remembers("10.0.0.9"), fails: true, doubted: true},
+		}, live: remembers("10.0.0.9"), fails: true, termSuspect: true},
 		"TheNextClaimsIPAddress": {as: func(p *pool) *claim { // ours is gone, and the watch is behind
 			seeAddress(p, "a", "10.0.0.1", "uid-next")
 			return see(p, "a", 0, remembers("10.0.0.1"))
@@ -129,8 +129,8 @@ func TestServeLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.4")
 			c := tc.as(p)
-			underWay := &attempt{}
-			p.attempt = underWay
+			underWay := &pendingCommit{}
+			p.unanswered = underWay
 			api := &writes{claim: newClaim("a", 0, version("5"))}
 			if tc.live != nil {
 				tc.live(api.claim)
@@ -142,8 +142,8 @@ func TestServeLeaves(t *testing.T) {
 			if len(api.did) > 0 {
 				t.Errorf("it wrote %v", api.did)
 			}
-			if p.doubted != tc.doubted || p.attempt != underWay || !p.holder {
-				t.Errorf("doubted %v, holder %v, the commit that is under way: %v", p.doubted, p.holder, p.attempt)
+			if p.termSuspect != tc.termSuspect || p.unanswered != underWay || !p.holder {
+				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.termSuspect, p.holder, p.unanswered)
 			}
 		})
 	}
@@ -173,9 +173,9 @@ func TestSettleStray(t *testing.T) {
 				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref()},
 			}}
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
-			s := p.strays[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			s.since = noon.Add(-a.OrphanGrace)
-			if _, err := a.settleStray(t.Context(), p, s.address); (err != nil) != tc.fails {
+			if _, err := a.resolveOrphan(t.Context(), p, s.address); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if d := cmp.Diff(tc.want, api.did); d != "" {

@@ -31,11 +31,11 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 	rng, granted := c.record, p.grants[c.owner.UID]
 	switch {
 	case p.adopts(&c):
-		rng = c.block.shown
-	case !c.remembers():
+		rng = c.block.statusRange
+	case !c.hasRecord():
 		rng = netipx.IPRange{}
 	}
-	if granted != nil && !granted.settled {
+	if granted != nil && !granted.confirmed {
 		if !granted.writable(a.now()) {
 			p.mu.Unlock()
 			return nil // this job has waited
@@ -53,12 +53,12 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 	if !rng.IsValid() {
 		return nil
 	}
-	if c.remembers() && c.record != rng { // somebody recorded another block
-		if err := a.doubt(ctx, p, c); err != nil {
+	if c.hasRecord() && c.record != rng { // somebody recorded another block
+		if err := a.suspectTerm(ctx, p, c); err != nil {
 			return err
 		}
 	}
-	if text := poolutil.FormatRange(rng); !c.finalized || c.recordText != text {
+	if text := poolutil.FormatRange(rng); !c.hasFinalizer || c.recordText != text {
 		next, err := a.record(ctx, p, c, text)
 		if err != nil {
 			return err
@@ -69,14 +69,14 @@ func (a *Allocator) serveBlock(ctx context.Context, p *pool, c claim) error {
 		c = next
 	}
 	says := c.block.saysAfter(found)
-	if c.bound && c.pauseTold == "" && c.block.shown == rng && c.block.overlap == overlap && says == c.block.told {
+	if c.statusDone && c.pauseTold == "" && c.block.statusRange == rng && c.block.overlap == overlap && says == c.block.told {
 		return nil
 	}
 	next, err := a.patchClaim(ctx, c, nil, a.allocatedBlock(c, rng, overlap, says))
 	if err != nil {
 		return a.writeFailed(ctx, p, c, "status", err)
 	}
-	if !c.block.shown.IsValid() {
+	if !c.block.statusRange.IsValid() {
 		metrics.BlockFulfilment.Observe(a.now().Sub(c.created).Seconds())
 		a.Recorder.Eventf(allocationOf(&c), nil, corev1.EventTypeNormal, "IPsAllocated", "Allocate", "%s", next.readyMessage())
 	}
@@ -101,7 +101,7 @@ func (a *Allocator) releaseBlock(ctx context.Context, p *pool, c claim) error {
 	if granted {
 		return nil
 	}
-	if c.finalized && c.block.phase != v1alpha1.AllocationReleased {
+	if c.hasFinalizer && c.block.phase != v1alpha1.AllocationReleased {
 		next, err := a.patchClaim(ctx, c, nil, map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(a.now())})
 		if err != nil {
 			return a.writeFailed(ctx, p, c, "release", err)
@@ -111,7 +111,7 @@ func (a *Allocator) releaseBlock(ctx context.Context, p *pool, c claim) error {
 		p.observeClaim(next)
 		p.mu.Unlock()
 	}
-	return a.letGo(ctx, p, c)
+	return a.removeFinalizer(ctx, p, c)
 }
 
 // allocatedBlock is the status of an IPAllocation that has a block.
@@ -136,7 +136,7 @@ func (a *Allocator) allocatedBlock(c claim, rng netipx.IPRange, overlap string, 
 	}
 	conditions.Set(tmp, shared)
 	at := c.block.allocatedAt
-	if at.IsZero() || (c.block.shown.IsValid() && c.block.shown != rng) {
+	if at.IsZero() || (c.block.statusRange.IsValid() && c.block.statusRange != rng) {
 		at = a.now()
 	}
 	return map[string]any{
@@ -170,15 +170,15 @@ func refusedBlock(c claim, no refusal) map[string]any {
 func (c *claim) withConditions() *v1alpha1.IPAllocation {
 	out := &v1alpha1.IPAllocation{}
 	out.Generation = c.block.generation
-	if c.said != nil {
-		out.Status.Conditions = withoutPause(c.said.conditions)
+	if c.status != nil {
+		out.Status.Conditions = withoutPause(c.status.conditions)
 	}
 	return out
 }
 
 // readyMessage is what the Ready condition says.
 func (c *claim) readyMessage() string {
-	if c.said != nil {
+	if c.status != nil {
 		if ready := conditions.Get(c.withConditions(), v1alpha1.ReadyCondition); ready != nil {
 			return ready.Message
 		}

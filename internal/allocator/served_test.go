@@ -54,8 +54,8 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.ref, Address: "10.0.0.1"}
 			p.observeAddress(addressOf(addr))
 			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.ref })
-			if done := len(p.chores)+p.pending.Len() == 0; done != tc.done {
-				t.Errorf("done %v: %d chores", done, len(p.chores))
+			if done := len(p.todo)+p.pending.Len() == 0; done != tc.done {
+				t.Errorf("done %v: %d to do", done, len(p.todo))
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 	tell := func() (told int) {
 		_, refused := p.plan(noon, maxBatch, anyone)
 		for c, no := range refused {
-			c.said = &said{refusal: *no}
+			c.status = &shownStatus{refusal: *no}
 			told++
 		}
 		return told
@@ -99,7 +99,7 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
 	c := p.claims["uid-has-3"]
-	p.cool(p.releasable(c), c.owner, noon)
+	p.startCooling(p.releasable(c), c.owner, noon)
 	p.forgetAddress("address-has-3", nameOf(c.owner))
 	p.forgetClaim(c.owner.UID)
 	if told := tell(); told > 0 {
@@ -144,7 +144,7 @@ func TestMovedClaims(t *testing.T) {
 			}
 			p.forgetClaim("uid-c")
 			status := p.base.PoolStatus().DeepCopy()
-			p.restFrom(status) // an operator has removed the entries
+			p.loadCooling(status) // an operator has removed the entries
 			if reason, _ := p.closed(noon); reason != "" {
 				t.Errorf("it stays closed: %s", reason)
 			}
@@ -195,7 +195,7 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// A status that the API server refuses for good is not sent again as it is: the attempt is dropped, and those who wait are told.
+// A status that the API server refuses for good is not sent again as it is: the commit is dropped, and those who wait are told.
 func TestRefusedCommit(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} })
 	clock := clocktesting.NewFakeClock(noon)
@@ -210,8 +210,8 @@ func TestRefusedCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if api.writes != 1 || p.attempt != nil || len(p.grants) > 0 {
-		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.attempt, len(p.grants))
+	if api.writes != 1 || p.unanswered != nil || len(p.grants) > 0 {
+		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.unanswered, len(p.grants))
 	}
 	if p.refusal == nil || !strings.Contains(p.refusal.message, "a policy says no") {
 		t.Errorf("claims are told %v", p.refusal)
@@ -233,7 +233,7 @@ func TestTroubledNamespace(t *testing.T) {
 		g := p.grants[c.owner.UID]
 		g.committed, g.begun = true, true
 		p.noteTrouble(c, refused, noon)
-		if !g.settled {
+		if !g.confirmed {
 			t.Fatal("a grant of which nothing can land is still in flight")
 		}
 	}
@@ -265,7 +265,7 @@ func TestDoubtfulGrantStays(t *testing.T) {
 	g.committed, g.begun = true, true
 	p.noteTrouble(c, context.DeadlineExceeded, noon)
 	p.noteTrouble(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
-	if g.settled {
+	if g.confirmed {
 		t.Error("the first write may land, and its address is given to another")
 	}
 }
@@ -298,7 +298,7 @@ func TestUnservedPoolTellsOnce(t *testing.T) {
 		a.notOurs(t.Context(), p, obj, a.unserved(key))
 		return p.jobs
 	}
-	c.said = &said{refusal: refusal{"PoolExhausted", "by the manager that serves it"}}
+	c.status = &shownStatus{refusal: refusal{"PoolExhausted", "by the manager that serves it"}}
 	if jobs() != 0 {
 		t.Error("it writes over what the other manager says")
 	}

@@ -14,12 +14,12 @@ func (a *Allocator) serves(key PoolKey) bool { return a.Shard.Has(key.Kind, key.
 // notOurs keeps the memory of a pool that this manager does not serve at all, and tells the claims that nobody has told anything yet: a
 // manager that does serve the pool has the last word. What its claims hold is its holder's to release.
 func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) {
-	a.watchOnly(p, seen, a.now())
+	a.observeOnly(p, seen, a.now())
 	p.mu.Lock()
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
 		gated := c.cluster != "" && a.gateOf(ctx, c.clusterKey()) != open
-		if !gated && !a.leavesAlone(c) && !c.busy && c.told() == (refusal{}) {
+		if !gated && !a.leavesAlone(c) && !c.busy && c.shownRefusal() == (refusal{}) {
 			tell = append(tell, c)
 		}
 		return true
@@ -28,12 +28,12 @@ func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no
 	a.tell(p, tell, no)
 }
 
-// watchOnly keeps the memory of a pool of another shard as it is on the API server, and does nothing for it: it says nothing to its
+// observeOnly keeps the memory of a pool of another shard as it is on the API server, and does nothing for it: it says nothing to its
 // claims, and releases nothing. Its spec counts for overlaps, and its claims for the quotas of Clusters.
-func (a *Allocator) watchOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
+func (a *Allocator) observeOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
 	if seen != nil {
-		p.learn(seen, a.ID, now)
-		a.declare(seen)
+		p.refreshBase(seen, a.ID, now)
+		a.publishSpec(seen)
 	}
 	p.mu.Lock()
 	if seen == nil {
@@ -42,7 +42,7 @@ func (a *Allocator) watchOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
 	p.rotateGone(now)
 	p.mu.Unlock()
 	if seen == nil {
-		a.undeclare(p.key)
+		a.withdrawSpec(p.key)
 	}
 	a.tellElders(p)
 	a.drop(p)

@@ -60,7 +60,7 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, api := looker(tt.cluster)
-			a.crew.size = 0 // jobs are counted, not run
+			a.workers.size = 0 // jobs are counted, not run
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			p.holder = true
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, tt.said))
@@ -68,7 +68,7 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 			if p.jobs != tt.jobs || len(api.fences) > 0 {
 				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.jobs, len(api.fences))
 			}
-			if owes := p.chores[c.owner.UID] != nil; owes != tt.owes {
+			if owes := p.todo[c.owner.UID] != nil; owes != tt.owes {
 				t.Errorf("%s: to be written: %v", tt.reason, owes)
 			}
 			if wait := a.sweep(t.Context(), p, noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
@@ -139,7 +139,7 @@ func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	if keys := a.PoolsWaitingFor(cluster); len(keys) != 1 {
 		t.Fatalf("woken: %v", keys)
 	}
-	if a.sweep(t.Context(), p, noon); p.chores[c.owner.UID] == nil {
+	if a.sweep(t.Context(), p, noon); p.todo[c.owner.UID] == nil {
 		t.Error("nothing is written")
 	}
 }

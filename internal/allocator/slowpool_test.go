@@ -97,7 +97,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 					}
 					synctest.Wait()
 					p.mu.Lock()
-					left := p.pending.Len() + len(p.chores) + p.unfinished()
+					left := p.pending.Len() + len(p.todo) + p.unfinished()
 					p.mu.Unlock()
 					if left == 0 {
 						break
@@ -121,7 +121,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
 	p := a.pool(KeyOf(o))
 	p.setBase(o)
-	p.holder, p.firstTurnTaken = true, true
+	p.holder, p.triedOnce = true, true
 	return o
 }
 

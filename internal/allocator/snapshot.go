@@ -98,7 +98,7 @@ func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) 
 	_, refused := s.p.plan(now, len(waiting), a.admission(ctx, s.p, now))
 	out := map[types.UID]Answer{}
 	for uid, c := range waiting {
-		answer := Answer{Reason: c.told().reason, Message: c.told().message}
+		answer := Answer{Reason: c.shownRefusal().reason, Message: c.shownRefusal().message}
 		if no := refused[c]; no != nil {
 			answer = Answer{Reason: no.reason, Message: no.message}
 		}

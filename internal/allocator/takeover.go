@@ -28,7 +28,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasa
 		return false, p.notBefore.Sub(now)
 	}
 	state := p.base.PoolStatus().Allocator
-	if state == nil || !p.firstTurnTaken || (elected && p.backoff == 0) {
+	if state == nil || !p.triedOnce || (elected && p.backoff == 0) {
 		return true, 0
 	}
 	room := p.restEnds(now)
@@ -67,7 +67,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		c := p.claims[types.UID(g.UID)]
 		work = work || c == nil || wants(c)
 	}
-	for _, c := range p.chores {
+	for _, c := range p.todo {
 		work = work || wants(c)
 	}
 	if work {
@@ -79,9 +79,9 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		case paused:
 		case no != nil:
 			work = !c.shows(*no)
-		case c.told().isRefused():
+		case c.shownRefusal().isRefused():
 		default:
-			work = c.told() == (refusal{}) || (p.canServe(c) && p.hasRoom(c))
+			work = c.shownRefusal() == (refusal{}) || (p.canServe(c) && p.hasRoom(c))
 		}
 		return !work
 	})
@@ -94,12 +94,12 @@ func (p *pool) outdated() bool {
 	return p.base.PoolStatus().ObservedGeneration != p.base.GetGeneration() || overlaps != (p.overlap != "") || p.owes
 }
 
-// lostTurn is called when another manager has written the pool: what we planned on is void. The
+// loseTerm is called when another manager has written the pool: what we planned on is void. The
 // wait grows while two managers meet again and again (R5).
-func (p *pool) lostTurn(now time.Time) {
+func (p *pool) loseTerm(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holder, p.attempt = false, nil
+	p.holder, p.unanswered = false, nil
 	p.roomToRest()
 	for uid, g := range p.grants {
 		p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
@@ -123,12 +123,12 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 	g.SetLimit(a.Writers)
 	for _, obj := range pools {
 		key := KeyOf(obj)
-		a.declare(obj)
+		a.publishSpec(obj)
 		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
 		}
 		if !a.serves(key) {
-			a.watchOnly(a.pool(key), obj, a.now())
+			a.observeOnly(a.pool(key), obj, a.now())
 			continue
 		}
 		g.Go(func() error {
@@ -141,7 +141,7 @@ func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.fenced = term
+			p.fencedTerm = term
 			return nil
 		})
 	}
@@ -184,8 +184,8 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) 
 // the old holder granted is in the list or in flight, and its next commit fails.
 func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	is := p.base.PoolStatus().Allocator
-	done := p.fenced
-	p.fenced = 0
+	done := p.fencedTerm
+	p.fencedTerm = 0
 	found := &listed{}
 	if done == 0 || is == nil || is.Holder != a.ID || is.Term != done {
 		var err error
@@ -202,7 +202,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	defer p.mu.Unlock()
 	p.adopting = p.wasAdopting() != nil
 	p.rebuild(found)
-	p.holder, p.firstTurnTaken, p.term = true, true, done
+	p.holder, p.triedOnce, p.term = true, true, done
 	p.quarantine(a.Quarantine)
 	p.quarantineAfterOther(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
@@ -228,7 +228,7 @@ func (p *pool) rebuild(found *listed) {
 		p.observeAddress(addr)
 	}
 	for _, c := range p.claims {
-		p.noteRecord(c)
+		p.stateRecord(c)
 	}
 	for _, addr := range p.addrs {
 		if addr.ip.IsValid() {
@@ -241,22 +241,22 @@ func (p *pool) rebuild(found *listed) {
 			continue
 		}
 		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID), Block: g.Kind == v1alpha1.IPAllocationKind}
-		if c := p.claims[owner.UID]; c != nil && c.mayForget() && p.addressed(r, owner) {
+		if c := p.claims[owner.UID]; c != nil && c.mayGetAnother() && p.addressed(r, owner) {
 			continue
 		}
 		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, inherited: true}
-		p.settle(owner.UID) // the list began after the fence: what it shows is proof (R6)
+		p.confirm(owner.UID) // the list began after the fence: what it shows is proof (R6)
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
 	}
-	p.restFrom(status)
+	p.loadCooling(status)
 	for _, c := range p.claims {
 		p.sort(c)
 	}
 	for _, addr := range p.addrs {
 		p.sortAddress(addr)
 	}
-	if len(p.strays) == 0 {
-		p.strays = map[types.NamespacedName]*stray{} // before the claims came, all were strays: a map does not shrink
+	if len(p.orphans) == 0 {
+		p.orphans = map[types.NamespacedName]*orphan{} // before the claims came, all were orphans: a map does not shrink
 	}
 }
 
@@ -267,8 +267,8 @@ func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
 	})
 }
 
-// restFrom takes what rests from the pool's status: an operator may have taken an entry out.
-func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
+// loadCooling takes what rests from the pool's status: an operator may have taken an entry out.
+func (p *pool) loadCooling(status *v1alpha1.NetworkPoolStatus) {
 	for _, rest := range p.cooling.All() {
 		p.cooling.Remove(rest.Range)
 	}
@@ -286,7 +286,7 @@ func (p *pool) restFrom(status *v1alpha1.NetworkPoolStatus) {
 		}
 	}
 	for _, c := range p.claims {
-		p.noteMoved(c)
+		p.keepMoved(c)
 	}
 	for _, a := range p.addrs {
 		if a.moved && a.ip.IsValid() {

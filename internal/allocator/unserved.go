@@ -50,7 +50,7 @@ func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *
 		return reconcile.Result{}, nil
 	}
 	if seen.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, a.letMirrorGo(ctx, p.key, seen)
+		return reconcile.Result{}, a.removeMirrorFinalizer(ctx, p.key, seen)
 	}
 	return reconcile.Result{}, a.tellUnserved(ctx, seen, no)
 }
@@ -59,7 +59,7 @@ func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *
 // somebody else may have served what it mirrors meanwhile (fence).
 func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *refusal) error {
 	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
-	if ready == nil || ready.Reason == v1alpha1.NotServedReason || a.told.has(seen.GetUID()) {
+	if ready == nil || ready.Reason == v1alpha1.NotServedReason || a.saidUnserved.has(seen.GetUID()) {
 		return nil
 	}
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
@@ -73,7 +73,7 @@ func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *re
 	case err != nil:
 		return err
 	}
-	a.told.note(seen.GetUID())
+	a.saidUnserved.note(seen.GetUID())
 	return nil
 }
 
@@ -83,10 +83,10 @@ func wasUnserved(obj v1alpha1.Pool) bool {
 	return ready != nil && ready.Reason == v1alpha1.NotServedReason
 }
 
-// letMirrorGo takes our finalizer off a deleted mirror that nobody serves, unless somebody has something under its own name, or
+// removeMirrorFinalizer takes our finalizer off a deleted mirror that nobody serves, unless somebody has something under its own name, or
 // a grant of it is not finished and its claim lives. What the in-cluster provider has given is no reason to keep it: its own
 // finalizer keeps the pool.
-func (a *Allocator) letMirrorGo(ctx context.Context, key PoolKey, seen v1alpha1.Pool) error {
+func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key PoolKey, seen v1alpha1.Pool) error {
 	if !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer) {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (a *Allocator) letMirrorGo(ctx context.Context, key PoolKey, seen v1alpha1.
 		if !c.deleting {
 			waits.Insert(c.owner.UID)
 		}
-		if !c.mirrored && (c.remembers() || (c.block != nil && c.block.shown.IsValid())) {
+		if !c.mirrored && (c.hasRecord() || (c.block != nil && c.block.statusRange.IsValid())) {
 			return nil
 		}
 	}

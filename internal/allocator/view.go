@@ -237,7 +237,7 @@ func (p *pool) waitingAfter(after *claim, to []Waiter) ([]Waiter, *claim) {
 		if after != nil && !older(after, c) {
 			return true
 		}
-		told := c.told()
+		told := c.shownRefusal()
 		to = append(to, Waiter{
 			Kind: c.owner.Kind(), Namespace: c.owner.Namespace, Name: c.owner.Name, Cluster: c.cluster, Since: c.created,
 			Reason: told.reason, Message: told.message,

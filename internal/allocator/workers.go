@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// crew runs jobs in the order they came, a bounded number at once. A job that waits is a closure, not
+// workers run jobs in the order they came, a bounded number at once. A job that waits is a closure, not
 // a goroutine with a stack: hundreds wait in a burst.
 //
 // Each pool has a place of its own beside those that all share: jobs of one pool that hang, until their time is up, may
 // take every place that is shared, and keep no other pool from going on.
-type crew struct {
+type workers struct {
 	mu      sync.Mutex
 	size    int
 	working int
@@ -26,7 +26,7 @@ type job struct {
 }
 
 // do runs a job of a pool as soon as a place is free. It returns at once.
-func (c *crew) do(pool PoolKey, do func()) {
+func (c *workers) do(pool PoolKey, do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := job{pool, do}
@@ -38,7 +38,7 @@ func (c *crew) do(pool PoolKey, do func()) {
 	go c.work(j)
 }
 
-func (c *crew) begin(j job) {
+func (c *workers) begin(j job) {
 	if c.of == nil {
 		c.of = map[PoolKey]int{}
 	}
@@ -46,7 +46,7 @@ func (c *crew) begin(j job) {
 	c.of[j.pool]++
 }
 
-func (c *crew) work(j job) {
+func (c *workers) work(j job) {
 	for {
 		j.do()
 		next, more := c.next(j)
@@ -59,7 +59,7 @@ func (c *crew) work(j job) {
 
 // next ends a job and returns the one that takes its place, if any: the oldest of the same pool, where that has
 // nothing else at work, else the oldest of all, where that place is not a pool's own.
-func (c *crew) next(done job) (job, bool) {
+func (c *workers) next(done job) (job, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.working--

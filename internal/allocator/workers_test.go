@@ -9,7 +9,7 @@ import (
 
 func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := crew{size: 2}
+		c := workers{size: 2}
 		started := make(chan int, 5)
 		finish := make(chan struct{})
 		for i := range cap(started) {
@@ -40,7 +40,7 @@ func TestCrew(t *testing.T) {
 		}
 		c.do(testKey, func() { started <- 0 })
 		if <-started != 0 {
-			t.Error("a crew at rest does not take up work again")
+			t.Error("workers at rest do not take up work again")
 		}
 	})
 }
@@ -48,7 +48,7 @@ func TestCrew(t *testing.T) {
 // W5: jobs of one pool that hang take no other pool's place, however many they are.
 func TestCrewHasAPlaceForEachPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := crew{size: 3}
+		c := workers{size: 3}
 		slow, fast := PoolKey{Name: "slow"}, PoolKey{Name: "fast"}
 		hang := make(chan struct{})
 		var hung atomic.Int64

@@ -23,7 +23,9 @@ func TestStrayIsDue(t *testing.T) {
 		"Nothing":         {func(*Allocator, *pool) {}, grace},
 		"AnotherName":     {func(_ *Allocator, p *pool) { see(p, "b", 1) }, grace},
 		"TheNameIsNeeded": {func(_ *Allocator, p *pool) { see(p, "a", 1, uid("new", "5")) }, 0},
-		"NeededElsewhere": {func(a *Allocator, _ *pool) { a.contest(testKey, types.NamespacedName{Namespace: "ns", Name: "a"}) }, 0},
+		"NeededElsewhere": {func(a *Allocator, _ *pool) {
+			a.requestCleanup(testKey, types.NamespacedName{Namespace: "ns", Name: "a"})
+		}, 0},
 		"TheAddressIsRemembered": {
 			func(_ *Allocator, p *pool) { see(p, "b", 1, remembers("10.0.0.1")) }, 0,
 		},
@@ -37,11 +39,11 @@ func TestStrayIsDue(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			a.pools[testKey] = p
 			seeAddress(p, "a", "10.0.0.1", "gone")
-			s := p.strays[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			if s == nil {
-				t.Fatal("an address without a claim is a stray")
+				t.Fatal("an address without a claim is an orphan")
 			}
-			if got := p.dueOf(s, grace); !got.IsZero() {
+			if got := p.nextCheck(s, grace); !got.IsZero() {
 				t.Errorf("one that nobody has looked at is due at %v, want at once", got)
 			}
 			s.since = noon
@@ -50,11 +52,11 @@ func TestStrayIsDue(t *testing.T) {
 			if tc.want > 0 {
 				want = noon.Add(tc.want)
 			}
-			if got := p.dueOf(s, grace); !got.Equal(want) {
+			if got := p.nextCheck(s, grace); !got.Equal(want) {
 				t.Errorf("due at %v, want %v", got, want)
 			}
 			s.retryAt = noon.Add(2 * grace)
-			if got := p.dueOf(s, grace); !got.Equal(s.retryAt) {
+			if got := p.nextCheck(s, grace); !got.Equal(s.retryAt) {
 				t.Errorf("due at %v, want not before the next try at %v", got, s.retryAt)
 			}
 		})
