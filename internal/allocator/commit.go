@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -89,26 +88,16 @@ func (a *Allocator) sendCommit(ctx context.Context, p *pool) error {
 	if getErr != nil {
 		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.key, err, getErr)
 	}
-	state, was, wanted := live.PoolStatus().Allocator, p.base.PoolStatus(), try.pool.PoolStatus()
-	// Where the commit changes no grant, only the whole status tells whether it is there.
-	landed := equality.Semantic.DeepEqual(state, wanted.Allocator)
-	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
-		landed = equality.Semantic.DeepEqual(live.PoolStatus(), wanted)
-	}
-	switch {
-	case live.GetUID() != p.base.GetUID():
-		p.loseTerm(a.now())
-		return errTermLost
-	case live.GetResourceVersion() == p.base.GetResourceVersion():
-		// Not landed, but it may be on its way still: the commit stays and is sent again as it is.
+	switch verdictOn(p.base, try.pool, live) {
+	case mayLand:
 		return fmt.Errorf("committing grants of %s: %w", p.key, err)
-	case landed:
+	case hasLanded:
 		p.commitLanded(live, start)
 		return nil
-	case equality.Semantic.DeepEqual(state, was.Allocator):
-		// The resource version has moved on, so the commit cannot land any more.
+	case neverLands:
 		p.rollback(live)
 		return errMoved
+	case termLost:
 	}
 	p.loseTerm(a.now())
 	return errTermLost
@@ -124,8 +113,6 @@ func (p *pool) refused(err error, now time.Time) {
 	p.commitPause = min(max(2*p.commitPause, firstTry), lastTry)
 	p.commitAfter = now.Add(p.commitPause)
 }
-
-func (a *Allocator) lose(p *pool) { p.loseTerm(a.now()) }
 
 // commitLanded notes that the commit is what the API server has.
 func (p *pool) commitLanded(answer v1alpha1.Pool, at time.Time) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -119,7 +118,7 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *pool, err error) (rec
 	if err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // the watch tells of its end
 	}
-	if live.GetUID() == p.base.GetUID() && equality.Semantic.DeepEqual(live.PoolStatus().Allocator, p.base.PoolStatus().Allocator) {
+	if verdictOn(p.base, p.base, live) != termLost {
 		p.setBase(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
