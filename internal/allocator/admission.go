@@ -18,17 +18,40 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 )
 
+// ruling is what is decided on a claimant before any address is looked at.
+type ruling struct {
+	// waits: nothing is done for it now, and nothing is said but what pauses it. silent: nor is that said here.
+	waits, silent bool
+	// refused is why it gets nothing; nil: an address is looked for.
+	refused *refusal
+	// gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that was not open.
+	gate gate
+}
+
+// admit decides on a claimant. It changes nothing: note does.
+type admit func(c *claim) ruling
+
+// note remembers what a ruling has to be told for, and which Cluster it waits for.
+func (p *pool) note(c *claim, r ruling) {
+	if r.gate != open {
+		p.waitingClusters[c.clusterKey()] = struct{}{}
+	}
+	if r.waits && !r.silent {
+		p.notePause(c, r.gate)
+	}
+}
+
 // admission returns the rules that decide on a claim before any address is looked at. What it reads
 // comes from caches, once per cluster and namespace. It is called with the pool locked.
 func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
 	direct := p.direct()
-	return func(c *claim) (bool, *refusal) {
+	return func(c *claim) ruling {
 		if a.leavesAlone(c) {
-			a.notePause(p, c, open)
-			return true, nil
+			return ruling{waits: true, silent: a.isAnothers(c)}
 		}
+		var out ruling
 		if c.cluster != "" {
 			key := c.clusterKey()
 			g, known := clusters[key]
@@ -36,39 +59,41 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 				g = a.gateOf(ctx, key)
 				clusters[key] = g
 			}
-			if g != open {
-				p.waitingClusters[key] = struct{}{}
-			}
+			out.gate = g
 			switch g {
 			case open:
 			case paused, unknown:
-				a.notePause(p, c, g)
-				return true, nil
+				out.waits = true
+				return out
 			case absent:
 				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
 				if c.block == nil {
-					return false, failed("waiting for Cluster %s, which does not exist", key)
+					out.refused = failed("waiting for Cluster %s, which does not exist", key)
+					return out
 				}
 			}
 		}
 		if p.base == nil {
-			return false, nil
+			return out
 		}
 		if annotations.HasPaused(p.base) {
-			a.notePause(p, c, open)
-			return true, nil
+			out.waits = true
+			return out
 		}
 		if reason, message := p.closed(now); reason != "" && (!c.hasRecord() || p.layout == nil) {
 			switch reason {
 			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
-				return false, &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, plain.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
+				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, plain.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
+				return out
 			}
-			return false, notReady("%s grants nothing now (%s): %s", p.key, reason, message)
+			out.refused = notReady("%s grants nothing now (%s): %s", p.key, reason, message)
+			return out
 		}
 		if direct != nil && !c.mirrored && !c.hasRecord() {
-			return false, direct
+			out.refused = direct
+			return out
 		}
 		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {
 			no, known := namespaces[c.owner.Namespace]
@@ -76,9 +101,9 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 				no = a.selects(ctx, global, c.owner.Namespace)
 				namespaces[c.owner.Namespace] = no
 			}
-			return false, no
+			out.refused = no
 		}
-		return false, nil
+		return out
 	}
 }
 
@@ -141,25 +166,20 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 	return nil
 }
 
-// mayRelease reports whether a deleted claim may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
+// admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
 // address still. A Cluster that is gone does not hold it.
-func (a *Allocator) mayRelease(ctx context.Context, p *pool, c *claim) bool {
+func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claim) ruling {
 	if c.inUse() || p.isKept(c) {
-		return false // a consumer's finalizer says that, and the end of it is an event
+		return ruling{waits: true, silent: true} // a consumer's finalizer says that, and the end of it is an event
 	}
 	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
-		a.notePause(p, c, open)
-		return false
+		return ruling{waits: true, silent: a.isAnothers(c)}
 	}
 	if c.cluster == "" {
-		return true
+		return ruling{}
 	}
-	key := c.clusterKey()
-	g := a.gateOf(ctx, key)
-	if g == paused || g == unknown {
-		p.waitingClusters[key] = struct{}{}
-		a.notePause(p, c, g)
-		return false
+	if g := a.gateOf(ctx, c.clusterKey()); g == paused || g == unknown {
+		return ruling{waits: true, gate: g}
 	}
-	return true
+	return ruling{}
 }

@@ -250,13 +250,8 @@ func (p *pool) designatedForBlock(c *claim) (netipx.IPRange, *refusal) {
 	return p.coolingFor(c.owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
 }
 
-// chooseBlock finds the best fit for an allocation.
-func (p *pool) chooseBlock(c *claim) (netipx.IPRange, *refusal) {
-	n := c.block.size(p.base.PoolSpec())
-	if r, ok := p.ledger.TakeBlock(uint64(n)); ok {
-		return r, nil
-	}
-	// Without numbers that change all the time: nothing is said twice.
-	return netipx.IPRange{}, &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, fmt.Sprintf(
-		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations", p.key, n)}
+// noBlock says that a pool has no n free addresses in a row.
+func noBlock(pool PoolKey, n int64) *refusal {
+	return &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, fmt.Sprintf(
+		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations", pool, n)}
 }

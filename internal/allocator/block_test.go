@@ -143,7 +143,7 @@ func TestChooseBlock(t *testing.T) {
 				tt.there(p)
 			}
 			c := seeBlock(p, "x", tt.count, tt.ask...)
-			fits := p.canServe(c)
+			_, full := p.available(c)
 			r, no := p.choose(c)
 			var got string
 			if no != nil {
@@ -154,8 +154,8 @@ func TestChooseBlock(t *testing.T) {
 			if !strings.Contains(got, strings.ReplaceAll(tt.want, "/32-", "-")) {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
-			if fits != (no == nil) {
-				t.Errorf("canServe says %v", fits)
+			if (full == nil) != (no == nil) {
+				t.Errorf("before that it says %v", full)
 			}
 		})
 	}

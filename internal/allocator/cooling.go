@@ -27,8 +27,13 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	var due []*claim
 	for _, c := range p.todo {
 		r := p.releasable(c)
+		if !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) {
+			continue
+		}
+		ruled := a.admitRelease(ctx, p, c)
+		p.note(c, ruled)
 		switch {
-		case !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) || !a.mayRelease(ctx, p, c):
+		case ruled.waits:
 		case p.needsCooling(r, c.owner, now):
 			due = append(due, c)
 		default:

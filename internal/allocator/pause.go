@@ -39,9 +39,9 @@ func (p *pool) pauseOf(c *claim, g gate) string {
 
 // notePause remembers what pauses a claim that is looked at, to tell it what it was not told. It is called with the
 // pool locked.
-func (a *Allocator) notePause(p *pool, c *claim, g gate) {
-	if a.isAnothers(c) || g == unknown || (p.base != nil && !p.holder) {
-		return // another manager tells it, or nobody knows
+func (p *pool) notePause(c *claim, g gate) {
+	if g == unknown || (p.base != nil && !p.holder) {
+		return // nobody knows, or another manager tells it
 	}
 	if c.pause = p.pauseOf(c, g); c.pause == "" || c.pause == c.pauseTold {
 		return
@@ -58,8 +58,10 @@ func (a *Allocator) tellPauses(ctx context.Context, p *pool, now time.Time, admi
 	defer p.mu.Unlock()
 	if p.base != nil && annotations.HasPaused(p.base) { // nothing is planned, so nobody has looked
 		p.pending.Scan(func(c *claim) bool {
-			if waits, _ := admission(c); !waits {
-				a.notePause(p, c, open) // what else is wrong is said when the pause is over
+			r := admission(c)
+			p.note(c, r)
+			if !r.waits {
+				p.notePause(c, open) // what else is wrong is said when the pause is over
 			}
 			return ctx.Err() == nil
 		})

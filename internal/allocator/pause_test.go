@@ -68,7 +68,8 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 			if c.said {
 				changes = append(changes, told)
 			}
-			a.notePause(p, see(p, "c", 0, changes...), c.gate)
+			claim := see(p, "c", 0, changes...)
+			p.note(claim, ruling{waits: true, silent: a.isAnothers(claim), gate: c.gate})
 			if got := len(p.toTell) > 0; got != c.want {
 				t.Errorf("told: %v", got)
 			}

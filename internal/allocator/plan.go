@@ -26,9 +26,6 @@ func notReady(format string, args ...any) *refusal {
 	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, plain.Message(fmt.Sprintf(format, args...))}
 }
 
-// admit decides on a claim before any address is looked at: nil, a refusal, or wait (silently).
-type admit func(c *claim) (wait bool, refused *refusal)
-
 // plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the
 // claims that are refused with the reason. One claim's failure never holds up another's.
 func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refused map[*claim]*refusal) {
@@ -42,15 +39,13 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 		if c.busy || c.retryAt.After(now) {
 			return true
 		}
-		wait, no := admission(c)
-		if wait {
+		ruled := admission(c)
+		if p.note(c, ruled); ruled.waits {
 			return true
 		}
+		no := ruled.refused
 		if no == nil {
 			no = p.inTrouble(c, now)
-		}
-		if no == nil {
-			no = p.overQuota(c)
 		}
 		var r netipx.IPRange
 		if no == nil {
@@ -75,37 +70,59 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 	return len(grants), refused
 }
 
-// choose finds the address of a claim, or its block: the one that is meant for it, or the best fit.
+// choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards the quota of its Cluster.
 func (p *pool) choose(c *claim) (netipx.IPRange, *refusal) {
-	if r, no := p.designated(c); no != nil || r.IsValid() {
-		return r, no
+	r, no := p.available(c)
+	if no == nil {
+		no = p.reserve(c)
 	}
-	if c.block != nil {
-		return p.chooseBlock(c)
-	}
-	if r, ok := p.ledger.TakeOne(); ok {
+	switch {
+	case no != nil:
+		return netipx.IPRange{}, no
+	case r.IsValid():
 		return r, nil
 	}
+	take := p.ledger.TakeOne
+	if c.block != nil {
+		take = func() (netipx.IPRange, bool) { return p.ledger.TakeBlock(uint64(c.block.size(p.base.PoolSpec()))) }
+	}
+	if r, ok := take(); ok {
+		return r, nil
+	}
+	return netipx.IPRange{}, p.noRoom(c)
+}
+
+// available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits.
+func (p *pool) available(c *claim) (netipx.IPRange, *refusal) {
+	r, no := p.designated(c)
+	if no == nil && !r.IsValid() && !p.hasRoom(c) {
+		no = p.noRoom(c)
+	}
+	return r, no
+}
+
+// hasRoom reports whether something is free that a claim would take.
+func (p *pool) hasRoom(c *claim) bool {
+	if c.block != nil {
+		return p.ledger.Counts().LargestFree >= c.block.size(p.base.PoolSpec())
+	}
+	return p.ledger.HasFree()
+}
+
+// noRoom says that nothing is free. It says no numbers that change all the time: thousands may wait, and each would be told anew whenever one
+// address comes to rest.
+func (p *pool) noRoom(c *claim) *refusal {
+	if c.block != nil {
+		return noBlock(p.key, c.block.size(p.base.PoolSpec()))
+	}
 	if p.full == nil {
-		// Without numbers: thousands may wait, and each would be told anew whenever one address comes to rest.
 		text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", p.key)
 		if p.ledger.Counts().Total > 0 {
 			text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", p.key)
 		}
 		p.full = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text}
 	}
-	return netipx.IPRange{}, p.full
-}
-
-// canServe tells whether choose would find something.
-func (p *pool) canServe(c *claim) bool {
-	switch r, no := p.designated(c); {
-	case no != nil || r.IsValid():
-		return no == nil
-	case c.block != nil:
-		return p.ledger.Counts().LargestFree >= c.block.size(p.base.PoolSpec())
-	}
-	return p.ledger.HasFree()
+	return p.full
 }
 
 // designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks

@@ -92,7 +92,7 @@ func cools(address, name string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-func anyone(*claim) (bool, *refusal) { return false, nil }
+func anyone(*claim) ruling { return ruling{} }
 
 func TestPlan(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
@@ -148,11 +148,11 @@ func TestPlan(t *testing.T) {
 		"admission": {
 			addresses: "10.0.0.1-10.0.0.9",
 			claims:    func(p *pool) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
-			admission: func(c *claim) (bool, *refusal) {
+			admission: func(c *claim) ruling {
 				if c.owner.Name == "refused" {
-					return false, failed("not here")
+					return ruling{refused: failed("not here")}
 				}
-				return c.owner.Name == "paused", nil
+				return ruling{waits: c.owner.Name == "paused"}
 			},
 			want: map[string]string{"refused": no, "good": "10.0.0.1"}, reason: "who is not admitted gets no address",
 		},
@@ -364,7 +364,7 @@ func TestMayTakeOver(t *testing.T) {
 			if tt.pool != nil {
 				tt.pool(p)
 			}
-			if may, wait := p.mayTakeOver(noon, tt.elected, anyone, func(*claim) bool { return true }); may != tt.may || wait != tt.wait {
+			if may, wait := p.mayTakeOver(noon, tt.elected, anyone, anyone); may != tt.may || wait != tt.wait {
 				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)
 			}
 		})

@@ -93,10 +93,10 @@ func (p *pool) limitOf(c *claim) (int64, bool) {
 	return p.limits(c.clusterKey())
 }
 
-// overQuota keeps a claim that could be served within the quota of its Cluster. Nil: it is counted.
-func (p *pool) overQuota(c *claim) *refusal {
+// reserve counts a claim towards the quota of its Cluster. Nil: it is counted, or need not be.
+func (p *pool) reserve(c *claim) *refusal {
 	limit, limited := p.limitOf(c)
-	if !limited || c.counted || !p.canServe(c) {
+	if !limited || c.counted {
 		return nil
 	}
 	if p.quota.reserve(c.clusterKey(), limit, p.key) {
@@ -108,8 +108,8 @@ func (p *pool) overQuota(c *claim) *refusal {
 		c.clusterKey(), limit)}
 }
 
-// hasRoom tells whether the quota of its Cluster lets a claim be served.
-func (p *pool) hasRoom(c *claim) bool {
+// withinQuota reports whether the quota of its Cluster lets a claim be served.
+func (p *pool) withinQuota(c *claim) bool {
 	limit, limited := p.limitOf(c)
 	return !limited || c.counted || !p.quota.full(c.clusterKey(), limit)
 }

@@ -43,7 +43,7 @@ func TestQuota(t *testing.T) {
 	}
 	// The other pool has no room for this Cluster either, and says so; nobody takes turns over that.
 	d := see(two, "d", 1, ofCluster("bounded"))
-	if granted, refused := two.plan(noon, 99, anyone); granted != 0 || refused[d] == nil || two.hasRoom(d) {
+	if granted, refused := two.plan(noon, 99, anyone); granted != 0 || refused[d] == nil || two.withinQuota(d) {
 		t.Fatalf("%d granted, refused %v", granted, refused)
 	}
 	// A claim that could not be served anyway is told so, and takes nothing from the others.

@@ -213,15 +213,14 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	// Another manager, that would have as little room, leaves it alone until a rest ends.
 	p.describe(p.base, noon)
 	p.triedOnce, p.workSince, p.changed = true, noon, noon
-	releasable := func(*claim) bool { return true }
 	p.roomToRest()
 	wait, after := p.base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*patience)
-	if may, d := p.mayTakeOver(after, false, anyone, releasable); may || d != wait-2*patience {
+	if may, d := p.mayTakeOver(after, false, anyone, anyone); may || d != wait-2*patience {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
 	after = noon.Add(wait + 2*patience)
 	p.workSince = noon
-	if may, _ := p.mayTakeOver(after, false, anyone, releasable); !may {
+	if may, _ := p.mayTakeOver(after, false, anyone, anyone); !may {
 		t.Error("nobody takes over, though there is room")
 	}
 	p.crowd(c)

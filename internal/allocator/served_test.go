@@ -163,7 +163,7 @@ func TestReleaseWaitsForConsumers(t *testing.T) {
 	} {
 		p := aPool(t, "10.0.0.1-10.0.0.9")
 		c := see(p, "c", 0, remembers("10.0.0.1"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
-		if got := a.mayRelease(t.Context(), p, c); got != may {
+		if got := !a.admitRelease(t.Context(), p, c).waits; got != may {
 			t.Errorf("%s: may be released %v", finalizer, got)
 		}
 	}
@@ -280,7 +280,7 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 	for uid, g := range p.grants {
 		g.committed, g.begun = true, uid == "uid-c0"
 	}
-	p.giveBack(func(*claim) (bool, *refusal) { return true, nil })
+	p.giveBack(func(*claim) ruling { return ruling{waits: true} })
 	if n := p.unfinished(); n != 1 || p.working() != 0 {
 		t.Errorf("%d are in flight, %d hold up others", n, p.working())
 	}
@@ -322,7 +322,7 @@ func TestOutdatedPoolIsWork(t *testing.T) {
 		p.holder = false
 		tc.change(p)
 		p.workSince = noon.Add(-time.Hour)
-		if may, _ := p.mayTakeOver(noon, false, anyone, func(*claim) bool { return true }); may != tc.want {
+		if may, _ := p.mayTakeOver(noon, false, anyone, anyone); may != tc.want {
 			t.Errorf("%s: may take over %v", name, may)
 		}
 	}

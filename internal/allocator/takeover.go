@@ -23,7 +23,7 @@ import (
 
 // mayTakeOver tells whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
-func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasable func(*claim) bool) (bool, time.Duration) {
+func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable admit) (bool, time.Duration) {
 	if now.Before(p.notBefore) {
 		return false, p.notBefore.Sub(now)
 	}
@@ -33,7 +33,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasa
 	}
 	room := p.restEnds(now)
 	if room > 0 {
-		releasable = func(*claim) bool { return false } // no live holder would
+		releasable = func(*claim) ruling { return ruling{waits: true, silent: true} } // no live holder would
 	}
 	if !p.hasWork(state, admission, releasable) {
 		p.workSince = time.Time{}
@@ -54,14 +54,16 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission admit, releasa
 
 // hasWork tells whether the pool has something that a live holder would have done by now. What is
 // paused, or another manager's by its label, is none.
-func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasable func(*claim) bool) bool {
+func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable admit) bool {
 	work := p.base.GetDeletionTimestamp() != nil || p.outdated()
 	wants := func(c *claim) bool {
+		rule := admission
 		if c.deleting {
-			return releasable(c)
+			rule = releasable
 		}
-		paused, _ := admission(c)
-		return !paused
+		ruled := rule(c)
+		p.note(c, ruled)
+		return !ruled.waits
 	}
 	for _, g := range state.InFlight {
 		c := p.claims[types.UID(g.UID)]
@@ -74,14 +76,16 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission admit, releasa
 		return true
 	}
 	p.pending.Scan(func(c *claim) bool {
-		paused, no := admission(c)
+		ruled := admission(c)
+		p.note(c, ruled)
 		switch {
-		case paused:
-		case no != nil:
-			work = !c.shows(*no)
+		case ruled.waits:
+		case ruled.refused != nil:
+			work = !c.shows(*ruled.refused)
 		case c.shownRefusal().isRefused():
 		default:
-			work = c.shownRefusal() == (refusal{}) || (p.canServe(c) && p.hasRoom(c))
+			_, no := p.available(c)
+			work = c.shownRefusal() == (refusal{}) || (no == nil && p.withinQuota(c))
 		}
 		return !work
 	})
