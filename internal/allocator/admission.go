@@ -28,7 +28,7 @@ type ruling struct {
 	gate gate
 }
 
-// admit decides on a claimant. It changes nothing: note does.
+// admit decides on a claimant.
 type admit func(c *claim) ruling
 
 // note remembers what a ruling has to be told for, and which Cluster it waits for.
@@ -41,9 +41,26 @@ func (p *pool) note(c *claim, r ruling) {
 	}
 }
 
-// admission returns the rules that decide on a claim before any address is looked at. What it reads
-// comes from caches, once per cluster and namespace. It is called with the pool locked.
-func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
+// noting is admit, and notes what it finds.
+func (p *pool) noting(admit admit) admit {
+	return func(c *claim) ruling {
+		r := admit(c)
+		p.note(c, r)
+		return r
+	}
+}
+
+// admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it reads comes from
+// caches, once per cluster and namespace. It is called with the pool locked.
+func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit { return p.noting(a.rules(ctx, p, now)) }
+
+// releases returns the rules that decide on the release of a deleted claimant, and notes what they find.
+func (a *Allocator) releases(ctx context.Context, p *pool) admit {
+	return p.noting(func(c *claim) ruling { return a.admitRelease(ctx, p, c) })
+}
+
+// rules are those of admission. They change nothing.
+func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
 	direct := p.direct()

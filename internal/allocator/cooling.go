@@ -23,17 +23,15 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 		p.roomToRest()
 		return false
 	}
-	left := maxJobs - p.jobs
+	left, releases := maxJobs-p.jobs, a.releases(ctx, p)
 	var due []*claim
 	for _, c := range p.todo {
 		r := p.releasable(c)
 		if !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) {
 			continue
 		}
-		ruled := a.admitRelease(ctx, p, c)
-		p.note(c, ruled)
 		switch {
-		case ruled.waits:
+		case releases(c).waits:
 		case p.needsCooling(r, c.owner, now):
 			due = append(due, c)
 		default:

@@ -14,7 +14,7 @@ func uid(u types.UID, version string) func(*ipamv1.IPAddressClaim) {
 }
 
 // An IPAddress whose claim is gone is kept for a claim that a restore may bring, unless it stands in somebody's way.
-func TestStrayIsDue(t *testing.T) {
+func TestNextCheck(t *testing.T) {
 	const grace = 75 * time.Second
 	tests := map[string]struct {
 		happens func(*Allocator, *pool)

@@ -59,9 +59,7 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 		if p.jobs >= maxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
 			continue
 		}
-		c.busy = true
-		p.jobs++
-		a.do(p.key, func(ctx context.Context) { a.runClaim(ctx, p, uid, a.checkOrphan) })
+		a.hand(p, uid, a.checkOrphan, a.checkOrphan)
 	}
 	switch {
 	case blocks == 0:

@@ -58,9 +58,7 @@ func (a *Allocator) tellPauses(ctx context.Context, p *pool, now time.Time, admi
 	defer p.mu.Unlock()
 	if p.base != nil && annotations.HasPaused(p.base) { // nothing is planned, so nobody has looked
 		p.pending.Scan(func(c *claim) bool {
-			r := admission(c)
-			p.note(c, r)
-			if !r.waits {
+			if !admission(c).waits {
 				p.notePause(c, open) // what else is wrong is said when the pause is over
 			}
 			return ctx.Err() == nil
@@ -70,15 +68,12 @@ func (a *Allocator) tellPauses(ctx context.Context, p *pool, now time.Time, admi
 		if p.jobs >= maxJobs {
 			break // the end of these jobs wakes the pool
 		}
-		if p.claims[c.owner.UID] != c || c.busy || c.retryAt.After(now) {
+		if p.claims[c.owner.UID] != c || c.retryAt.After(now) {
 			continue
 		}
-		c.busy = true
-		p.jobs++
-		uid, text := c.owner.UID, c.pause
-		a.do(p.key, func(ctx context.Context) {
-			a.runClaim(ctx, p, uid, func(ctx context.Context, p *pool, c claim) error { return a.tellPause(ctx, p, c, text) })
-		})
+		text := c.pause
+		say := func(ctx context.Context, p *pool, c claim) error { return a.tellPause(ctx, p, c, text) }
+		a.hand(p, c.owner.UID, say, say)
 	}
 	clear(p.toTell)
 }

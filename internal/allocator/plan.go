@@ -40,7 +40,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 			return true
 		}
 		ruled := admission(c)
-		if p.note(c, ruled); ruled.waits {
+		if ruled.waits {
 			return true
 		}
 		no := ruled.refused

@@ -371,7 +371,7 @@ func TestMayTakeOver(t *testing.T) {
 	}
 }
 
-func TestLostTurn(t *testing.T) {
+func TestLoseTerm(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.1")
 	c := see(p, "a", 0)
 	p.plan(noon, 9, anyone)

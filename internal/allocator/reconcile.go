@@ -50,7 +50,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	if !p.holder {
 		admission := a.admission(ctx, p, now)
 		p.mu.Lock()
-		may, wait := p.mayTakeOver(now, a.Elected, admission, func(c *claim) ruling { return a.admitRelease(ctx, p, c) })
+		may, wait := p.mayTakeOver(now, a.Elected, admission, a.releases(ctx, p))
 		p.triedOnce = p.triedOnce || !may
 		p.rotateGone(now)
 		p.mu.Unlock()
@@ -173,8 +173,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	granted, refused := 0, map[*claim]*refusal{}
 	if no := p.refusal; no != nil && now.Before(p.commitAfter) {
 		p.pending.Scan(func(c *claim) bool {
-			ruled := admission(c)
-			if p.note(c, ruled); !ruled.waits && c.shownRefusal() != *no {
+			if !admission(c).waits && c.shownRefusal() != *no {
 				refused[c] = no
 			}
 			return true
@@ -303,7 +302,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 	var tell []*claim
 	p.pending.Scan(func(c *claim) bool {
 		ruled := admission(c)
-		if p.note(c, ruled); !ruled.waits && ruled.refused == nil && !c.busy && !c.shows(*no) {
+		if !ruled.waits && ruled.refused == nil && !c.busy && !c.shows(*no) {
 			tell = append(tell, c)
 		}
 		return true

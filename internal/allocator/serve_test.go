@@ -150,7 +150,7 @@ func TestServeLeaves(t *testing.T) {
 }
 
 // An IPAddress is removed on proof that its claim is gone, whatever the watches have shown (R2).
-func TestSettleStray(t *testing.T) {
+func TestResolveOrphan(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{}, "a")
 	tests := map[string]struct {
 		reason string

@@ -95,7 +95,7 @@ func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) 
 		return true
 	})
 	a := New(Options{Client: from})
-	_, refused := s.p.plan(now, len(waiting), a.admission(ctx, s.p, now))
+	_, refused := s.p.plan(now, len(waiting), a.rules(ctx, s.p, now))
 	out := map[types.UID]Answer{}
 	for uid, c := range waiting {
 		answer := Answer{Reason: c.shownRefusal().reason, Message: c.shownRefusal().message}

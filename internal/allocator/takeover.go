@@ -61,9 +61,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable ad
 		if c.deleting {
 			rule = releasable
 		}
-		ruled := rule(c)
-		p.note(c, ruled)
-		return !ruled.waits
+		return !rule(c).waits
 	}
 	for _, g := range state.InFlight {
 		c := p.claims[types.UID(g.UID)]
@@ -77,7 +75,6 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable ad
 	}
 	p.pending.Scan(func(c *claim) bool {
 		ruled := admission(c)
-		p.note(c, ruled)
 		switch {
 		case ruled.waits:
 		case ruled.refused != nil:
