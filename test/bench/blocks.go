@@ -135,6 +135,9 @@ func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from,
 	if err := c.createBlocks(ctx, from, to); err != nil {
 		return 0, err
 	}
+	if err := allTold(ctx, m); err != nil {
+		return 0, err
+	}
 	start := time.Now()
 	if err := c.pausePool(ctx, nil); err != nil {
 		return 0, err

@@ -73,38 +73,58 @@ func each(ctx context.Context, n int, step func(context.Context, int) error) err
 	return g.Wait()
 }
 
-// burst creates claims on a paused pool, unpauses it, and takes the time until every one is Ready.
-func (c *clients) burst(ctx context.Context, m *framework.Manager, n int) (time.Duration, error) {
+// burst creates claims on a paused pool, unpauses it, and takes the time, and the manager's seconds of CPU, until every one is Ready.
+func (c *clients) burst(ctx context.Context, m *framework.Manager, n int) (took time.Duration, cpu float64, err error) {
 	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
 	if err := c.Create(ctx, pool); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := each(ctx, n, func(ctx context.Context, i int) error { return c.create(ctx, claimName(i)) }); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	if err := allTold(ctx, m); err != nil {
+		return 0, 0, err
+	}
+	before, err := m.Activity(ctx)
+	if err != nil {
+		return 0, 0, err
 	}
 	unpaused := pool.DeepCopy()
 	delete(unpaused.Annotations, clusterv1.PausedAnnotation)
 	start := time.Now()
 	if err := c.Patch(ctx, unpaused, client.MergeFrom(pool)); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := metric(ctx, m, fulfilment, float64(n)); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	took := time.Since(start)
+	took = time.Since(start)
+	after, err := m.Activity(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
 	list := &ipamv1.IPAddressClaimList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for i := range list.Items {
 		if !isReady(&list.Items[i]) {
-			return 0, fmt.Errorf("claim %s is not Ready", list.Items[i].Name)
+			return 0, 0, fmt.Errorf("claim %s is not Ready", list.Items[i].Name)
 		}
 	}
-	return took, nil
+	return took, after.Since(before).CPU, nil
+}
+
+// allTold waits until the manager has told the claims of a paused pool that it is paused: that is no part of a burst.
+func allTold(ctx context.Context, m *framework.Manager) error {
+	_, err := quiet(ctx, time.Second, func() (int, error) {
+		does, err := m.Activity(ctx)
+		return int(does.Requests), err
+	})
+	return err
 }
 
 // metric polls a counter of the manager until it has reached a value. A watch of the bench's own

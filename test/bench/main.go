@@ -161,15 +161,11 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 		if err != nil {
 			return err
 		}
-		took, err := c.burst(ctx, m, n)
+		took, cpu, err := c.burst(ctx, m, n)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 		}
 		t.rate(fmt.Sprintf("burst of %d claims", n), n, took, limit)
-		cpu, err := m.Metric(ctx, "process_cpu_seconds_total")
-		if err != nil {
-			return err
-		}
 		t.add(fmt.Sprintf("manager CPU, %d claims", n), fmt.Sprintf("%.2f ms a claim", cpu*1000/float64(n)), "")
 		if !full {
 			return nil

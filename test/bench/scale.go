@@ -190,6 +190,9 @@ func (s *scale) managedSlice(ctx context.Context, n int) (took time.Duration, sp
 	}); err != nil {
 		return 0, spent, err
 	}
+	if err := allTold(ctx, s.m); err != nil {
+		return 0, spent, err
+	}
 	if err := s.collectGarbage(ctx); err != nil {
 		return 0, spent, err
 	}

@@ -149,7 +149,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // quiet waits until a count stays as it is for a while, and returns it.
 func quiet(ctx context.Context, d time.Duration, count func() (int, error)) (int, error) {
 	last := -1
-	for range 60 {
+	for range 600 {
 		now, err := count()
 		if err != nil || now == last {
 			return now, err
