@@ -52,7 +52,9 @@ func (p *pool) noting(admit admit) admit {
 
 // admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it reads comes from
 // caches, once per cluster and namespace. It is called with the pool locked.
-func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit { return p.noting(a.rules(ctx, p, now)) }
+func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
+	return p.noting(a.rules(ctx, p, now))
+}
 
 // releases returns the rules that decide on the release of a deleted claimant, and notes what they find.
 func (a *Allocator) releases(ctx context.Context, p *pool) admit {
