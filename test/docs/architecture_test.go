@@ -1,0 +1,123 @@
+package docs
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// edge is a line of the picture: importer and imported.
+var edge = regexp.MustCompile(`(?m)^ +(\w+) --> (\w+)$`)
+
+const module = "github.com/butlerdotdev/cluster-api-ipam-provider-butler"
+
+// The picture of packages has the imports of the product, but for those that follow from others.
+func TestThePictureShowsTheImports(t *testing.T) {
+	root := readSource(t).root
+	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]bool{}
+	for _, m := range edge.FindAllStringSubmatch(string(text), -1) {
+		shown[m[1]+" --> "+m[2]] = true
+	}
+	for _, line := range arrows(imports(t, root)) {
+		if !shown[line] {
+			t.Errorf("docs/architecture.md lacks %s", line)
+		}
+		delete(shown, line)
+	}
+	for line := range shown {
+		t.Errorf("docs/architecture.md has %s, which is no import, or follows from others", line)
+	}
+}
+
+// imports are those of the packages of the product, by the name that the picture gives them.
+func imports(t *testing.T, root string) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, pattern := range []string{"*.go", "api/*/*.go", "cmd/*/*.go", "controllers/*.go", "controllers/*/*.go", "internal/*/*.go", "internal/*/*/*.go"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := filepath.Rel(root, filepath.Dir(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := pictured(filepath.ToSlash(dir))
+			if from == "" {
+				continue
+			}
+			for _, i := range file.Imports {
+				what, err := strconv.Unquote(i.Path.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if of, is := strings.CutPrefix(what, module+"/"); is && !slices.Contains(out[from], pictured(of)) {
+					out[from] = append(out[from], pictured(of))
+				}
+			}
+		}
+	}
+	if len(out) < 10 {
+		t.Fatalf("only %d packages import others", len(out))
+	}
+	return out
+}
+
+// pictured is the name of a package in the picture; empty: it supports tests.
+func pictured(dir string) string {
+	switch {
+	case dir == ".":
+		return "main"
+	case strings.HasPrefix(dir, "cmd/"):
+		return "plugin"
+	case strings.HasPrefix(dir, "api/"):
+		return "api"
+	case strings.HasPrefix(dir, "internal/faults"), strings.HasSuffix(dir, "test"):
+		return ""
+	}
+	return strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimPrefix(path.Clean(dir), "internal/"))
+}
+
+// arrows are the imports that do not follow from others.
+func arrows(of map[string][]string) []string {
+	var reaches func(from, to string) bool
+	reaches = func(from, to string) bool {
+		return slices.ContainsFunc(of[from], func(next string) bool { return next == to || reaches(next, to) })
+	}
+	var out []string
+	for from, all := range of {
+		for _, to := range all {
+			if !slices.ContainsFunc(all, func(other string) bool { return other != to && reaches(other, to) }) {
+				out = append(out, from+" --> "+to)
+			}
+		}
+	}
+	return out
+}
+
+func TestArrows(t *testing.T) {
+	got := arrows(map[string][]string{"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}})
+	slices.Sort(got)
+	if want := []string{"a --> b", "b --> c", "c --> d"}; !slices.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
