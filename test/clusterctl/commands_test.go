@@ -15,13 +15,17 @@ import (
 // page is one of the documentation, by its path in the project.
 type page struct{ path, text string }
 
-// pages are all but those of decisions, and of what changed.
+// pages are all but those of decisions, of what changed, and of requirements, which name programs and tell nobody to run
+// them.
 func pages() (out []page) {
 	GinkgoHelper()
 	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(repo.root, pattern))
 		Expect(err).NotTo(HaveOccurred())
 		for _, path := range paths {
+			if filepath.Base(path) == "requirements.md" {
+				continue
+			}
 			text, err := os.ReadFile(path)
 			Expect(err).NotTo(HaveOccurred())
 			name, err := filepath.Rel(repo.root, path)
