@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,7 +28,7 @@ var (
 	errGone = errors.New("the pool is gone")
 )
 
-// pendingCommit is a commit that was sent. It stays until its outcome is known (R4).
+// pendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is known (R4).
 type pendingCommit struct {
 	pool      v1alpha1.Pool
 	grants    []types.UID
@@ -35,10 +37,9 @@ type pendingCommit struct {
 	doubtful bool
 }
 
-// commit writes the pool's status: counts, conditions, and the grants that are in flight, the new
-// ones among them. A grant exists once this has succeeded.
-func (a *Allocator) commit(ctx context.Context, p *pool) error {
-	p.mu.Lock()
+// prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new ones among them. It is called
+// with the pool locked, once a turn.
+func (p *pool) prepare(now time.Time) *pendingCommit {
 	next := p.base.DeepCopyObject().(v1alpha1.Pool)
 	try := &pendingCommit{pool: next}
 	for uid, g := range p.grants {
@@ -49,8 +50,29 @@ func (a *Allocator) commit(ctx context.Context, p *pool) error {
 			try.grants = append(try.grants, uid)
 		}
 	}
-	p.describe(next, a.now())
-	p.unanswered = try
+	p.describe(next, now)
+	return try
+}
+
+// news reports whether a commit says anything that is not on record, and whether that should be shown without delay.
+func (c *pendingCommit) news(base v1alpha1.Pool) (differs, urgent bool) {
+	was, is := base.PoolStatus(), c.pool.PoolStatus()
+	if equality.Semantic.DeepEqual(was, is) {
+		return false, false
+	}
+	for _, cond := range is.Conditions {
+		old := meta.FindStatusCondition(was.Conditions, cond.Type)
+		if old == nil || old.Status != cond.Status || old.Reason != cond.Reason {
+			return true, true
+		}
+	}
+	return true, len(is.Held) != len(was.Held) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
+}
+
+// commit writes a commit. The grants that it carries exist once this has succeeded.
+func (a *Allocator) commit(ctx context.Context, p *pool, next *pendingCommit) error {
+	p.mu.Lock()
+	p.unanswered = next
 	p.mu.Unlock()
 	return a.sendCommit(ctx, p)
 }

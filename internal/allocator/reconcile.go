@@ -188,19 +188,17 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	held := now.Before(p.commitAfter)
 	cooled := !held && a.coolReleases(ctx, p, now)
 	freed := p.frees()
-	due := granted > 0 || cooled || freed || p.staleGrants(now)
-	differs := false
-	if !due {
-		var urgent bool
-		differs, urgent = p.dirty(now)
-		due = urgent || (differs && now.Sub(p.lastCommit) >= confirmDelay)
-	}
+	next := p.prepare(now)
+	differs, urgent := next.news(p.base)
+	due := granted > 0 || cooled || freed || p.staleGrants(now) || urgent || (differs && now.Sub(p.lastCommit) >= confirmDelay)
 	p.mu.Unlock()
 
 	if due && !held {
-		if err := a.commit(ctx, p); err != nil {
+		if err := a.commit(ctx, p, next); err != nil {
 			return 0, err
 		}
+		// A commit counts the grants that it ends: what is left of dead claims is counted out by the next one.
+		differs = len(next.confirmed) > 0
 		metrics.Grants.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Add(float64(granted))
 	}
 	a.report(p, before)
@@ -219,10 +217,6 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	defer p.mu.Unlock()
 	if freed && p.pending.Len() > 0 {
 		wait = time.Millisecond // for whom nothing was free before the commit
-	}
-	if due && len(p.grants) == 0 {
-		// A commit counts the grants that it settles: what is left of dead claims is counted out after it.
-		differs, _ = p.dirty(now)
 	}
 	if differs || len(p.grants) > 0 {
 		wait = sooner(wait, confirmDelay)

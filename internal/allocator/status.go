@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go4.org/netipx"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -215,24 +214,6 @@ func (p *pool) usersMessage() string {
 		text += fmt.Sprintf(" and %d more", int(n)-len(names))
 	}
 	return text
-}
-
-// dirty tells whether the status on the API server differs from what describe would write, and
-// whether the difference should be shown without delay.
-func (p *pool) dirty(now time.Time) (differs, urgent bool) {
-	next := p.base.DeepCopyObject().(v1alpha1.Pool)
-	p.describe(next, now)
-	was, is := p.base.PoolStatus(), next.PoolStatus()
-	if equality.Semantic.DeepEqual(was, is) {
-		return false, false
-	}
-	for _, c := range is.Conditions {
-		old := meta.FindStatusCondition(was.Conditions, c.Type)
-		if old == nil || old.Status != c.Status || old.Reason != c.Reason {
-			return true, true
-		}
-	}
-	return true, len(is.Held) != len(was.Held) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
 }
 
 func compareText(a, b string) int {
