@@ -29,12 +29,12 @@ type ruling struct {
 }
 
 // admit decides on a claimant.
-type admit func(c *claim) ruling
+type admit func(c *claimant) ruling
 
 // note remembers what a ruling has to be told for, and which Cluster it waits for.
-func (p *pool) note(c *claim, r ruling) {
+func (p *pool) note(c *claimant, r ruling) {
 	if r.gate != open {
-		p.waitingClusters[c.clusterKey()] = struct{}{}
+		p.waitingClusters[c.cluster] = struct{}{}
 	}
 	if r.waits && !r.silent {
 		p.notePause(c, r.gate)
@@ -43,7 +43,7 @@ func (p *pool) note(c *claim, r ruling) {
 
 // noting is admit, and notes what it finds.
 func (p *pool) noting(admit admit) admit {
-	return func(c *claim) ruling {
+	return func(c *claimant) ruling {
 		r := admit(c)
 		p.note(c, r)
 		return r
@@ -58,7 +58,7 @@ func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit
 
 // releases returns the rules that decide on the release of a deleted claimant, and notes what they find.
 func (a *Allocator) releases(ctx context.Context, p *pool) admit {
-	return p.noting(func(c *claim) ruling { return a.admitRelease(ctx, p, c) })
+	return p.noting(func(c *claimant) ruling { return a.admitRelease(ctx, p, c) })
 }
 
 // rules are those of admission. They change nothing.
@@ -66,13 +66,13 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
 	direct := p.direct()
-	return func(c *claim) ruling {
+	return func(c *claimant) ruling {
 		if a.leavesAlone(c) {
 			return ruling{waits: true, silent: a.isAnothers(c)}
 		}
 		var out ruling
-		if c.cluster != "" {
-			key := c.clusterKey()
+		if c.cluster.Name != "" {
+			key := c.cluster
 			g, known := clusters[key]
 			if !known {
 				g = a.gateOf(ctx, key)
@@ -86,7 +86,7 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 				return out
 			case absent:
 				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
-				if c.block == nil {
+				if c.kind.traits().needsCluster {
 					out.refused = failed("waiting for Cluster %s, which does not exist", key)
 					return out
 				}
@@ -127,10 +127,10 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 }
 
 // leavesAlone tells whether nothing is done for a claim: it is paused, or another manager's by its label.
-func (a *Allocator) leavesAlone(c *claim) bool { return c.paused || a.isAnothers(c) }
+func (a *Allocator) leavesAlone(c *claimant) bool { return c.paused || a.isAnothers(c) }
 
 // isAnothers reports whether a claim is another manager's by its label.
-func (a *Allocator) isAnothers(c *claim) bool {
+func (a *Allocator) isAnothers(c *claimant) bool {
 	return a.WatchFilter != "" && c.watchLabel != a.WatchFilter
 }
 
@@ -187,17 +187,17 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 
 // admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
 // address still. A Cluster that is gone does not hold it.
-func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claim) ruling {
-	if c.inUse() || p.isKept(c) {
+func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claimant) ruling {
+	if c.inUse || p.isKept(c) {
 		return ruling{waits: true, silent: true} // a consumer's finalizer says that, and the end of it is an event
 	}
 	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
 		return ruling{waits: true, silent: a.isAnothers(c)}
 	}
-	if c.cluster == "" {
+	if c.cluster.Name == "" {
 		return ruling{}
 	}
-	if g := a.gateOf(ctx, c.clusterKey()); g == paused || g == unknown {
+	if g := a.gateOf(ctx, c.cluster); g == paused || g == unknown {
 		return ruling{waits: true, gate: g}
 	}
 	return ruling{}

@@ -169,7 +169,7 @@ func (a *Allocator) locked(key PoolKey) *pool {
 func (a *Allocator) drop(p *pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.base != nil || len(p.claims)+len(p.addrs)+len(p.grants)+p.jobs > 0 {
+	if p.base != nil || len(p.claimants)+len(p.attached)+len(p.grants)+p.jobs > 0 {
 		return
 	}
 	a.mu.Lock()
@@ -196,7 +196,7 @@ func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, p.observeClaim(claimOf(c))
+	return key, p.observe(claimOf(c))
 }
 
 // ForgetClaim feeds the proof that a claim is gone.
@@ -207,7 +207,7 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	p.forgetClaim(c.UID)
+	p.forget(c.UID)
 	return key, true
 }
 
@@ -216,7 +216,7 @@ func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) 
 	key := KeyOfAllocation(o)
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, p.observeClaim(claimOfAllocation(o))
+	return key, p.observe(claimOfAllocation(o))
 }
 
 // ForgetAllocation feeds the proof that an IPAllocation is gone.
@@ -224,7 +224,7 @@ func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
 	key := KeyOfAllocation(o)
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	p.forgetClaim(o.UID)
+	p.forget(o.UID)
 	return key, true
 }
 
@@ -236,7 +236,7 @@ func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, p.observeAddress(addressOf(addr))
+	return key, p.observeAttached(addressOf(addr))
 }
 
 // ForgetAddress feeds the proof that an IPAddress is gone.
@@ -247,7 +247,7 @@ func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	p.forgetAddress(addr.UID, client.ObjectKeyFromObject(addr))
+	p.forgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
 	return key, true
 }
 
@@ -268,7 +268,7 @@ func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in fun
 	var out []O
 	for _, p := range a.all() {
 		p.mu.Lock()
-		for uid, c := range p.claims {
+		for uid, c := range p.claimants {
 			if _, ok := listed[uid]; ok {
 				continue
 			}
@@ -288,7 +288,7 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 	var out []*ipamv1.IPAddress
 	for _, p := range a.all() {
 		p.mu.Lock()
-		for _, addr := range p.addrs {
+		for _, addr := range p.attached {
 			if _, ok := listed[addr.uid]; !ok {
 				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.key.ref()}}
 				stub.Namespace, stub.Name, stub.UID = addr.namespace, addr.name, addr.uid

@@ -131,12 +131,7 @@ func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.Yielded
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range slices.Concat(found.claims, found.blocks) {
-		p.observeClaim(c)
-	}
-	for _, addr := range found.addrs {
-		p.observeAddress(addr)
-	}
+	p.observeAll(found)
 	p.surveyed[reason] = true
 	return nil
 }

@@ -245,7 +245,7 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	}
 	p.ledger.Untake(r)
 	seesEnd := a.pool(KeyOf(narrowed))
-	seesEnd.forgetAddress("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
+	seesEnd.forgetAttached("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
 	a.keepApart(t.Context(), p)
 	if n := p.ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)

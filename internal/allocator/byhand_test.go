@@ -44,7 +44,7 @@ func TestMadeByHand(t *testing.T) {
 			if c.made != nil {
 				c.made(a)
 			}
-			p.observeAddress(addressOf(a))
+			p.observeAttached(addressOf(a))
 			if c.also != nil {
 				c.also(p)
 			}

@@ -165,15 +165,12 @@ func (p *pool) confirm(uid types.UID) {
 	if g == nil || !g.committed {
 		return
 	}
-	c := p.claims[uid]
+	c := p.claimants[uid]
 	switch {
 	case c == nil:
 		g.confirmed = true
-	case c.block != nil:
-		g.confirmed = g.confirmed || c.hasRecord()
 	default:
-		a := p.addressOf(c)
-		g.confirmed = g.confirmed || (a != nil && a.claimUID == uid)
+		g.confirmed = g.confirmed || c.kind.confirmed(p, c)
 	}
 }
 
@@ -192,7 +189,7 @@ func (p *pool) rollback(live v1alpha1.Pool) {
 func (p *pool) dropGrant(uid types.UID) {
 	delete(p.grants, uid)
 	p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
-	if c := p.claims[uid]; c != nil {
+	if c := p.claimants[uid]; c != nil {
 		p.sort(c)
 	}
 }
@@ -228,7 +225,7 @@ func (p *pool) inFlight() []v1alpha1.Grant {
 	})
 	for _, g := range ordered {
 		out = append(out, v1alpha1.Grant{
-			Kind: g.owner.Kind(), Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
+			Kind: g.owner.Kind, Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
 			First: g.rng.From().String(), Last: g.rng.To().String(),
 		})
 	}

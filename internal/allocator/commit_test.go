@@ -137,7 +137,7 @@ func TestCommit(t *testing.T) {
 				p.plan(noon, 9, anyone)
 			}
 			if tt.gone {
-				p.forgetClaim(c.owner.UID)
+				p.forget(c.owner.UID)
 			}
 			err := a.commit(t.Context(), p, p.prepare(a.now()))
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {

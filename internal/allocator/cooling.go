@@ -24,7 +24,7 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 		return false
 	}
 	left, releases := maxJobs-p.jobs, a.releases(ctx, p)
-	var due []*claim
+	var due []*claimant
 	for _, c := range p.todo {
 		r := p.releasable(c)
 		if !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) {
@@ -39,7 +39,7 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 		}
 	}
 	// In the order of their addresses: what touches can be joined.
-	slices.SortFunc(due, func(a, b *claim) int { return p.releasable(a).From().Compare(p.releasable(b).From()) })
+	slices.SortFunc(due, func(a, b *claimant) int { return p.releasable(a).From().Compare(p.releasable(b).From()) })
 	noted := false
 	for _, c := range due {
 		if left <= 0 {
@@ -55,7 +55,7 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	}
 	for _, s := range p.orphans {
 		if p.orphanNeedsCooling(s, now) {
-			rests := p.startCooling(p.unitOf(s.address), s.owner(), now)
+			rests := p.startCooling(p.unitOf(s.attached), s.owner(), now)
 			noted, p.restsLate = noted || rests, p.restsLate || !rests
 		}
 	}
@@ -109,7 +109,7 @@ func (p *pool) coolingEnded(rest cooling.Rest) {
 }
 
 // crowd notes that the release of a claim waits until there is room for its rest: it is not to be done until then.
-func (p *pool) crowd(c *claim) {
+func (p *pool) crowd(c *claimant) {
 	p.crowded[c.owner.UID] = c
 	delete(p.todo, c.owner.UID)
 }
@@ -174,7 +174,7 @@ func (p *pool) restOf(h *ledger.Hold) cooling.Rest {
 
 // orphanNeedsCooling is needsCooling for what a void IPAddress has.
 func (p *pool) orphanNeedsCooling(s *orphan, now time.Time) bool {
-	return s.provenOrphan && p.needsCooling(p.unitOf(s.address), s.owner(), now)
+	return s.provenOrphan && p.needsCooling(p.unitOf(s.attached), s.owner(), now)
 }
 
 // maxHeld bounds the entries of status.held.

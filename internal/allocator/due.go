@@ -10,7 +10,7 @@ import (
 type dueWrites struct {
 	// serve and release are claimants, resolve are IPAddresses without one.
 	serve, release []types.UID
-	resolve        []*address
+	resolve        []*attached
 }
 
 // due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait: 0, if none does. It
@@ -41,7 +41,7 @@ func (p *pool) due(now time.Time, free int, grace time.Duration, admission, rele
 		}
 	}
 	for _, o := range p.orphans {
-		if o.busy || o.byHand() || len(out.resolve) >= free {
+		if o.busy || o.byHand || len(out.resolve) >= free {
 			continue
 		}
 		if p.orphanNeedsCooling(o, now) {
@@ -52,7 +52,7 @@ func (p *pool) due(now time.Time, free int, grace time.Duration, admission, rele
 			wait = sooner(wait, d)
 			continue
 		}
-		out.resolve = append(out.resolve, o.address)
+		out.resolve = append(out.resolve, o.attached)
 	}
 	return out, wait
 }

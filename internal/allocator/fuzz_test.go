@@ -40,7 +40,7 @@ func FuzzAnnotations(f *testing.F) {
 			a.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
 		}
 		if bits&8 != 0 {
-			p.observeClaim(claimOfAllocation(a))
+			p.observe(claimOfAllocation(a))
 		}
 		see(p, "after", 3)
 		_, refused := p.plan(noon, 10, anyone)
@@ -50,11 +50,11 @@ func FuzzAnnotations(f *testing.F) {
 			}
 		}
 		for uid, g := range p.grants {
-			c := p.claims[uid]
+			c := p.claimants[uid]
 			if !p.layout.Contains(g.rng) && !c.hadAddress {
 				t.Errorf("%s is given %s, which the pool does not hand out", c.owner.Name, poolutil.FormatRange(g.rng))
 			}
-			if g.rng.Contains(p.addrs[nameOf(p.claims["uid-owner"].owner)].ip) {
+			if g.rng.Contains(p.attached[nameOf(p.claimants["uid-owner"].owner)].ip) {
 				t.Errorf("%s is given %s of the owner", c.owner.Name, poolutil.FormatRange(g.rng))
 			}
 			if pin, _ := p.layout.Pin("vip"); g.rng.Contains(pin) {
@@ -62,10 +62,10 @@ func FuzzAnnotations(f *testing.F) {
 			}
 			for other, h := range p.grants {
 				if other != uid && h.rng.Overlaps(g.rng) {
-					t.Errorf("%s and %s are given %s and %s", c.owner.Name, p.claims[other].owner.Name, poolutil.FormatRange(g.rng), poolutil.FormatRange(h.rng))
+					t.Errorf("%s and %s are given %s and %s", c.owner.Name, p.claimants[other].owner.Name, poolutil.FormatRange(g.rng), poolutil.FormatRange(h.rng))
 				}
 			}
-			if r, err := poolutil.ParseRange(first + "-" + last); c.block != nil && !c.hasRecord() && (err != nil || r != g.rng) {
+			if r, err := poolutil.ParseRange(first + "-" + last); c.kind == kind(blocks{}) && !c.hasRecord() && (err != nil || r != g.rng) {
 				t.Errorf("%s is given %s, and asks for %q to %q", c.owner.Name, poolutil.FormatRange(g.rng), first, last)
 			}
 		}

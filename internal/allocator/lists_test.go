@@ -81,10 +81,9 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found.claims) != 1 || len(found.addrs) != 1 || len(found.blocks) != 1 ||
-			found.claims[0].owner.Name != want || found.addrs[0].name != want || found.blocks[0].owner.Name != want {
-			t.Errorf("%s: %d claims, %d addresses and %d blocks, want those of %s",
-				key, len(found.claims), len(found.addrs), len(found.blocks), want)
+		if len(found.claimants) != 2 || len(found.attached) != 1 || found.attached[0].name != want ||
+			found.claimants[0].owner.Name != want || found.claimants[1].owner.Name != want || found.claimants[0].kind == found.claimants[1].kind {
+			t.Errorf("%s: %d claimants and %d IPAddresses, want those of %s", key, len(found.claimants), len(found.attached), want)
 		}
 	}
 }

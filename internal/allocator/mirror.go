@@ -63,7 +63,7 @@ func (p *pool) quarantineAfterOther(now time.Time, length time.Duration) {
 	if c := p.wasAdopting(); c != nil {
 		since = c.LastTransitionTime.Time
 	}
-	for _, c := range p.claims {
+	for _, c := range p.claimants {
 		if c.mirrored && c.hasFinalizer && c.recordText == "" {
 			p.quarantineUntil = since.Add(length)
 			return

@@ -62,7 +62,7 @@ func TestNamingMirrors(t *testing.T) {
 	}
 	t.Run("an IPAllocation", func(t *testing.T) {
 		p := aMirror(t, "10.0.0.10-10.0.0.40")
-		p.observeClaim(claimOfAllocation(&v1alpha1.IPAllocation{
+		p.observe(claimOfAllocation(&v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
 			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
 		}))

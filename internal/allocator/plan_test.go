@@ -41,10 +41,10 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 }
 
 // see has a pool see a claim that was created so many seconds after noon.
-func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claim {
+func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claimant {
 	c := newClaim(name, second, change...)
-	p.observeClaim(claimOf(c))
-	return p.claims[c.UID]
+	p.observe(claimOf(c))
+	return p.claimants[c.UID]
 }
 
 // newClaim is a claim that was created so many seconds after noon.
@@ -77,7 +77,7 @@ func seeAddress(p *pool, name, address string, claimUID types.UID) {
 		OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: claimUID}},
 	}}
 	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.ref(), Address: address}
-	p.observeAddress(addressOf(a))
+	p.observeAttached(addressOf(a))
 }
 
 func pins(name, address string) func(*v1alpha1.NetworkPool) {
@@ -92,7 +92,7 @@ func cools(address, name string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-func anyone(*claim) ruling { return ruling{} }
+func anyone(*claimant) ruling { return ruling{} }
 
 func TestPlan(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
@@ -148,7 +148,7 @@ func TestPlan(t *testing.T) {
 		"admission": {
 			addresses: "10.0.0.1-10.0.0.9",
 			claims:    func(p *pool) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
-			admission: func(c *claim) ruling {
+			admission: func(c *claimant) ruling {
 				if c.owner.Name == "refused" {
 					return ruling{refused: failed("not here")}
 				}
@@ -244,7 +244,7 @@ func TestPlan(t *testing.T) {
 			granted, refused := p.plan(noon, tt.room, tt.admission)
 			got := map[string]string{}
 			for uid, g := range p.grants {
-				got[p.claims[uid].owner.Name] = text(g.rng)
+				got[p.claimants[uid].owner.Name] = text(g.rng)
 				if p.todo[uid] == nil {
 					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, text(g.rng))
 				}
@@ -440,7 +440,7 @@ func TestRecordNeverChanges(t *testing.T) {
 	see(p, "a", 0, remembers("10.0.0.1"))
 	see(p, "a", 0, remembers("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
 	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion, c.Finalizers = "3", []string{ClaimFinalizer} })
-	if got := text(p.claims["uid-a"].record); got != "10.0.0.1" {
+	if got := text(p.claimants["uid-a"].record); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}
 	see(p, "b", 1)

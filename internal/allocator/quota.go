@@ -74,42 +74,42 @@ func (q *quota) changed(cluster types.NamespacedName) {
 func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.changed(cluster) }
 
 // recount notes whether a claim has something that counts.
-func (p *pool) recount(c *claim) {
-	has := c.block == nil && c.cluster != "" && (c.hasRecord() || p.grants[c.owner.UID] != nil)
+func (p *pool) recount(c *claimant) {
+	has := c.kind.traits().counted && c.cluster.Name != "" && (c.hasRecord() || p.grants[c.owner.UID] != nil)
 	switch {
 	case has && !c.counted:
-		p.quota.add(c.clusterKey(), 1)
+		p.quota.add(c.cluster, 1)
 	case !has && c.counted:
-		p.quota.add(c.clusterKey(), -1)
+		p.quota.add(c.cluster, -1)
 	}
 	c.counted = has
 }
 
 // limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
-func (p *pool) limitOf(c *claim) (int64, bool) {
-	if c.block != nil || c.cluster == "" || p.limits == nil {
+func (p *pool) limitOf(c *claimant) (int64, bool) {
+	if !c.kind.traits().counted || c.cluster.Name == "" || p.limits == nil {
 		return 0, false
 	}
-	return p.limits(c.clusterKey())
+	return p.limits(c.cluster)
 }
 
 // reserve counts a claim towards the quota of its Cluster. Nil: it is counted, or need not be.
-func (p *pool) reserve(c *claim) *refusal {
+func (p *pool) reserve(c *claimant) *refusal {
 	limit, limited := p.limitOf(c)
 	if !limited || c.counted {
 		return nil
 	}
-	if p.quota.reserve(c.clusterKey(), limit, p.key) {
+	if p.quota.reserve(c.cluster, limit, p.key) {
 		c.counted = true
 		return nil
 	}
 	return &refusal{v1alpha1.QuotaExceededReason, fmt.Sprintf(
 		"Cluster %s has addresses for %d machines, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
-		c.clusterKey(), limit)}
+		c.cluster, limit)}
 }
 
 // withinQuota reports whether the quota of its Cluster lets a claim be served.
-func (p *pool) withinQuota(c *claim) bool {
+func (p *pool) withinQuota(c *claimant) bool {
 	limit, limited := p.limitOf(c)
-	return !limited || c.counted || !p.quota.full(c.clusterKey(), limit)
+	return !limited || c.counted || !p.quota.full(c.cluster, limit)
 }

@@ -38,7 +38,7 @@ func TestQuota(t *testing.T) {
 	}
 	see(one, "plain", 9)
 	granted, refused := one.plan(noon, 99, anyone)
-	if granted != 1+2+4+1 || len(refused) != 1 || refused[one.claims["uid-c"]].reason != v1alpha1.QuotaExceededReason {
+	if granted != 1+2+4+1 || len(refused) != 1 || refused[one.claimants["uid-c"]].reason != v1alpha1.QuotaExceededReason {
 		t.Fatalf("%d granted, refused %v", granted, refused)
 	}
 	// The other pool has no room for this Cluster either, and says so; nobody takes turns over that.
@@ -53,7 +53,7 @@ func TestQuota(t *testing.T) {
 	}
 	// One goes: both pools are woken, once, and the first one has it.
 	woken = nil
-	one.forgetClaim("uid-a")
+	one.forget("uid-a")
 	if len(woken) != 2 {
 		t.Errorf("woken: %v", woken)
 	}
@@ -78,8 +78,8 @@ func TestQuota(t *testing.T) {
 		t.Errorf("counted: %v", q.used)
 	}
 	for _, p := range []*pool{one, two} {
-		for uid := range p.claims {
-			p.forgetClaim(uid)
+		for uid := range p.claimants {
+			p.forget(uid)
 		}
 	}
 	if len(q.used) != 0 {

@@ -28,7 +28,7 @@ func TestRecall(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.2")
 			a := see(p, "a", 5)
 			seeAddress(p, "a", tc.had, "uid-a")
-			p.forgetAddress("address-a", nameOf(a.owner))
+			p.forgetAttached("address-a", nameOf(a.owner))
 			if tc.then != nil {
 				tc.then(p)
 			}
@@ -68,7 +68,7 @@ func TestAdoptable(t *testing.T) {
 				tc.others(t, p)
 			}
 			c := claimOf(newClaim("a", 1, uid("new", "5"), remembers("10.0.0.1")))
-			if got := p.adoptable(c, p.addrs[nameOf(c.owner)]); got != tc.want {
+			if got := p.adoptable(c, p.attached[nameOf(c.owner)]); got != tc.want {
 				t.Errorf("adoptable: %v, want %v", got, tc.want)
 			}
 		})

@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,9 +169,9 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	p.rotateGone(now)
 	before := p.base
 	working, room := p.working(), min(maxBatch, maxInFlight-p.unfinished())
-	granted, refused := 0, map[*claim]*refusal{}
+	granted, refused := 0, map[*claimant]*refusal{}
 	if no := p.refusal; no != nil && now.Before(p.commitAfter) {
-		p.pending.Scan(func(c *claim) bool {
+		p.pending.Scan(func(c *claimant) bool {
 			if !admission(c).waits && c.shownRefusal() != *no {
 				refused[c] = no
 			}
@@ -236,7 +235,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 // where the claim is gone, whoever waits for an address.
 func (p *pool) frees() bool {
 	for uid, g := range p.grants {
-		if c := p.claims[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
+		if c := p.claimants[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
 			return true
 		}
 	}
@@ -293,8 +292,8 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 	clear(p.toTell)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
-	var tell []*claim
-	p.pending.Scan(func(c *claim) bool {
+	var tell []*claimant
+	p.pending.Scan(func(c *claimant) bool {
 		ruled := admission(c)
 		if !ruled.waits && ruled.refused == nil && !c.busy && !c.shows(*no) {
 			tell = append(tell, c)
@@ -331,7 +330,7 @@ func (p *pool) unsetBase() {
 	}
 }
 
-func (a *Allocator) tell(p *pool, claims []*claim, no *refusal) {
+func (a *Allocator) tell(p *pool, claims []*claimant, no *refusal) {
 	for _, c := range claims {
 		a.refuse(p, c, *no)
 	}
@@ -365,10 +364,10 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 		if err != nil {
 			return false, err
 		}
-		for _, c := range slices.Concat(found.claims, found.blocks) {
-			used = used || c.hasRecord() || (c.block != nil && c.block.statusRange.IsValid())
+		for _, c := range found.claimants {
+			used = used || c.hasRecord() || c.shown.IsValid()
 		}
-		if used || len(found.addrs) > 0 {
+		if used || len(found.attached) > 0 {
 			return false, nil
 		}
 	}
@@ -397,8 +396,8 @@ func (p *pool) endAdoption(now time.Time) {
 		return
 	}
 	p.adopting = false
-	for _, c := range p.claims {
-		if c.block != nil && !c.hasRecord() {
+	for _, c := range p.claimants {
+		if !c.hasRecord() {
 			p.sort(c)
 		}
 	}
@@ -421,12 +420,12 @@ func elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claim, bool) {
+func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claimant, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.claims[uid]
+	c := p.claimants[uid]
 	if c == nil {
-		return claim{}, false
+		return claimant{}, false
 	}
 	return *c, true
 }

@@ -51,7 +51,7 @@ type trouble struct {
 
 // noteTrouble notes that a claim could not be served. Of a grant that the API server refused for good nothing can land any more, so the next
 // commit ends it, and the claim is granted what it remembers when it is tried again (R6).
-func (p *pool) noteTrouble(c *claim, err error, now time.Time) {
+func (p *pool) noteTrouble(c *claimant, err error, now time.Time) {
 	if g := p.grants[c.owner.UID]; g != nil {
 		if !refusedForGood(err) {
 			g.doubtful = true
@@ -75,7 +75,7 @@ func (p *pool) noteTrouble(c *claim, err error, now time.Time) {
 
 // endTrouble notes that a claim of a namespace was served, or is gone. The others are tried again at once where one was served. It reports
 // whether there are such.
-func (p *pool) endTrouble(c *claim, served bool) bool {
+func (p *pool) endTrouble(c *claimant, served bool) bool {
 	t := p.troubled[c.owner.Namespace]
 	if t == nil {
 		return false
@@ -88,7 +88,7 @@ func (p *pool) endTrouble(c *claim, served bool) bool {
 	}
 	delete(p.troubled, c.owner.Namespace)
 	for uid := range t.claims {
-		if other := p.claims[uid]; other != nil && !other.busy {
+		if other := p.claimants[uid]; other != nil && !other.busy {
 			other.failures, other.retryAt = 0, time.Time{}
 		}
 	}
@@ -96,7 +96,7 @@ func (p *pool) endTrouble(c *claim, served bool) bool {
 }
 
 // inTrouble says why a claim is not tried now: too many of its namespace fail. Now and then one of those that wait is tried.
-func (p *pool) inTrouble(c *claim, now time.Time) *refusal {
+func (p *pool) inTrouble(c *claimant, now time.Time) *refusal {
 	t := p.troubled[c.owner.Namespace]
 	if t == nil || len(t.claims) < maxTroubled {
 		return nil

@@ -113,7 +113,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	})
 	api := &oneWrite{}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
-	claims := make([]*claim, n)
+	claims := make([]*claimant, n)
 	deleted := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := order(i)
@@ -127,10 +127,10 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		for ; a.coolReleases(t.Context(), p, clock.Now()); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.claims[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
+				if c != nil && p.claimants[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
 					noted++
-					p.forgetAddress("address-"+types.UID(c.owner.Name), nameOf(c.owner))
-					p.forgetClaim(c.owner.UID)
+					p.forgetAttached("address-"+types.UID(c.owner.Name), nameOf(c.owner))
+					p.forget(c.owner.UID)
 				}
 			}
 			if noted > maxJobs {
@@ -147,7 +147,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		t.Error("a new claim is not served while releases wait")
 	}
 	p.dropGrant(fresh.owner.UID)
-	p.forgetClaim(fresh.owner.UID)
+	p.forget(fresh.owner.UID)
 	waited := len(p.crowded)
 	deleted(n/2, n)
 	second := turns()

@@ -52,7 +52,7 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, {Kind: tc.ref.Kind, Name: "pool", UID: tc.owner}},
 			}}
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.ref, Address: "10.0.0.1"}
-			p.observeAddress(addressOf(addr))
+			p.observeAttached(addressOf(addr))
 			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.ref })
 			if done := len(p.todo)+p.pending.Len() == 0; done != tc.done {
 				t.Errorf("done %v: %d to do", done, len(p.todo))
@@ -66,7 +66,7 @@ func TestDeletedAddressIsNotAdopted(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	c := see(p, "a", 0, remembers("10.0.0.2"))
 	seeAddress(p, "a", "10.0.0.2", "uid-before")
-	addr := *p.addrs[nameOf(c.owner)]
+	addr := *p.attached[nameOf(c.owner)]
 	if !p.adoptable(c, &addr) {
 		t.Fatal("one that stays is adopted")
 	}
@@ -98,10 +98,10 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 	if first, again := tell(), tell(); first != 100 || again != 0 {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
-	c := p.claims["uid-has-3"]
+	c := p.claimants["uid-has-3"]
 	p.startCooling(p.releasable(c), c.owner, noon)
-	p.forgetAddress("address-has-3", nameOf(c.owner))
-	p.forgetClaim(c.owner.UID)
+	p.forgetAttached("address-has-3", nameOf(c.owner))
+	p.forget(c.owner.UID)
 	if told := tell(); told > 0 {
 		t.Errorf("an address of a full pool begins to rest, and %d claims are written", told)
 	}
@@ -114,7 +114,7 @@ func TestHugeAnnotations(t *testing.T) {
 	b := seeBlock(p, "block", 1, func(o *v1alpha1.IPAllocation) {
 		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: strings.Repeat("z", 250_000)}
 	})
-	if n := len(c.requested) + len(c.recordText) + len(b.recordText); n > 3*maxAnnotation {
+	if n := len(ownOf(c).requested) + len(c.recordText) + len(b.recordText); n > 3*maxAnnotation {
 		t.Errorf("%d bytes are remembered of annotations that can be addresses only", n)
 	}
 }
@@ -142,7 +142,7 @@ func TestMovedClaims(t *testing.T) {
 			if tc.closes && !strings.Contains(message, "ns/c") {
 				t.Errorf("it does not say which claim: %s", message)
 			}
-			p.forgetClaim("uid-c")
+			p.forget("uid-c")
 			status := p.base.PoolStatus().DeepCopy()
 			p.loadCooling(status) // an operator has removed the entries
 			if reason, _ := p.closed(noon); reason != "" {
@@ -250,7 +250,7 @@ func TestTroubledNamespace(t *testing.T) {
 	if p.grants[waits.owner.UID] == nil {
 		t.Error("it is never tried")
 	}
-	served := p.claims["uid-q3"]
+	served := p.claimants["uid-q3"]
 	if !p.endTrouble(served, true) || p.inTrouble(waits, noon) != nil {
 		t.Error("one was served, and the others wait on")
 	}
@@ -280,7 +280,7 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 	for uid, g := range p.grants {
 		g.committed, g.begun = true, uid == "uid-c0"
 	}
-	p.giveBack(func(*claim) ruling { return ruling{waits: true} })
+	p.giveBack(func(*claimant) ruling { return ruling{waits: true} })
 	if n := p.unfinished(); n != 1 || p.working() != 0 {
 		t.Errorf("%d are in flight, %d hold up others", n, p.working())
 	}

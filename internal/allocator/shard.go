@@ -16,9 +16,9 @@ func (a *Allocator) serves(key PoolKey) bool { return a.Shard.Has(key.Kind, key.
 func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) {
 	a.observeOnly(p, seen, a.now())
 	p.mu.Lock()
-	var tell []*claim
-	p.pending.Scan(func(c *claim) bool {
-		gated := c.cluster != "" && a.gateOf(ctx, c.clusterKey()) != open
+	var tell []*claimant
+	p.pending.Scan(func(c *claimant) bool {
+		gated := c.cluster.Name != "" && a.gateOf(ctx, c.cluster) != open
 		if !gated && !a.leavesAlone(c) && !c.busy && c.shownRefusal() == (refusal{}) {
 			tell = append(tell, c)
 		}

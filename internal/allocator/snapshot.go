@@ -36,13 +36,13 @@ func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []i
 	p.compile()
 	found := byPool{key: {}}
 	for i := range claims {
-		found.claim(&claims[i])
+		found.claimant(&claims[i])
 	}
 	for i := range addresses {
-		found.address(&addresses[i])
+		found.attached(&addresses[i])
 	}
 	for i := range allocations {
-		found.allocation(&allocations[i])
+		found.claimant(&allocations[i])
 	}
 	p.adopting = p.wasAdopting() != nil
 	p.rebuild(found[key])
@@ -89,8 +89,8 @@ func (s *Snapshot) Waiting() int { return s.p.pending.Len() }
 // it gives is taken out of the Snapshot. Clusters and Namespaces are read from a reader. The quota of Clusters is
 // not looked at: it goes over all pools.
 func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) map[types.UID]Answer {
-	waiting := map[types.UID]*claim{}
-	s.p.pending.Scan(func(c *claim) bool {
+	waiting := map[types.UID]*claimant{}
+	s.p.pending.Scan(func(c *claimant) bool {
 		waiting[c.owner.UID] = c
 		return true
 	})

@@ -171,7 +171,7 @@ func (p *pool) movedMessage() string {
 	const text = "addresses of this pool were moved to another management cluster and may be given away there; " +
 		"remove the entries from status.held to use the pool here again"
 	var first string
-	for _, c := range p.claims {
+	for _, c := range p.claimants {
 		if name := c.owner.Namespace + "/" + c.owner.Name; c.moved && (first == "" || name < first) {
 			first = name
 		}

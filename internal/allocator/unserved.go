@@ -95,17 +95,17 @@ func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key PoolKey, seen
 		return err
 	}
 	waits := sets.New[types.UID]() // for the IPAddress that it was granted, if it was
-	for _, c := range slices.Concat(found.claims, found.blocks) {
+	for _, c := range found.claimants {
 		if !c.deleting {
 			waits.Insert(c.owner.UID)
 		}
-		if !c.mirrored && (c.hasRecord() || (c.block != nil && c.block.statusRange.IsValid())) {
+		if !c.mirrored && (c.hasRecord() || c.shown.IsValid()) {
 			return nil
 		}
 	}
-	for _, addr := range found.addrs {
-		waits.Delete(addr.claimUID)
-		if !addr.mirrored {
+	for _, a := range found.attached {
+		waits.Delete(a.claimantUID)
+		if !a.mirrored {
 			return nil
 		}
 	}

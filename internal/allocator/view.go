@@ -167,23 +167,14 @@ func (p *pool) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 		}
 		return out
 	}
-	out.Kind = best.Owner.Kind()
-	c := p.claims[best.Owner.UID]
+	out.Kind, out.Use = best.Owner.Kind, UseClaim
+	c := p.claimants[best.Owner.UID]
 	switch {
-	case c == nil && best.Source == ledger.Object:
-		out.Use, out.Kind = UseNoClaim, "IPAddress"
-	case c == nil || c.block == nil:
-		out.Use = UseClaim
-	case c.block.use == v1alpha1.NodesAllocation:
-		out.Use = UseNodes
-	default:
-		out.Use = UseLoadBalancer
-	}
-	if c != nil {
-		out.Cluster, out.Since = c.cluster, c.created
-		if c.block != nil && !c.block.allocatedAt.IsZero() {
-			out.Since = c.block.allocatedAt
-		}
+	case c != nil:
+		out.Cluster = c.cluster.Name
+		out.Use, out.Since = c.kind.use(c)
+	case best.Source == ledger.Object:
+		out.Use, out.Kind = UseNoClaim, kindOf(best.Owner.Kind).traits().attaches.kind()
 	}
 	for _, h := range holds {
 		if h.Source.Uses() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
@@ -214,7 +205,7 @@ func (a *Allocator) Waiting(key PoolKey, visit func(Waiter) bool) {
 	if p == nil {
 		return
 	}
-	var last *claim
+	var last *claimant
 	buffer := make([]Waiter, 0, viewChunk)
 	for {
 		buffer, last = p.waitingAfter(last, buffer[:0])
@@ -230,16 +221,16 @@ func (a *Allocator) Waiting(key PoolKey, visit func(Waiter) bool) {
 }
 
 // waitingAfter appends those that wait and are served after a claim, at most viewChunk, and returns the last.
-func (p *pool) waitingAfter(after *claim, to []Waiter) ([]Waiter, *claim) {
+func (p *pool) waitingAfter(after *claimant, to []Waiter) ([]Waiter, *claimant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	add := func(c *claim) bool {
+	add := func(c *claimant) bool {
 		if after != nil && !older(after, c) {
 			return true
 		}
 		told := c.shownRefusal()
 		to = append(to, Waiter{
-			Kind: c.owner.Kind(), Namespace: c.owner.Namespace, Name: c.owner.Name, Cluster: c.cluster, Since: c.created,
+			Kind: c.owner.Kind, Namespace: c.owner.Namespace, Name: c.owner.Name, Cluster: c.cluster.Name, Since: c.created,
 			Reason: told.reason, Message: told.message,
 		})
 		after = c

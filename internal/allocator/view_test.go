@@ -142,7 +142,7 @@ func claimed(tb testing.TB, n int) *pool {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		name := fmt.Sprintf("claim-%d", i)
-		p.observeClaim(claimOf(&ipamv1.IPAddressClaim{
+		p.observe(claimOf(&ipamv1.IPAddressClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon),
 				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{ClaimFinalizer},

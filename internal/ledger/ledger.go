@@ -48,21 +48,12 @@ type Key struct {
 	UID    types.UID
 }
 
-// Owner is the object a range is taken for: a claim, or an IPAllocation, which has a block. Pins and
-// ranges at rest have a name and no UID.
+// Owner is the claimant a range is taken for. Pins and ranges at rest have a name and no UID.
 type Owner struct {
+	// Kind is that of the object; empty where only a name is known.
+	Kind            string
 	Namespace, Name string
 	UID             types.UID
-	// Block: it is an IPAllocation.
-	Block bool
-}
-
-// Kind is the kind of an owner that has a UID.
-func (o Owner) Kind() string {
-	if o.Block {
-		return "IPAllocation"
-	}
-	return "IPAddressClaim"
 }
 
 // Hold is one fact.
