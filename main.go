@@ -33,10 +33,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
@@ -192,7 +192,7 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	if err != nil {
 		return err
 	}
-	recorder := plain.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
+	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	blocks := &controllers.Blocks{}
 	clusters := &controllers.ClusterReconciler{
 		Blocks: blocks,

@@ -23,8 +23,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours
@@ -141,7 +141,7 @@ func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstruc
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !metav1.IsControlledBy(mirror, pool) {
 		return client.IgnoreNotFound(err)
 	}
-	if text := plain.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
+	if text := text.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
 		before := mirror.DeepCopyObject().(client.Object)
 		annotate(mirror, incluster.ProblemAnnotation, text, true)
 		if err := r.Client.Patch(ctx, mirror, client.MergeFrom(before)); err != nil {

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 const (
@@ -65,7 +65,7 @@ var readsIt = action{text: "what is said of it is read", do: func(w *world) {
 	for _, a := range w.allocations() {
 		for _, c := range a.Status.Conditions {
 			said += " " + c.Reason
-			if plain.Message(c.Message) != c.Message {
+			if text.Message(c.Message) != c.Message {
 				w.Wrongf("%s of %s says %d bytes", c.Type, a.Name, len(c.Message))
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // ruling is what is decided on a claimant before any address is looked at.
@@ -104,7 +104,7 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
-				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, plain.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
+				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
 				return out
 			}
 			out.refused = notReady("%s grants nothing now (%s): %s", p.key, reason, message)

@@ -240,8 +240,8 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	p := a.pool(KeyOf(o))
 	a.keepApart(t.Context(), p)
 	r, free := p.ledger.TakeOne()
-	if !free || text(r) != "10.0.0.2" {
-		t.Errorf("it would give %s", text(r))
+	if !free || addressText(r) != "10.0.0.2" {
+		t.Errorf("it would give %s", addressText(r))
 	}
 	p.ledger.Untake(r)
 	seesEnd := a.pool(KeyOf(narrowed))

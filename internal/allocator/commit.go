@@ -166,12 +166,7 @@ func (p *pool) confirm(uid types.UID) {
 		return
 	}
 	c := p.claimants[uid]
-	switch {
-	case c == nil:
-		g.confirmed = true
-	default:
-		g.confirmed = g.confirmed || c.kind.confirmed(p, c)
-	}
+	g.confirmed = g.confirmed || c == nil || c.kind.confirmed(p, c)
 }
 
 // rollback forgets the grants of a commit that cannot land any more.

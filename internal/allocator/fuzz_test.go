@@ -6,8 +6,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Whatever the author of a claim, or of an IPAllocation, writes on it: he is refused in words that fit, or he is given what
@@ -45,7 +45,7 @@ func FuzzAnnotations(f *testing.F) {
 		see(p, "after", 3)
 		_, refused := p.plan(noon, 10, anyone)
 		for c, no := range refused {
-			if no.message == "" || plain.Message(no.message) != no.message {
+			if no.message == "" || text.Message(no.message) != no.message {
 				t.Errorf("%s is told %q", c.owner.Name, no.message)
 			}
 		}

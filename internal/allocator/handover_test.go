@@ -3,7 +3,7 @@ package allocator_test
 import (
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 // TestHandover is the one order of things that no single disturbance brings about: a manager takes the pool over

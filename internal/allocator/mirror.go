@@ -8,7 +8,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool
@@ -52,7 +52,7 @@ func (p *pool) mirrorProblem() string {
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
 		return ""
 	}
-	return plain.Message(p.base.GetAnnotations()[incluster.ProblemAnnotation])
+	return text.Message(p.base.GetAnnotations()[incluster.ProblemAnnotation])
 }
 
 // quarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of its last

@@ -9,19 +9,19 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // refusal is why a claim gets nothing now: a reason of the CAPI contract and what to do about it.
 type refusal struct{ reason, message string }
 
 func failed(format string, args ...any) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, plain.Message(fmt.Sprintf(format, args...))}
+	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, text.Message(fmt.Sprintf(format, args...))}
 }
 
 func notReady(format string, args ...any) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, plain.Message(fmt.Sprintf(format, args...))}
+	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, text.Message(fmt.Sprintf(format, args...))}
 }
 
 // plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the

@@ -244,9 +244,9 @@ func TestPlan(t *testing.T) {
 			granted, refused := p.plan(noon, tt.room, tt.admission)
 			got := map[string]string{}
 			for uid, g := range p.grants {
-				got[p.claimants[uid].owner.Name] = text(g.rng)
+				got[p.claimants[uid].owner.Name] = addressText(g.rng)
 				if p.todo[uid] == nil {
-					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, text(g.rng))
+					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, addressText(g.rng))
 				}
 			}
 			if granted != len(p.grants) {
@@ -263,7 +263,7 @@ func TestPlan(t *testing.T) {
 }
 
 // text is an address, or a prefix.
-func text(r netipx.IPRange) string {
+func addressText(r netipx.IPRange) string {
 	if r.From() == r.To() {
 		return r.From().String()
 	}
@@ -440,14 +440,14 @@ func TestRecordNeverChanges(t *testing.T) {
 	see(p, "a", 0, remembers("10.0.0.1"))
 	see(p, "a", 0, remembers("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
 	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion, c.Finalizers = "3", []string{ClaimFinalizer} })
-	if got := text(p.claimants["uid-a"].record); got != "10.0.0.1" {
+	if got := addressText(p.claimants["uid-a"].record); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}
 	see(p, "b", 1)
 	p.plan(noon, 9, anyone)
 	got := map[string]string{}
 	for uid, g := range p.grants {
-		got[strings.TrimPrefix(string(uid), "uid-")] = text(g.rng)
+		got[strings.TrimPrefix(string(uid), "uid-")] = addressText(g.rng)
 	}
 	if want := (map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}); !maps.Equal(got, want) {
 		t.Error(fmt.Sprint(got))

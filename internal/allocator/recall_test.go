@@ -35,7 +35,7 @@ func TestRecall(t *testing.T) {
 			see(p, "b", 0)
 			p.plan(noon, 9, anyone)
 			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
-				if g := p.grants[uid]; g == nil || text(g.rng) != want {
+				if g := p.grants[uid]; g == nil || addressText(g.rng) != want {
 					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
 				}
 			}

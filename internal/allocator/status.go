@@ -15,8 +15,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
@@ -25,7 +25,7 @@ func (p *pool) compile() {
 	layout, errs := poolspec.Of(p.base)
 	p.specErr = ""
 	if len(errs) > 0 {
-		p.specErr = plain.Message(errs.ToAggregate().Error())
+		p.specErr = text.Message(errs.ToAggregate().Error())
 		if p.layout != nil {
 			return
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
 // names are all texts that package v1alpha1 has a name for: finalizers, labels, annotations, condition types, reasons,
@@ -116,7 +116,7 @@ func TestNamesNeverChange(t *testing.T) {
 	g.Expect(allocator.AddressFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectAddress"))
 	g.Expect(incluster.PoolFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectPool"))
 	g.Expect(incluster.GatewayAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-gateway"))
-	g.Expect(movein.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
+	g.Expect(migrate.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
 	g.Expect(string(metallb.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
 }
 

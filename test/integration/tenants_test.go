@@ -14,7 +14,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -23,7 +23,7 @@ import (
 // expectFit expects a message that a status takes and a terminal shows.
 func expectFit(message string) {
 	GinkgoHelper()
-	Expect(len(message)).To(BeNumerically("<=", plain.MaxMessage))
+	Expect(len(message)).To(BeNumerically("<=", text.MaxMessage))
 	Expect(strings.ContainsFunc(message, func(r rune) bool { return !unicode.IsPrint(r) })).To(BeFalse(), "%q", message)
 }
 

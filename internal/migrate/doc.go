@@ -1,4 +1,4 @@
-// Package movein turns a pool of the in-cluster provider of Cluster API, and the claims and IPAddresses of it,
+// Package migrate turns a pool of the in-cluster provider of Cluster API, and the claims and IPAddresses of it,
 // into ours without changing one address.
 //
 // The poolRef of a claim and the spec of an IPAddress are immutable, so both are created again under their
@@ -13,4 +13,4 @@
 //   - at the end our pool loses its status, so that whoever serves it has to list what exists (R10).
 //
 // Every step looks at what there is and does what is missing: it can be repeated, and turned around.
-package movein
+package migrate

@@ -1,4 +1,4 @@
-package pagetest
+package fleet
 
 import (
 	"fmt"

@@ -20,14 +20,14 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // world is a namespace with a pool of the in-cluster provider, what that has given, and a claim that waits.
 type world struct {
 	ns      string
-	source  movein.Source
+	source  migrate.Source
 	pool    *unstructured.Unstructured
 	cluster *clusterv1.Cluster
 	before  map[string]thing
@@ -79,9 +79,9 @@ func newWorld(t *testing.T, global bool) *world {
 func newWorldIn(t *testing.T, ns, network string, global bool) *world {
 	t.Helper()
 	w := &world{ns: ns, network: network}
-	w.source = movein.Source{Kind: incluster.IPPool, Namespace: w.ns, Name: "machines"}
+	w.source = migrate.Source{Kind: incluster.IPPool, Namespace: w.ns, Name: "machines"}
 	if global {
-		w.source = movein.Source{Kind: incluster.GlobalIPPool, Name: "machines-" + w.ns}
+		w.source = migrate.Source{Kind: incluster.GlobalIPPool, Name: "machines-" + w.ns}
 	}
 	w.pool = inClusterPool(w.source.Namespace, w.source.Name, w.network)
 	w.cluster = &clusterv1.Cluster{
@@ -131,8 +131,8 @@ func (w *world) give(t *testing.T, name, address string) {
 	}
 }
 
-func (w *world) move(c client.Client) *movein.Move {
-	return &movein.Move{Client: c, Source: w.source, JournalNamespace: w.ns, Say: func(string, ...any) {}}
+func (w *world) move(c client.Client) *migrate.Move {
+	return &migrate.Move{Client: c, Source: w.source, JournalNamespace: w.ns, Say: func(string, ...any) {}}
 }
 
 func (w *world) target() v1alpha1.Pool {

@@ -1,5 +1,5 @@
-// Package pagetest has pools to show on a page, without a manager behind them.
-package pagetest
+// Package fleet has pools to show on a page, without a manager behind them.
+package fleet
 
 import (
 	"net/netip"
