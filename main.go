@@ -33,6 +33,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
@@ -227,7 +228,7 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	reconciler := &controllers.NetworkPoolReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stream: streams, Allocator: alloc, Blocks: blocks,
 	}
-	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{
+	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[pools.Key]{
 		MaxConcurrentReconciles: o.concurrency, CacheSyncTimeout: syncTimeout,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -67,7 +68,7 @@ func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 		Client: c, Live: c, Lists: nothing{}, Recorder: events.NewFakeRecorder(10), ID: "me", Elected: true,
 	})
 	r := &NetworkPoolReconciler{Client: c, Live: c, Allocator: alloc}
-	key := allocator.KeyOf(pool)
+	key := pools.KeyOf(pool)
 	alloc.ObserveAllocation(large)
 	phase := func() v1alpha1.AllocationPhase {
 		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -18,7 +17,7 @@ import (
 
 // leftAlone tells whether a Cluster is moved away, paused, or not this manager's.
 func leftAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
-	_, moved := cluster.Annotations[allocator.DeleteForMoveAnnotation]
+	_, moved := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
 	return moved || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
 // confirmers bounds the live reads of a feed that run at once.
@@ -35,8 +34,8 @@ type feed[O client.Object] struct {
 	watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	namespace string
 	live      client.Reader
-	observe   func(O) (allocator.PoolKey, bool)
-	forget    func(O) (allocator.PoolKey, bool)
+	observe   func(O) (pools.Key, bool)
+	forget    func(O) (pools.Key, bool)
 	// missing returns what the memory has beyond a list.
 	missing func(listed map[types.UID]struct{}) []O
 

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
@@ -153,14 +153,14 @@ func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstruc
 
 // Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says, or that there is no
 // pool. It is empty for what is no name of a mirror.
-func Unmirrored(from client.Reader) func(context.Context, allocator.PoolKey) string {
-	return func(ctx context.Context, key allocator.PoolKey) string {
+func Unmirrored(from client.Reader) func(context.Context, pools.Key) string {
+	return func(ctx context.Context, key pools.Key) string {
 		ref, is := incluster.MirroredBy(key.Kind, key.Name)
 		i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == ref.Kind })
 		if !is || i < 0 {
 			return ""
 		}
-		source := allocator.PoolKey{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
+		source := pools.Key{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
 		pool := incluster.Kinds[i].New()
 		err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, pool)
 		if err == nil {

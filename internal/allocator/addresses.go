@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // addresses is the kind of IPAddresses, which show what IPAddressClaims were granted.
@@ -31,16 +32,16 @@ func addressFactsOf(a *attached) *addressFacts { return a.own.(*addressFacts) }
 
 func (addresses) kind() string { return "IPAddress" }
 
-func (addresses) finalizer() string { return AddressFinalizer }
+func (addresses) finalizer() string { return v1alpha1.AddressFinalizer }
 
 func (addresses) object() client.Object { return &ipamv1.IPAddress{} }
 
-func (addresses) poolOf(o client.Object) (PoolKey, bool) {
+func (addresses) poolOf(o client.Object) (pools.Key, bool) {
 	a, is := o.(*ipamv1.IPAddress)
 	if !is {
-		return PoolKey{}, false
+		return pools.Key{}, false
 	}
-	key, _ := keyOfRef(a.Namespace, a.Spec.PoolRef)
+	key, _ := pools.KeyOfRef(a.Namespace, a.Spec.PoolRef)
 	return key, true
 }
 
@@ -87,7 +88,7 @@ func (addresses) taken(o client.Object) *refusal {
 
 // newAddress is the IPAddress of a claim. The name is the claim's, and the claim's UID among the owners tells whose it is: it is made once.
 func newAddress(p *pool, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
-	poolRef := p.key.ref()
+	poolRef := p.key.Ref()
 	if c.mirrored {
 		poolRef, _ = incluster.MirroredBy(p.key.Kind, p.key.Name)
 	}
@@ -97,7 +98,7 @@ func newAddress(p *pool, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
 			Namespace:       c.owner.Namespace,
 			Name:            c.owner.Name,
 			Labels:          map[string]string{},
-			Finalizers:      []string{AddressFinalizer},
+			Finalizers:      []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: ownersOf(c, p.base),
 		},
 		Spec: ipamv1.IPAddressSpec{
@@ -143,7 +144,7 @@ func ownersOf(c *claimant, poolObj v1alpha1.Pool) []metav1.OwnerReference {
 // poolOwner is the pool that a claim names, as an owner of its IPAddress: what a mirror mirrors owns the mirror.
 func poolOwner(c *claimant, poolObj v1alpha1.Pool) metav1.OwnerReference {
 	out := metav1.OwnerReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: KeyOf(poolObj).Kind, Name: poolObj.GetName(), UID: poolObj.GetUID(),
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: pools.KeyOf(poolObj).Kind, Name: poolObj.GetName(), UID: poolObj.GetUID(),
 	}
 	if mirrored := metav1.GetControllerOf(poolObj); c.mirrored && mirrored != nil {
 		out = *mirrored

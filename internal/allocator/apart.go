@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -29,7 +30,7 @@ const maxYields = 64
 // server only where a younger pool has just yielded, or an older one has gone.
 func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 	mine, neighbours := a.overlaps.neighbours(p.key)
-	apart := map[netipx.IPRange]PoolKey{}
+	apart := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
 	waitsFor, outstanding := "", ""
 	for _, n := range neighbours {
@@ -71,7 +72,7 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 	p.setApart(apart)
 }
 
-func yielded(key PoolKey, uid types.UID, generation int64) v1alpha1.YieldedPool {
+func yielded(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
 	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
 }
 
@@ -85,8 +86,8 @@ func latest(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.Yiel
 	return to
 }
 
-func keyOfYielded(y v1alpha1.YieldedPool) PoolKey {
-	return PoolKey{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
+func keyOfYielded(y v1alpha1.YieldedPool) pools.Key {
+	return pools.Key{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
 }
 
 // given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of them while the younger one has
@@ -220,7 +221,7 @@ func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPo
 }
 
 // usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their claims keep what they have.
-func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]PoolKey) {
+func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]pools.Key) {
 	if mine.layout == nil {
 		return
 	}
@@ -252,7 +253,7 @@ func (p *pool) usesBeyond() bool {
 }
 
 // setApart states what is kept apart, and nothing else.
-func (p *pool) setApart(apart map[netipx.IPRange]PoolKey) {
+func (p *pool) setApart(apart map[netipx.IPRange]pools.Key) {
 	for r, key := range p.apart {
 		if apart[r] != key {
 			p.ledger.Remove(ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())})

@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Auditor recomputes now and then who owns what, from a consistent list, and reports what must not
@@ -60,7 +61,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
 	oldOrphans, oldDrift := 0, 0
 	// has notes what an object has, and whether the memory knows it.
-	has := func(key PoolKey, h holding, known func(*pool) bool) {
+	has := func(key pools.Key, h holding, known func(*pool) bool) {
 		p := a.locked(key)
 		defer p.mu.Unlock()
 		held[p] = append(held[p], h)
@@ -100,7 +101,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
 		if c := claimOfAllocation(obj); c.blockRange().IsValid() {
-			has(KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
+			has(pools.KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
 				mine := p.claimants[c.owner.UID]
 				return mine != nil && mine.blockRange() == c.blockRange()
 			})

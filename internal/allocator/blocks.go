@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -56,12 +57,12 @@ func (blocks) traits() *traits { return blockTraits }
 
 func (blocks) object() client.Object { return &v1alpha1.IPAllocation{} }
 
-func (blocks) poolOf(o client.Object) (PoolKey, bool) {
+func (blocks) poolOf(o client.Object) (pools.Key, bool) {
 	a, is := o.(*v1alpha1.IPAllocation)
 	if !is {
-		return PoolKey{}, false
+		return pools.Key{}, false
 	}
-	return KeyOfAllocation(a), true
+	return pools.KeyOfAllocation(a), true
 }
 
 func (blocks) of(o client.Object) *claimant { return claimOfAllocation(o.(*v1alpha1.IPAllocation)) }

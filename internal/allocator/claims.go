@@ -18,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -25,7 +26,7 @@ import (
 type claims struct{}
 
 var claimTraits = &traits{
-	name: claimKind, finalizer: ClaimFinalizer, attaches: addresses{}, counted: true, pinned: true, needsCluster: true,
+	name: claimKind, finalizer: v1alpha1.ClaimFinalizer, attaches: addresses{}, counted: true, pinned: true, needsCluster: true,
 }
 
 // claimFacts are what is remembered of an IPAddressClaim alone.
@@ -39,12 +40,12 @@ func (claims) traits() *traits { return claimTraits }
 
 func (claims) object() client.Object { return &ipamv1.IPAddressClaim{} }
 
-func (claims) poolOf(o client.Object) (PoolKey, bool) {
+func (claims) poolOf(o client.Object) (pools.Key, bool) {
 	c, is := o.(*ipamv1.IPAddressClaim)
 	if !is {
-		return PoolKey{}, false
+		return pools.Key{}, false
 	}
-	key, _ := keyOfRef(c.Namespace, c.Spec.PoolRef)
+	key, _ := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
 	return key, true
 }
 

@@ -48,7 +48,7 @@ func (claims) serve(p *pool, c *claimant, t *attempt) step {
 	case needsRepair(p, c, a):
 		owners := append(ownersOf(c, p.base), addressFactsOf(a).owners...)
 		return step{request: request{patch, "address"}, attached: a, meta: map[string]any{
-			"finalizers": append(slices.Clone(a.others), AddressFinalizer), "ownerReferences": owners,
+			"finalizers": append(slices.Clone(a.others), v1alpha1.AddressFinalizer), "ownerReferences": owners,
 		}}
 	case !c.statusDone || c.pauseTold != "":
 		return step{request: request{patch, "status"}, status: boundStatus(c, text), fulfils: !c.hadAddress}

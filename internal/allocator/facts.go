@@ -1,8 +1,6 @@
 package allocator
 
 import (
-	"cmp"
-	"context"
 	"net/netip"
 	"strings"
 	"time"
@@ -19,94 +17,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 const (
-	// ClaimFinalizer keeps a claim until its address is released. The name is the in-cluster
-	// provider's, which consumers and tools know.
-	ClaimFinalizer = "ipam.cluster.x-k8s.io/ReleaseAddress"
-	// AddressFinalizer protects an IPAddress while its claim lives. The in-cluster provider's name.
-	AddressFinalizer = "ipam.cluster.x-k8s.io/ProtectAddress"
-
-	// DeleteForMoveAnnotation is what clusterctl puts on an object before it force-deletes it on the source
-	// of a move (cluster-api cmd/clusterctl/api/v1alpha3).
-	DeleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
-
 	claimKind = "IPAddressClaim"
 
 	// conditionsField is the name of the conditions in a status.
 	conditionsField = "conditions"
 )
 
-// PoolKey names a pool. Namespace is empty for a GlobalNetworkPool.
-type PoolKey struct{ Kind, Namespace, Name string }
-
-// String returns kind, namespace and name as a person reads them.
-func (k PoolKey) String() string {
-	if k.Namespace == "" {
-		return k.Kind + " " + k.Name
-	}
-	return k.Kind + " " + k.Namespace + "/" + k.Name
-}
-
-// Get reads the pool, of whichever kind it is.
-func (k PoolKey) Get(ctx context.Context, from client.Reader) (v1alpha1.Pool, error) {
-	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
-	if k.Kind == v1alpha1.GlobalNetworkPoolKind {
-		pool = &v1alpha1.GlobalNetworkPool{}
-	}
-	return pool, from.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, pool)
-}
-
-func (k PoolKey) ref() ipamv1.IPPoolReference {
-	return ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: k.Kind, Name: k.Name}
-}
-
-// KeyOf names the pool that an object is.
-func KeyOf(p v1alpha1.Pool) PoolKey {
-	if _, ok := p.(*v1alpha1.GlobalNetworkPool); ok {
-		return PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: p.GetName()}
-	}
-	return PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: p.GetNamespace(), Name: p.GetName()}
-}
-
-// keyOfRef names the pool a reference in a namespace means; false if it is not a pool of ours: group
-// and kind both decide. A pool of the in-cluster provider means the one that mirrors it.
-func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
-	kind, name, mirrored := incluster.MirrorOf(ref)
-	if !mirrored {
-		kind, name = ref.Kind, ref.Name
-	}
-	switch {
-	case !mirrored && ref.APIGroup != v1alpha1.GroupVersion.Group:
-	case kind == v1alpha1.NetworkPoolKind:
-		return PoolKey{Kind: kind, Namespace: namespace, Name: name}, true
-	case kind == v1alpha1.GlobalNetworkPoolKind:
-		return PoolKey{Kind: kind, Name: name}, true
-	}
-	return PoolKey{}, false
-}
-
 // keyOf is keyOfRef for a manager that may leave the pools of the in-cluster provider to that.
-func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
+func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (pools.Key, bool) {
 	if !a.InClusterPools && incluster.Is(ref) {
-		return PoolKey{}, false
+		return pools.Key{}, false
 	}
-	return keyOfRef(namespace, ref)
-}
-
-// KeyOfAllocation names the pool that an IPAllocation means.
-func KeyOfAllocation(a *v1alpha1.IPAllocation) PoolKey {
-	return KeyOfPool(a.Namespace, a.Spec.PoolRef)
-}
-
-// KeyOfPool names the pool that a reference of ours in a namespace means.
-func KeyOfPool(namespace string, ref v1alpha1.PoolReference) PoolKey {
-	key, _ := keyOfRef(namespace, ipamv1.IPPoolReference{
-		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(ref.Kind, v1alpha1.NetworkPoolKind), Name: ref.Name,
-	})
-	return key
+	return pools.KeyOfRef(namespace, ref)
 }
 
 // maxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest of them has.
@@ -229,7 +156,7 @@ func (c *claimant) hasRecord() bool { return c.record.IsValid() && c.hasFinalize
 // moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone says nothing: clusterctl
 // writes it before the delete and may end between the two, and whoever may write the object may write it.
 func moved(o client.Object) bool {
-	_, marked := o.GetAnnotations()[DeleteForMoveAnnotation]
+	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
 	return marked && o.GetDeletionTimestamp() != nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -95,7 +94,7 @@ func discard(name string) action {
 func inherit(name, address string) action {
 	return action{"restore " + name, func(w *world) bool {
 		c := claim(name)
-		c.Finalizers = []string{allocator.ClaimFinalizer}
+		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 		w.create(c)
 		var uid types.UID
@@ -106,7 +105,7 @@ func inherit(name, address string) action {
 		}
 		w.create(&ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: name, Finalizers: []string{allocator.AddressFinalizer},
+				Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.AddressFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: string(faults.Claims), Name: name, UID: uid}},
 			},
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: c.Spec.PoolRef, Address: address},

@@ -26,7 +26,7 @@ func FuzzAnnotations(f *testing.F) {
 		see(p, "author", 2, func(c *ipamv1.IPAddressClaim) {
 			c.Annotations[v1alpha1.AddressAnnotation], c.Annotations[v1alpha1.RequestedAddressAnnotation] = record, requested
 			if bits&1 != 0 {
-				c.Finalizers = []string{ClaimFinalizer}
+				c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 			}
 			if bits&2 != 0 {
 				c.Status.AddressRef.Name = "author"

@@ -3,6 +3,7 @@ package allocator
 import (
 	"time"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"go4.org/netipx"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -15,7 +16,7 @@ type kind interface {
 	// object is an empty object of the kind.
 	object() client.Object
 	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is of another kind.
-	poolOf(o client.Object) (PoolKey, bool)
+	poolOf(o client.Object) (pools.Key, bool)
 	// of returns what is remembered of an object of the kind.
 	of(o client.Object) *claimant
 	// keep carries over what the API server does not hold from what was remembered of a claimant before.
@@ -71,7 +72,7 @@ type attacher interface {
 	finalizer() string
 	object() client.Object
 	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is of another kind.
-	poolOf(o client.Object) (PoolKey, bool)
+	poolOf(o client.Object) (pools.Key, bool)
 	// of returns what is remembered of an object.
 	of(o client.Object) *attached
 	// takesUp reports whether a claimant takes up an object of its name that nobody made for it.
@@ -122,17 +123,17 @@ func kindOf(name string) kind {
 }
 
 // kindOfObject is the kind of a claimant's object; nil, if it is none.
-func kindOfObject(o client.Object) (kind, PoolKey) {
+func kindOfObject(o client.Object) (kind, pools.Key) {
 	for _, k := range kinds {
 		if key, is := k.poolOf(o); is {
 			return k, key
 		}
 	}
-	return nil, PoolKey{}
+	return nil, pools.Key{}
 }
 
 // attacherOfObject is the kind of an object that is attached to a claimant; nil, if it is none.
-func attacherOfObject(o client.Object) (attacher, PoolKey) {
+func attacherOfObject(o client.Object) (attacher, pools.Key) {
 	for _, k := range kinds {
 		if of := k.traits().attaches; of != nil {
 			if key, is := of.poolOf(o); is {
@@ -140,5 +141,5 @@ func attacherOfObject(o client.Object) (attacher, PoolKey) {
 			}
 		}
 	}
-	return nil, PoolKey{}
+	return nil, pools.Key{}
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Lists reads what exists with consistent reads, object by object.
@@ -42,7 +43,7 @@ type shared struct {
 }
 
 // byPool sorts objects by the pools that are its keys, and passes over those of others.
-type byPool map[PoolKey]*listed
+type byPool map[pools.Key]*listed
 
 // claimant sorts an object that asks a pool for addresses.
 func (f byPool) claimant(o client.Object) {
@@ -61,7 +62,7 @@ func (f byPool) attached(o client.Object) {
 }
 
 // list returns what exists of a pool at some moment after the call.
-func (l *lister) list(ctx context.Context, key PoolKey) (*listed, error) {
+func (l *lister) list(ctx context.Context, key pools.Key) (*listed, error) {
 	namespace := key.Namespace
 	l.mu.Lock()
 	if l.running == nil {

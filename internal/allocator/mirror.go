@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -23,14 +22,8 @@ func (p *pool) direct() *refusal {
 		"hand it over for good: %s", p.key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(p.key.Namespace, ref))
 }
 
-// Names reports whether a reference in a namespace is to a pool itself, and not to what that mirrors.
-func Names(namespace string, ref ipamv1.IPPoolReference, pool PoolKey) bool {
-	key, ours := keyOfRef(namespace, ref)
-	return ours && key == pool && !incluster.Is(ref)
-}
-
 // missing tells a claim that its pool does not exist. Of a mirror, which nobody is to create, it says what keeps it from being there.
-func (a *Allocator) missing(ctx context.Context, key PoolKey) *refusal {
+func (a *Allocator) missing(ctx context.Context, key pools.Key) *refusal {
 	if a.Unmirrored != nil {
 		if why := a.Unmirrored(ctx, key); why != "" {
 			return notReady("%s does not exist: %s", key, why)

@@ -78,4 +78,4 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-func isMoved(c *ipamv1.IPAddressClaim) { c.Annotations[DeleteForMoveAnnotation] = "" }
+func isMoved(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.DeleteForMoveAnnotation] = "" }

@@ -16,11 +16,12 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 var (
 	noon    = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	testKey = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "pool"}
+	testKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "pool"}
 )
 
 // aPool is the memory of a pool that has these addresses, taken over by "me".
@@ -53,7 +54,7 @@ func newClaim(name string, second int, change ...func(*ipamv1.IPAddressClaim)) *
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
 		CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second)), Annotations: map[string]string{},
 	}}
-	c.Spec.PoolRef = testKey.ref()
+	c.Spec.PoolRef = testKey.Ref()
 	for _, f := range change {
 		f(c)
 	}
@@ -62,7 +63,7 @@ func newClaim(name string, second int, change ...func(*ipamv1.IPAddressClaim)) *
 
 func remembers(address string) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) {
-		c.Annotations[v1alpha1.AddressAnnotation], c.Finalizers = address, []string{ClaimFinalizer}
+		c.Annotations[v1alpha1.AddressAnnotation], c.Finalizers = address, []string{v1alpha1.ClaimFinalizer}
 	}
 }
 
@@ -73,10 +74,10 @@ func asks(address string) func(*ipamv1.IPAddressClaim) {
 // seeAddress has a pool see an IPAddress of a claim UID.
 func seeAddress(p *pool, name, address string, claimUID types.UID) {
 	a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{AddressFinalizer},
+		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{v1alpha1.AddressFinalizer},
 		OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: claimUID}},
 	}}
-	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.ref(), Address: address}
+	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.Ref(), Address: address}
 	p.observeAttached(addressOf(a))
 }
 
@@ -439,7 +440,9 @@ func TestRecordNeverChanges(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	see(p, "a", 0, remembers("10.0.0.1"))
 	see(p, "a", 0, remembers("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
-	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion, c.Finalizers = "3", []string{ClaimFinalizer} })
+	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
+		c.ResourceVersion, c.Finalizers = "3", []string{v1alpha1.ClaimFinalizer}
+	})
 	if got := addressText(p.claimants["uid-a"].record); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}

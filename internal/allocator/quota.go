@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // quota counts the claims of each Cluster that have an address or a grant, over all pools of the manager,
@@ -16,17 +17,17 @@ type quota struct {
 	mu   sync.Mutex
 	used map[types.NamespacedName]int64
 	// waiting are the pools in which a claim waits for room in the quota of a Cluster.
-	waiting map[types.NamespacedName]map[PoolKey]struct{}
-	wake    func(PoolKey)
+	waiting map[types.NamespacedName]map[pools.Key]struct{}
+	wake    func(pools.Key)
 }
 
-func newQuota(wake func(PoolKey)) *quota {
-	return &quota{used: map[types.NamespacedName]int64{}, waiting: map[types.NamespacedName]map[PoolKey]struct{}{}, wake: wake}
+func newQuota(wake func(pools.Key)) *quota {
+	return &quota{used: map[types.NamespacedName]int64{}, waiting: map[types.NamespacedName]map[pools.Key]struct{}{}, wake: wake}
 }
 
 // reserve counts one more for a Cluster, unless it has as many as limit; then the pool is woken when one is
 // given back.
-func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool PoolKey) bool {
+func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.used[cluster] < limit {
@@ -34,7 +35,7 @@ func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool PoolKey)
 		return true
 	}
 	if q.waiting[cluster] == nil {
-		q.waiting[cluster] = map[PoolKey]struct{}{}
+		q.waiting[cluster] = map[pools.Key]struct{}{}
 	}
 	q.waiting[cluster][pool] = struct{}{}
 	return false

@@ -7,6 +7,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // ofCluster names the Cluster of a claim.
@@ -20,8 +21,8 @@ func version(v string) func(*ipamv1.IPAddressClaim) {
 
 // A Cluster has addresses in two pools; together they keep its quota.
 func TestQuota(t *testing.T) {
-	var woken []PoolKey
-	q := newQuota(func(key PoolKey) { woken = append(woken, key) })
+	var woken []pools.Key
+	q := newQuota(func(key pools.Key) { woken = append(woken, key) })
 	one, two := aPool(t, "10.0.0.1-10.0.0.9"), aPool(t, "10.0.1.1-10.0.1.9")
 	two.key.Name = "two"
 	limit := int64(3)

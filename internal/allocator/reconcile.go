@@ -16,11 +16,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Reconcile brings one pool forward: learn, take over, plan, commit, hand out the writes. It must
 // not run twice at once for one pool. The pool comes from the cache; nil: it does not exist.
-func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Pool) (reconcile.Result, error) {
+func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.Pool) (reconcile.Result, error) {
 	p := a.pool(key)
 	now := a.now()
 	if !a.serves(key) {
@@ -128,7 +129,7 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *pool, err error) (rec
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
 // the others, so it can call none of a global pool's free; nor can one that leaves the pools of the in-cluster
 // provider to that, of a pool that mirrors one.
-func (a *Allocator) unserved(key PoolKey) *refusal {
+func (a *Allocator) unserved(key pools.Key) *refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
 	switch {
 	case !key.IsPool():
@@ -337,7 +338,7 @@ func (a *Allocator) tell(p *pool, claims []*claimant, no *refusal) {
 }
 
 // exists reads live whether there is a pool.
-func (a *Allocator) exists(ctx context.Context, key PoolKey) (bool, error) {
+func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	_, err := key.Get(ctx, a.Live)

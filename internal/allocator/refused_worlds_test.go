@@ -14,7 +14,6 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -203,12 +202,12 @@ func TestReadsFailBesideJobs(t *testing.T) {
 func TestRestoredBesideAGarbageCollector(t *testing.T) {
 	restored := action{"restore a, whose IPAddress the garbage collector deletes", func(w *world) bool {
 		c := claim("a")
-		c.Finalizers = []string{allocator.ClaimFinalizer}
+		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.2"}
 		w.create(c)
 		w.create(&ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: "a", Finalizers: []string{allocator.AddressFinalizer},
+				Namespace: namespace, Name: "a", Finalizers: []string{v1alpha1.AddressFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: string(faults.Claims), Name: "a", UID: "of-before"}},
 			},
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: c.Spec.PoolRef, Address: "10.0.0.2"},

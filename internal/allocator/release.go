@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // reuseGrace is how long an address rests before somebody else gets it.
@@ -90,7 +91,7 @@ func (p *pool) isInTheWay(s *orphan) bool {
 
 // requestCleanup has the pool settle at once what an earlier claim of a name has left: a claim of another
 // pool needs the name.
-func (a *Allocator) requestCleanup(key PoolKey, name types.NamespacedName) {
+func (a *Allocator) requestCleanup(key pools.Key, name types.NamespacedName) {
 	p := a.locked(key)
 	defer p.mu.Unlock()
 	if s := p.orphans[name]; s != nil && !s.inTheWay {

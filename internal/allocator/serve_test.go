@@ -74,10 +74,10 @@ func (w *writes) patch(what string, obj client.Object, patch client.Patch) error
 	switch o := obj.(type) {
 	case *ipamv1.IPAddressClaim:
 		w.claim.DeepCopyInto(o)
-		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{ClaimFinalizer}
+		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{v1alpha1.ClaimFinalizer}
 		o.ResourceVersion, o.Status = sent.ResourceVersion+"0", sent.Status
 	case *ipamv1.IPAddress:
-		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", testKey.ref()
+		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", testKey.Ref()
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func TestResolveOrphan(t *testing.T) {
 			seeAddress(p, "a", "10.0.0.1", "uid-a")
 			api := &writes{read: tc.read, claim: &ipamv1.IPAddressClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: tc.claim, ResourceVersion: "3"},
-				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref()},
+				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref()},
 			}}
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
 			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]

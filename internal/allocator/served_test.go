@@ -18,6 +18,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // bothReady is what the status of a served claim says, in both generations of conditions.
@@ -41,14 +42,14 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 		owner types.UID
 		done  bool
 	}{
-		"NetworkPool":     {ref: testKey.ref(), owner: "pool-uid", done: true},
+		"NetworkPool":     {ref: testKey.Ref(), owner: "pool-uid", done: true},
 		"Mirrored":        {ref: inCluster, owner: "in-cluster-uid", done: true},
 		"OfTheWrongOwner": {ref: inCluster, owner: "pool-uid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", mirrored)
 			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{AddressFinalizer},
+				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{v1alpha1.AddressFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, {Kind: tc.ref.Kind, Name: "pool", UID: tc.owner}},
 			}}
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.ref, Address: "10.0.0.1"}
@@ -121,7 +122,7 @@ func TestHugeAnnotations(t *testing.T) {
 
 // The annotation of clusterctl counts where clusterctl deletes what was served here.
 func TestMovedClaims(t *testing.T) {
-	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[DeleteForMoveAnnotation] = "" }
+	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.DeleteForMoveAnnotation] = "" }
 	for name, tc := range map[string]struct {
 		reason string
 		is     []func(*ipamv1.IPAddressClaim)
@@ -289,7 +290,7 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 // A manager that does not serve a pool has not the last word on its claims.
 func TestUnservedPoolTellsOnce(t *testing.T) {
 	a := New(Options{ID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
-	key := PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
 	p := a.pool(key)
 	c := see(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // serves tells whether a pool is of our shard. Where two managers disagree, while their number changes, both serve it: that is as
 // safe as it ever is (R5), and ends with the older of the two.
-func (a *Allocator) serves(key PoolKey) bool { return a.Shard.Has(key.Kind, key.Namespace, key.Name) }
+func (a *Allocator) serves(key pools.Key) bool { return a.Shard.Has(key.Kind, key.Namespace, key.Name) }
 
 // notOurs keeps the memory of a pool that this manager does not serve at all, and tells the claims that nobody has told anything yet: a
 // manager that does serve the pool has the last word. What its claims hold is its holder's to release.

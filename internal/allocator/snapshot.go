@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -30,7 +31,7 @@ type Answer struct {
 
 // SnapshotOf looks at a pool. Objects of other pools are passed over.
 func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
-	key := KeyOf(obj)
+	key := pools.KeyOf(obj)
 	p := newPool(key)
 	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
 	p.compile()

@@ -179,7 +179,7 @@ func (p *pool) movedMessage() string {
 	if first == "" {
 		return text
 	}
-	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, DeleteForMoveAnnotation)
+	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, v1alpha1.DeleteForMoveAnnotation)
 }
 
 func (p *pool) isMoved() bool {

@@ -22,7 +22,7 @@ func TestTakeOverAfterOther(t *testing.T) {
 		}
 	}
 	served := ready(metav1.ConditionTrue, v1alpha1.ReadyReason, noon.Add(-time.Hour))
-	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{ClaimFinalizer} }
+	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }
 	for name, c := range map[string]struct {
 		pool  func(*v1alpha1.NetworkPool)
 		claim func(*ipamv1.IPAddressClaim)

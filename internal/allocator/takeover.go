@@ -18,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -119,11 +120,11 @@ func (p *pool) loseTerm(now time.Time) {
 // watches of claims and IPAddresses begin: whatever the holders before have granted is then in those
 // lists or in flight, and a takeover needs none of its own. Pools for which the write fails are left
 // to their takeover.
-func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
+func (a *Allocator) Fence(ctx context.Context, all []v1alpha1.Pool) {
 	var g errgroup.Group
 	g.SetLimit(a.Writers)
-	for _, obj := range pools {
-		key := KeyOf(obj)
+	for _, obj := range all {
+		key := pools.KeyOf(obj)
 		a.publishSpec(obj)
 		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
@@ -217,7 +218,7 @@ func (p *pool) rebuild(found *listed) {
 	status := p.base.PoolStatus()
 	space, unit := p.space()
 	p.ledger = ledger.New(space, unit)
-	p.apart = map[netipx.IPRange]PoolKey{}
+	p.apart = map[netipx.IPRange]pools.Key{}
 	p.addPins()
 	for uid := range p.grants {
 		delete(p.grants, uid)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // onceTold are the mirrors of which this manager has said that nobody serves them. It says so once: what says otherwise
@@ -86,7 +87,7 @@ func wasUnserved(obj v1alpha1.Pool) bool {
 // removeMirrorFinalizer takes our finalizer off a deleted mirror that nobody serves, unless somebody has something under its own name, or
 // a grant of it is not finished and its claim lives. What the in-cluster provider has given is no reason to keep it: its own
 // finalizer keeps the pool.
-func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key PoolKey, seen v1alpha1.Pool) error {
+func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key pools.Key, seen v1alpha1.Pool) error {
 	if !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer) {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // viewChunk is how many ranges are looked at before the lock of a pool is let go of: whoever looks at a pool
@@ -21,7 +22,7 @@ const viewChunk = 128
 
 // View is what a pool looks like at one moment.
 type View struct {
-	Key PoolKey
+	Key pools.Key
 	// Declared are the addresses the spec names, Allocatable those of them that are handed out at all. Nil
 	// where no spec could be served yet. Neither ever changes.
 	Declared, Allocatable *netipx.IPSet
@@ -111,7 +112,7 @@ type Held struct {
 // Walk calls visit for every range of a pool that is not free, ascending, from an address on, until visit
 // returns false. The lock of the pool is held for some ranges at a time, never while visit runs: what is
 // seen is each range at a moment of its own.
-func (a *Allocator) Walk(key PoolKey, from netip.Addr, visit func(Held) bool) {
+func (a *Allocator) Walk(key pools.Key, from netip.Addr, visit func(Held) bool) {
 	p := a.find(key)
 	if p == nil {
 		return
@@ -132,7 +133,7 @@ func (a *Allocator) Walk(key PoolKey, from netip.Addr, visit func(Held) bool) {
 }
 
 // find returns a pool that is remembered; nil: there is none.
-func (a *Allocator) find(key PoolKey) *pool {
+func (a *Allocator) find(key pools.Key) *pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pools[key]
@@ -200,7 +201,7 @@ type Waiter struct {
 
 // Waiting calls visit for every claim and allocation of a pool that waits, oldest first, until visit returns
 // false. The lock of the pool is held as by Walk.
-func (a *Allocator) Waiting(key PoolKey, visit func(Waiter) bool) {
+func (a *Allocator) Waiting(key pools.Key, visit func(Waiter) bool) {
 	p := a.find(key)
 	if p == nil {
 		return

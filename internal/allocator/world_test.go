@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -53,7 +53,7 @@ const (
 	tooMany = 300
 )
 
-var poolKey = allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
+var poolKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())

@@ -15,6 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -108,7 +109,7 @@ func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
 // standing is what an address is in one pool; false: nothing.
 func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
 	holds := v.Holds(a)
-	s := Standing{Pool: allocator.KeyOf(obj).String()}
+	s := Standing{Pool: pools.KeyOf(obj).String()}
 	seen := map[string]bool{}
 	for _, h := range holds {
 		if !h.Source.Uses() {

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
@@ -38,7 +37,7 @@ func (s side) claim(e Entry) *ipamv1.IPAddressClaim {
 	if s.ours && e.Address != nil {
 		// The record, with the finalizer that makes it one (R1): the address is this claim's from now on.
 		metav1.SetMetaDataAnnotation(&out.ObjectMeta, v1alpha1.AddressAnnotation, e.Address.Spec.Address)
-		controllerutil.AddFinalizer(out, allocator.ClaimFinalizer)
+		controllerutil.AddFinalizer(out, v1alpha1.ClaimFinalizer)
 	}
 	return out
 }
@@ -49,7 +48,7 @@ func (s side) address(e Entry, claim *ipamv1.IPAddressClaim) *ipamv1.IPAddress {
 	out.Spec.PoolRef = s.ref
 	out.OwnerReferences = s.owners(e, claim)
 	if s.ours {
-		controllerutil.AddFinalizer(out, allocator.AddressFinalizer)
+		controllerutil.AddFinalizer(out, v1alpha1.AddressFinalizer)
 	}
 	return out
 }

@@ -63,7 +63,7 @@ func namesOf(ctx context.Context, from client.Reader, namespace string, ref ipam
 }
 
 // gather reads what there is of a side, and around it.
-func gather(ctx context.Context, from client.Reader, source Source, target allocator.PoolKey, ref ipamv1.IPPoolReference) (*found, error) {
+func gather(ctx context.Context, from client.Reader, source Source, target pools.Key, ref ipamv1.IPPoolReference) (*found, error) {
 	out := &found{clusters: map[client.ObjectKey]*clusterv1.Cluster{}}
 	var err error
 	if out.pool, err = source.get(ctx, from); err != nil {
@@ -94,7 +94,7 @@ func gather(ctx context.Context, from client.Reader, source Source, target alloc
 		return nil, fmt.Errorf("listing the pools: %w", err)
 	}
 	for _, p := range all {
-		if allocator.KeyOf(p) == target {
+		if pools.KeyOf(p) == target {
 			out.target = p
 		} else {
 			out.others = append(out.others, p)

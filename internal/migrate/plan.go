@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -54,7 +54,7 @@ type Problem struct {
 }
 
 // plan decides what is to be done with what was found. It is pure.
-func plan(source Source, target allocator.PoolKey, in *found, withoutCluster bool) *Plan {
+func plan(source Source, target pools.Key, in *found, withoutCluster bool) *Plan {
 	p := &Plan{Source: source.String(), Target: target.String(), Claims: []PlannedClaim{}, Problems: []Problem{}, Notes: []string{}}
 	layout := p.translate(source, target, in)
 	p.surroundings(source, target, in, layout)
@@ -76,7 +76,7 @@ func (p *Plan) firstProblem() error {
 }
 
 // translate makes the pool.
-func (p *Plan) translate(source Source, target allocator.PoolKey, in *found) *poolspec.Layout {
+func (p *Plan) translate(source Source, target pools.Key, in *found) *poolspec.Layout {
 	spec, notes, problems := in.pool.Spec.Translate(false)
 	p.Notes = append(p.Notes, notes...)
 	for _, text := range problems {
@@ -100,7 +100,7 @@ func (p *Plan) translate(source Source, target allocator.PoolKey, in *found) *po
 }
 
 // surroundings looks at what could serve the pools meanwhile.
-func (p *Plan) surroundings(source Source, target allocator.PoolKey, in *found, layout *poolspec.Layout) {
+func (p *Plan) surroundings(source Source, target pools.Key, in *found, layout *poolspec.Layout) {
 	p.atRest(source, in)
 	if in.pool.DeletionTimestamp != nil {
 		p.problemf("create the pool anew", "%s is being deleted", source)
@@ -115,7 +115,7 @@ func (p *Plan) surroundings(source Source, target allocator.PoolKey, in *found, 
 		}
 		if shared := poolspec.Overlap(layout, theirs); len(shared) > 0 {
 			do := "take the addresses out of one of the two, or give the other pool a spec.network of its own"
-			key := allocator.KeyOf(other)
+			key := pools.KeyOf(other)
 			if ref, mirror := incluster.MirroredBy(key.Kind, key.Name); mirror && key.Namespace == source.Namespace && ref == source.ref() {
 				do = "run the manager without --serve-in-cluster-pools, and hand the pools back: kubectl butler-ipam hand-back"
 			}

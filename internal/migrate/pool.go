@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // open hands our pool to its manager. First its status goes: no grant can be committed any more on what was known
 // before, and whoever serves the pool lists what exists, and grants nothing new for a while (R10).
-func (m *Move) open(ctx context.Context, target allocator.PoolKey) error {
+func (m *Move) open(ctx context.Context, target pools.Key) error {
 	var pool v1alpha1.Pool
 	err := retry.RetryOnConflict(patience, func() (err error) {
 		if pool, err = target.Get(ctx, m.Client); err != nil || !annotations.HasPaused(pool) {
@@ -41,7 +41,7 @@ func (m *Move) open(ctx context.Context, target allocator.PoolKey) error {
 // planned before; one that is on its way must have landed.
 func (m *Move) close(ctx context.Context, pool v1alpha1.Pool) error {
 	if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
-		return fmt.Errorf("%s was not made by this import", allocator.KeyOf(pool))
+		return fmt.Errorf("%s was not made by this import", pools.KeyOf(pool))
 	}
 	if !annotations.HasPaused(pool) {
 		if err := m.setPaused(ctx, pool, true); err != nil {
@@ -49,14 +49,14 @@ func (m *Move) close(ctx context.Context, pool v1alpha1.Pool) error {
 		}
 	}
 	if s := pool.PoolStatus(); s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
-		return fmt.Errorf("%s is paused now, and has %d grants that are being written: try again", allocator.KeyOf(pool), len(s.Allocator.InFlight))
+		return fmt.Errorf("%s is paused now, and has %d grants that are being written: try again", pools.KeyOf(pool), len(s.Allocator.InFlight))
 	}
 	return nil
 }
 
 // removePool deletes our pool, which nothing names any more. The finalizer of its manager is not waited for: there
 // may be no manager, and one that runs can put it on again only before the deletion.
-func (m *Move) removePool(ctx context.Context, target allocator.PoolKey, pool v1alpha1.Pool) error {
+func (m *Move) removePool(ctx context.Context, target pools.Key, pool v1alpha1.Pool) error {
 	uid := pool.GetUID()
 	if err := client.IgnoreNotFound(m.Client.Delete(ctx, pool, client.Preconditions{UID: &uid})); err != nil {
 		return fmt.Errorf("deleting %s: %w", target, err)
@@ -89,9 +89,9 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 		return err
 	}
 	if err := m.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("pausing or opening %s (try again): %w", allocator.KeyOf(pool), err)
+		return fmt.Errorf("pausing or opening %s (try again): %w", pools.KeyOf(pool), err)
 	}
-	m.Say("%s %s", allocator.KeyOf(pool), verb)
+	m.Say("%s %s", pools.KeyOf(pool), verb)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (m *Move) nobodyLeft(ctx context.Context, s side) error {
 }
 
 // knowAll wants that all that names our pool came with the import: what came later has no place to go back to.
-func (m *Move) knowAll(ctx context.Context, j *journal, target allocator.PoolKey, ours side) error {
+func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours side) error {
 	known := map[client.ObjectKey]bool{}
 	for _, e := range j.Entries {
 		known[e.key()] = true
@@ -133,7 +133,7 @@ func (m *Move) knowAll(ctx context.Context, j *journal, target allocator.PoolKey
 		return fmt.Errorf("listing the IPAllocations: %w", err)
 	}
 	for i := range blocks.Items {
-		if a := &blocks.Items[i]; allocator.KeyOfAllocation(a) == target {
+		if a := &blocks.Items[i]; pools.KeyOfAllocation(a) == target {
 			return fmt.Errorf("IPAllocation %s came after the import and has no place to go back to: delete it first", client.ObjectKeyFromObject(a))
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // patience is for how long others may be ahead of a write: the garbage collector writes each IPAddress of which the claim
@@ -173,7 +173,7 @@ func (m *Move) Rollback(ctx context.Context) error {
 }
 
 // backward brings everything back. It finds nothing to do where the import had not come so far.
-func (m *Move) backward(ctx context.Context, j *journal, target allocator.PoolKey, from, to side) error {
+func (m *Move) backward(ctx context.Context, j *journal, target pools.Key, from, to side) error {
 	if err := m.knowAll(ctx, j, target, from); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (m *Move) ready(ctx context.Context, j *journal) (*sourcePool, error) {
 	return source, nil
 }
 
-func sides(source Source, old *sourcePool, target allocator.PoolKey, pool v1alpha1.Pool) (from, to side) {
+func sides(source Source, old *sourcePool, target pools.Key, pool v1alpha1.Pool) (from, to side) {
 	from = side{ref: source.ref(), owner: metav1.OwnerReference{
 		APIVersion: incluster.GroupVersion.String(), Kind: source.Kind, Name: source.Name, UID: old.UID,
 	}}
@@ -251,7 +251,7 @@ func sides(source Source, old *sourcePool, target allocator.PoolKey, pool v1alph
 }
 
 // ensurePool creates our pool, paused, if that has not been done.
-func (m *Move) ensurePool(ctx context.Context, target allocator.PoolKey, source *sourcePool) (v1alpha1.Pool, error) {
+func (m *Move) ensurePool(ctx context.Context, target pools.Key, source *sourcePool) (v1alpha1.Pool, error) {
 	pool, err := target.Get(ctx, m.Client)
 	if err == nil {
 		if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
@@ -305,7 +305,7 @@ func (m *Move) hold(ctx context.Context, j *journal, pool v1alpha1.Pool) error {
 		return m.Client.Status().Update(ctx, pool)
 	})
 	if err != nil {
-		return fmt.Errorf("holding the addresses in the status of %s (try again): %w", allocator.KeyOf(pool), err)
+		return fmt.Errorf("holding the addresses in the status of %s (try again): %w", pools.KeyOf(pool), err)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // providerLabel is on what clusterctl installs of the in-cluster provider.
@@ -36,8 +36,8 @@ func (s Source) ref() ipamv1.IPPoolReference {
 }
 
 // target is the pool of ours that it becomes.
-func (s Source) target(name string) allocator.PoolKey {
-	key := allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: s.Namespace, Name: cmp.Or(name, s.Name)}
+func (s Source) target(name string) pools.Key {
+	key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: s.Namespace, Name: cmp.Or(name, s.Name)}
 	if s.Kind == incluster.GlobalIPPool {
 		key.Kind, key.Namespace = v1alpha1.GlobalNetworkPoolKind, ""
 	}

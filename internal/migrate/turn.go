@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
 // turner moves entries from one side to the other: an import, or one that is rolled back.
@@ -113,7 +112,7 @@ func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClai
 			return err
 		}
 	}
-	controllerutil.RemoveFinalizer(claim, allocator.ClaimFinalizer)
+	controllerutil.RemoveFinalizer(claim, v1alpha1.ClaimFinalizer)
 	if err := client.IgnoreNotFound(t.client.Update(ctx, claim)); err != nil {
 		return fmt.Errorf("releasing claim %s: %w", e.key(), err)
 	}

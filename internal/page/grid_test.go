@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
@@ -114,7 +115,7 @@ func TestTooLarge(t *testing.T) {
 // A pool whose spec could never be served has no addresses to show.
 func TestNoSpec(t *testing.T) {
 	p := &fleet.Pool{}
-	p.Key = allocator.PoolKey{Kind: "NetworkPool", Namespace: "ns", Name: "p"}
+	p.Key = pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "p"}
 	if g := told[grid](t, serve(fleet.Pools{p}), "map", of(p)); g.Runs != nil || len(g.Extents) != 0 {
 		t.Errorf("%+v", g)
 	}

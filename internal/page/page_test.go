@@ -188,7 +188,7 @@ func TestErrors(t *testing.T) {
 		"map?pool=NetworkPool/no/where":                http.StatusNotFound,
 		"usage?pool=":                                  http.StatusNotFound,
 		"waiting":                                      http.StatusNotFound,
-		"owners?" + of(made[0]).Encode():              http.StatusBadRequest,
+		"owners?" + of(made[0]).Encode():               http.StatusBadRequest,
 		"owners?first=1.1.1.1&last=x&pool=NetworkPool": http.StatusNotFound,
 		"search?q=a":                                   http.StatusBadRequest,
 		"search":                                       http.StatusBadRequest,

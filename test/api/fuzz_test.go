@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
@@ -78,7 +79,7 @@ func checkAllocation(t *testing.T, b []byte) {
 	if _, has := allocator.BlockOf(a); has {
 		t.Errorf("%+v has a block", a)
 	}
-	allocator.KeyOfAllocation(a)
+	pools.KeyOfAllocation(a)
 	// What can be read as a range is taken, unless something else is wrong.
 	if no, pin := refusal(t, a), a.Spec.PinnedRange; no != nil && pin != nil {
 		_, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
@@ -35,7 +36,7 @@ func MakePool(namespace, name string, spec v1alpha1.NetworkPoolSpec) *Pool {
 		panic(errs.ToAggregate())
 	}
 	p := &Pool{}
-	p.Key = allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: name}
+	p.Key = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: name}
 	if namespace == "" {
 		p.Key.Kind = v1alpha1.GlobalNetworkPoolKind
 	}
@@ -102,7 +103,7 @@ func (ps Pools) Views() []allocator.View {
 	return out
 }
 
-func (ps Pools) pool(key allocator.PoolKey) *Pool {
+func (ps Pools) pool(key pools.Key) *Pool {
 	if i := slices.IndexFunc(ps, func(p *Pool) bool { return p.Key == key }); i >= 0 {
 		return ps[i]
 	}
@@ -110,7 +111,7 @@ func (ps Pools) pool(key allocator.PoolKey) *Pool {
 }
 
 // Walk implements page.Pools.
-func (ps Pools) Walk(key allocator.PoolKey, from netip.Addr, visit func(allocator.Held) bool) {
+func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(allocator.Held) bool) {
 	taken := ps.pool(key).Taken
 	i := sort.Search(len(taken), func(i int) bool { return !taken[i].Range.To().Less(from) })
 	for _, h := range taken[i:] {
@@ -121,7 +122,7 @@ func (ps Pools) Walk(key allocator.PoolKey, from netip.Addr, visit func(allocato
 }
 
 // Waiting implements page.Pools.
-func (ps Pools) Waiting(key allocator.PoolKey, visit func(allocator.Waiter) bool) {
+func (ps Pools) Waiting(key pools.Key, visit func(allocator.Waiter) bool) {
 	for _, w := range ps.pool(key).Waiters {
 		if !visit(w) {
 			return
@@ -133,7 +134,7 @@ func (ps Pools) Waiting(key allocator.PoolKey, visit func(allocator.Waiter) bool
 func (ps Pools) Span() (since, until time.Time) { return Noon.Add(-18 * time.Hour), Noon }
 
 // Of implements page.History.
-func (ps Pools) Of(key allocator.PoolKey) []usage.Sample { return ps.pool(key).Samples }
+func (ps Pools) Of(key pools.Key) []usage.Sample { return ps.pool(key).Samples }
 
 // Claim is the address of a claim.
 func Claim(namespace, name string) allocator.Held {

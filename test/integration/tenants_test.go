@@ -13,7 +13,6 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -87,7 +86,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			"family":    {"fd00::1", "not something"},
 			"whole":     {"0.0.0.0/0", "not something"},
 		} {
-			for _, finalizers := range [][]string{nil, {allocator.ClaimFinalizer}} {
+			for _, finalizers := range [][]string{nil, {v1alpha1.ClaimFinalizer}} {
 				claim := framework.MakeClaim(ns, fmt.Sprintf("%s-%d", name, len(finalizers))).Pool("p").Annotate(v1alpha1.AddressAnnotation, c.record).Obj()
 				claim.Finalizers = finalizers
 				create(ctx, claim)
@@ -158,7 +157,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			}
 		})
 		deleteClaim(ctx, ns, "kept")
-		modify(ctx, kept, func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{allocator.ClaimFinalizer} }) // who used it does no more
+		modify(ctx, kept, func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }) // who used it does no more
 		expectGone(ctx, kept)
 		expectServed(ctx, ns, "after", "p")
 	})
