@@ -54,8 +54,8 @@ func (nothing) Allocations(context.Context, string, func(*v1alpha1.IPAllocation)
 	return "1", nil
 }
 
-// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what has
-// failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
+// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what
+// has failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
 func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 	g := NewWithT(t)
 	pool := framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj()

@@ -93,7 +93,7 @@ func (f *feed[O]) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// hasSynced tells whether the memory holds what the API server held.
+// hasSynced reports whether the memory holds what the API server held.
 func (f *feed[O]) hasSynced() bool {
 	select {
 	case <-f.synced:
@@ -149,7 +149,8 @@ func (f *feed[O]) Replace([]any, string) error {
 	return nil
 }
 
-// confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was interrupted.
+// confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was
+// interrupted.
 func (f *feed[O]) confirm(objects []O) {
 	var g errgroup.Group
 	g.SetLimit(confirmers)

@@ -27,8 +27,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours
-// that has its spec, and says how many addresses are in use. Its rights are a role of their own, config/rbac/in_cluster_role.yaml.
+// InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours that
+// has its spec, and says how many addresses are in use. Its rights are a role of their own,
+// config/rbac/in_cluster_role.yaml.
 type InClusterPoolReconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
@@ -89,8 +90,8 @@ func (r *InClusterPoolReconciler) Reconcile(ctx context.Context, req reconcile.R
 	return reconcile.Result{}, r.report(ctx, pool, mirror)
 }
 
-// handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the in-cluster
-// provider serves no claim of it, should it ever be started again.
+// handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the
+// in-cluster provider serves no claim of it, should it ever be started again.
 func (r *InClusterPoolReconciler) handOver(ctx context.Context, pool *unstructured.Unstructured) error {
 	if !incluster.Given(pool) || incluster.HandedOver(pool) {
 		return nil
@@ -135,8 +136,8 @@ func (r *InClusterPoolReconciler) mirror(ctx context.Context, pool *unstructured
 	return nil
 }
 
-// tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say why. What is in
-// use is counted on.
+// tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say
+// why. What is in use is counted on.
 func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, problem error) error {
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !metav1.IsControlledBy(mirror, pool) {
 		return client.IgnoreNotFound(err)
@@ -151,8 +152,8 @@ func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstruc
 	return r.report(ctx, pool, mirror)
 }
 
-// Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says, or that there is no
-// pool. It is empty for what is no name of a mirror.
+// Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says,
+// or that there is no pool. It is empty for what is no name of a mirror.
 func Unmirrored(from client.Reader) func(context.Context, pools.Key) string {
 	return func(ctx context.Context, key pools.Key) string {
 		ref, is := incluster.MirroredBy(key.Kind, key.Name)

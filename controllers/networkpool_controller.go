@@ -80,7 +80,7 @@ func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key pools.Key) (r
 	return result, err
 }
 
-// Synced tells whether everything that exists was read once.
+// Synced reports whether everything that exists was read once.
 func (r *NetworkPoolReconciler) Synced() bool {
 	for _, f := range r.feeds {
 		if !f.hasSynced() {
@@ -175,9 +175,9 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		Complete(r)
 }
 
-// poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger is in a state that
-// cannot be, maybe with a pool's lock held, and the next manager begins anew from the API server. After an outage no pool sleeps for longer than
-// the backstop.
+// poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger
+// is in a state that cannot be, maybe with a pool's lock held, and the next manager begins anew from the API server.
+// After an outage no pool sleeps for longer than the backstop.
 func poolOptions(o controller.TypedOptions[pools.Key]) controller.TypedOptions[pools.Key] {
 	o.RecoverPanic = ptr.To(false)
 	o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[pools.Key](minBackoff, backstop)

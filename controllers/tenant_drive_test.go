@@ -91,7 +91,7 @@ func (w *world) nextTime() time.Time {
 	return next
 }
 
-// ready tells whether the moment of the user's next action has come.
+// ready reports whether the moment of the user's next action has come.
 func (w *world) ready() bool {
 	return len(w.script) > 0 && w.script[0].when != nil && w.script[0].when(w)
 }

@@ -96,8 +96,8 @@ var truth = action{text: "it says how things are", do: func(w *world) {
 	w.metal.frozen = false
 }}
 
-// A workload cluster that lies has its own Cluster grow to its quota, and nothing else. At every write the world checks that
-// the quota holds; at the end, that whoever can be served is, and that what was grown for nobody was given back.
+// A workload cluster that lies has its own Cluster grow to its quota, and nothing else. At every write the world checks
+// that the quota holds; at the end, that whoever can be served is, and that what was grown for nobody was given back.
 func TestTenantLies(t *testing.T) {
 	scenario{name: "lies", initial: 1, increment: 1, quota: 5, script: []action{add("a"), lie, later(time.Minute, readsIt), truth}}.run(t, func(*world) {})
 }

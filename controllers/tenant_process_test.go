@@ -37,8 +37,8 @@ type process struct {
 	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
 	seen map[watched]int
 	mute map[watched]bool
-	// synced: what exists was read once. connected: live is a client of the workload cluster, and failed is how often it
-	// was tried in vain.
+	// synced: what exists was read once. connected: live is a client of the workload cluster, and failed is how often
+	// it was tried in vain.
 	synced, connected bool
 	live              client.Client
 	failed            int

@@ -85,7 +85,7 @@ func tenantUnreachable() *metav1.Condition {
 	}
 }
 
-// demanded is the block that tells whether the Services of a Cluster have what they ask for, and what it tells now:
+// demanded is the block that reports whether the Services of a Cluster have what they ask for, and what it tells now:
 // the one that the Cluster began with, else its oldest.
 func (t *tenant) demanded() (on *v1alpha1.IPAllocation, was *metav1.Condition) {
 	for _, a := range t.blocks {

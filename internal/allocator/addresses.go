@@ -63,7 +63,8 @@ func addressOf(a *ipamv1.IPAddress) *attached {
 			own.owners = append(own.owners, ref)
 		}
 	}
-	// The garbage collector takes the reference to a claim that is gone off an IPAddress, and leaves the IPAddress because its pool owns it too.
+	// The garbage collector takes the reference to a claim that is gone off an IPAddress, and leaves the IPAddress
+	// because its pool owns it too.
 	out.byHand = out.claimantUID == "" && own.poolUID == ""
 	if ip, err := netip.ParseAddr(a.Spec.Address); err == nil && ip.Zone() == "" {
 		out.ip = ip.Unmap()
@@ -71,8 +72,9 @@ func addressOf(a *ipamv1.IPAddress) *attached {
 	return out
 }
 
-// takesUp reports whether a claim takes up an IPAddress of its name that somebody made by hand, as the in-cluster provider does: in the
-// place of that, where both name its pool and the pool hands the address out. What a claim has already, it keeps.
+// takesUp reports whether a claim takes up an IPAddress of its name that somebody made by hand, as the in-cluster
+// provider does: in the place of that, where both name its pool and the pool hands the address out. What a claim has
+// already, it keeps.
 func (addresses) takesUp(p *pool, c *claimant, a *attached) bool {
 	return c.mirrored && a.mirrored && a.byHand && !a.deleting && (!c.hasRecord() || c.mayGetAnother()) &&
 		a.ip.IsValid() && p.ledger.InSpace(p.ledger.Unit(a.ip))
@@ -86,7 +88,8 @@ func (addresses) taken(o client.Object) *refusal {
 	return failed("IPAddress %s of %s %s has the name of this claim; waiting until it is gone", client.ObjectKeyFromObject(a), a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
 }
 
-// newAddress is the IPAddress of a claim. The name is the claim's, and the claim's UID among the owners tells whose it is: it is made once.
+// newAddress is the IPAddress of a claim. The name is the claim's, and the claim's UID among the owners tells whose it
+// is: it is made once.
 func newAddress(p *pool, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
 	poolRef := p.key.Ref()
 	if c.mirrored {
@@ -118,7 +121,8 @@ func newAddress(p *pool, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
 	return obj
 }
 
-// networkOf is the prefix length and the gateway of an address: those of the IPAddress that was forced away, else those that the spec says.
+// networkOf is the prefix length and the gateway of an address: those of the IPAddress that was forced away, else those
+// that the spec says.
 func networkOf(p *pool, c *claimant, r netipx.IPRange) (prefix int32, gateway string) {
 	if c.lost != nil && c.lost.ip == r.From() {
 		lost := addressFactsOf(c.lost)
@@ -153,8 +157,8 @@ func poolOwner(c *claimant, poolObj v1alpha1.Pool) metav1.OwnerReference {
 	return out
 }
 
-// needsRepair reports whether an IPAddress that exists lacks its owners or its finalizer: clusterctl move and restores leave references to objects of
-// another cluster.
+// needsRepair reports whether an IPAddress that exists lacks its owners or its finalizer: clusterctl move and restores
+// leave references to objects of another cluster.
 func needsRepair(p *pool, c *claimant, a *attached) bool {
 	return !a.deleting && (!a.protected || addressFactsOf(a).poolUID != poolOwner(c, p.base).UID || a.claimantUID != c.owner.UID)
 }

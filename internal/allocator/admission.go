@@ -24,7 +24,8 @@ type ruling struct {
 	waits, silent bool
 	// refused is why it gets nothing; nil: an address is looked for.
 	refused *refusal
-	// gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that was not open.
+	// gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that
+	// was not open.
 	gate gate
 }
 
@@ -50,8 +51,8 @@ func (p *pool) noting(admit admit) admit {
 	}
 }
 
-// admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it reads comes from
-// caches, once per cluster and namespace. It is called with the pool locked.
+// admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it
+// reads comes from caches, once per cluster and namespace. It is called with the pool locked.
 func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
 	return p.noting(a.rules(ctx, p, now))
 }
@@ -126,7 +127,7 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 	}
 }
 
-// leavesAlone tells whether nothing is done for a claim: it is paused, or another manager's by its label.
+// leavesAlone reports whether nothing is done for a claim: it is paused, or another manager's by its label.
 func (a *Allocator) leavesAlone(c *claimant) bool { return c.paused || a.isAnothers(c) }
 
 // isAnothers reports whether a claim is another manager's by its label.
@@ -144,7 +145,8 @@ const (
 	unknown
 )
 
-// gateOf looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract] asks.
+// gateOf looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract]
+// asks.
 //
 // [IPAM provider contract]: https://cluster-api.sigs.k8s.io/developer/providers/contracts/ipam
 func (a *Allocator) gateOf(ctx context.Context, key types.NamespacedName) gate {
@@ -185,8 +187,8 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 	return nil
 }
 
-// admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
-// address still. A Cluster that is gone does not hold it.
+// admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is
+// paused, and no consumer uses the address still. A Cluster that is gone does not hold it.
 func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claimant) ruling {
 	if c.inUse || p.isKept(c) {
 		return ruling{waits: true, silent: true} // a consumer's finalizer says that, and the end of it is an event

@@ -99,7 +99,8 @@ type life struct {
 	wake func(pools.Key)
 }
 
-// New returns an allocator. What is fed before Start is remembered, and wakes nobody: the watch of pools has each reconciled at the start.
+// New returns an allocator. What is fed before Start is remembered, and wakes nobody: the watch of pools has each
+// reconciled at the start.
 func New(o Options) *Allocator {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -301,7 +302,7 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 	return out
 }
 
-// ObservePool tells whether a pool that was seen is to be reconciled: it has not been yet, or it is
+// ObservePool reports whether a pool that was seen is to be reconciled: it has not been yet, or it is
 // not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	key := pools.KeyOf(obj)
@@ -335,7 +336,7 @@ func (a *Allocator) GlobalPools() []pools.Key {
 	return keys
 }
 
-// Ready tells whether a pool was taken over, or is another manager's.
+// Ready reports whether a pool was taken over, or is another manager's.
 func (a *Allocator) Ready(key pools.Key) bool {
 	if a.unserved(key) != nil || !a.serves(key) {
 		return true

@@ -127,8 +127,8 @@ func (au *Auditor) audit(ctx context.Context) error {
 	return nil
 }
 
-// tellDuplicate says on an object that another has an address of it too, where their owners look: neither is to blame, and one of the
-// two has to go.
+// tellDuplicate says on an object that another has an address of it too, where their owners look: neither is to blame,
+// and one of the two has to go.
 func (a *Allocator) tellDuplicate(h, other holding) {
 	first := h.rng.From()
 	if first.Less(other.rng.From()) {

@@ -159,7 +159,8 @@ func BlockOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 
 func (blocks) keep(c, old *claimant) { c.orphanSince, c.found = old.orphanSince, old.found }
 
-// holds returns what an allocation remembers, or shows, as it is, whether or not the pool hands it out: two that overlap are both kept.
+// holds returns what an allocation remembers, or shows, as it is, whether or not the pool hands it out: two that
+// overlap are both kept.
 func (blocks) holds(_ *pool, c *claimant) (record, shown netipx.IPRange) {
 	if c.hasRecord() {
 		return c.record, netipx.IPRange{}
@@ -183,8 +184,8 @@ func (blocks) confirmed(_ *pool, c *claimant) bool { return c.hasRecord() }
 
 func (blocks) releasable(_ *pool, c *claimant) netipx.IPRange { return c.blockRange() }
 
-// designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is pinned to, or the one that rests
-// for its name.
+// designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
+// pinned to, or the one that rests for its name.
 func (k blocks) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 	if p.handsOutPrefixes() {
 		return netipx.IPRange{}, failed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", p.key, p.layout.UnitBits())
@@ -236,5 +237,6 @@ func (blocks) use(c *claimant) (Use, time.Time) {
 	return use, since
 }
 
-// adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record of ours is older (R10).
+// adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record
+// of ours is older (R10).
 func (p *pool) adopts(c *claimant) bool { return p.adopting && !c.hasRecord() && c.shown.IsValid() }

@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// serve brings an IPAllocation that has a grant, or addresses already, to its end: the record, then the status (R8). What it remembers stands; a status
-// that says something else is set right.
+// serve brings an IPAllocation that has a grant, or addresses already, to its end: the record, then the status (R8).
+// What it remembers stands; a status that says something else is set right.
 func (blocks) serve(p *pool, c *claimant, t *attempt) step {
 	var r netipx.IPRange
 	switch {
@@ -47,8 +47,8 @@ func (blocks) serve(p *pool, c *claimant, t *attempt) step {
 	return allocatedBlock(c, r, overlap, says, t.now)
 }
 
-// release gives up what a deleted IPAllocation has: the status says when, then our finalizer goes, if no grant is left (R6). The addresses are free when
-// the allocation is gone.
+// release gives up what a deleted IPAllocation has: the status says when, then our finalizer goes, if no grant is left
+// (R6). The addresses are free when the allocation is gone.
 func (blocks) release(p *pool, c *claimant, t *attempt) step {
 	switch {
 	case p.grants[c.owner.UID] != nil:
@@ -97,8 +97,8 @@ func allocatedBlock(c *claimant, rng netipx.IPRange, overlap string, says sighti
 	return out
 }
 
-// refuse writes the status of an IPAllocation that gets nothing now. Where only its pool is not ready it waits; else it has failed, and is tried again
-// all the same.
+// refuse writes the status of an IPAllocation that gets nothing now. Where only its pool is not ready it waits; else it
+// has failed, and is tried again all the same.
 func (blocks) refuse(c *claimant, no refusal) step {
 	phase := v1alpha1.AllocationFailed
 	if no.reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason {

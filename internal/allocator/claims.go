@@ -143,8 +143,8 @@ func (claims) releasable(p *pool, c *claimant) netipx.IPRange {
 	return netipx.IPRange{}
 }
 
-// designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks for, or the one that rests for its
-// name.
+// designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks for,
+// or the one that rests for its name.
 func (claims) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 	if other := p.attachedTo(c); other != nil && other.claimantUID != c.owner.UID {
 		return netipx.IPRange{}, p.nameTaken(c, other)
@@ -171,7 +171,8 @@ func (claims) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 
 func (claims) size(*pool, *claimant) int64 { return 0 }
 
-// noRoom says no numbers that change all the time: thousands may wait, and each would be told anew whenever one address comes to rest.
+// noRoom says no numbers that change all the time: thousands may wait, and each would be told anew whenever one address
+// comes to rest.
 func (claims) noRoom(p *pool, _ *claimant) *refusal {
 	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", p.key)
 	if p.ledger.Counts().Total > 0 {
@@ -215,11 +216,11 @@ func (p *pool) thisAddress(c *claimant, ip netip.Addr, what string) (netipx.IPRa
 	return r, nil
 }
 
-// heldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back a pool with grants that were
-// given to somebody else since (R10).
+// heldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
+// a pool with grants that were given to somebody else since (R10).
 func (p *pool) heldByAnother(c *claimant, g *grant) error {
 	if h := p.blocker(g.rng, c.owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this claim, but %s has it; delete one of the two", rangeText(g.rng), describeHold(h))
+		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", rangeText(g.rng), c.owner.Kind, describeHold(h))
 	}
 	return nil
 }

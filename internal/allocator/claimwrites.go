@@ -14,8 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// serve brings a claim that has a grant, or an IPAddress already, to its end: the record on the claim, the IPAddress, the claim's status, strictly in
-// this order (R1).
+// serve brings a claim that has a grant, or an IPAddress already, to its end: the record on the claim, the IPAddress,
+// the claim's status, strictly in this order (R1).
 func (claims) serve(p *pool, c *claimant, t *attempt) step {
 	var r netipx.IPRange
 	a := p.attachedTo(c)
@@ -37,7 +37,8 @@ func (claims) serve(p *pool, c *claimant, t *attempt) step {
 	recorded := c.recordText == text || (p.layout == nil && c.record.IsValid())
 	switch {
 	case a == nil && !t.grant.inherited && c.hasRecord() && c.record.From() != r.From() && !c.mayGetAnother() && !t.ours:
-		// Somebody recorded another address: the manager that has taken the pool over, or a user, whose record is set right.
+		// Somebody recorded another address: the manager that has taken the pool over, or a user, whose record is set
+		// right.
 		return look(lookAtTerm)
 	case a != nil && a.claimantUID != c.owner.UID && !t.read:
 		return look(lookAtClaimant)
@@ -64,7 +65,8 @@ func recordOn(c *claimant, text string) step {
 	}}
 }
 
-// release gives up what a deleted claim has: the IPAddress first, then, when it is proven to be gone and no grant is left, our finalizer (R6).
+// release gives up what a deleted claim has: the IPAddress first, then, when it is proven to be gone and no grant is
+// left, our finalizer (R6).
 func (claims) release(p *pool, c *claimant, t *attempt) step {
 	a := p.attachedTo(c)
 	switch mine := a != nil && a.claimantUID == c.owner.UID; {
@@ -78,7 +80,8 @@ func (claims) release(p *pool, c *claimant, t *attempt) step {
 	return ended(c)
 }
 
-// boundStatus names the IPAddress of a claim, and says Ready in both generations of conditions, with what the claim has.
+// boundStatus names the IPAddress of a claim, and says Ready in both generations of conditions, with what the claim
+// has.
 func boundStatus(c *claimant, has string) map[string]any {
 	tmp := c.withStatus()
 	conditions.Set(tmp, metav1.Condition{

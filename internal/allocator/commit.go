@@ -28,7 +28,8 @@ var (
 	errGone = errors.New("the pool is gone")
 )
 
-// pendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is known (R4).
+// pendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is
+// known (R4).
 type pendingCommit struct {
 	pool      v1alpha1.Pool
 	grants    []types.UID
@@ -37,8 +38,8 @@ type pendingCommit struct {
 	doubtful bool
 }
 
-// prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new ones among them. It is called
-// with the pool locked, once a turn.
+// prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new
+// ones among them. It is called with the pool locked, once a turn.
 func (p *pool) prepare(now time.Time) *pendingCommit {
 	next := p.base.DeepCopyObject().(v1alpha1.Pool)
 	try := &pendingCommit{pool: next}
@@ -125,8 +126,8 @@ func (a *Allocator) sendCommit(ctx context.Context, p *pool) error {
 	return errTermLost
 }
 
-// refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is planned anew, after a pause
-// that doubles or when the pool has changed, and whoever waits is told why.
+// refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is
+// planned anew, after a pause that doubles or when the pool has changed, and whoever waits is told why.
 func (p *pool) refused(err error, now time.Time) {
 	p.rollback(p.base)
 	p.mu.Lock()

@@ -14,9 +14,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// coolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the IPAddress loses our
-// finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the status has no room for more, the others wait
-// with their addresses. It reports whether there was any.
+// coolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the
+// IPAddress loses our finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the
+// status has no room for more, the others wait with their addresses. It reports whether there was any.
 func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
 	p.restsLate = false
 	if p.reuseGrace() == 0 {
@@ -62,7 +62,8 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	return noted
 }
 
-// mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes the pool.
+// mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes
+// the pool.
 func (p *pool) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(p.commitAfter) }
 
 // startCooling has a range rest for as long as the pool says. False: there is no room on record.
@@ -128,7 +129,8 @@ func (p *pool) roomToRest() {
 	}
 }
 
-// restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is now.
+// restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is
+// now.
 func (p *pool) restEnds(now time.Time) time.Duration {
 	groups := p.base.PoolStatus().Cooling
 	if p.reuseGrace() == 0 || cooling.HasRoom(groups) {
@@ -148,8 +150,8 @@ func (p *pool) coolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx
 	return netipx.IPRange{}
 }
 
-// needsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of the rest is over. What
-// somebody else has too does not become free.
+// needsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of
+// the rest is over. What somebody else has too does not become free.
 func (p *pool) needsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	if p.reuseGrace() == 0 || !r.IsValid() {
 		return false
@@ -180,8 +182,8 @@ func (p *pool) orphanNeedsCooling(s *orphan, now time.Time) bool {
 // maxHeld bounds the entries of status.held.
 const maxHeld = 128
 
-// addHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what is between two may be
-// kept back with them: so many are joined that the status stays small.
+// addHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what
+// is between two may be kept back with them: so many are joined that the status stays small.
 func (p *pool) addHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 	p.setHeld(r, h)
 	for len(p.held) > maxHeld {

@@ -44,7 +44,8 @@ func (a *Allocator) carryOut(ctx context.Context, p *pool, c claimant, s step, t
 	return err
 }
 
-// patchClaimant patches the metadata or the status of a claimant, fenced by UID and resource version (R3). What changed meanwhile is read.
+// patchClaimant patches the metadata or the status of a claimant, fenced by UID and resource version (R3). What changed
+// meanwhile is read.
 func (a *Allocator) patchClaimant(ctx context.Context, p *pool, c claimant, s step) error {
 	obj := c.object()
 	if err := a.patch(ctx, obj, c.owner.UID, c.rv, s.meta, s.status); err != nil {
@@ -130,7 +131,8 @@ func (a *Allocator) refresh(ctx context.Context, p *pool, c claimant) error {
 	return nil
 }
 
-// create makes the object that shows what a claimant was granted. It is idempotent: the name is the claimant's, and the object tells whose it is.
+// create makes the object that shows what a claimant was granted. It is idempotent: the name is the claimant's, and the
+// object tells whose it is.
 func (a *Allocator) create(ctx context.Context, p *pool, c claimant, obj client.Object) error {
 	kind := c.kind.traits().attaches
 	err := a.Client.Create(ctx, obj)
@@ -205,7 +207,8 @@ func (a *Allocator) attachedChanged(ctx context.Context, p *pool, was *attached,
 	return errAgain
 }
 
-// deleteAttached deletes an attached object as it was seen. Where nobody else's finalizer was on it, the answer proves that it is gone.
+// deleteAttached deletes an attached object as it was seen. Where nobody else's finalizer was on it, the answer proves
+// that it is gone.
 func (a *Allocator) deleteAttached(ctx context.Context, p *pool, was *attached, t *attempt) error {
 	uid, rv := was.uid, was.rv
 	err := a.Client.Delete(ctx, was.object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})

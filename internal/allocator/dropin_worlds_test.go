@@ -50,7 +50,8 @@ var mirrors = []scenario{
 		want:   map[string]string{"a": "10.1.0.1"},
 	},
 	{
-		// A claim that names the mirror by its own name is given nothing: what it had would be given again by the other provider.
+		// A claim that names the mirror by its own name is given nothing: what it had would be given again by the other
+		// provider.
 		name: "drop-in by name", spec: pool("10.1.0.1-10.1.0.2"), capacity: 1, before: []action{makeMirror("10.0.0.1-10.0.0.2"), addTheirs("x")},
 		script: []action{addTo(mirror, "direct"), remove("direct")},
 	},

@@ -13,8 +13,9 @@ type dueWrites struct {
 	resolve        []*attached
 }
 
-// due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait: 0, if none does. It
-// changes nothing: admission and releases decide on the claimants that are served and released. It is called with the pool locked.
+// due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait:
+// 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released. It
+// is called with the pool locked.
 func (p *pool) due(now time.Time, free int, grace time.Duration, admission, releases admit) (out dueWrites, wait time.Duration) {
 	wait = p.nextRetry(now)
 	for uid, c := range p.todo {

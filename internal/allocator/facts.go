@@ -36,8 +36,8 @@ func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (pools.K
 	return pools.KeyOfRef(namespace, ref)
 }
 
-// maxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest of them has.
-// Users write annotations of up to 256 KiB.
+// maxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest
+// of them has. Users write annotations of up to 256 KiB.
 const maxAnnotation = 128
 
 // annotation returns what is remembered of an annotation, in memory of its own.
@@ -46,7 +46,8 @@ func annotation(o client.Object, name string) string {
 	return strings.Clone(text[:min(len(text), maxAnnotation)])
 }
 
-// claimant is what the allocator remembers of an object that asks a pool for addresses: enough to decide and to write without reading it again.
+// claimant is what the allocator remembers of an object that asks a pool for addresses: enough to decide and to write
+// without reading it again.
 type claimant struct {
 	kind    kind
 	owner   ledger.Owner
@@ -153,8 +154,9 @@ func named(o client.Object, namespace, name string) client.Object {
 // finalizer. Users can write the annotation too.
 func (c *claimant) hasRecord() bool { return c.record.IsValid() && c.hasFinalizer }
 
-// moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone says nothing: clusterctl
-// writes it before the delete and may end between the two, and whoever may write the object may write it.
+// moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone
+// says nothing: clusterctl writes it before the delete and may end between the two, and whoever may write the object
+// may write it.
 func moved(o client.Object) bool {
 	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
 	return marked && o.GetDeletionTimestamp() != nil
@@ -163,7 +165,7 @@ func moved(o client.Object) bool {
 // intern returns an equal string that is kept once: thousands of claims have few namespaces.
 func intern(s string) string { return unique.Make(s).Value() }
 
-// split tells whether our finalizer is among those of an object, and returns the rest.
+// split reports whether our finalizer is among those of an object, and returns the rest.
 func split(finalizers []string, ours string) (has bool, others []string) {
 	for _, f := range finalizers {
 		if f == ours {
@@ -184,8 +186,8 @@ func parseRecord(s string) (netipx.IPRange, bool) {
 	return r, err == nil
 }
 
-// attached is what the allocator remembers of an object that shows what a claimant was granted, and has its name. Once observed it never changes: jobs
-// read it without the pool's lock.
+// attached is what the allocator remembers of an object that shows what a claimant was granted, and has its name. Once
+// observed it never changes: jobs read it without the pool's lock.
 type attached struct {
 	// kind is that of the claimant.
 	kind            kind
@@ -193,7 +195,8 @@ type attached struct {
 	uid             types.UID
 	rv              string
 	claimantUID     types.UID
-	// ip is its address, or the first of its prefix: invalid where the object's cannot be parsed. One bad object concerns only itself.
+	// ip is its address, or the first of its prefix: invalid where the object's cannot be parsed. One bad object
+	// concerns only itself.
 	ip netip.Addr
 	// others are its finalizers but ours.
 	others []string

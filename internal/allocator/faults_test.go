@@ -31,7 +31,8 @@ type scenario struct {
 	capacity int
 	// prompt: whoever can be served is served within a pause, where nothing goes wrong.
 	prompt bool
-	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user does not wait.
+	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user
+	// does not wait.
 	ordered bool
 	claims  []string
 	// before is what happened before the first manager starts.
@@ -385,7 +386,8 @@ var scenarios = []scenario{
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
 	},
 	{
-		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is removed.
+		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is
+		// removed.
 		name: "forced cooling", spec: pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
 		claims: []string{"a", "b"}, script: []action{
 			rip(faults.Addresses, "a"), remove("a"), add("c"), rip(faults.Claims, "b"), add("b"), hold("c", true), rip(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
@@ -622,7 +624,8 @@ var disturbances = []disturbance{
 	{"relist-slow", relisted(pause)},
 }
 
-// full runs every schedule, where a sixth of them is run else, and a third of that with -short. To run one alone, give it too:
+// full runs every schedule, where a sixth of them is run else, and a third of that with -short. To run one alone, give
+// it too:
 //
 //	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
 var full = flag.Bool("full", false, "run every schedule, not a sixth of them")

@@ -10,8 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Whatever the author of a claim, or of an IPAllocation, writes on it: he is refused in words that fit, or he is given what
-// the pool hands out and nobody else has.
+// Whatever the author of a claim, or of an IPAllocation, writes on it: he is refused in words that fit, or he is given
+// what the pool hands out and nobody else has.
 func FuzzAnnotations(f *testing.F) {
 	for _, text := range []string{"10.0.0.5", "10.0.0.9", "10.0.0.0/29", "10.0.0.1-10.0.0.7", "fe80::1%eth0", "::ffff:10.0.0.6", "0.0.0.0/0", "x\x1b"} {
 		f.Add(text, "", "10.0.0.8", "10.0.0.8", uint8(1))

@@ -6,8 +6,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// TestHandover is the one order of things that no single disturbance brings about: a manager takes the pool over
-// after another has granted an address and before it has recorded it; it sees the IPAddress, and that it was forced away,
+// TestHandover is the one order of things that no single disturbance brings about: a manager takes the pool over after
+// another has granted an address and before it has recorded it; it sees the IPAddress, and that it was forced away,
 // while it has not seen the record yet. An older claim that may be served only now must not get the address.
 func TestHandover(t *testing.T) {
 	tenants := action{"add claim b for Cluster tenant", func(w *world) bool {

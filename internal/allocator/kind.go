@@ -8,21 +8,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a pool that is locked, change
-// nothing, and return what is to be done.
+// kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a
+// pool that is locked, change nothing, and return what is to be done.
 type kind interface {
 	// traits are what is true of all claimants of the kind.
 	traits() *traits
 	// object is an empty object of the kind.
 	object() client.Object
-	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is of another kind.
+	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
+	// of another kind.
 	poolOf(o client.Object) (pools.Key, bool)
 	// of returns what is remembered of an object of the kind.
 	of(o client.Object) *claimant
 	// keep carries over what the API server does not hold from what was remembered of a claimant before.
 	keep(c, old *claimant)
 
-	// holds are the ranges that count as taken because of a claimant, besides its grant: what is on record with it, and what its status shows.
+	// holds are the ranges that count as taken because of a claimant, besides its grant: what is on record with it, and
+	// what its status shows.
 	holds(p *pool, c *claimant) (record, shown netipx.IPRange)
 	// need says what is to be done for a claimant that lives.
 	need(p *pool, c *claimant) need
@@ -71,7 +73,8 @@ type attacher interface {
 	kind() string
 	finalizer() string
 	object() client.Object
-	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is of another kind.
+	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
+	// of another kind.
 	poolOf(o client.Object) (pools.Key, bool)
 	// of returns what is remembered of an object.
 	of(o client.Object) *attached

@@ -35,7 +35,7 @@ type declared struct {
 	allows     bool
 }
 
-// before tells whether a pool is the older of two.
+// before reports whether a pool is the older of two.
 func (d declared) before(other declared) bool {
 	if !d.created.Equal(other.created) {
 		return d.created.Before(other.created)
@@ -91,8 +91,8 @@ func (o *overlaps) note(a, b pools.Key, shared []netipx.IPRange) {
 	}
 }
 
-// of says with which pool a pool overlaps, empty: with none, and whether it is the younger of two. Of several pools it names an
-// older one, and of these always the same: what a condition says is not to change by itself.
+// of says with which pool a pool overlaps, empty: with none, and whether it is the younger of two. Of several pools it
+// names an older one, and of these always the same: what a condition says is not to change by itself.
 func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,8 +141,8 @@ func (o *overlaps) declared(key pools.Key) declared {
 	return o.specs[key]
 }
 
-// publishSpec notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it overlaps. A spec that cannot be served
-// leaves the addresses as they were: what they are given to is given.
+// publishSpec notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it
+// overlaps. A spec that cannot be served leaves the addresses as they were: what they are given to is given.
 func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
 	key, uid, generation := pools.KeyOf(obj), obj.GetUID(), obj.GetGeneration()
 	was := a.overlaps.declared(key)

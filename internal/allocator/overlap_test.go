@@ -118,7 +118,8 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 	}
 }
 
-// What a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to see them all for the first time.
+// What a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to see them all for the first
+// time.
 func BenchmarkOverlap(b *testing.B) {
 	const n = 1000
 	fleet := func() (*Allocator, []*pool) {

@@ -81,8 +81,8 @@ type silent struct{}
 
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// What it takes to serve a claim where the API server costs nothing, each core with a pool of its own. With -cpu 1,2 the time halves
-// where two cores are free, and what it takes of them stays the same: pools do not wait for each other.
+// What it takes to serve a claim where the API server costs nothing, each core with a pool of its own. With -cpu 1,2
+// the time halves where two cores are free, and what it takes of them stays the same: pools do not wait for each other.
 func BenchmarkPools(b *testing.B) {
 	const batch = 64
 	api := &instant{}

@@ -20,9 +20,9 @@ import (
 // PausedPool is what a pool says that is paused.
 const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation + ": neither grants nor releases"
 
-// The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an address,
-// and while it is paused itself: silence would look like a manager that does not run. One that is served, and wants
-// nothing of its paused Cluster or pool, is not told, so that a pause costs nothing but for those it holds up.
+// The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an
+// address, and while it is paused itself: silence would look like a manager that does not run. One that is served, and
+// wants nothing of its paused Cluster or pool, is not told, so that a pause costs nothing but for those it holds up.
 
 // pauseOf says what pauses a claim, empty if nothing; g is the gate of its Cluster.
 func (p *pool) pauseOf(c *claimant, g gate) string {

@@ -68,7 +68,8 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 	return len(grants), refused
 }
 
-// choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards the quota of its Cluster.
+// choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards
+// the quota of its Cluster.
 func (p *pool) choose(c *claimant) (netipx.IPRange, *refusal) {
 	r, no := p.available(c)
 	if no == nil {
@@ -118,8 +119,8 @@ func (p *pool) noRoom(c *claimant) *refusal {
 	return p.full
 }
 
-// recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant never had must be something that
-// the pool hands out, and nobody else may have it (R1).
+// recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant
+// never had must be something that the pool hands out, and nobody else may have it (R1).
 func (p *pool) recorded(c *claimant, r netipx.IPRange) (netipx.IPRange, *refusal) {
 	if r != c.record || (!c.hadAddress && !p.ledger.InSpace(r)) {
 		return netipx.IPRange{}, failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
@@ -141,14 +142,14 @@ func (p *pool) recorded(c *claimant, r netipx.IPRange) (netipx.IPRange, *refusal
 	return r, nil
 }
 
-// laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already. What is shared with another
-// pool is, and what is held together with the ranges around it.
+// laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already.
+// What is shared with another pool is, and what is held together with the ranges around it.
 func (p *pool) laterThanRecords(h *ledger.Hold) bool {
 	return h.Source == ledger.Shared || (h.Source == ledger.Held && h.Owner.Name == "")
 }
 
-// mayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster provider and
-// we serve a pool by turns, it may have given somebody else what we had granted and nobody was told of: it
+// mayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster
+// provider and we serve a pool by turns, it may have given somebody else what we had granted and nobody was told of: it
 // reads no records.
 func (c *claimant) mayGetAnother() bool { return c.mirrored && !c.hadAddress }
 
@@ -161,7 +162,7 @@ func (c *claimant) winsRecord(other *claimant) bool {
 	return older(c, other)
 }
 
-// overridesRecord tells whether a fact is the record of a claim that another wins over.
+// overridesRecord reports whether a fact is the record of a claim that another wins over.
 func (p *pool) overridesRecord(c *claimant, h *ledger.Hold) bool {
 	other := p.claimants[h.Owner.UID]
 	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
@@ -177,7 +178,7 @@ func (p *pool) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
 	return nil
 }
 
-// blocks tells whether a fact keeps its range from an owner.
+// blocks reports whether a fact keeps its range from an owner.
 func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
 	switch h.Source {
 	case ledger.Pin:
@@ -193,7 +194,7 @@ func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
 	}
 }
 
-// pinned tells whether a range is kept for the name of an owner.
+// pinned reports whether a range is kept for the name of an owner.
 func (p *pool) pinned(r netipx.IPRange, o ledger.Owner) bool {
 	if p.layout == nil || !kindOf(o.Kind).traits().pinned {
 		return false

@@ -41,7 +41,7 @@ func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool pools.Ke
 	return false
 }
 
-// full tells whether reserve would refuse.
+// full reports whether reserve would refuse.
 func (q *quota) full(cluster types.NamespacedName, limit int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -43,8 +43,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// An IPAddress of an earlier claim of the name is adopted by the claim that remembers it, unless somebody else was given
-// the address since.
+// An IPAddress of an earlier claim of the name is adopted by the claim that remembers it, unless somebody else was
+// given the address since.
 func TestAdoptable(t *testing.T) {
 	tests := map[string]struct {
 		others func(t *testing.T, p *pool)

@@ -77,7 +77,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// takeSuspicion tells whether a job has found a reason to end the term.
+// takeSuspicion reports whether a job has found a reason to end the term.
 func (p *pool) takeSuspicion() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,8 +143,8 @@ func (a *Allocator) unserved(key pools.Key) *refusal {
 	return nil
 }
 
-// outcome turns the end of a term or a moved spec into a quiet retry, the end of the pool into a wait for the watch that shows it, and
-// everything else into backoff.
+// outcome turns the end of a term or a moved spec into a quiet retry, the end of the pool into a wait for the watch
+// that shows it, and everything else into backoff.
 func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 	var refused *refusedCommit
 	switch {
@@ -232,7 +232,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	return wait, nil
 }
 
-// frees tells whether the next commit ends a grant that holds up somebody: the release of its claim or,
+// frees reports whether the next commit ends a grant that holds up somebody: the release of its claim or,
 // where the claim is gone, whoever waits for an address.
 func (p *pool) frees() bool {
 	for uid, g := range p.grants {
@@ -283,8 +283,8 @@ func (p *pool) refreshBase(seen v1alpha1.Pool, id string, now time.Time) {
 	}
 }
 
-// withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it: they are told, and
-// what they hold is released when they are deleted. Nobody can grant from such a pool.
+// withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it:
+// they are told, and what they hold is released when they are deleted. Nobody can grant from such a pool.
 func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
 	p.mu.Lock()
 	p.unsetBase()
@@ -346,7 +346,7 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 }
 
 // finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
-// has an address of it any more. It tells whether the pool is gone.
+// has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error) {
 	has := controllerutil.ContainsFinalizer(p.base, v1alpha1.PoolFinalizer)
 	deleting := p.base.GetDeletionTimestamp() != nil
@@ -404,7 +404,7 @@ func (p *pool) endAdoption(now time.Time) {
 	}
 }
 
-// staleGrants tells whether a grant is too old to be written on without asking again (a process
+// staleGrants reports whether a grant is too old to be written on without asking again (a process
 // that was paused): a commit confirms it or shows that the term is over. Monotonic and wall clock
 // both count, whichever is further on.
 func (p *pool) staleGrants(now time.Time) bool {

@@ -42,8 +42,9 @@ func globally(each int) action {
 	}}
 }
 
-// The claims of one namespace that the API server refuses for good, by a quota or a policy (403), by a schema (422), or as too large (413), and
-// those of a Cluster that pauses after a commit whose manager dies, keep nobody else waiting; each says why it waits, and all are served when they may be.
+// The claims of one namespace that the API server refuses for good, by a quota or a policy (403), by a schema (422), or
+// as too large (413), and those of a Cluster that pauses after a commit whose manager dies, keep nobody else waiting;
+// each says why it waits, and all are served when they may be.
 func TestOneNamespaceIsRefused(t *testing.T) {
 	const each = 17 // more than may fail
 	for name, refusal := range map[string]error{
@@ -152,7 +153,8 @@ func (b *barred) end(w *world) {
 	b.pause(w, false)
 }
 
-// whoIsServed returns how many claims of each namespace, and of all, are served, and those of which no condition says why they wait.
+// whoIsServed returns how many claims of each namespace, and of all, are served, and those of which no condition says
+// why they wait.
 func whoIsServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressClaim) {
 	served = map[string]int{}
 	for _, o := range w.api.List(faults.Claims) {
@@ -198,7 +200,8 @@ func TestReadsFailBesideJobs(t *testing.T) {
 	}
 }
 
-// Objects that are restored one by one beside a garbage collector: it deletes an IPAddress whose owners are not there, and our finalizer keeps it.
+// Objects that are restored one by one beside a garbage collector: it deletes an IPAddress whose owners are not there,
+// and our finalizer keeps it.
 func TestRestoredBesideAGarbageCollector(t *testing.T) {
 	restored := action{"restore a, whose IPAddress the garbage collector deletes", func(w *world) bool {
 		c := claim("a")

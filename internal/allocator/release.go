@@ -35,15 +35,15 @@ func (p *pool) unitOf(addr *attached) netipx.IPRange {
 	return p.ledger.Unit(addr.ip)
 }
 
-// isKept reports whether somebody else's finalizer alone keeps the IPAddress of a deleted claim: all of ours is done, and the watch shows when
-// that is gone.
+// isKept reports whether somebody else's finalizer alone keeps the IPAddress of a deleted claim: all of ours is done,
+// and the watch shows when that is gone.
 func (p *pool) isKept(c *claimant) bool {
 	addr := p.attachedTo(c)
 	return addr != nil && addr.claimantUID == c.owner.UID && addr.deleting && !addr.protected && len(addr.others) > 0
 }
 
-// endGrant ends the grant of a deleted claimant that has nothing. Nothing can be recorded of it any more, so it ends with the next commit, and the
-// release goes on then.
+// endGrant ends the grant of a deleted claimant that has nothing. Nothing can be recorded of it any more, so it ends
+// with the next commit, and the release goes on then.
 func (p *pool) endGrant(uid types.UID) {
 	if g := p.grants[uid]; g != nil {
 		g.confirmed = g.confirmed || g.committed
@@ -80,7 +80,7 @@ func (p *pool) nextCheck(s *orphan, grace time.Duration) time.Time {
 	return s.retryAt
 }
 
-// inTheWay tells whether a claim has the name of an orphan, or anybody its address. The claim that
+// inTheWay reports whether a claim has the name of an orphan, or anybody its address. The claim that
 // remembers the address adopts the IPAddress.
 func (p *pool) isInTheWay(s *orphan) bool {
 	if c := p.byName[s.key()]; c != nil {

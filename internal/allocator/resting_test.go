@@ -26,7 +26,8 @@ func longest(length, i int) string {
 	return strings.Repeat("n", length-len(n)) + n
 }
 
-// What is bounded in a status is filled to its bounds, with the longest names there are: the object can still be written with every grant.
+// What is bounded in a status is filled to its bounds, with the longest names there are: the object can still be
+// written with every grant.
 func TestFullStatusStaysSmall(t *testing.T) {
 	p := aPool(t, "fd00::1:1-fd00::1:ffff", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](64), ptr.To[int64](3600)
@@ -89,8 +90,8 @@ func TestMustRestAgain(t *testing.T) {
 	}
 }
 
-// As many releases at once as there are claims, in two waves and whatever order: none is noted that is not handed out, each ends, every turn does as
-// much as it may, and a new claim is served meanwhile.
+// As many releases at once as there are claims, in two waves and whatever order: none is noted that is not handed out,
+// each ends, every turn does as much as it may, and a new claim is served meanwhile.
 func TestThousandsOfReleasesRest(t *testing.T) {
 	const n = 11_000
 	chance := rand.New(rand.NewPCG(1, 2)).Perm(n)

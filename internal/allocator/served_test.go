@@ -28,8 +28,8 @@ func bothReady(c *ipamv1.IPAddressClaim) {
 	c.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
 }
 
-// A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster provider has that among the
-// owners of its IPAddress.
+// A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster
+// provider has that among the owners of its IPAddress.
 func TestServedClaimsAreNoWork(t *testing.T) {
 	mirrored := func(o *v1alpha1.NetworkPool) {
 		o.OwnerReferences = []metav1.OwnerReference{{
@@ -62,7 +62,8 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 	}
 }
 
-// An IPAddress that is being deleted cannot become another claim's: it is removed, and the record brings the address back.
+// An IPAddress that is being deleted cannot become another claim's: it is removed, and the record brings the address
+// back.
 func TestDeletedAddressIsNotAdopted(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	c := see(p, "a", 0, remembers("10.0.0.2"))
@@ -155,7 +156,8 @@ func TestMovedClaims(t *testing.T) {
 
 func noFinalizer(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }
 
-// A consumer's finalizer keeps a deleted claim, and with it the IPAddress that it uses; those of the garbage collector do not.
+// A consumer's finalizer keeps a deleted claim, and with it the IPAddress that it uses; those of the garbage collector
+// do not.
 func TestReleaseWaitsForConsumers(t *testing.T) {
 	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	for finalizer, may := range map[string]bool{
@@ -196,7 +198,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// A status that the API server refuses for good is not sent again as it is: the commit is dropped, and those who wait are told.
+// A status that the API server refuses for good is not sent again as it is: the commit is dropped, and those who wait
+// are told.
 func TestRefusedCommit(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} })
 	clock := clocktesting.NewFakeClock(noon)

@@ -61,7 +61,7 @@ func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold {
 	return s.p.ledger.Overlapping(s.p.ledger.Unit(a))
 }
 
-// HandsOut tells whether an address is among those that the pool hands out.
+// HandsOut reports whether an address is among those that the pool hands out.
 func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.ledger.InSpace(s.p.ledger.Unit(a)) }
 
 // Free yields the free ranges, ascending.

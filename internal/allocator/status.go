@@ -126,7 +126,8 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	return out
 }
 
-// closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait over a restart (R10).
+// closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait
+// over a restart (R10).
 func (p *pool) closed(now time.Time) (reason, message string) {
 	reason, message = p.closedForGood()
 	if !p.quarantineUntil.After(now) {

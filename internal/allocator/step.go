@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// step is the next thing to do for a claimant: one request at most. What the answer shows is fed back, and the kind of the claimant is asked again.
+// step is the next thing to do for a claimant: one request at most. What the answer shows is fed back, and the kind of
+// the claimant is asked again.
 type step struct {
 	request
 	// object is what is created.
@@ -19,7 +20,8 @@ type step struct {
 	meta, status map[string]any
 	// err is why nothing can be done now, where the verb is stop.
 	err error
-	// fulfils: the status names for the first time what the claimant has. event is recorded when the request was carried out.
+	// fulfils: the status names for the first time what the claimant has. event is recorded when the request was
+	// carried out.
 	fulfils bool
 	event   *event
 }
@@ -57,7 +59,8 @@ const (
 	lookAtAttached
 	// lookAtTerm ends the job if another manager has taken the pool over.
 	lookAtTerm
-	// endGrant ends the grant of a deleted claimant that has nothing, with the next commit (R6), and the job: the release goes on then.
+	// endGrant ends the grant of a deleted claimant that has nothing, with the next commit (R6), and the job: the
+	// release goes on then.
 	endGrant
 	// dropFinalizer takes our finalizer off a deleted claimant that has nothing any more.
 	dropFinalizer
@@ -68,7 +71,8 @@ type attempt struct {
 	now time.Time
 	// grant is that of the claimant, if it may be written on now.
 	grant *grant
-	// read: the claimant was read live. ours: the pool was, and is this manager's. gone: it is proven that nothing is attached to the claimant.
+	// read: the claimant was read live. ours: the pool was, and is this manager's. gone: it is proven that nothing is
+	// attached to the claimant.
 	read, ours, gone bool
 	// done are the requests that were carried out.
 	done []request

@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is granted
-// until that has landed.
+// The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is
+// granted until that has landed.
 func TestTakeOverAfterOther(t *testing.T) {
 	const quarantine = 75 * time.Second
 	ready := func(status metav1.ConditionStatus, reason string, since time.Time) func(*v1alpha1.NetworkPool) {

@@ -22,7 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// mayTakeOver tells whether this manager should become the pool's holder now, or how long to wait
+// mayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
 func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable admit) (bool, time.Duration) {
 	if now.Before(p.notBefore) {
@@ -53,7 +53,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable ad
 	return true, 0
 }
 
-// hasWork tells whether the pool has something that a live holder would have done by now. What is
+// hasWork reports whether the pool has something that a live holder would have done by now. What is
 // paused, or another manager's by its label, is none.
 func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable admit) bool {
 	work := p.base.GetDeletionTimestamp() != nil || p.outdated()
@@ -164,8 +164,8 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) 
 	next.PoolStatus().Allocator = state
 	unserved := wasUnserved(next)
 	if old == nil || unserved {
-		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was an
-		// allocator: a move or a restore brings a pool before what was given from it.
+		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was
+		// an allocator: a move or a restore brings a pool before what was given from it.
 		ready := metav1.Condition{
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "looking for what exists already", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
@@ -257,7 +257,7 @@ func (p *pool) rebuild(found *listed) {
 	}
 }
 
-// addressed tells whether an IPAddress of somebody else has some of a range.
+// addressed reports whether an IPAddress of somebody else has some of a range.
 func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
 	return slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
 		return h.Source == ledger.Object && p.blocks(h, o)

@@ -43,8 +43,8 @@ func (o *onceTold) note(uid types.UID) {
 	o.uids.Insert(uid)
 }
 
-// leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to do it,
-// and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
+// leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to
+// do it, and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
 func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
 	a.notOurs(ctx, p, seen, no)
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); seen == nil || !mirror || a.InClusterPools {
@@ -84,9 +84,9 @@ func wasUnserved(obj v1alpha1.Pool) bool {
 	return ready != nil && ready.Reason == v1alpha1.NotServedReason
 }
 
-// removeMirrorFinalizer takes our finalizer off a deleted mirror that nobody serves, unless somebody has something under its own name, or
-// a grant of it is not finished and its claim lives. What the in-cluster provider has given is no reason to keep it: its own
-// finalizer keeps the pool.
+// removeMirrorFinalizer takes our finalizer off a deleted mirror that nobody serves, unless somebody has something
+// under its own name, or a grant of it is not finished and its claim lives. What the in-cluster provider has given is
+// no reason to keep it: its own finalizer keeps the pool.
 func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key pools.Key, seen v1alpha1.Pool) error {
 	if !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer) {
 		return nil

@@ -24,7 +24,8 @@ func (p *patched) Patch(_ context.Context, obj client.Object, _ client.Patch, _ 
 	return nil
 }
 
-// A mirror that nobody serves keeps neither its pool nor its namespace: what the in-cluster provider has given is none of its business.
+// A mirror that nobody serves keeps neither its pool nor its namespace: what the in-cluster provider has given is none
+// of its business.
 func TestLetMirrorGo(t *testing.T) {
 	inFlight := func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1, InFlight: []v1alpha1.Grant{

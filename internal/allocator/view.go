@@ -34,7 +34,7 @@ type View struct {
 	Counts ledger.Counts
 	// Waiting is the number of claims and allocations without an address and without a grant.
 	Waiting int
-	// Holder tells whether this manager grants from the pool; if not, another one does and knows better.
+	// Holder reports whether this manager grants from the pool; if not, another one does and knows better.
 	Holder bool
 	// Ready is the Ready condition of the pool as it was last read or written.
 	Ready metav1.Condition

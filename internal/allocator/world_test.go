@@ -45,7 +45,8 @@ const (
 	// rest is how long nothing is written before all is taken to be at rest: longer than an orphan
 	// or a quarantine lasts, and than the backstop.
 	rest = 150 * time.Second
-	// watched is how long a world at rest is watched: nothing is read or written then, and reconciled only now and then.
+	// watched is how long a world at rest is watched: nothing is read or written then, and reconciled only now and
+	// then.
 	watched = 5 * backstop
 	// tooLong is when a world that does not come to rest is given up.
 	tooLong = 2 * time.Hour
@@ -456,12 +457,12 @@ func (w *world) changed(before int64, by string) {
 	}
 }
 
-// addressOf tells whether a claim has an IPAddress.
+// addressOf reports whether a claim has an IPAddress.
 func (w *world) addressOf(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return o.GetOwnerReferences()[0].UID == claim })
 }
 
-// lives tells whether there is a claim of a UID that nobody has deleted.
+// lives reports whether there is a claim of a UID that nobody has deleted.
 func (w *world) lives(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool {
 		return o.GetUID() == claim && o.GetDeletionTimestamp() == nil

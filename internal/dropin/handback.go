@@ -40,8 +40,8 @@ func (h *HandBack) Plan(ctx context.Context) (*Plan, error) {
 	return plan(in, h.Now(), h.WithoutRests), nil
 }
 
-// Apply removes the mirrors, and then the pause of the pools that were handed over for good: in this order the in-cluster provider serves
-// no pool of which a mirror may be named. It can be repeated.
+// Apply removes the mirrors, and then the pause of the pools that were handed over for good: in this order the
+// in-cluster provider serves no pool of which a mirror may be named. It can be repeated.
 func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 	in, err := gather(ctx, h.Client)
 	if err != nil {
@@ -66,8 +66,8 @@ func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 	return p, nil
 }
 
-// remove takes our finalizer off a mirror and deletes it, as it is then. Without the finalizer and not deleted, as a crash in between
-// leaves it, a manager with the flag takes it up again.
+// remove takes our finalizer off a mirror and deletes it, as it is then. Without the finalizer and not deleted, as a
+// crash in between leaves it, a manager with the flag takes it up again.
 func (h *HandBack) remove(ctx context.Context, mirror v1alpha1.Pool) error {
 	key, uid := pools.KeyOf(mirror), mirror.GetUID()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {

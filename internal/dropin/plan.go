@@ -91,8 +91,8 @@ func (p *Plan) users(in *found, mirror v1alpha1.Pool) {
 	}
 }
 
-// unfinished finds grants whose IPAddress may still be written by a request of the manager that is gone: one that is noted, of a claim
-// that lives and has none.
+// unfinished finds grants whose IPAddress may still be written by a request of the manager that is gone: one that is
+// noted, of a claim that lives and has none.
 func (p *Plan) unfinished(in *found, mirror v1alpha1.Pool) {
 	if mirror.PoolStatus().Allocator == nil {
 		return

@@ -22,8 +22,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// patience is for how long others may be ahead of a write: the garbage collector writes each IPAddress of which the claim
-// goes, and a manager the status of its pools. Every conflict is settled on what there is then.
+// patience is for how long others may be ahead of a write: the garbage collector writes each IPAddress of which the
+// claim goes, and a manager the status of its pools. Every conflict is settled on what there is then.
 var patience = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 10}
 
 // heldReason is why the addresses that move are in status.held of our pool.

@@ -1,5 +1,5 @@
-// Package text makes what others wrote fit to be said by us. An API server refuses a status with a condition that is too
-// long, and an event too: who can make a message long could keep the rest of the status from being written.
+// Package text makes what others wrote fit to be said by us. An API server refuses a status with a condition that is
+// too long, and an event too: who can make a message long could keep the rest of the status from being written.
 package text
 
 import (

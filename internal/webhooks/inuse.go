@@ -87,7 +87,7 @@ func pages[T any, L interface {
 	}
 }
 
-// refersTo tells whether a reference names the pool: by group, kind and name.
+// refersTo reports whether a reference names the pool: by group, kind and name.
 func refersTo(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
 	return ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kindOf(pool) && ref.Name == pool.GetName()
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
 )
 
-// What the schema and our code say of a spec agrees: whoever is refused is told what is wrong with which field, and what
-// is taken is served or refused with words. They need not agree on everything: CEL cannot add up sets of addresses, and the
-// schema has limits of its own.
+// What the schema and our code say of a spec agrees: whoever is refused is told what is wrong with which field, and
+// what is taken is served or refused with words. They need not agree on everything: CEL cannot add up sets of
+// addresses, and the schema has limits of its own.
 
 // refusal returns why the API server refuses an object; nil: it takes it.
 func refusal(t *testing.T, o client.Object) *apierrors.StatusError {

@@ -113,7 +113,8 @@ func TestNamesNeverChange(t *testing.T) {
 	if diff := cmp.Diff(names, declared(g, "../../api/v1alpha1")); diff != "" {
 		t.Error(diff)
 	}
-	// Those that other packages have. The first is the in-cluster provider's too, like ClaimFinalizer and AddressFinalizer: it can take over from us.
+	// Those that other packages have. The first is the in-cluster provider's too, like ClaimFinalizer and
+	// AddressFinalizer: it can take over from us.
 	g.Expect(incluster.PoolFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectPool"))
 	g.Expect(incluster.GatewayAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-gateway"))
 	g.Expect(migrate.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))

@@ -44,7 +44,7 @@ type reply struct {
 	err   error
 }
 
-// Write tells whether the call changes something.
+// Write reports whether the call changes something.
 func (r *Request) Write() bool { return r.Verb != "get" && r.Verb != "list" }
 
 // String describes the call.

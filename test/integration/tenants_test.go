@@ -109,7 +109,8 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectServed(ctx, ns, "owner", "p")
 		owned := addressOf(ctx, ns, "owner")
 		owner := getClaim(ctx, ns, "owner")
-		// One that says it is the owner's too, one that says it is of a claim that never was, and one that nobody can read.
+		// One that says it is the owner's too, one that says it is of a claim that never was, and one that nobody can
+		// read.
 		second, void := madeAddress(ns, "second", owned.Spec.Address, 28, claimOwner("owner", owner.UID)), madeAddress(ns, "void", owned.Spec.Address, 28, claimOwner("void", "made-up"))
 		second.Spec.ClaimRef.Name = "owner"
 		create(ctx, second, void, madeAddress(ns, "unreadable", "fe80::1%eth0", 64, claimOwner("unreadable", "made-up")))

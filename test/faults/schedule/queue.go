@@ -28,7 +28,7 @@ func (q *Queue) Wake() {
 	q.queued = true
 }
 
-// Due tells whether a reconcile can begin.
+// Due reports whether a reconcile can begin.
 func (q *Queue) Due() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -38,7 +38,8 @@ func (q *Queue) Due() bool {
 	return q.queued && !q.running
 }
 
-// Run begins a reconcile. After an error the next one comes with controller-runtime's delays. broken is told of a panic.
+// Run begins a reconcile. After an error the next one comes with controller-runtime's delays. broken is told of a
+// panic.
 func (q *Queue) Run(do func() (reconcile.Result, error), broken func(string)) {
 	q.mu.Lock()
 	q.running, q.queued = true, false

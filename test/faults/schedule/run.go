@@ -44,7 +44,7 @@ func (r *Run) Wrongf(format string, args ...any) {
 	}
 }
 
-// Failed tells whether something was wrong.
+// Failed reports whether something was wrong.
 func (r *Run) Failed() bool { return len(r.wrong) > 0 }
 
 // Report fails a test with what was wrong, and tells what has happened. With TRACE in the environment it always does.
@@ -66,7 +66,7 @@ func (r *Run) After(writes int, d time.Duration, do func()) {
 	r.later = append(r.later, deed{writes, time.Now().Add(d), do})
 }
 
-// Waits tells whether something is put off.
+// Waits reports whether something is put off.
 func (r *Run) Waits() bool { return len(r.later) > 0 }
 
 // Due does what was put off until now, one thing at a time; false: nothing was.

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// checkKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a text
-// that names Go types.
-func checkKinds(mapper meta.RESTMapper) error {
+// CheckKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a
+// text that names Go types.
+func CheckKinds(mapper meta.RESTMapper) error {
 	for _, needs := range []struct {
 		group schema.GroupVersion
 		kinds []string

@@ -1,4 +1,5 @@
-package main
+// Package process is what the manager needs to run at all: its connection, the kinds it reads, its log.
+package process
 
 import (
 	"fmt"
@@ -7,8 +8,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// connection is how the manager talks to its API server.
-func connection() (*rest.Config, error) {
+// Connection is how the manager talks to its API server.
+func Connection() (*rest.Config, error) {
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server: %w", err)

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"path/filepath"
@@ -21,7 +21,7 @@ func TestConnectionHasNoLimitOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
-	cfg, err := connection()
+	cfg, err := Connection()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"errors"
@@ -42,7 +42,7 @@ func TestCheckKinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := checkKinds(c.mapper); err != nil {
+			if err := CheckKinds(c.mapper); err != nil {
 				got = err.Error()
 			}
 			if got != c.want {

@@ -1,4 +1,4 @@
-package main
+package options
 
 import (
 	"strings"
@@ -40,13 +40,13 @@ func TestCheckFlags(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o, fs := &options{}, pflag.NewFlagSet("manager", pflag.ContinueOnError)
-			o.addFlags(fs)
+			o, fs := &Options{}, pflag.NewFlagSet("manager", pflag.ContinueOnError)
+			o.AddFlags(fs)
 			if err := fs.Parse(tt.args); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			if err := o.check(); err != nil {
+			if err := o.Check(); err != nil {
 				got = strings.Split(err.Error(), "\n")
 			}
 			if len(got) != len(tt.want) {
@@ -62,12 +62,12 @@ func TestCheckFlags(t *testing.T) {
 }
 
 func TestCheckCertificate(t *testing.T) {
-	o := &options{webhookPort: 9443, webhookCerts: t.TempDir()}
-	if err := o.checkCertificate(); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "--webhook-port=0") {
+	o := &Options{WebhookPort: 9443, WebhookCerts: t.TempDir()}
+	if err := o.CheckCertificate(); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "--webhook-port=0") {
 		t.Errorf("without a certificate: %v", err)
 	}
-	o.webhookPort = 0
-	if err := o.checkCertificate(); err != nil {
+	o.WebhookPort = 0
+	if err := o.CheckCertificate(); err != nil {
 		t.Errorf("without webhooks: %v", err)
 	}
 }

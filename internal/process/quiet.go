@@ -1,4 +1,4 @@
-package main
+package process
 
 import "github.com/go-logr/logr"
 
@@ -9,8 +9,8 @@ type quiet struct {
 	health bool
 }
 
-// quietly has the health checks of a log say less.
-func quietly(log logr.Logger) logr.Logger { return log.WithSink(quiet{LogSink: log.GetSink()}) }
+// Quietly has the health checks of a log say less.
+func Quietly(log logr.Logger) logr.Logger { return log.WithSink(quiet{LogSink: log.GetSink()}) }
 
 // Enabled implements logr.LogSink.
 func (q quiet) Enabled(level int) bool {
