@@ -8,12 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // gated is an API server that answers when the test says so, and has nothing.

@@ -3,8 +3,9 @@ package controllers
 import (
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // A panic ends the process, and after an outage no pool sleeps for longer than the backstop.

@@ -3,9 +3,10 @@ package allocator
 import (
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"go4.org/netipx"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a

@@ -20,7 +20,7 @@ const Markup = `<img src=x onerror="document.title='broken'">`
 // Fleet is what a busy management cluster has: one pool with some of everything, one with 100,000 claims, one that is
 // full, one of prefixes, one too large for a map. It is the same at each call.
 func Fleet() Pools {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	random := rand.New(rand.NewPCG(1, 2))
 	return Pools{busy(random), large(random), exhausted(), prefixes(), huge()}
 }
 
