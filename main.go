@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -32,75 +33,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
 
-// syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API server ends a
-// list after a minute (--request-timeout), and it is read again: whoever began anew after two minutes, as controllers do by default, would
-// never end where there are many.
+// version is what the linker writes here: VERSION of the Makefile. A plain `go build` knows none.
+var version = "v0.0.0-dev"
+
+// syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API
+// server ends a list after a minute (--request-timeout), and it is read again: whoever began anew after two minutes, as
+// controllers do by default, would never end where there are many.
 const syncTimeout = 30 * time.Minute
 
-// options are the flags of the manager.
-type options struct {
-	leaseNamespace string
-	leaderElect    bool
-	lease          time.Duration
-	renew          time.Duration
-	retry          time.Duration
-	namespace      string
-	watchFilter    string
-	shard          string
-	webhookPort    int
-	webhookCerts   string
-	healthAddress  string
-	concurrency    int
-	writers        int
-	auditInterval  time.Duration
-	orphanGrace    time.Duration
-	shrinkGrace    time.Duration
-	inClusterPools bool
-	diagnostics    flags.ManagerOptions
-}
-
-func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.leaderElect, "leader-elect", false,
-		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
-	fs.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
-	fs.DurationVar(&o.lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait for a leader that is silent.")
-	fs.DurationVar(&o.renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
-	fs.DurationVar(&o.retry, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
-	fs.StringVar(&o.namespace, "namespace", "",
-		"Serve only the claims of this namespace. Global pools are not served then: their addresses could not all be seen.")
-	fs.StringVar(&o.watchFilter, "watch-filter", "",
-		fmt.Sprintf("Serve only the IPAddressClaims, IPAllocations and Clusters whose label %s has this value.", clusterv1.WatchLabel))
-	fs.StringVar(&o.shard, "shard", "",
-		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. A manager must run for each part.")
-	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")
-	fs.StringVar(&o.webhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
-	fs.StringVar(&o.healthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
-	fs.IntVar(&o.concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
-	fs.IntVar(&o.writers, "writers", 32, "Number of objects that are written at once, over all pools; each pool has one more for itself.")
-	fs.DurationVar(&o.auditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
-	fs.DurationVar(&o.shrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
-	fs.BoolVar(&o.inClusterPools, "serve-in-cluster-pools", false,
-		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
-	fs.DurationVar(&o.orphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim does not exist is kept, in case a restore brings the claim.")
-	flags.AddManagerOptions(fs, &o.diagnostics)
-}
-
 func main() {
-	o := &options{}
+	o := &options.Options{}
 	fs := pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) // it prints all flags for --help, not for one that is wrong
-	o.addFlags(fs)
+	o.AddFlags(fs)
 	logOptions := logs.NewOptions()
 	logsv1.AddFlags(logOptions, fs)
-	fs.AddGoFlagSet(goFlags())
+	fs.AddGoFlagSet(flag.CommandLine) // what libraries register on their own, --kubeconfig among them
 	fs.SortFlags = true
 	showVersion := fs.Bool("version", false, "Print the version and exit.")
 	switch err := fs.Parse(os.Args[1:]); {
@@ -116,13 +75,13 @@ func main() {
 	if args := fs.Args(); len(args) > 0 {
 		refuse(fmt.Sprintf("%q: the manager takes flags only", args[0]))
 	}
-	if err := errors.Join(o.check(), o.checkCertificate()); err != nil {
+	if err := errors.Join(o.Check(), o.CheckCertificate()); err != nil {
 		refuse(err.Error())
 	}
 	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
 		refuse("logging flags: " + err.Error())
 	}
-	ctrl.SetLogger(quietly(klog.Background()))
+	ctrl.SetLogger(process.Quietly(klog.Background()))
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
@@ -135,7 +94,7 @@ func refuse(why string) {
 	os.Exit(2)
 }
 
-func run(o *options) error {
+func run(o *options.Options) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, clusterv1.AddToScheme, metallbv1beta1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
@@ -144,59 +103,59 @@ func run(o *options) error {
 			return err
 		}
 	}
-	tlsOptions, metricsOptions, err := flags.GetManagerOptions(o.diagnostics)
+	tlsOptions, metricsOptions, err := flags.GetManagerOptions(o.Diagnostics)
 	if err != nil {
 		return fmt.Errorf("diagnostics flags: %w", err)
 	}
 	metricsOptions.FilterProvider = page.OpenFiles(metricsOptions.FilterProvider)
-	cfg, err := connection()
+	cfg, err := process.Connection()
 	if err != nil {
 		return err
 	}
-	part, err := shard.Parse(o.shard)
+	part, err := shard.Parse(o.Shard)
 	if err != nil {
 		return fmt.Errorf("--shard: %w", err)
 	}
 	settings := ctrl.Options{
 		Scheme:                        scheme,
 		Metrics:                       *metricsOptions,
-		HealthProbeBindAddress:        o.healthAddress,
-		LeaderElection:                o.leaderElect,
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              "butler-ipam" + part.Suffix() + ".butler.butlerlabs.dev",
-		LeaderElectionNamespace:       o.leaseNamespace,
+		LeaderElectionNamespace:       o.LeaseNamespace,
 		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &o.lease,
-		RenewDeadline:                 &o.renew,
-		RetryPeriod:                   &o.retry,
+		LeaseDuration:                 &o.Lease,
+		RenewDeadline:                 &o.Renew,
+		RetryPeriod:                   &o.Retry,
 		Cache:                         cache.Options{ByObject: slim.ByObject(), DefaultTransform: cache.TransformStripManagedFields()},
 	}
-	if o.namespace != "" {
-		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+	if o.Namespace != "" {
+		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
 	}
-	if o.webhookPort != 0 {
-		settings.WebhookServer = webhook.NewServer(webhook.Options{Port: o.webhookPort, CertDir: o.webhookCerts, TLSOpts: tlsOptions})
+	if o.WebhookPort != 0 {
+		settings.WebhookServer = webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.WebhookCerts, TLSOpts: tlsOptions})
 	}
 	mgr, err := ctrl.NewManager(cfg, settings)
 	if err != nil {
 		return err
 	}
-	if err := checkKinds(mgr.GetRESTMapper()); err != nil {
+	if err := process.CheckKinds(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
 	return start(mgr, o, part)
 }
 
-func start(mgr manager.Manager, o *options, part shard.Shard) error {
+func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	ctx := ctrl.SetupSignalHandler()
 	streams, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
 	if err != nil {
 		return err
 	}
-	recorder := plain.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
+	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	blocks := &controllers.Blocks{}
 	clusters := &controllers.ClusterReconciler{
 		Blocks: blocks,
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, WatchFilter: o.watchFilter, Namespace: o.namespace,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, WatchFilter: o.WatchFilter, Namespace: o.Namespace,
 		Shard: part,
 	}
 	alloc := allocator.New(allocator.Options{
@@ -205,15 +164,15 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 		Lists:       streams,
 		Recorder:    recorder,
 		ID:          string(uuid.NewUUID()),
-		WatchFilter: o.watchFilter,
-		Namespace:   o.namespace,
-		Elected:     o.leaderElect,
-		Writers:     o.writers,
-		OrphanGrace: o.orphanGrace,
+		WatchFilter: o.WatchFilter,
+		Namespace:   o.Namespace,
+		Elected:     o.LeaderElect,
+		Writers:     o.Writers,
+		OrphanGrace: o.OrphanGrace,
 		NodeQuota:   clusters.NodeQuota,
 		Shard:       part,
 
-		InClusterPools: o.inClusterPools,
+		InClusterPools: o.InClusterPools,
 		Unmirrored:     controllers.Unmirrored(mgr.GetAPIReader()),
 	})
 	clusters.QuotaChanged = alloc.QuotaChanged
@@ -227,8 +186,8 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	reconciler := &controllers.NetworkPoolReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stream: streams, Allocator: alloc, Blocks: blocks,
 	}
-	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[allocator.PoolKey]{
-		MaxConcurrentReconciles: o.concurrency, CacheSyncTimeout: syncTimeout,
+	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[pools.Key]{
+		MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the pool controller: %w", err)
@@ -236,17 +195,17 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 	if err := addTenants(ctx, mgr, o, recorder, part, blocks, reconciler.Synced); err != nil {
 		return fmt.Errorf("setting up the tenant controller: %w", err)
 	}
-	if o.inClusterPools {
+	if o.InClusterPools {
 		if err := controllers.ServeInClusterPools(mgr, recorder, part); err != nil {
 			return fmt.Errorf("serving the pools of the in-cluster provider: %w", err)
 		}
 	}
-	if o.auditInterval > 0 {
-		if err := mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.auditInterval}); err != nil {
+	if o.AuditInterval > 0 {
+		if err := mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}); err != nil {
 			return err
 		}
 	}
-	if o.webhookPort != 0 {
+	if o.WebhookPort != 0 {
 		if err := webhooks.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("setting up the webhooks: %w", err)
 		}
@@ -262,14 +221,14 @@ func start(mgr manager.Manager, o *options, part shard.Shard) error {
 }
 
 // addTenants has the blocks of Clusters shown to them, and follow their Services.
-func addTenants(ctx context.Context, mgr manager.Manager, o *options, recorder events.EventRecorder, part shard.Shard, blocks *controllers.Blocks, synced func() bool) error {
-	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.watchFilter, part)
+func addTenants(ctx context.Context, mgr manager.Manager, o *options.Options, recorder events.EventRecorder, part shard.Shard, blocks *controllers.Blocks, synced func() bool) error {
+	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.WatchFilter, part)
 	if err != nil {
 		return err
 	}
 	tenants := &controllers.TenantReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Blocks: blocks, Synced: synced,
-		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.shrinkGrace, WatchFilter: o.watchFilter, Shard: part,
+		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.ShrinkGrace, WatchFilter: o.WatchFilter, Shard: part,
 	}
 	return tenants.SetupWithManager(mgr)
 }
@@ -291,11 +250,11 @@ func addPage(mgr manager.Manager, alloc *allocator.Allocator) error {
 
 // addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits
 // to be elected is ready to be.
-func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, o *options) error {
+func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, o *options.Options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	if o.webhookPort != 0 {
+	if o.WebhookPort != 0 {
 		if err := mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()); err != nil {
 			return err
 		}
@@ -304,7 +263,7 @@ func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, o 
 		select {
 		case <-mgr.Elected():
 		default:
-			if !o.leaderElect {
+			if !o.LeaderElect {
 				return errors.New("the manager is starting")
 			}
 			return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -53,8 +54,8 @@ func (nothing) Allocations(context.Context, string, func(*v1alpha1.IPAllocation)
 	return "1", nil
 }
 
-// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what has
-// failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
+// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what
+// has failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
 func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 	g := NewWithT(t)
 	pool := framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj()
@@ -67,7 +68,7 @@ func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 		Client: c, Live: c, Lists: nothing{}, Recorder: events.NewFakeRecorder(10), ID: "me", Elected: true,
 	})
 	r := &NetworkPoolReconciler{Client: c, Live: c, Allocator: alloc}
-	key := allocator.KeyOf(pool)
+	key := pools.KeyOf(pool)
 	alloc.ObserveAllocation(large)
 	phase := func() v1alpha1.AllocationPhase {
 		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())

@@ -143,7 +143,7 @@ func (b *Blocks) of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	return out
 }
 
-// held tells whether a Cluster has a block that it was shown. It costs O(1).
+// held reports whether a Cluster has a block that it was shown. It costs O(1).
 func (b *Blocks) held(cluster types.NamespacedName) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

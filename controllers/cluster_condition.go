@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // networkReady is the condition that tells of a decision. spec.availabilityGates of a Cluster may name it.
 func networkReady(d tenancy.Decision) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.NetworkReadyCondition, Status: metav1.ConditionFalse, Reason: d.Reason, Message: plain.Message(d.Message)}
+	c := metav1.Condition{Type: v1alpha1.NetworkReadyCondition, Status: metav1.ConditionFalse, Reason: d.Reason, Message: text.Message(d.Message)}
 	if d.Action == tenancy.Done {
 		c.Status = metav1.ConditionTrue
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, the labels by which all
-// of them are found. A label that there is stays.
+// labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, the labels by which
+// all of them are found. A label that there is stays.
 func (r *ClusterReconciler) labelAll(ctx context.Context, cluster *clusterv1.Cluster) error {
 	for _, a := range r.Blocks.unlabelled(client.ObjectKeyFromObject(cluster)) {
 		before := a.DeepCopy()
@@ -33,7 +33,8 @@ func (r *ClusterReconciler) labelAll(ctx context.Context, cluster *clusterv1.Clu
 	return nil
 }
 
-// labelOurs gives an allocation that this manager made before it had a watch filter the label for that. None: nothing is done.
+// labelOurs gives an allocation that this manager made before it had a watch filter the label for that. None: nothing
+// is done.
 func (r *ClusterReconciler) labelOurs(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	if a == nil || !a.DeletionTimestamp.IsZero() || a.Labels[v1alpha1.ProviderConfigLabel] == "" || a.Labels[clusterv1.WatchLabel] != "" {
 		return nil

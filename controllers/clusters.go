@@ -10,15 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // What the controllers of Clusters share.
 
-// leftAlone tells whether a Cluster is moved away, paused, or not this manager's.
+// leftAlone reports whether a Cluster is moved away, paused, or not this manager's.
 func leftAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
-	_, moved := cluster.Annotations[allocator.DeleteForMoveAnnotation]
+	_, moved := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
 	return moved || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
 }
 
@@ -27,7 +26,7 @@ func sinceRead(before client.Object) client.Patch {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
-// setTried sets an annotation of a Cluster to the pools that had nothing for it. It tells whether that is new.
+// setTried sets an annotation of a Cluster to the pools that had nothing for it. It reports whether that is new.
 func setTried(cluster *clusterv1.Cluster, annotation string, tried []tenancy.Attempt) bool {
 	text := tenancy.FormatTried(tried)
 	if cluster.Annotations[annotation] == text {

@@ -14,7 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // confirmers bounds the live reads of a feed that run at once.
@@ -35,8 +35,8 @@ type feed[O client.Object] struct {
 	watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	namespace string
 	live      client.Reader
-	observe   func(O) (allocator.PoolKey, bool)
-	forget    func(O) (allocator.PoolKey, bool)
+	observe   func(O) (pools.Key, bool)
+	forget    func(O) (pools.Key, bool)
 	// missing returns what the memory has beyond a list.
 	missing func(listed map[types.UID]struct{}) []O
 
@@ -94,7 +94,7 @@ func (f *feed[O]) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// hasSynced tells whether the memory holds what the API server held.
+// hasSynced reports whether the memory holds what the API server held.
 func (f *feed[O]) hasSynced() bool {
 	select {
 	case <-f.synced:
@@ -150,7 +150,8 @@ func (f *feed[O]) Replace([]any, string) error {
 	return nil
 }
 
-// confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was interrupted.
+// confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was
+// interrupted.
 func (f *feed[O]) confirm(objects []O) {
 	var g errgroup.Group
 	g.SetLimit(confirmers)

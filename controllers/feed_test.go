@@ -14,7 +14,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // gated is an API server that answers when the test says so, and has nothing.
@@ -49,11 +49,11 @@ func TestConfirmIsBounded(t *testing.T) {
 		f := &feed[*ipamv1.IPAddressClaim]{
 			ctx: t.Context(), live: live, synced: make(chan struct{}),
 			missing: func(map[types.UID]struct{}) []*ipamv1.IPAddressClaim { return stubs },
-			forget: func(*ipamv1.IPAddressClaim) (allocator.PoolKey, bool) {
+			forget: func(*ipamv1.IPAddressClaim) (pools.Key, bool) {
 				mu.Lock()
 				defer mu.Unlock()
 				gone++
-				return allocator.PoolKey{}, false
+				return pools.Key{}, false
 			},
 		}
 		if err := f.Replace(nil, ""); err != nil {

@@ -21,14 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours
-// that has its spec, and says how many addresses are in use. Its rights are a role of their own, config/rbac/in_cluster_role.yaml.
+// InClusterPoolReconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours that
+// has its spec, and says how many addresses are in use. Its rights are a role of their own,
+// config/rbac/in_cluster_role.yaml.
 type InClusterPoolReconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
@@ -89,8 +90,8 @@ func (r *InClusterPoolReconciler) Reconcile(ctx context.Context, req reconcile.R
 	return reconcile.Result{}, r.report(ctx, pool, mirror)
 }
 
-// handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the in-cluster
-// provider serves no claim of it, should it ever be started again.
+// handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the
+// in-cluster provider serves no claim of it, should it ever be started again.
 func (r *InClusterPoolReconciler) handOver(ctx context.Context, pool *unstructured.Unstructured) error {
 	if !incluster.Given(pool) || incluster.HandedOver(pool) {
 		return nil
@@ -135,13 +136,13 @@ func (r *InClusterPoolReconciler) mirror(ctx context.Context, pool *unstructured
 	return nil
 }
 
-// tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say why. What is in
-// use is counted on.
+// tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say
+// why. What is in use is counted on.
 func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, problem error) error {
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !metav1.IsControlledBy(mirror, pool) {
 		return client.IgnoreNotFound(err)
 	}
-	if text := plain.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
+	if text := text.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
 		before := mirror.DeepCopyObject().(client.Object)
 		annotate(mirror, incluster.ProblemAnnotation, text, true)
 		if err := r.Client.Patch(ctx, mirror, client.MergeFrom(before)); err != nil {
@@ -151,16 +152,16 @@ func (r *InClusterPoolReconciler) tellProblem(ctx context.Context, pool *unstruc
 	return r.report(ctx, pool, mirror)
 }
 
-// Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says, or that there is no
-// pool. It is empty for what is no name of a mirror.
-func Unmirrored(from client.Reader) func(context.Context, allocator.PoolKey) string {
-	return func(ctx context.Context, key allocator.PoolKey) string {
+// Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says,
+// or that there is no pool. It is empty for what is no name of a mirror.
+func Unmirrored(from client.Reader) func(context.Context, pools.Key) string {
+	return func(ctx context.Context, key pools.Key) string {
 		ref, is := incluster.MirroredBy(key.Kind, key.Name)
 		i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == ref.Kind })
 		if !is || i < 0 {
 			return ""
 		}
-		source := allocator.PoolKey{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
+		source := pools.Key{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
 		pool := incluster.Kinds[i].New()
 		err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, pool)
 		if err == nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // kubeconfigs reads the Secrets with the kubeconfigs of workload clusters. Who may write one in a namespace has the
-// manager connect to a server of his choice: so it may name nothing that is the manager's own. A file, such as the token
-// of its ServiceAccount, would be sent to that server.
+// manager connect to a server of his choice: so it may name nothing that is the manager's own. A file, such as the
+// token of its ServiceAccount, would be sent to that server.
 type kubeconfigs struct{ client.Reader }
 
 // Get implements client.Reader.

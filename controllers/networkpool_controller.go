@@ -62,7 +62,7 @@ type NetworkPoolReconciler struct {
 }
 
 // Reconcile brings one pool forward.
-func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.PoolKey) (reconcile.Result, error) {
+func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key pools.Key) (reconcile.Result, error) {
 	if !key.IsPool() {
 		return r.Allocator.Reconcile(ctx, key, nil)
 	}
@@ -80,7 +80,7 @@ func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key allocator.Poo
 	return result, err
 }
 
-// Synced tells whether everything that exists was read once.
+// Synced reports whether everything that exists was read once.
 func (r *NetworkPoolReconciler) Synced() bool {
 	for _, f := range r.feeds {
 		if !f.hasSynced() {
@@ -100,7 +100,7 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 		return fmt.Errorf("the pools are not read yet: %w", err)
 	}
 	for _, p := range all {
-		if key := allocator.KeyOf(p); !r.Allocator.Ready(key) {
+		if key := pools.KeyOf(p); !r.Allocator.Ready(key) {
 			return fmt.Errorf("%s is not read yet", key)
 		}
 	}
@@ -116,8 +116,8 @@ func afterFence[O any](r *NetworkPoolReconciler, list lister[O]) lister[O] {
 }
 
 // passOn tells the blocks of the Clusters, too, what a watch of IPAllocations shows.
-func passOn(to func(*v1alpha1.IPAllocation), feed func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool)) func(*v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
-	return func(o *v1alpha1.IPAllocation) (allocator.PoolKey, bool) {
+func passOn(to func(*v1alpha1.IPAllocation), feed func(*v1alpha1.IPAllocation) (pools.Key, bool)) func(*v1alpha1.IPAllocation) (pools.Key, bool) {
+	return func(o *v1alpha1.IPAllocation) (pools.Key, bool) {
 		defer to(o)
 		return feed(o)
 	}
@@ -135,11 +135,11 @@ func (r *NetworkPoolReconciler) fence(ctx context.Context) {
 	})
 }
 
-type queue = workqueue.TypedRateLimitingInterface[allocator.PoolKey]
+type queue = workqueue.TypedRateLimitingInterface[pools.Key]
 
 // SetupWithManager registers the watches: each feeds the allocator's memory, and wakes the pool
 // where that gave it something to do.
-func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[allocator.PoolKey]) error {
+func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[pools.Key]) error {
 	c := mgr.GetCache()
 	a := r.Allocator
 	addresses := &feed[*ipamv1.IPAddress]{
@@ -158,10 +158,10 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		observe: passOn(r.Blocks.Observe, a.ObserveAllocation), forget: passOn(r.Blocks.Forget, a.ForgetAllocation), missing: a.AllocationsBeyond,
 	}
 	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}
-	return builder.TypedControllerManagedBy[allocator.PoolKey](mgr).
+	return builder.TypedControllerManagedBy[pools.Key](mgr).
 		Named("networkpool").
 		WithOptions(poolOptions(options)).
-		WatchesRawSource(source.TypedFunc[allocator.PoolKey](func(ctx context.Context, q queue) error {
+		WatchesRawSource(source.TypedFunc[pools.Key](func(ctx context.Context, q queue) error {
 			a.Start(ctx, q.Add)
 			return nil
 		})).
@@ -175,25 +175,25 @@ func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options contr
 		Complete(r)
 }
 
-// poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger is in a state that
-// cannot be, maybe with a pool's lock held, and the next manager begins anew from the API server. After an outage no pool sleeps for longer than
-// the backstop.
-func poolOptions(o controller.TypedOptions[allocator.PoolKey]) controller.TypedOptions[allocator.PoolKey] {
+// poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger
+// is in a state that cannot be, maybe with a pool's lock held, and the next manager begins anew from the API server.
+// After an outage no pool sleeps for longer than the backstop.
+func poolOptions(o controller.TypedOptions[pools.Key]) controller.TypedOptions[pools.Key] {
 	o.RecoverPanic = ptr.To(false)
-	o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[allocator.PoolKey](minBackoff, backstop)
+	o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[pools.Key](minBackoff, backstop)
 	return o
 }
 
 // poolHandler wakes a pool when it was changed by another hand than ours.
-func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHandler[P, allocator.PoolKey] {
+func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHandler[P, pools.Key] {
 	observe := func(p v1alpha1.Pool, q queue) {
 		if key, news := a.ObservePool(p); news {
 			q.Add(key)
 		}
 	}
-	return handler.TypedFuncs[P, allocator.PoolKey]{
+	return handler.TypedFuncs[P, pools.Key]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[P], q queue) { observe(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[P], q queue) { observe(e.ObjectNew, q) },
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[P], q queue) { q.Add(allocator.KeyOf(e.Object)) },
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[P], q queue) { q.Add(pools.KeyOf(e.Object)) },
 	}
 }

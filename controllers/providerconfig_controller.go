@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs,verbs=get;list;watch
@@ -54,7 +54,7 @@ func (r *ProviderConfigReconciler) Reconcile(ctx context.Context, req reconcile.
 	before := config.DeepCopy()
 	verdict := tenancy.Validate(network, pools)
 	for _, c := range []*metav1.Condition{&verdict.PoolAvailable, &verdict.Ready} {
-		c.Message = plain.Message(c.Message)
+		c.Message = text.Message(c.Message)
 	}
 	conditions.Set(config, verdict.PoolAvailable)
 	conditions.Set(config, verdict.Ready)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -31,7 +31,7 @@ func poolsOf(ctx context.Context, from client.Reader, config *v1alpha1.ProviderC
 	}
 	var out []tenancy.Pool
 	for _, ref := range tenancy.Order(config.Network().PoolRefs) {
-		pool, err := allocator.KeyOfPool(config.Namespace, ref).Get(ctx, from)
+		pool, err := pools.KeyOfPool(config.Namespace, ref).Get(ctx, from)
 		switch {
 		case apierrors.IsNotFound(err):
 			pool = nil
@@ -49,10 +49,10 @@ func naming(ctx context.Context, from client.Reader, pool v1alpha1.Pool) ([]v1al
 	if err := from.List(ctx, configs, client.InNamespace(pool.GetNamespace())); err != nil {
 		return nil, fmt.Errorf("listing the ProviderConfigs: %w", err)
 	}
-	key := allocator.KeyOf(pool)
+	key := pools.KeyOf(pool)
 	return slices.DeleteFunc(configs.Items, func(c v1alpha1.ProviderConfig) bool {
 		return c.Network().Mode != v1alpha1.IPAMMode || !slices.ContainsFunc(c.Network().PoolRefs, func(ref v1alpha1.ProviderPoolReference) bool {
-			return allocator.KeyOfPool(c.Namespace, ref.PoolReference) == key
+			return pools.KeyOfPool(c.Namespace, ref.PoolReference) == key
 		})
 	}), nil
 }

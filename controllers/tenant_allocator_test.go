@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 // allocated is the next thing the allocator does. It stands for internal/allocator in as few words as possible, whose

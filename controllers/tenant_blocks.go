@@ -28,7 +28,7 @@ func rangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 	return allocator.BlockOf(a)
 }
 
-// refused tells whether an allocation was asked for and not granted: its place in the pool is not taken.
+// refused reports whether an allocation was asked for and not granted: its place in the pool is not taken.
 func refused(a *v1alpha1.IPAllocation) bool {
 	_, granted := rangeOf(a)
 	return !granted && a.Status.Phase == v1alpha1.AllocationFailed
@@ -128,7 +128,7 @@ func (t *tenant) show(ctx context.Context, observed *metallb.Observed, s setting
 	return nil
 }
 
-// reread reads the Cluster's blocks live, and tells whether they are others than was known.
+// reread reads the Cluster's blocks live, and reports whether they are others than was known.
 func (t *tenant) reread(ctx context.Context) (changed bool, err error) {
 	all, err := blocksOf(ctx, t.Live, t.ref, "")
 	if err != nil {

@@ -40,7 +40,7 @@ type TenantReconciler struct {
 	// Live reads from the API server.
 	Live     client.Reader
 	Recorder events.EventRecorder
-	// Blocks of each Cluster; Synced tells whether all that exist were read.
+	// Blocks of each Cluster; Synced reports whether all that exist were read.
 	Blocks *Blocks
 	Synced func() bool
 	// Clusters connects to the workload clusters.
@@ -65,7 +65,7 @@ type tenant struct {
 	cluster *clusterv1.Cluster
 	key     client.ObjectKey
 	ref     v1alpha1.ClusterReference
-	// config is nil where the Cluster gets nothing new. What it has stays as it is: apart tells whether that is
+	// config is nil where the Cluster gets nothing new. What it has stays as it is: apart reports whether that is
 	// a pool for each block.
 	config *v1alpha1.ProviderConfig
 	apart  bool
@@ -234,14 +234,14 @@ func (t *tenant) unreachable(ctx context.Context) error {
 	return errors.Join(err, t.demand(ctx, is), t.drain(ctx))
 }
 
-// lookedAt tells whether the Services of a Cluster were seen.
+// lookedAt reports whether the Services of a Cluster were seen.
 func lookedAt(a *v1alpha1.IPAllocation) bool {
 	return held(a) || meta.FindStatusCondition(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition) != nil
 }
 
 func (t *tenant) soon(d time.Duration) { t.next = min(t.next, max(d, time.Millisecond)) }
 
-// held tells whether a block was shown to its Cluster, or is about to be.
+// held reports whether a block was shown to its Cluster, or is about to be.
 func held(a *v1alpha1.IPAllocation) bool {
 	return slices.Contains(a.Finalizers, v1alpha1.TenantPoolFinalizer)
 }

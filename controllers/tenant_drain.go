@@ -19,7 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // settleTime is how far apart two sightings are that a Cluster has let go of a block: what MetalLB was doing at
@@ -76,7 +76,7 @@ func (t *tenant) mark(ctx context.Context, described []elastic.Block, plan elast
 // draining says what becomes of a block. Some messages are what the workload cluster says.
 func draining(status metav1.ConditionStatus, reason, message string) func(*[]metav1.Condition) {
 	return func(c *[]metav1.Condition) {
-		meta.SetStatusCondition(c, metav1.Condition{Type: v1alpha1.DrainingCondition, Status: status, Reason: reason, Message: plain.Message(message)})
+		meta.SetStatusCondition(c, metav1.Condition{Type: v1alpha1.DrainingCondition, Status: status, Reason: reason, Message: text.Message(message)})
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // toRest does one step after the other until all is at rest.
@@ -91,7 +91,7 @@ func (w *world) nextTime() time.Time {
 	return next
 }
 
-// ready tells whether the moment of the user's next action has come.
+// ready reports whether the moment of the user's next action has come.
 func (w *world) ready() bool {
 	return len(w.script) > 0 && w.script[0].when != nil && w.script[0].when(w)
 }

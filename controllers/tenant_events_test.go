@@ -12,8 +12,8 @@ import (
 // prompt is longer than all the calls of a growth take, and far shorter than the shortest backstop on its way.
 const prompt = time.Second
 
-// B44: a Service that finds no address has one as soon as everybody on the way has done their part: each is woken by the
-// one before, and none by a backstop. Time here is that of the calls alone.
+// B44: a Service that finds no address has one as soon as everybody on the way has done their part: each is woken by
+// the one before, and none by a backstop. Time here is that of the calls alone.
 func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
 	if prompt >= min(metalLBBackstop, waitingBackstop, servedBackstop) {
 		t.Fatal("a backstop would pass")

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m) // no goroutine outlives its test
 }
 
-// part is one of how many schedules are run: all with -full, a third of them with -short. To run one alone, give that too:
+// part is one of how many schedules are run: all with -full, a third of them with -short. To run one alone, give that
+// too:
 //
 //	go test ./controllers -run 'TestTenantFaults/shrink/lazy/late-3/17' -args -full
 const part = 19

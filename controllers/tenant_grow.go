@@ -45,7 +45,7 @@ func (t *tenant) grow(ctx context.Context, pools []tenancy.Pool, assessed elasti
 	return exhausted, nil
 }
 
-// begun tells whether the Cluster has what it is to begin with.
+// begun reports whether the Cluster has what it is to begin with.
 func (t *tenant) begun() bool {
 	if first := t.block(tenancy.Name(t.ref)); first != nil {
 		_, granted := rangeOf(first)
@@ -130,7 +130,7 @@ func (t *tenant) create(ctx context.Context, d tenancy.Decision) error {
 	}
 }
 
-// mine tells whether an IPAllocation that exists is the Cluster's, and remembers it then.
+// mine reports whether an IPAllocation that exists is the Cluster's, and remembers it then.
 func (t *tenant) mine(ctx context.Context, key client.ObjectKey) (bool, error) {
 	a := &v1alpha1.IPAllocation{}
 	if err := t.Live.Get(ctx, key, a); err != nil {

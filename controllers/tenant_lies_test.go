@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 const (
@@ -65,7 +65,7 @@ var readsIt = action{text: "what is said of it is read", do: func(w *world) {
 	for _, a := range w.allocations() {
 		for _, c := range a.Status.Conditions {
 			said += " " + c.Reason
-			if plain.Message(c.Message) != c.Message {
+			if text.Message(c.Message) != c.Message {
 				w.Wrongf("%s of %s says %d bytes", c.Type, a.Name, len(c.Message))
 			}
 		}
@@ -96,8 +96,8 @@ var truth = action{text: "it says how things are", do: func(w *world) {
 	w.metal.frozen = false
 }}
 
-// A workload cluster that lies has its own Cluster grow to its quota, and nothing else. At every write the world checks that
-// the quota holds; at the end, that whoever can be served is, and that what was grown for nobody was given back.
+// A workload cluster that lies has its own Cluster grow to its quota, and nothing else. At every write the world checks
+// that the quota holds; at the end, that whoever can be served is, and that what was grown for nobody was given back.
 func TestTenantLies(t *testing.T) {
 	scenario{name: "lies", initial: 1, increment: 1, quota: 5, script: []action{add("a"), lie, later(time.Minute, readsIt), truth}}.run(t, func(*world) {})
 }

@@ -75,7 +75,7 @@ func (n *notes) drop(block types.UID) {
 	delete(n.emptied, block)
 }
 
-// quiet tells whether a block that has a pool of its own was seen to be of no use to anybody; empty notes it.
+// quiet reports whether a block that has a pool of its own was seen to be of no use to anybody; empty notes it.
 func (n *notes) quiet(block types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,7 +92,7 @@ func (n *notes) empty(block types.UID) {
 	n.emptied[block] = struct{}{}
 }
 
-// tell notes what is said of a Service, and tells whether that is new.
+// tell notes what is said of a Service, and reports whether that is new.
 func (n *notes) tell(cluster client.ObjectKey, service, why string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,8 +104,8 @@ func (n *notes) tell(cluster client.ObjectKey, service, why string) bool {
 	return true
 }
 
-// toldStuck forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete any
-// number of them.
+// toldStuck forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete
+// any number of them.
 func (n *notes) toldStuck(cluster client.ObjectKey, verdicts []elastic.Verdict) {
 	stuck := map[string]struct{}{}
 	for _, v := range verdicts {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // process is a manager: the controllers of Clusters and of tenants, the watches that feed them and the queues that
@@ -37,8 +37,8 @@ type process struct {
 	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
 	seen map[watched]int
 	mute map[watched]bool
-	// synced: what exists was read once. connected: live is a client of the workload cluster, and failed is how often it
-	// was tried in vain.
+	// synced: what exists was read once. connected: live is a client of the workload cluster, and failed is how often
+	// it was tried in vain.
 	synced, connected bool
 	live              client.Client
 	failed            int

@@ -13,9 +13,9 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 func listed[O any](at *faults.Server, kind faults.Kind) (out []O) {

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // steps returns what can happen next.

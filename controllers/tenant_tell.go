@@ -13,9 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // patience is how long a Service may wait for MetalLB while there is room for it.
@@ -85,7 +85,7 @@ func tenantUnreachable() *metav1.Condition {
 	}
 }
 
-// demanded is the block that tells whether the Services of a Cluster have what they ask for, and what it tells now:
+// demanded is the block that reports whether the Services of a Cluster have what they ask for, and what it tells now:
 // the one that the Cluster began with, else its oldest.
 func (t *tenant) demanded() (on *v1alpha1.IPAllocation, was *metav1.Condition) {
 	for _, a := range t.blocks {
@@ -106,7 +106,7 @@ func (t *tenant) demand(ctx context.Context, is *metav1.Condition) error {
 	if on == nil || is == nil {
 		return nil
 	}
-	is.Message = plain.Message(is.Message) // it may be what the workload cluster says
+	is.Message = text.Message(is.Message) // it may be what the workload cluster says
 	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
 		t.Recorder.Eventf(t.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}
@@ -138,7 +138,7 @@ func (t *tenant) tellServices(ctx context.Context, a elastic.Assessment) error {
 	t.notes.toldStuck(t.key, a.Verdicts)
 	told := 0
 	for _, v := range a.Verdicts {
-		if v.State != elastic.Stuck || !t.notes.tell(t.key, v.Service.Key(), plain.Note(v.Why)) {
+		if v.State != elastic.Stuck || !t.notes.tell(t.key, v.Service.Key(), text.Note(v.Why)) {
 			continue
 		}
 		if told++; told > toldAtOnce {

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // A world is the API servers of a management cluster and of a workload cluster, managers, the allocator, MetalLB and
@@ -16,7 +16,7 @@ import (
 // possible steps is next. A step is atomic: a call happens, an answer arrives, a watch shows a change, a reconcile
 // begins, MetalLB or the allocator writes, the user does something.
 //
-// The API servers are fakes (internal/faults), as are MetalLB and the allocator: here every schedule counts. That
+// The API servers are fakes (test/faults), as are MetalLB and the allocator: here every schedule counts. That
 // the real ones are like that is what test/e2e and test/integration find out.
 
 const (

@@ -50,3 +50,15 @@ const (
 	// has let go of it.
 	TenantPoolFinalizer = "butler.butlerlabs.dev/tenant-pool"
 )
+
+const (
+	// ClaimFinalizer keeps a claim until its address is released. The name is the in-cluster
+	// provider's, which consumers and tools know.
+	ClaimFinalizer = "ipam.cluster.x-k8s.io/ReleaseAddress"
+	// AddressFinalizer protects an IPAddress while its claim lives. The in-cluster provider's name.
+	AddressFinalizer = "ipam.cluster.x-k8s.io/ProtectAddress"
+
+	// DeleteForMoveAnnotation is what clusterctl puts on an object before it force-deletes it on the source
+	// of a move (cluster-api cmd/clusterctl/api/v1alpha3).
+	DeleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
+)

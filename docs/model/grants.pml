@@ -235,14 +235,14 @@ byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPA
 inline confirm(m) { M[m].confirmed = M[m].confirmed | DONEAT(m,1) | DONEAT(m,2) }
 
 /* Who is not the holder keeps nothing here: the takeover lists it anew.
- * go: internal/allocator (*pool).observeClaim, (*pool).forgetClaim, (*pool).takesName */
+ * go: internal/allocator (*pool).observe, (*pool).forget, (*pool).takesName */
 inline seeClaim(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==CLAIMS -> M[m].c[nn] = SHOWNCLAIM(m,nn); confirm(m); NEWERC(m,nn)
 	:: else
 	fi
 }
-/* go: internal/allocator (*pool).observeAddress, (*pool).forgetAddress, (*pool).restoreRecord */
+/* go: internal/allocator (*pool).observeAttached, (*pool).forgetAttached, (*pool).restoreRecord */
 inline seeAddr(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); confirm(m); NEWERI(m,nn);
@@ -285,7 +285,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #define HASGRANT(m,uu) (AT(M[m].grant,1)==(uu) || AT(M[m].grant,2)==(uu))
 #define BUSY(m,nn) (M[m].job!=0 && NAME(M[m].jobU)==(nn))
 #define STRAY(m,nn) (M[m].i[nn]!=0 && OWNER(M[m].i[nn])!=UID(M[m].c[nn]))
-/* go: internal/allocator (*pool).sort, (*pool).designated */
+/* go: internal/allocator (*pool).need, (claims).designated */
 #ifndef NO_NAME_WAIT
 #define WAITS(m,nn) (LIVES(M[m].c[nn]) && M[m].i[nn]==0 && !HASGRANT(m,UID(M[m].c[nn])) && !BUSY(m,nn))
 #else
@@ -491,7 +491,7 @@ end:	do
 		:: else -> printf("manager %d: sees that its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* What is granted is written. go: internal/allocator (*Allocator).dispatch, (*Allocator).serve */
+	/* What is granted is written. go: internal/allocator (*Allocator).dispatch, (*Allocator).serve, (claims).serve */
 #ifndef NO_AGE
 #define YOUNG(m) !M[m].old
 #else
@@ -511,7 +511,7 @@ end:	do
 		M[m].jobU = AT(M[m].grant,2); M[m].jobA = 2; M[m].jobC = M[m].c[NAME(M[m].jobU)];
 		M[m].job = (REC(M[m].jobC)==2 -> CREATE : FIRST) }
 
-	/* The record, before anything else (R1). go: internal/allocator (*Allocator).record, (*Allocator).patchClaim */
+	/* The record, before anything else (R1). go: internal/allocator recordOn, (*Allocator).patchClaimant */
 	:: d_step { M[m].job==RECORD ->
 		printf("manager %d: records %d on claim uid %d: %d\n",m,M[m].jobA,M[m].jobU,M[m].jobC==claim[NAME(M[m].jobU)]);
 		n = NAME(M[m].jobU);
@@ -530,7 +530,7 @@ end:	do
 			:: else
 			fi
 #endif
-		:: else ->      /* go: internal/allocator (*Allocator).writeFailed, (*Allocator).refreshClaim */
+		:: else ->      /* go: internal/allocator (*Allocator).patchClaimant, (*Allocator).refresh */
 			seeClaim(m,n);
 			endJob(m)
 		fi; skip }
@@ -555,7 +555,7 @@ end:	do
 		M[m].job = CREATE; M[m].jobU = UID(M[m].c[0]); M[m].jobA = REC(M[m].c[0]) }
 #endif
 
-	/* An IPAddress of an earlier claim of the name that this one remembers (R2). go: internal/allocator (*Allocator).repair */
+	/* An IPAddress of an earlier claim of the name that this one remembers (R2). go: internal/allocator needsRepair */
 #ifndef NO_LIVE_ADOPT
 #define ALIVE(m,nn) (M[m].c[nn]==claim[nn])
 #else
@@ -592,10 +592,10 @@ end:	do
 #define RELEASES(m,nn) (MAYWORK(m) && DEL(M[m].c[nn]) && RESTED(m,nn) && OWNS(m) && !ENDED(m,UID(M[m].c[nn])))
 	:: d_step { RELEASES(m,0) -> printf("manager %d: reads the pool, begins to release name 0\n",m); M[m].job = REMOVE; M[m].jobC = M[m].c[0]; M[m].jobU = UID(M[m].c[0]);
 		M[m].jobA = (OWNER(M[m].i[0])==UID(M[m].c[0]) -> ADDR(M[m].i[0]) : 0) }
-	/* go: internal/allocator (*Allocator).releaseBlock */
+	/* go: internal/allocator (blocks).release */
 	:: d_step { RELEASES(m,1) -> printf("manager %d: reads the pool, begins to release name 1\n",m); M[m].job = (ISBLOCK(2) -> LETGO : REMOVE); M[m].jobC = M[m].c[1]; M[m].jobU = UID(M[m].c[1]);
 		M[m].jobA = (OWNER(M[m].i[1])==UID(M[m].c[1]) -> ADDR(M[m].i[1]) : 0) }
-	/* go: internal/allocator (*Allocator).remove, (*Allocator).noAddress */
+	/* go: internal/allocator (claims).release, removal, (*Allocator).deleteAttached, (*Allocator).lookForAttached */
 	:: d_step { M[m].job==REMOVE ->
 		n = NAME(M[m].jobU); x = IP(M[m].jobU,M[m].jobA);
 		printf("manager %d: sees to it that IPAddress of uid %d is gone: %d\n",m,M[m].jobU,ip[n]==x || OWNER(ip[n])!=M[m].jobU);
@@ -614,7 +614,7 @@ end:	do
 		fi; skip }
 	:: d_step { M[m].job==REMOVE && LATER && M[m].jobA!=0 && ip[NAME(M[m].jobU)]==IP(M[m].jobU,M[m].jobA) ->
 		printf("manager %d: removes IPAddress of uid %d, without an answer\n",m,M[m].jobU); lates--; air = removing; airU = M[m].jobU; airA = M[m].jobA; endJob(m) }
-	/* go: internal/allocator (*pool).endGrant, (*Allocator).removeFinalizer */
+	/* go: internal/allocator (*pool).endGrant, ended */
 	:: d_step { M[m].job==LETGO ->
 		n = NAME(M[m].jobU);
 		printf("manager %d: lets go of claim uid %d: %d\n",m,M[m].jobU,!HASGRANT(m,M[m].jobU) && M[m].jobC==claim[n]);

@@ -60,7 +60,7 @@ func blocks(ctx context.Context, c client.Client, steps *steps) (granted int, er
 	return granted, table(steps.out, rows)
 }
 
-// told tells whether every allocation has its block, or failed.
+// told reports whether every allocation has its block, or failed.
 func told(all []v1alpha1.IPAllocation) bool {
 	for i := range all {
 		ready := meta.FindStatusCondition(all[i].Status.Conditions, v1alpha1.ReadyCondition)

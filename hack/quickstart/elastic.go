@@ -176,7 +176,8 @@ func serve(ctx context.Context, tenant client.WithWatch, name string) (address s
 	}
 }
 
-// inUse waits until it is said of the blocks of a Cluster, in which every Service has its address, that they are in use.
+// inUse waits until it is said of the blocks of a Cluster, in which every Service has its address, that they are in
+// use.
 func inUse(ctx context.Context, c client.Client, cluster string) error {
 	if err := blocksOf(ctx, c, cluster, used); err != nil {
 		return fmt.Errorf("waiting for the blocks of Cluster %s to be in use: %w", cluster, err)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // ruling is what is decided on a claimant before any address is looked at.
@@ -24,17 +24,18 @@ type ruling struct {
 	waits, silent bool
 	// refused is why it gets nothing; nil: an address is looked for.
 	refused *refusal
-	// gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that was not open.
+	// gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that
+	// was not open.
 	gate gate
 }
 
 // admit decides on a claimant.
-type admit func(c *claim) ruling
+type admit func(c *claimant) ruling
 
 // note remembers what a ruling has to be told for, and which Cluster it waits for.
-func (p *pool) note(c *claim, r ruling) {
+func (p *pool) note(c *claimant, r ruling) {
 	if r.gate != open {
-		p.waitingClusters[c.clusterKey()] = struct{}{}
+		p.waitingClusters[c.cluster] = struct{}{}
 	}
 	if r.waits && !r.silent {
 		p.notePause(c, r.gate)
@@ -43,22 +44,22 @@ func (p *pool) note(c *claim, r ruling) {
 
 // noting is admit, and notes what it finds.
 func (p *pool) noting(admit admit) admit {
-	return func(c *claim) ruling {
+	return func(c *claimant) ruling {
 		r := admit(c)
 		p.note(c, r)
 		return r
 	}
 }
 
-// admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it reads comes from
-// caches, once per cluster and namespace. It is called with the pool locked.
+// admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it
+// reads comes from caches, once per cluster and namespace. It is called with the pool locked.
 func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
 	return p.noting(a.rules(ctx, p, now))
 }
 
 // releases returns the rules that decide on the release of a deleted claimant, and notes what they find.
 func (a *Allocator) releases(ctx context.Context, p *pool) admit {
-	return p.noting(func(c *claim) ruling { return a.admitRelease(ctx, p, c) })
+	return p.noting(func(c *claimant) ruling { return a.admitRelease(ctx, p, c) })
 }
 
 // rules are those of admission. They change nothing.
@@ -66,13 +67,13 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
 	direct := p.direct()
-	return func(c *claim) ruling {
+	return func(c *claimant) ruling {
 		if a.leavesAlone(c) {
 			return ruling{waits: true, silent: a.isAnothers(c)}
 		}
 		var out ruling
-		if c.cluster != "" {
-			key := c.clusterKey()
+		if c.cluster.Name != "" {
+			key := c.cluster
 			g, known := clusters[key]
 			if !known {
 				g = a.gateOf(ctx, key)
@@ -86,7 +87,7 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 				return out
 			case absent:
 				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
-				if c.block == nil {
+				if c.kind.traits().needsCluster {
 					out.refused = failed("waiting for Cluster %s, which does not exist", key)
 					return out
 				}
@@ -104,7 +105,7 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
-				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, plain.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
+				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
 				return out
 			}
 			out.refused = notReady("%s grants nothing now (%s): %s", p.key, reason, message)
@@ -126,11 +127,11 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 	}
 }
 
-// leavesAlone tells whether nothing is done for a claim: it is paused, or another manager's by its label.
-func (a *Allocator) leavesAlone(c *claim) bool { return c.paused || a.isAnothers(c) }
+// leavesAlone reports whether nothing is done for a claim: it is paused, or another manager's by its label.
+func (a *Allocator) leavesAlone(c *claimant) bool { return c.paused || a.isAnothers(c) }
 
 // isAnothers reports whether a claim is another manager's by its label.
-func (a *Allocator) isAnothers(c *claim) bool {
+func (a *Allocator) isAnothers(c *claimant) bool {
 	return a.WatchFilter != "" && c.watchLabel != a.WatchFilter
 }
 
@@ -144,7 +145,8 @@ const (
 	unknown
 )
 
-// gateOf looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract] asks.
+// gateOf looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract]
+// asks.
 //
 // [IPAM provider contract]: https://cluster-api.sigs.k8s.io/developer/providers/contracts/ipam
 func (a *Allocator) gateOf(ctx context.Context, key types.NamespacedName) gate {
@@ -185,19 +187,19 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 	return nil
 }
 
-// admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is paused, and no consumer uses the
-// address still. A Cluster that is gone does not hold it.
-func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claim) ruling {
-	if c.inUse() || p.isKept(c) {
+// admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is
+// paused, and no consumer uses the address still. A Cluster that is gone does not hold it.
+func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claimant) ruling {
+	if c.inUse || p.isKept(c) {
 		return ruling{waits: true, silent: true} // a consumer's finalizer says that, and the end of it is an event
 	}
 	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
 		return ruling{waits: true, silent: a.isAnothers(c)}
 	}
-	if c.cluster == "" {
+	if c.cluster.Name == "" {
 		return ruling{}
 	}
-	if g := a.gateOf(ctx, c.clusterKey()); g == paused || g == unknown {
+	if g := a.gateOf(ctx, c.cluster); g == paused || g == unknown {
 		return ruling{waits: true, gate: g}
 	}
 	return ruling{}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
@@ -55,7 +56,7 @@ type Options struct {
 	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
 	InClusterPools bool
 	// Unmirrored, where set, says why there is no mirror of a name; empty: it is no name of a mirror.
-	Unmirrored func(ctx context.Context, key PoolKey) string
+	Unmirrored func(ctx context.Context, key pools.Key) string
 	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
 	NodeQuota func(ctx context.Context, cluster types.NamespacedName) (limit int64, limited bool)
 }
@@ -81,7 +82,7 @@ type Allocator struct {
 	Options
 
 	mu    sync.Mutex
-	pools map[PoolKey]*pool
+	pools map[pools.Key]*pool
 	// life is nil before Start.
 	life         atomic.Pointer[life]
 	workers      workers
@@ -95,10 +96,11 @@ type Allocator struct {
 type life struct {
 	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
 	jobs context.Context //nolint:containedctx // the controller's own context
-	wake func(PoolKey)
+	wake func(pools.Key)
 }
 
-// New returns an allocator. What is fed before Start is remembered, and wakes nobody: the watch of pools has each reconciled at the start.
+// New returns an allocator. What is fed before Start is remembered, and wakes nobody: the watch of pools has each
+// reconciled at the start.
 func New(o Options) *Allocator {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -114,7 +116,7 @@ func New(o Options) *Allocator {
 	}
 	a := &Allocator{
 		Options: o,
-		pools:   map[PoolKey]*pool{},
+		pools:   map[pools.Key]*pool{},
 		workers: workers{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
@@ -123,17 +125,17 @@ func New(o Options) *Allocator {
 }
 
 // Start sets the function that has a pool reconciled, and the life of the writes that are handed out.
-func (a *Allocator) Start(ctx context.Context, wake func(PoolKey)) { a.life.Store(&life{ctx, wake}) }
+func (a *Allocator) Start(ctx context.Context, wake func(pools.Key)) { a.life.Store(&life{ctx, wake}) }
 
 // wake has a pool reconciled.
-func (a *Allocator) wake(key PoolKey) {
+func (a *Allocator) wake(key pools.Key) {
 	if l := a.life.Load(); l != nil {
 		l.wake(key)
 	}
 }
 
 // do has a job of a pool run as soon as a writer is free, for as long as the controller lives.
-func (a *Allocator) do(pool PoolKey, job func(context.Context)) {
+func (a *Allocator) do(pool pools.Key, job func(context.Context)) {
 	ctx := context.Background()
 	if l := a.life.Load(); l != nil {
 		ctx = l.jobs
@@ -141,7 +143,7 @@ func (a *Allocator) do(pool PoolKey, job func(context.Context)) {
 	a.workers.do(pool, func() { job(ctx) })
 }
 
-func (a *Allocator) pool(key PoolKey) *pool {
+func (a *Allocator) pool(key pools.Key) *pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pools[key]
@@ -154,7 +156,7 @@ func (a *Allocator) pool(key PoolKey) *pool {
 }
 
 // locked returns a pool, locked, that is not dropped.
-func (a *Allocator) locked(key PoolKey) *pool {
+func (a *Allocator) locked(key pools.Key) *pool {
 	for {
 		p := a.pool(key)
 		p.mu.Lock()
@@ -169,7 +171,7 @@ func (a *Allocator) locked(key PoolKey) *pool {
 func (a *Allocator) drop(p *pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.base != nil || len(p.claims)+len(p.addrs)+len(p.grants)+p.jobs > 0 {
+	if p.base != nil || len(p.claimants)+len(p.attached)+len(p.grants)+p.jobs > 0 {
 		return
 	}
 	a.mu.Lock()
@@ -189,86 +191,86 @@ func (a *Allocator) all() []*pool {
 }
 
 // ObserveClaim feeds a claim that was seen, and returns the pool to reconcile for it.
-func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
+func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 	key, ours := a.keyOfClaim(c)
 	if !ours {
 		return key, false
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, p.observeClaim(claimOf(c))
+	return key, p.observe(claimOf(c))
 }
 
 // ForgetClaim feeds the proof that a claim is gone.
-func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
+func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 	key, ours := a.keyOfClaim(c)
 	if !ours {
 		return key, false
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	p.forgetClaim(c.UID)
+	p.forget(c.UID)
 	return key, true
 }
 
 // ObserveAllocation feeds an IPAllocation that was seen, and returns the pool to reconcile for it.
-func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
-	key := KeyOfAllocation(o)
+func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
+	key := pools.KeyOfAllocation(o)
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, p.observeClaim(claimOfAllocation(o))
+	return key, p.observe(claimOfAllocation(o))
 }
 
 // ForgetAllocation feeds the proof that an IPAllocation is gone.
-func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (PoolKey, bool) {
-	key := KeyOfAllocation(o)
+func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
+	key := pools.KeyOfAllocation(o)
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	p.forgetClaim(o.UID)
+	p.forget(o.UID)
 	return key, true
 }
 
 // ObserveAddress feeds an IPAddress that was seen.
-func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
+func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
 	key, ours := a.keyOf(addr.Namespace, addr.Spec.PoolRef)
 	if !ours {
 		return key, false
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	return key, p.observeAddress(addressOf(addr))
+	return key, p.observeAttached(addressOf(addr))
 }
 
 // ForgetAddress feeds the proof that an IPAddress is gone.
-func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (PoolKey, bool) {
+func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
 	key, ours := a.keyOf(addr.Namespace, addr.Spec.PoolRef)
 	if !ours {
 		return key, false
 	}
 	p := a.locked(key)
 	defer p.mu.Unlock()
-	p.forgetAddress(addr.UID, client.ObjectKeyFromObject(addr))
+	p.forgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
 	return key, true
 }
 
 // ClaimsBeyond returns, as stubs, the claims that are remembered and not among those listed.
 func (a *Allocator) ClaimsBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddressClaim {
-	return beyond(a, listed, func(stub *ipamv1.IPAddressClaim, key PoolKey) { stub.Spec.PoolRef = key.ref() })
+	return beyond(a, listed, func(stub *ipamv1.IPAddressClaim, key pools.Key) { stub.Spec.PoolRef = key.Ref() })
 }
 
 // AllocationsBeyond returns, as stubs, the IPAllocations that are remembered and not among those listed.
 func (a *Allocator) AllocationsBeyond(listed map[types.UID]struct{}) []*v1alpha1.IPAllocation {
-	return beyond(a, listed, func(stub *v1alpha1.IPAllocation, key PoolKey) {
+	return beyond(a, listed, func(stub *v1alpha1.IPAllocation, key pools.Key) {
 		stub.Spec.PoolRef = v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}
 	})
 }
 
 // beyond returns, as stubs, the claims of a kind that are remembered and not among those listed.
-func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in func(O, PoolKey)) []O {
+func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in func(O, pools.Key)) []O {
 	var out []O
 	for _, p := range a.all() {
 		p.mu.Lock()
-		for uid, c := range p.claims {
+		for uid, c := range p.claimants {
 			if _, ok := listed[uid]; ok {
 				continue
 			}
@@ -288,9 +290,9 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 	var out []*ipamv1.IPAddress
 	for _, p := range a.all() {
 		p.mu.Lock()
-		for _, addr := range p.addrs {
+		for _, addr := range p.attached {
 			if _, ok := listed[addr.uid]; !ok {
-				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.key.ref()}}
+				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.key.Ref()}}
 				stub.Namespace, stub.Name, stub.UID = addr.namespace, addr.name, addr.uid
 				out = append(out, stub)
 			}
@@ -300,10 +302,10 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 	return out
 }
 
-// ObservePool tells whether a pool that was seen is to be reconciled: it has not been yet, or it is
+// ObservePool reports whether a pool that was seen is to be reconciled: it has not been yet, or it is
 // not what our own last write returned.
-func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
-	key := KeyOf(obj)
+func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
+	key := pools.KeyOf(obj)
 	a.publishSpec(obj) // all pools are known before the first of them is reconciled, in whatever order that is
 	p := a.locked(key)
 	defer p.mu.Unlock()
@@ -311,8 +313,8 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (PoolKey, bool) {
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.
-func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []PoolKey {
-	var keys []PoolKey
+func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
+	var keys []pools.Key
 	for _, p := range a.all() {
 		p.mu.Lock()
 		if _, waits := p.waitingClusters[cluster]; p.awaits(cluster) || waits {
@@ -324,8 +326,8 @@ func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []PoolKey {
 }
 
 // GlobalPools returns the global pools: a namespace's labels decide whether they serve it.
-func (a *Allocator) GlobalPools() []PoolKey {
-	var keys []PoolKey
+func (a *Allocator) GlobalPools() []pools.Key {
+	var keys []pools.Key
 	for _, p := range a.all() {
 		if p.key.Kind == v1alpha1.GlobalNetworkPoolKind {
 			keys = append(keys, p.key)
@@ -334,8 +336,8 @@ func (a *Allocator) GlobalPools() []PoolKey {
 	return keys
 }
 
-// Ready tells whether a pool was taken over, or is another manager's.
-func (a *Allocator) Ready(key PoolKey) bool {
+// Ready reports whether a pool was taken over, or is another manager's.
+func (a *Allocator) Ready(key pools.Key) bool {
 	if a.unserved(key) != nil || !a.serves(key) {
 		return true
 	}

@@ -13,23 +13,25 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Two pools of one network that share addresses (R11), each maybe served by another manager: the younger one commits that it yields to the older one, by
-// UID and generation, and grants nothing from then on. The older one grants from what they share only after it has seen that and has listed, after it,
-// what the younger one has: that cannot grow any more. The younger one grants again when it sees a later generation of the older one that leaves its
-// addresses alone, and has listed what that has in use all the same; its word stays on record until that is nothing, for a manager that takes over and
-// whose watches are behind.
+// Two pools of one network that share addresses (R11), each maybe served by another manager: the younger one commits
+// that it yields to the older one, by UID and generation, and grants nothing from then on. The older one grants from
+// what they share only after it has seen that and has listed, after it, what the younger one has: that cannot grow any
+// more. The younger one grants again when it sees a later generation of the older one that leaves its addresses alone,
+// and has listed what that has in use all the same; its word stays on record until that is nothing, for a manager that
+// takes over and whose watches are behind.
 
 // maxYields bounds status.yields: a pool that overlaps with more leaves the others waiting.
 const maxYields = 64
 
-// keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it yields. It reads from the API
-// server only where a younger pool has just yielded, or an older one has gone.
+// keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it
+// yields. It reads from the API server only where a younger pool has just yielded, or an older one has gone.
 func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 	mine, neighbours := a.overlaps.neighbours(p.key)
-	apart := map[netipx.IPRange]PoolKey{}
+	apart := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
 	waitsFor, outstanding := "", ""
 	for _, n := range neighbours {
@@ -71,7 +73,7 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 	p.setApart(apart)
 }
 
-func yielded(key PoolKey, uid types.UID, generation int64) v1alpha1.YieldedPool {
+func yielded(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
 	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
 }
 
@@ -85,12 +87,12 @@ func latest(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.Yiel
 	return to
 }
 
-func keyOfYielded(y v1alpha1.YieldedPool) PoolKey {
-	return PoolKey{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
+func keyOfYielded(y v1alpha1.YieldedPool) pools.Key {
+	return pools.Key{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
 }
 
-// given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of them while the younger one has
-// not yielded, then what that has. final: it has yielded.
+// given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of
+// them while the younger one has not yielded, then what that has. final: it has yielded.
 func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
 	if !younger.yieldsTo(to) {
 		return shared, false
@@ -114,8 +116,8 @@ func (p *pool) yieldsTo(to v1alpha1.YieldedPool) bool {
 	return p.base != nil && slices.Contains(p.base.PoolStatus().Yields, to)
 }
 
-// survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which had yielded to it, has seen a later
-// generation of it.
+// survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which
+// had yielded to it, has seen a later generation of it.
 func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.YieldedPool) error {
 	p.mu.Lock()
 	surveyed := p.surveyed[reason]
@@ -131,18 +133,13 @@ func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.Yielded
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range slices.Concat(found.claims, found.blocks) {
-		p.observeClaim(c)
-	}
-	for _, addr := range found.addrs {
-		p.observeAddress(addr)
-	}
+	p.observeAll(found)
 	p.surveyed[reason] = true
 	return nil
 }
 
-// forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing of it was seen: it became an
-// object that the watch is yet to show, or nothing.
+// forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing
+// of it was seen: it became an object that the watch is yet to show, or nothing.
 func (p *pool) forgetSurveys(seen v1alpha1.Pool) {
 	if p.base == nil || p.holder || len(p.surveyed) == 0 {
 		return
@@ -197,8 +194,9 @@ func (p *pool) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
 	return out
 }
 
-// stillHas returns what an older pool, with which a pool does not overlap any more, has of its addresses all the same: the word that was given to it stays on
-// record as long. why: the pool grants nothing yet, since what is known of the older one may be old, and it may grant what both have.
+// stillHas returns what an older pool, with which a pool does not overlap any more, has of its addresses all the same:
+// the word that was given to it stays on record as long. why: the pool grants nothing yet, since what is known of the
+// older one may be old, and it may grant what both have.
 func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPool, mine declared) (has []netipx.IPRange, why string) {
 	key := keyOfYielded(to)
 	if mine.allows || mine.layout == nil {
@@ -224,8 +222,9 @@ func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPo
 	return elder.usedIn(mine.layout.Allocatable().Ranges()), ""
 }
 
-// usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their claims keep what they have.
-func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]PoolKey) {
+// usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their
+// claims keep what they have.
+func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]pools.Key) {
 	if mine.layout == nil {
 		return
 	}
@@ -257,7 +256,7 @@ func (p *pool) usesBeyond() bool {
 }
 
 // setApart states what is kept apart, and nothing else.
-func (p *pool) setApart(apart map[netipx.IPRange]PoolKey) {
+func (p *pool) setApart(apart map[netipx.IPRange]pools.Key) {
 	for r, key := range p.apart {
 		if apart[r] != key {
 			p.ledger.Remove(ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())})

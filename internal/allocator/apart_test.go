@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // aNeighbour is a pool of the default network that was made so long before noon.
@@ -50,7 +51,7 @@ func (o *onePool) Get(_ context.Context, key client.ObjectKey, obj client.Object
 // yieldsTo has the status of a pool say that it yields to another one.
 func yieldsTo(other *v1alpha1.NetworkPool, generation int64) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
-		o.Status.Yields = append(o.Status.Yields, yielded(KeyOf(other), other.UID, generation))
+		o.Status.Yields = append(o.Status.Yields, yielded(pools.KeyOf(other), other.UID, generation))
 	}
 }
 
@@ -71,12 +72,12 @@ func TestKeepApart(t *testing.T) {
 	younger := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, change...)
 	}
-	has3 := func(l *existing, key PoolKey) { l.has(key, "y", "10.0.0.3") }
+	has3 := func(l *existing, key pools.Key) { l.has(key, "y", "10.0.0.3") }
 	tests := map[string]struct {
 		reason         string
 		elder, younger *v1alpha1.NetworkPool
 		// listed is what a list of the younger pool finds.
-		listed func(*existing, PoolKey)
+		listed func(*existing, pools.Key)
 		// free are the addresses that the elder may grant.
 		free   []string
 		waits  bool
@@ -120,15 +121,15 @@ func TestKeepApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lists := &existing{}
 			if tc.listed != nil {
-				tc.listed(lists, KeyOf(tc.younger))
+				tc.listed(lists, pools.KeyOf(tc.younger))
 			}
 			api := &oneWrite{}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			a.Fence(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
 			for _, o := range []*v1alpha1.NetworkPool{tc.elder, tc.younger} {
-				a.pool(KeyOf(o)).setBase(o.DeepCopy())
+				a.pool(pools.KeyOf(o)).setBase(o.DeepCopy())
 			}
-			p, q := a.pool(KeyOf(tc.elder)), a.pool(KeyOf(tc.younger))
+			p, q := a.pool(pools.KeyOf(tc.elder)), a.pool(pools.KeyOf(tc.younger))
 			a.findOverlap(q)
 			a.keepApart(t.Context(), p)
 			a.keepApart(t.Context(), q)
@@ -156,7 +157,7 @@ func TestStillHas(t *testing.T) {
 		known, exists *v1alpha1.NetworkPool
 		// word is the generation that the pool yielded to; listed, what a list of the older pool finds.
 		word   int64
-		listed func(*existing, PoolKey)
+		listed func(*existing, pools.Key)
 		closed bool
 		yields int
 		free   []string
@@ -171,23 +172,23 @@ func TestStillHas(t *testing.T) {
 		},
 		"ItsClaimsStay": {
 			reason: "what it has is its own, though no watch has shown it; a manager that takes over must list it, too", word: 1, known: moved, exists: moved,
-			listed: func(l *existing, key PoolKey) { l.has(key, "e", "10.0.0.3") }, yields: 1, free: []string{"10.0.0.4"},
+			listed: func(l *existing, key pools.Key) { l.has(key, "e", "10.0.0.3") }, yields: 1, free: []string{"10.0.0.4"},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			api, lists := &onePool{exists: tc.exists}, &existing{}
 			if tc.listed != nil {
-				tc.listed(lists, KeyOf(elder))
+				tc.listed(lists, pools.KeyOf(elder))
 			}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
 			a.publishSpec(o)
-			p := a.pool(KeyOf(o))
+			p := a.pool(pools.KeyOf(o))
 			p.setBase(o)
 			if tc.known != nil {
 				a.publishSpec(tc.known)
-				a.pool(KeyOf(tc.known)).setBase(tc.known)
+				a.pool(pools.KeyOf(tc.known)).setBase(tc.known)
 			}
 			for range 2 { // the second time nothing is news
 				a.keepApart(t.Context(), p)
@@ -208,9 +209,9 @@ func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
 	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
 		a.publishSpec(obj)
-		a.pool(KeyOf(obj)).setBase(obj)
+		a.pool(pools.KeyOf(obj)).setBase(obj)
 	}
-	p := a.pool(KeyOf(o))
+	p := a.pool(pools.KeyOf(o))
 	a.keepApart(t.Context(), p)
 	if len(p.yields) != 1 || p.yields[0].Generation != 3 {
 		t.Errorf("it yields to %v", p.yields)
@@ -234,18 +235,18 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
 		a.publishSpec(obj)
-		a.pool(KeyOf(obj)).setBase(obj)
+		a.pool(pools.KeyOf(obj)).setBase(obj)
 	}
-	seeAddress(a.pool(KeyOf(narrowed)), "kept", "10.0.0.1", "uid-kept")
-	p := a.pool(KeyOf(o))
+	seeAddress(a.pool(pools.KeyOf(narrowed)), "kept", "10.0.0.1", "uid-kept")
+	p := a.pool(pools.KeyOf(o))
 	a.keepApart(t.Context(), p)
 	r, free := p.ledger.TakeOne()
-	if !free || text(r) != "10.0.0.2" {
-		t.Errorf("it would give %s", text(r))
+	if !free || addressText(r) != "10.0.0.2" {
+		t.Errorf("it would give %s", addressText(r))
 	}
 	p.ledger.Untake(r)
-	seesEnd := a.pool(KeyOf(narrowed))
-	seesEnd.forgetAddress("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
+	seesEnd := a.pool(pools.KeyOf(narrowed))
+	seesEnd.forgetAttached("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
 	a.keepApart(t.Context(), p)
 	if n := p.ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)

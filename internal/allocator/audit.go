@@ -8,7 +8,6 @@ import (
 
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Auditor recomputes now and then who owns what, from a consistent list, and reports what must not
@@ -61,7 +61,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
 	oldOrphans, oldDrift := 0, 0
 	// has notes what an object has, and whether the memory knows it.
-	has := func(key PoolKey, h holding, known func(*pool) bool) {
+	has := func(key pools.Key, h holding, known func(*pool) bool) {
 		p := a.locked(key)
 		defer p.mu.Unlock()
 		held[p] = append(held[p], h)
@@ -82,7 +82,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 			return
 		}
 		addr := addressOf(obj)
-		if _, lives := living[addr.claimUID]; !lives && !addr.byHand() {
+		if _, lives := living[addr.claimantUID]; !lives && !addr.byHand {
 			orphans[addr.uid] = true
 			if au.orphans[addr.uid] {
 				oldOrphans++
@@ -90,7 +90,7 @@ func (au *Auditor) audit(ctx context.Context) error {
 			return
 		}
 		if addr.ip.IsValid() {
-			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, "IPAddress " + addr.key().String(), addr.subject}, func(p *pool) bool {
+			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, addr.text(), addr.subject}, func(p *pool) bool {
 				_, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid})
 				return known
 			})
@@ -101,8 +101,8 @@ func (au *Auditor) audit(ctx context.Context) error {
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
 		if c := claimOfAllocation(obj); c.blockRange().IsValid() {
-			has(KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
-				mine := p.claims[c.owner.UID]
+			has(pools.KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
+				mine := p.claimants[c.owner.UID]
 				return mine != nil && mine.blockRange() == c.blockRange()
 			})
 		}
@@ -127,8 +127,8 @@ func (au *Auditor) audit(ctx context.Context) error {
 	return nil
 }
 
-// tellDuplicate says on an object that another has an address of it too, where their owners look: neither is to blame, and one of the
-// two has to go.
+// tellDuplicate says on an object that another has an address of it too, where their owners look: neither is to blame,
+// and one of the two has to go.
 func (a *Allocator) tellDuplicate(h, other holding) {
 	first := h.rng.From()
 	if first.Less(other.rng.From()) {
@@ -136,21 +136,6 @@ func (a *Allocator) tellDuplicate(h, other holding) {
 	}
 	a.Recorder.Eventf(h.about(), nil, corev1.EventTypeWarning, "DuplicateAddress", "Audit",
 		"%s is held by %s too: find out which machine answers for it, and delete the other claim", first, other.what)
-}
-
-// subject is the claim of an IPAddress, or the IPAddress where it has none.
-func (a *address) subject() client.Object {
-	if a.claimUID == "" {
-		return &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: a.uid}}
-	}
-	return &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: a.claimUID}}
-}
-
-// subject is a claim itself.
-func (c *claim) subject() client.Object {
-	out := c.object()
-	out.SetUID(c.owner.UID)
-	return out
 }
 
 // overlapping counts, and reports, the holdings that share an address with an earlier one.

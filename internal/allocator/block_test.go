@@ -16,7 +16,7 @@ import (
 )
 
 // seeBlock has a pool see an IPAllocation of so many addresses; 0: it does not say.
-func seeBlock(p *pool, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *claim {
+func seeBlock(p *pool, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *claimant {
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1,
 		CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{},
@@ -28,8 +28,8 @@ func seeBlock(p *pool, name string, count int32, change ...func(*v1alpha1.IPAllo
 	for _, f := range change {
 		f(o)
 	}
-	p.observeClaim(claimOfAllocation(o))
-	return p.claims[o.UID]
+	p.observe(claimOfAllocation(o))
+	return p.claimants[o.UID]
 }
 
 func has(block string) func(*v1alpha1.IPAllocation) {
@@ -168,7 +168,7 @@ func TestOverlappingAdoption(t *testing.T) {
 	x := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
 	y := seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"))
 	z := seeBlock(p, "z", 4)
-	for _, c := range []*claim{x, y} {
+	for _, c := range []*claimant{x, y} {
 		if p.todo[c.owner.UID] == nil || p.overlapOf(c) == "" {
 			t.Errorf("%s: among those with something to do: %v, overlap %q", c.owner.Name, p.todo[c.owner.UID] != nil, p.overlapOf(c))
 		}
@@ -181,7 +181,7 @@ func TestOverlappingAdoption(t *testing.T) {
 	}
 	// The end of one is the end of the overlap of the other.
 	y = seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"), has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	p.forgetClaim(x.owner.UID)
+	p.forget(x.owner.UID)
 	if text := p.overlapOf(y); text != "" || !p.ledger.InSpace(y.blockRange()) {
 		t.Errorf("still: %s", text)
 	}

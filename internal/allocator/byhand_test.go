@@ -31,8 +31,8 @@ func TestMadeByHand(t *testing.T) {
 		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "no address"},
 		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11/32, which IPAddress ns/other has",
 			also: func(p *pool) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
-		"that names the mirror": {ref: mirrorKey.ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
-		"of a pool of ours":     {ref: mirrorKey.ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.ref())}, told: "made it by hand; delete it"},
+		"that names the mirror": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
+		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "made it by hand; delete it"},
 		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
 			a.OwnerReferences = []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-before"}}
 		}},
@@ -44,7 +44,7 @@ func TestMadeByHand(t *testing.T) {
 			if c.made != nil {
 				c.made(a)
 			}
-			p.observeAddress(addressOf(a))
+			p.observeAttached(addressOf(a))
 			if c.also != nil {
 				c.also(p)
 			}

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,7 +28,8 @@ var (
 	errGone = errors.New("the pool is gone")
 )
 
-// pendingCommit is a commit that was sent. It stays until its outcome is known (R4).
+// pendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is
+// known (R4).
 type pendingCommit struct {
 	pool      v1alpha1.Pool
 	grants    []types.UID
@@ -35,10 +38,9 @@ type pendingCommit struct {
 	doubtful bool
 }
 
-// commit writes the pool's status: counts, conditions, and the grants that are in flight, the new
-// ones among them. A grant exists once this has succeeded.
-func (a *Allocator) commit(ctx context.Context, p *pool) error {
-	p.mu.Lock()
+// prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new
+// ones among them. It is called with the pool locked, once a turn.
+func (p *pool) prepare(now time.Time) *pendingCommit {
 	next := p.base.DeepCopyObject().(v1alpha1.Pool)
 	try := &pendingCommit{pool: next}
 	for uid, g := range p.grants {
@@ -49,8 +51,29 @@ func (a *Allocator) commit(ctx context.Context, p *pool) error {
 			try.grants = append(try.grants, uid)
 		}
 	}
-	p.describe(next, a.now())
-	p.unanswered = try
+	p.describe(next, now)
+	return try
+}
+
+// news reports whether a commit says anything that is not on record, and whether that should be shown without delay.
+func (c *pendingCommit) news(base v1alpha1.Pool) (differs, urgent bool) {
+	was, is := base.PoolStatus(), c.pool.PoolStatus()
+	if equality.Semantic.DeepEqual(was, is) {
+		return false, false
+	}
+	for _, cond := range is.Conditions {
+		old := meta.FindStatusCondition(was.Conditions, cond.Type)
+		if old == nil || old.Status != cond.Status || old.Reason != cond.Reason {
+			return true, true
+		}
+	}
+	return true, len(is.Held) != len(was.Held) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
+}
+
+// commit writes a commit. The grants that it carries exist once this has succeeded.
+func (a *Allocator) commit(ctx context.Context, p *pool, next *pendingCommit) error {
+	p.mu.Lock()
+	p.unanswered = next
 	p.mu.Unlock()
 	return a.sendCommit(ctx, p)
 }
@@ -103,8 +126,8 @@ func (a *Allocator) sendCommit(ctx context.Context, p *pool) error {
 	return errTermLost
 }
 
-// refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is planned anew, after a pause
-// that doubles or when the pool has changed, and whoever waits is told why.
+// refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is
+// planned anew, after a pause that doubles or when the pool has changed, and whoever waits is told why.
 func (p *pool) refused(err error, now time.Time) {
 	p.rollback(p.base)
 	p.mu.Lock()
@@ -143,16 +166,8 @@ func (p *pool) confirm(uid types.UID) {
 	if g == nil || !g.committed {
 		return
 	}
-	c := p.claims[uid]
-	switch {
-	case c == nil:
-		g.confirmed = true
-	case c.block != nil:
-		g.confirmed = g.confirmed || c.hasRecord()
-	default:
-		a := p.addressOf(c)
-		g.confirmed = g.confirmed || (a != nil && a.claimUID == uid)
-	}
+	c := p.claimants[uid]
+	g.confirmed = g.confirmed || c == nil || c.kind.confirmed(p, c)
 }
 
 // rollback forgets the grants of a commit that cannot land any more.
@@ -170,7 +185,7 @@ func (p *pool) rollback(live v1alpha1.Pool) {
 func (p *pool) dropGrant(uid types.UID) {
 	delete(p.grants, uid)
 	p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
-	if c := p.claims[uid]; c != nil {
+	if c := p.claimants[uid]; c != nil {
 		p.sort(c)
 	}
 }
@@ -206,7 +221,7 @@ func (p *pool) inFlight() []v1alpha1.Grant {
 	})
 	for _, g := range ordered {
 		out = append(out, v1alpha1.Grant{
-			Kind: g.owner.Kind(), Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
+			Kind: g.owner.Kind, Namespace: g.owner.Namespace, Name: g.owner.Name, UID: string(g.owner.UID),
 			First: g.rng.From().String(), Last: g.rng.To().String(),
 		})
 	}

@@ -137,9 +137,9 @@ func TestCommit(t *testing.T) {
 				p.plan(noon, 9, anyone)
 			}
 			if tt.gone {
-				p.forgetClaim(c.owner.UID)
+				p.forget(c.owner.UID)
 			}
-			err := a.commit(t.Context(), p)
+			err := a.commit(t.Context(), p, p.prepare(a.now()))
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
@@ -166,7 +166,7 @@ func TestCommitAgain(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	see(p, "a", 0)
 	p.plan(noon, 9, anyone)
-	if err := a.commit(t.Context(), p); err == nil {
+	if err := a.commit(t.Context(), p, p.prepare(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent

@@ -14,9 +14,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// coolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the IPAddress loses our
-// finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the status has no room for more, the others wait
-// with their addresses. It reports whether there was any.
+// coolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the
+// IPAddress loses our finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the
+// status has no room for more, the others wait with their addresses. It reports whether there was any.
 func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
 	p.restsLate = false
 	if p.reuseGrace() == 0 {
@@ -24,7 +24,7 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 		return false
 	}
 	left, releases := maxJobs-p.jobs, a.releases(ctx, p)
-	var due []*claim
+	var due []*claimant
 	for _, c := range p.todo {
 		r := p.releasable(c)
 		if !c.deleting || !r.IsValid() || c.busy || c.retryAt.After(now) {
@@ -39,7 +39,7 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 		}
 	}
 	// In the order of their addresses: what touches can be joined.
-	slices.SortFunc(due, func(a, b *claim) int { return p.releasable(a).From().Compare(p.releasable(b).From()) })
+	slices.SortFunc(due, func(a, b *claimant) int { return p.releasable(a).From().Compare(p.releasable(b).From()) })
 	noted := false
 	for _, c := range due {
 		if left <= 0 {
@@ -55,14 +55,15 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 	}
 	for _, s := range p.orphans {
 		if p.orphanNeedsCooling(s, now) {
-			rests := p.startCooling(p.unitOf(s.address), s.owner(), now)
+			rests := p.startCooling(p.unitOf(s.attached), s.owner(), now)
 			noted, p.restsLate = noted || rests, p.restsLate || !rests
 		}
 	}
 	return noted
 }
 
-// mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes the pool.
+// mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes
+// the pool.
 func (p *pool) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(p.commitAfter) }
 
 // startCooling has a range rest for as long as the pool says. False: there is no room on record.
@@ -109,7 +110,7 @@ func (p *pool) coolingEnded(rest cooling.Rest) {
 }
 
 // crowd notes that the release of a claim waits until there is room for its rest: it is not to be done until then.
-func (p *pool) crowd(c *claim) {
+func (p *pool) crowd(c *claimant) {
 	p.crowded[c.owner.UID] = c
 	delete(p.todo, c.owner.UID)
 }
@@ -128,7 +129,8 @@ func (p *pool) roomToRest() {
 	}
 }
 
-// restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is now.
+// restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is
+// now.
 func (p *pool) restEnds(now time.Time) time.Duration {
 	groups := p.base.PoolStatus().Cooling
 	if p.reuseGrace() == 0 || cooling.HasRoom(groups) {
@@ -148,8 +150,8 @@ func (p *pool) coolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx
 	return netipx.IPRange{}
 }
 
-// needsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of the rest is over. What
-// somebody else has too does not become free.
+// needsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of
+// the rest is over. What somebody else has too does not become free.
 func (p *pool) needsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	if p.reuseGrace() == 0 || !r.IsValid() {
 		return false
@@ -174,14 +176,14 @@ func (p *pool) restOf(h *ledger.Hold) cooling.Rest {
 
 // orphanNeedsCooling is needsCooling for what a void IPAddress has.
 func (p *pool) orphanNeedsCooling(s *orphan, now time.Time) bool {
-	return s.provenOrphan && p.needsCooling(p.unitOf(s.address), s.owner(), now)
+	return s.provenOrphan && p.needsCooling(p.unitOf(s.attached), s.owner(), now)
 }
 
 // maxHeld bounds the entries of status.held.
 const maxHeld = 128
 
-// addHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what is between two may be
-// kept back with them: so many are joined that the status stays small.
+// addHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what
+// is between two may be kept back with them: so many are joined that the status stays small.
 func (p *pool) addHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 	p.setHeld(r, h)
 	for len(p.held) > maxHeld {

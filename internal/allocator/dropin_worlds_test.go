@@ -8,8 +8,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 // Pools of the in-cluster provider, as the drop-in serves them: by a mirror that is there already.
@@ -50,7 +50,8 @@ var mirrors = []scenario{
 		want:   map[string]string{"a": "10.1.0.1"},
 	},
 	{
-		// A claim that names the mirror by its own name is given nothing: what it had would be given again by the other provider.
+		// A claim that names the mirror by its own name is given nothing: what it had would be given again by the other
+		// provider.
 		name: "drop-in by name", spec: pool("10.1.0.1-10.1.0.2"), capacity: 1, before: []action{makeMirror("10.0.0.1-10.0.0.2"), addTheirs("x")},
 		script: []action{addTo(mirror, "direct"), remove("direct")},
 	},

@@ -10,11 +10,12 @@ import (
 type dueWrites struct {
 	// serve and release are claimants, resolve are IPAddresses without one.
 	serve, release []types.UID
-	resolve        []*address
+	resolve        []*attached
 }
 
-// due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait: 0, if none does. It
-// changes nothing: admission and releases decide on the claimants that are served and released. It is called with the pool locked.
+// due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait:
+// 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released. It
+// is called with the pool locked.
 func (p *pool) due(now time.Time, free int, grace time.Duration, admission, releases admit) (out dueWrites, wait time.Duration) {
 	wait = p.nextRetry(now)
 	for uid, c := range p.todo {
@@ -41,7 +42,7 @@ func (p *pool) due(now time.Time, free int, grace time.Duration, admission, rele
 		}
 	}
 	for _, o := range p.orphans {
-		if o.busy || o.byHand() || len(out.resolve) >= free {
+		if o.busy || o.byHand || len(out.resolve) >= free {
 			continue
 		}
 		if p.orphanNeedsCooling(o, now) {
@@ -52,7 +53,7 @@ func (p *pool) due(now time.Time, free int, grace time.Duration, admission, rele
 			wait = sooner(wait, d)
 			continue
 		}
-		out.resolve = append(out.resolve, o.address)
+		out.resolve = append(out.resolve, o.attached)
 	}
 	return out, wait
 }

@@ -14,14 +14,14 @@ func TestDue(t *testing.T) {
 	const orphanGrace = 75 * time.Second
 	rests := func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](30) }
 	// granted has a claim with a grant that was committed so long ago.
-	granted := func(p *pool, ago time.Duration) (*claim, *grant) {
+	granted := func(p *pool, ago time.Duration) (*claimant, *grant) {
 		c := see(p, "a", 0)
 		p.plan(noon, 9, anyone)
 		g := p.grants[c.owner.UID]
 		g.committed, g.at = true, noon.Add(-ago)
 		return c, g
 	}
-	deleted := func(p *pool) *claim {
+	deleted := func(p *pool) *claimant {
 		c := see(p, "a", 0, remembers("10.0.0.1"), bothReady, ends)
 		seeAddress(p, "a", "10.0.0.1", "uid-a")
 		return c
@@ -30,7 +30,7 @@ func TestDue(t *testing.T) {
 		seeAddress(p, "a", "10.0.0.1", "gone")
 		return p.orphans[nameOf(claimOf(newClaim("a", 0)).owner)]
 	}
-	waits := func(*claim) ruling { return ruling{waits: true} }
+	waits := func(*claimant) ruling { return ruling{waits: true} }
 	for name, tc := range map[string]struct {
 		reason                  string
 		pool                    func(*v1alpha1.NetworkPool)

@@ -1,20 +1,15 @@
 package allocator
 
 import (
-	"cmp"
-	"context"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 	"unique"
 
 	"go4.org/netipx"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,98 +17,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 const (
-	// ClaimFinalizer keeps a claim until its address is released. The name is the in-cluster
-	// provider's, which consumers and tools know.
-	ClaimFinalizer = "ipam.cluster.x-k8s.io/ReleaseAddress"
-	// AddressFinalizer protects an IPAddress while its claim lives. The in-cluster provider's name.
-	AddressFinalizer = "ipam.cluster.x-k8s.io/ProtectAddress"
-
-	// DeleteForMoveAnnotation is what clusterctl puts on an object before it force-deletes it on the source
-	// of a move (cluster-api cmd/clusterctl/api/v1alpha3).
-	DeleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
-
 	claimKind = "IPAddressClaim"
 
 	// conditionsField is the name of the conditions in a status.
 	conditionsField = "conditions"
 )
 
-// PoolKey names a pool. Namespace is empty for a GlobalNetworkPool.
-type PoolKey struct{ Kind, Namespace, Name string }
-
-// String returns kind, namespace and name as a person reads them.
-func (k PoolKey) String() string {
-	if k.Namespace == "" {
-		return k.Kind + " " + k.Name
-	}
-	return k.Kind + " " + k.Namespace + "/" + k.Name
-}
-
-// Get reads the pool, of whichever kind it is.
-func (k PoolKey) Get(ctx context.Context, from client.Reader) (v1alpha1.Pool, error) {
-	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
-	if k.Kind == v1alpha1.GlobalNetworkPoolKind {
-		pool = &v1alpha1.GlobalNetworkPool{}
-	}
-	return pool, from.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, pool)
-}
-
-func (k PoolKey) ref() ipamv1.IPPoolReference {
-	return ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: k.Kind, Name: k.Name}
-}
-
-// KeyOf names the pool that an object is.
-func KeyOf(p v1alpha1.Pool) PoolKey {
-	if _, ok := p.(*v1alpha1.GlobalNetworkPool); ok {
-		return PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: p.GetName()}
-	}
-	return PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: p.GetNamespace(), Name: p.GetName()}
-}
-
-// keyOfRef names the pool a reference in a namespace means; false if it is not a pool of ours: group
-// and kind both decide. A pool of the in-cluster provider means the one that mirrors it.
-func keyOfRef(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
-	kind, name, mirrored := incluster.MirrorOf(ref)
-	if !mirrored {
-		kind, name = ref.Kind, ref.Name
-	}
-	switch {
-	case !mirrored && ref.APIGroup != v1alpha1.GroupVersion.Group:
-	case kind == v1alpha1.NetworkPoolKind:
-		return PoolKey{Kind: kind, Namespace: namespace, Name: name}, true
-	case kind == v1alpha1.GlobalNetworkPoolKind:
-		return PoolKey{Kind: kind, Name: name}, true
-	}
-	return PoolKey{}, false
-}
-
 // keyOf is keyOfRef for a manager that may leave the pools of the in-cluster provider to that.
-func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (PoolKey, bool) {
+func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (pools.Key, bool) {
 	if !a.InClusterPools && incluster.Is(ref) {
-		return PoolKey{}, false
+		return pools.Key{}, false
 	}
-	return keyOfRef(namespace, ref)
+	return pools.KeyOfRef(namespace, ref)
 }
 
-// KeyOfAllocation names the pool that an IPAllocation means.
-func KeyOfAllocation(a *v1alpha1.IPAllocation) PoolKey {
-	return KeyOfPool(a.Namespace, a.Spec.PoolRef)
-}
-
-// KeyOfPool names the pool that a reference of ours in a namespace means.
-func KeyOfPool(namespace string, ref v1alpha1.PoolReference) PoolKey {
-	key, _ := keyOfRef(namespace, ipamv1.IPPoolReference{
-		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(ref.Kind, v1alpha1.NetworkPoolKind), Name: ref.Name,
-	})
-	return key
-}
-
-// maxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest of them has.
-// Users write annotations of up to 256 KiB.
+// maxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest
+// of them has. Users write annotations of up to 256 KiB.
 const maxAnnotation = 128
 
 // annotation returns what is remembered of an annotation, in memory of its own.
@@ -122,11 +46,10 @@ func annotation(o client.Object, name string) string {
 	return strings.Clone(text[:min(len(text), maxAnnotation)])
 }
 
-// claim is what the allocator remembers of an IPAddressClaim, or of an IPAllocation, which is a claim of
-// a block: enough to decide and to write without reading it again.
-type claim struct {
-	// block is nil for an IPAddressClaim.
-	block   *block
+// claimant is what the allocator remembers of an object that asks a pool for addresses: enough to decide and to write
+// without reading it again.
+type claimant struct {
+	kind    kind
 	owner   ledger.Owner
 	created time.Time
 	rv      string
@@ -136,9 +59,10 @@ type claim struct {
 	status     *shownStatus
 	recordText string
 	record     netipx.IPRange
-	requested  string
-	// cluster is the name of its Cluster, empty if it names none.
-	cluster    string
+	// shown is the range that its status says it has, for a kind whose status says that.
+	shown netipx.IPRange
+	// cluster names its Cluster, if it has one.
+	cluster    types.NamespacedName
 	watchLabel string
 	// mirrored: it names the pool of the in-cluster provider that its pool mirrors.
 	mirrored bool
@@ -147,158 +71,101 @@ type claim struct {
 	paused       bool
 	deleting     bool
 	moved        bool
+	// inUse: the finalizer of a consumer is on it, which uses the addresses as long.
+	inUse bool
 	// pause is what pauses it, as was found last, and pauseTold what its status says of that; empty: nothing.
 	pause, pauseTold string
-	// statusDone: the status names the address and is Ready, in both generations of conditions.
+	// statusDone: the status says all that there is to say of what it has.
 	statusDone bool
-	// hadAddress: the status names an address, Ready or not.
+	// hadAddress: the status says that it has something, Ready or not.
 	hadAddress bool
+	// own is what only its kind remembers.
+	own any
 
+	// told is what its status says of its Cluster, found what was found last.
+	told, found sighting
+	// orphanSince is when a live read first showed that its Cluster does not exist.
+	orphanSince time.Time
 	// counted: it counts towards the quota of its Cluster.
 	counted bool
 	// waits: it has a grant, and may not be served now.
 	waits bool
-	// busy: a job works on the claim.
+	// busy: a job works on the claimant.
 	busy bool
 	// failures counts errors in a row; nothing is tried before retryAt.
 	failures int
 	retryAt  time.Time
-	// lostAddress is its IPAddress that was forced away: the next one is like it, whatever the spec says now.
-	lostAddress *address
+	// lost is what was attached to it and was forced away: the next one is like it, whatever the spec says now.
+	lost *attached
 }
 
-// shownStatus is what the status of a claim says: its conditions, of both generations.
+// shownStatus is what the status of a claimant says: its conditions.
 type shownStatus struct {
 	conditions []metav1.Condition
-	legacy     clusterv1.Conditions
 	// refusal is the reason and message of Ready=False, so that nothing is said twice.
 	refusal refusal
 }
 
-// clusterKey names the Cluster of a claim that has one.
-func (c *claim) clusterKey() types.NamespacedName {
-	if c.block != nil {
-		return types.NamespacedName{Namespace: c.block.clusterNamespace, Name: c.cluster}
+// claimantOf returns what is remembered of an object of any kind.
+func claimantOf(k kind, o client.Object, own any) *claimant {
+	out := &claimant{
+		kind:       k,
+		owner:      ledger.Owner{Kind: k.traits().name, Namespace: intern(o.GetNamespace()), Name: o.GetName(), UID: o.GetUID()},
+		created:    o.GetCreationTimestamp().Time,
+		rv:         o.GetResourceVersion(),
+		recordText: annotation(o, v1alpha1.AddressAnnotation),
+		watchLabel: intern(o.GetLabels()[clusterv1.WatchLabel]),
+		deleting:   o.GetDeletionTimestamp() != nil,
+		moved:      moved(o),
+		own:        own,
 	}
-	return types.NamespacedName{Namespace: c.owner.Namespace, Name: c.cluster}
+	out.hasFinalizer, out.others = split(o.GetFinalizers(), k.traits().finalizer)
+	return out
 }
 
-// shownRefusal is the refusal that the claim's status shows, the zero one if none.
-func (c *claim) shownRefusal() refusal {
+// shownRefusal is the refusal that the claimant's status shows, the zero one if none.
+func (c *claimant) shownRefusal() refusal {
 	if c.status == nil {
 		return refusal{}
 	}
 	return c.status.refusal
 }
 
-// inUse reports whether somebody else's finalizer keeps a deleted IPAddressClaim: the consumer that has put it there uses the address
-// still. Those of the garbage collector wait for the IPAddress, and say nothing of its use.
-func (c *claim) inUse() bool {
-	return c.block == nil && slices.ContainsFunc(c.others, func(f string) bool {
-		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
-	})
+// object is an empty object with the kind and the name of a claimant.
+func (c *claimant) object() client.Object {
+	return named(c.kind.object(), c.owner.Namespace, c.owner.Name)
 }
 
-// object is an empty object with the kind and the name of a claim.
-func (c *claim) object() client.Object {
-	meta := metav1.ObjectMeta{Namespace: c.owner.Namespace, Name: c.owner.Name}
-	if c.block != nil {
-		return &v1alpha1.IPAllocation{ObjectMeta: meta}
-	}
-	return &ipamv1.IPAddressClaim{ObjectMeta: meta}
-}
-
-// finalizer is ours, for the kind of the claim.
-func (c *claim) finalizer() string {
-	if c.block != nil {
-		return v1alpha1.IPAllocationFinalizer
-	}
-	return ClaimFinalizer
-}
-
-// observed returns what is remembered of an IPAddressClaim or an IPAllocation, and the pool it names, if
-// that is one of ours.
-func observed(o client.Object) (*claim, PoolKey) {
-	switch o := o.(type) {
-	case *ipamv1.IPAddressClaim:
-		key, _ := keyOfRef(o.Namespace, o.Spec.PoolRef)
-		return claimOf(o), key
-	case *v1alpha1.IPAllocation:
-		return claimOfAllocation(o), KeyOfAllocation(o)
-	}
-	return nil, PoolKey{}
-}
-
-// withStatus returns an IPAddressClaim with the conditions of c, to set one on.
-func (c *claim) withStatus() *ipamv1.IPAddressClaim {
-	out := &ipamv1.IPAddressClaim{}
-	if c.status != nil {
-		out.Status.Conditions = withoutPause(c.status.conditions)
-		out.SetV1Beta1Conditions(slices.Clone(c.status.legacy))
-	}
+// subject is the object of a claimant, for events.
+func (c *claimant) subject() client.Object {
+	out := c.object()
+	out.SetUID(c.owner.UID)
+	out.SetResourceVersion(c.rv)
 	return out
 }
 
-// ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none:
-// CAPV copies a label that may be missing.
-func ClusterOf(c *ipamv1.IPAddressClaim) string {
-	return cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel])
+func named(o client.Object, namespace, name string) client.Object {
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
 }
 
-func claimOf(c *ipamv1.IPAddressClaim) *claim {
-	out := &claim{
-		owner:      ledger.Owner{Namespace: intern(c.Namespace), Name: c.Name, UID: c.UID},
-		created:    c.CreationTimestamp.Time,
-		rv:         c.ResourceVersion,
-		recordText: annotation(c, v1alpha1.AddressAnnotation),
-		requested:  annotation(c, v1alpha1.RequestedAddressAnnotation),
-		cluster:    intern(ClusterOf(c)),
-		watchLabel: intern(c.Labels[clusterv1.WatchLabel]),
-		deleting:   c.DeletionTimestamp != nil,
-		mirrored:   incluster.Is(c.Spec.PoolRef),
-		pauseTold:  pauseIn(c.Status.Conditions),
-	}
-	out.hasFinalizer, out.others = split(c.Finalizers, ClaimFinalizer)
-	_, out.paused = c.Annotations[clusterv1.PausedAnnotation]
-	out.moved = moved(c)
-	out.record, _ = parseRecord(out.recordText)
-	out.hadAddress = c.Status.AddressRef.Name != ""
-	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
-	out.statusDone = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
-	legacy := c.GetV1Beta1Conditions()
-	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.statusDone) {
-		out.status = &shownStatus{conditions: c.Status.Conditions, legacy: legacy}
-	}
-	if ready.Status == metav1.ConditionFalse {
-		out.status.refusal = refusal{ready.Reason, ready.Message}
-	}
-	return out
-}
+// hasRecord reports whether the claimant has a record of a manager's: it is written together with our
+// finalizer. Users can write the annotation too.
+func (c *claimant) hasRecord() bool { return c.record.IsValid() && c.hasFinalizer }
 
-// moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone says nothing: clusterctl
-// writes it before the delete and may end between the two, and whoever may write the object may write it.
+// moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone
+// says nothing: clusterctl writes it before the delete and may end between the two, and whoever may write the object
+// may write it.
 func moved(o client.Object) bool {
-	_, marked := o.GetAnnotations()[DeleteForMoveAnnotation]
+	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
 	return marked && o.GetDeletionTimestamp() != nil
 }
-
-func legacyReady(c *ipamv1.IPAddressClaim) bool {
-	for _, cond := range c.GetV1Beta1Conditions() {
-		if cond.Type == clusterv1.ReadyV1Beta1Condition {
-			return cond.Status == "True"
-		}
-	}
-	return false
-}
-
-// hasRecord reports whether the claim has a record of a manager's: it is written together with our
-// finalizer. Users can write the annotation too.
-func (c *claim) hasRecord() bool { return c.record.IsValid() && c.hasFinalizer }
 
 // intern returns an equal string that is kept once: thousands of claims have few namespaces.
 func intern(s string) string { return unique.Make(s).Value() }
 
-// split tells whether our finalizer is among those of an object, and returns the rest.
+// split reports whether our finalizer is among those of an object, and returns the rest.
 func split(finalizers []string, ours string) (has bool, others []string) {
 	for _, f := range finalizers {
 		if f == ours {
@@ -319,38 +186,38 @@ func parseRecord(s string) (netipx.IPRange, bool) {
 	return r, err == nil
 }
 
-// address is what the allocator remembers of an IPAddress. Once observed it never changes: jobs read it
-// without the pool's lock.
-type address struct {
+// attached is what the allocator remembers of an object that shows what a claimant was granted, and has its name. Once
+// observed it never changes: jobs read it without the pool's lock.
+type attached struct {
+	// kind is that of the claimant.
+	kind            kind
 	namespace, name string
 	uid             types.UID
 	rv              string
-	claimUID        types.UID
-	// ip is invalid where the object's address cannot be parsed: one bad object concerns only
-	// itself.
-	ip      netip.Addr
-	gateway string
+	claimantUID     types.UID
+	// ip is its address, or the first of its prefix: invalid where the object's cannot be parsed. One bad object
+	// concerns only itself.
+	ip netip.Addr
 	// others are its finalizers but ours.
 	others []string
-	// owners are those that are neither claims nor pools.
-	owners []metav1.OwnerReference
-	prefix int32
-	// mirrored: it names the pool of the in-cluster provider that its pool mirrors.
-	mirrored bool
 	// protected: our finalizer is on it.
 	protected bool
 	deleting  bool
 	moved     bool
-	// poolUID is the UID of the pool among its owners.
-	poolUID types.UID
+	// byHand: nobody that we know has made it. It names neither a claimant nor a pool as its owner.
+	byHand bool
+	// mirrored: it names the pool of the in-cluster provider that its pool mirrors.
+	mirrored bool
+	// own is what only its kind remembers.
+	own any
 }
 
-// orphan is an IPAddress without a claim that we know.
+// orphan is an attached object without a claimant that we know.
 type orphan struct {
-	*address
+	*attached
 	// since is when a live read first showed that it has none.
 	since time.Time
-	// inTheWay: a claim of another pool needs its name.
+	// inTheWay: a claimant of another pool needs its name.
 	inTheWay bool
 	// provenOrphan: it was proven that nobody has it, and that it is to go.
 	provenOrphan bool
@@ -358,51 +225,51 @@ type orphan struct {
 	retryAt      time.Time
 }
 
-func addressOf(a *ipamv1.IPAddress) *address {
-	out := &address{
-		namespace: intern(a.Namespace),
-		name:      a.Name,
-		uid:       a.UID,
-		rv:        a.ResourceVersion,
-		deleting:  a.DeletionTimestamp != nil,
-		prefix:    ptr.Deref(a.Spec.Prefix, 0),
-		gateway:   intern(a.Spec.Gateway),
-		mirrored:  incluster.Is(a.Spec.PoolRef),
+// attachedOf returns what is remembered of an object that is attached to claimants of a kind.
+func attachedOf(k kind, o client.Object, own any) *attached {
+	out := &attached{
+		kind:      k,
+		namespace: intern(o.GetNamespace()),
+		name:      o.GetName(),
+		uid:       o.GetUID(),
+		rv:        o.GetResourceVersion(),
+		deleting:  o.GetDeletionTimestamp() != nil,
+		moved:     moved(o),
+		own:       own,
 	}
-	out.protected, out.others = split(a.Finalizers, AddressFinalizer)
-	out.moved = moved(a)
-	for _, ref := range a.OwnerReferences {
-		switch ref.Kind {
-		case claimKind:
-			if ref.Name == a.Spec.ClaimRef.Name {
-				out.claimUID = ref.UID
-			}
-		case a.Spec.PoolRef.Kind:
-			out.poolUID = types.UID(intern(string(ref.UID)))
-		default:
-			out.owners = append(out.owners, ref)
-		}
-	}
-	if ip, err := netip.ParseAddr(a.Spec.Address); err == nil && ip.Zone() == "" {
-		out.ip = ip.Unmap()
-	}
+	out.protected, out.others = split(o.GetFinalizers(), k.traits().attaches.finalizer())
 	return out
 }
 
-// byHand tells whether an IPAddress is of nobody's making that we know: it names neither a claim nor a pool
-// as its owner. The garbage collector takes the reference to a claim that is gone off an IPAddress, and leaves
-// the IPAddress because its pool owns it too.
-func (a *address) byHand() bool { return a.claimUID == "" && a.poolUID == "" }
-
-func (a *address) key() types.NamespacedName {
+func (a *attached) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: a.namespace, Name: a.name}
 }
 
-func (a *address) owner() ledger.Owner {
-	return ledger.Owner{Namespace: a.namespace, Name: a.name, UID: a.claimUID}
+func (a *attached) owner() ledger.Owner {
+	return ledger.Owner{Kind: a.kind.traits().name, Namespace: a.namespace, Name: a.name, UID: a.claimantUID}
 }
 
-// Newer tells whether resource version a is newer than b; an unreadable one counts as newer.
+// object is an empty object with the kind and the name of an attached one.
+func (a *attached) object() client.Object {
+	return named(a.kind.traits().attaches.object(), a.namespace, a.name)
+}
+
+// text names an attached object for a person.
+func (a *attached) text() string { return a.kind.traits().attaches.kind() + " " + a.key().String() }
+
+// subject is the claimant of an attached object, or the object where it has none.
+func (a *attached) subject() client.Object {
+	if a.claimantUID == "" {
+		out := a.object()
+		out.SetUID(a.uid)
+		return out
+	}
+	out := named(a.kind.object(), a.namespace, a.name)
+	out.SetUID(a.claimantUID)
+	return out
+}
+
+// Newer reports whether resource version a is newer than b; an unreadable one counts as newer.
 func Newer(a, b string) bool {
 	if b == "" {
 		return true

@@ -19,9 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // scenario is a pool, the claims that exist when the first manager starts, and what a user does
@@ -32,7 +31,8 @@ type scenario struct {
 	capacity int
 	// prompt: whoever can be served is served within a pause, where nothing goes wrong.
 	prompt bool
-	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user does not wait.
+	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user
+	// does not wait.
 	ordered bool
 	claims  []string
 	// before is what happened before the first manager starts.
@@ -95,7 +95,7 @@ func discard(name string) action {
 func inherit(name, address string) action {
 	return action{"restore " + name, func(w *world) bool {
 		c := claim(name)
-		c.Finalizers = []string{allocator.ClaimFinalizer}
+		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 		w.create(c)
 		var uid types.UID
@@ -106,7 +106,7 @@ func inherit(name, address string) action {
 		}
 		w.create(&ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: name, Finalizers: []string{allocator.AddressFinalizer},
+				Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.AddressFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: string(faults.Claims), Name: name, UID: uid}},
 			},
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: c.Spec.PoolRef, Address: address},
@@ -386,7 +386,8 @@ var scenarios = []scenario{
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
 	},
 	{
-		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is removed.
+		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is
+		// removed.
 		name: "forced cooling", spec: pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
 		claims: []string{"a", "b"}, script: []action{
 			rip(faults.Addresses, "a"), remove("a"), add("c"), rip(faults.Claims, "b"), add("b"), hold("c", true), rip(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
@@ -623,7 +624,8 @@ var disturbances = []disturbance{
 	{"relist-slow", relisted(pause)},
 }
 
-// full runs every schedule, where a sixth of them is run else, and a third of that with -short. To run one alone, give it too:
+// full runs every schedule, where a sixth of them is run else, and a third of that with -short. To run one alone, give
+// it too:
 //
 //	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
 var full = flag.Bool("full", false, "run every schedule, not a sixth of them")

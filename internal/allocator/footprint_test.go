@@ -77,21 +77,21 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: fmt.Sprintf("cluster-7-md-0-%05d-eth0", i), UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(100000 + i),
 			CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()},
-			Labels: map[string]string{clusterv1.ClusterNameLabel: "cluster-7"}, Finalizers: []string{ClaimFinalizer},
+			Labels: map[string]string{clusterv1.ClusterNameLabel: "cluster-7"}, Finalizers: []string{v1alpha1.ClaimFinalizer},
 		},
-		Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref(), ClusterName: "cluster-7"},
+		Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref(), ClusterName: "cluster-7"},
 	}
 	claim.Status.AddressRef.Name = claim.Name
 	claim.Status.Conditions = []metav1.Condition{{Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue}}
 	claim.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
 	addr := &ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{AddressFinalizer},
+			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
 				{Kind: claimKind, Name: claim.Name, UID: claim.UID}, {Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
 			},
 		},
-		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.ref(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},
+		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.Ref(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},
 	}
 	return claim, addr
 }

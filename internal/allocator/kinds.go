@@ -6,25 +6,20 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// IsPool reports whether there is such a kind of pool. Claims may name another kind of our group: nobody else looks
-// after it, so they are told.
-func (k PoolKey) IsPool() bool {
-	return k.Kind == v1alpha1.NetworkPoolKind || k.Kind == v1alpha1.GlobalNetworkPoolKind
-}
-
 // keyOfClaim is keyOf for a claim, whose pool may be of a kind that our group does not have.
-func (a *Allocator) keyOfClaim(c *ipamv1.IPAddressClaim) (PoolKey, bool) {
+func (a *Allocator) keyOfClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 	ref := c.Spec.PoolRef
 	if key, ours := a.keyOf(c.Namespace, ref); ours || ref.APIGroup != v1alpha1.GroupVersion.Group {
 		return key, ours
 	}
-	return PoolKey{Kind: ref.Kind, Namespace: c.Namespace, Name: ref.Name}, true
+	return pools.Key{Kind: ref.Kind, Namespace: c.Namespace, Name: ref.Name}, true
 }
 
 // noSuchKind says which kind a claim should have named.
-func noSuchKind(key PoolKey) *refusal {
+func noSuchKind(key pools.Key) *refusal {
 	means := v1alpha1.NetworkPoolKind
 	if strings.HasPrefix(strings.ToLower(key.Kind), "global") {
 		means = v1alpha1.GlobalNetworkPoolKind

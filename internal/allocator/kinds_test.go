@@ -3,35 +3,37 @@ package allocator
 import (
 	"strings"
 	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 func TestKeyOfClaim(t *testing.T) {
 	const ours = "butler.butlerlabs.dev"
 	for name, c := range map[string]struct {
 		group, kind string
-		want        PoolKey // empty: the claim is another provider's
+		want        pools.Key // empty: the claim is another provider's
 		pool        bool
 		says        string // of a kind that there is not
 	}{
-		"a pool":                         {group: ours, kind: "NetworkPool", want: PoolKey{"NetworkPool", "ns", "pool"}, pool: true},
-		"a global pool":                  {group: ours, kind: "GlobalNetworkPool", want: PoolKey{"GlobalNetworkPool", "", "pool"}, pool: true},
+		"a pool":                         {group: ours, kind: "NetworkPool", want: pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "pool"}, pool: true},
+		"a global pool":                  {group: ours, kind: "GlobalNetworkPool", want: pools.Key{Kind: "GlobalNetworkPool", Name: "pool"}, pool: true},
 		"another group":                  {group: "example.com", kind: "NetworkPool"},
 		"another group with its version": {group: ours + "/v1alpha1", kind: "NetworkPool"},
 		"the in-cluster provider's":      {group: "ipam.cluster.x-k8s.io", kind: "InClusterIPPool"},
-		"the case of a kind":             {group: ours, kind: "Networkpool", want: PoolKey{"Networkpool", "ns", "pool"}, says: "kind Networkpool, which the group " + ours + " does not have; write NetworkPool,"},
-		"the case of a global kind":      {group: ours, kind: "globalNetworkpool", want: PoolKey{"globalNetworkpool", "ns", "pool"}, says: "write GlobalNetworkPool,"},
-		"another kind of ours":           {group: ours, kind: "IPAllocation", want: PoolKey{"IPAllocation", "ns", "pool"}, says: "write NetworkPool,"},
+		"the case of a kind":             {group: ours, kind: "Networkpool", want: pools.Key{Kind: "Networkpool", Namespace: "ns", Name: "pool"}, says: "kind Networkpool, which the group " + ours + " does not have; write NetworkPool,"},
+		"the case of a global kind":      {group: ours, kind: "globalNetworkpool", want: pools.Key{Kind: "globalNetworkpool", Namespace: "ns", Name: "pool"}, says: "write GlobalNetworkPool,"},
+		"another kind of ours":           {group: ours, kind: "IPAllocation", want: pools.Key{Kind: "IPAllocation", Namespace: "ns", Name: "pool"}, says: "write NetworkPool,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := newClaim("c", 0)
 			claim.Spec.PoolRef.APIGroup, claim.Spec.PoolRef.Kind = c.group, c.kind
 			a := New(Options{})
 			key, is := a.keyOfClaim(claim)
-			if key != c.want || is != (c.want != PoolKey{}) || key.IsPool() != c.pool {
+			if key != c.want || is != (c.want != pools.Key{}) || key.IsPool() != c.pool {
 				t.Errorf("%v, %v", key, is)
 			}
 			no := a.unserved(key)
-			if (no != nil) != (c.says != "") && c.want != (PoolKey{}) {
+			if (no != nil) != (c.says != "") && c.want != (pools.Key{}) {
 				t.Errorf("unserved: %v", no)
 			}
 			if no != nil && c.says != "" && (!strings.Contains(no.message, c.says) || no.reason != "PoolNotReady") {

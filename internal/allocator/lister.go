@@ -6,8 +6,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Lists reads what exists with consistent reads, object by object.
@@ -19,8 +21,8 @@ type Lists interface {
 
 // listed is what a consistent list found of one pool.
 type listed struct {
-	claims, blocks []*claim
-	addrs          []*address
+	claimants []*claimant
+	attached  []*attached
 }
 
 // lister lists claims and IPAddresses with consistent reads. Pools of one namespace that ask while
@@ -41,30 +43,26 @@ type shared struct {
 }
 
 // byPool sorts objects by the pools that are its keys, and passes over those of others.
-type byPool map[PoolKey]*listed
+type byPool map[pools.Key]*listed
 
-func (f byPool) address(a *ipamv1.IPAddress) {
-	key, ours := keyOfRef(a.Namespace, a.Spec.PoolRef)
-	if of := f[key]; ours && of != nil {
-		of.addrs = append(of.addrs, addressOf(a))
+// claimant sorts an object that asks a pool for addresses.
+func (f byPool) claimant(o client.Object) {
+	k, key := kindOfObject(o)
+	if of := f[key]; of != nil && k != nil {
+		of.claimants = append(of.claimants, k.of(o))
 	}
 }
 
-func (f byPool) claim(c *ipamv1.IPAddressClaim) {
-	key, ours := keyOfRef(c.Namespace, c.Spec.PoolRef)
-	if of := f[key]; ours && of != nil {
-		of.claims = append(of.claims, claimOf(c))
-	}
-}
-
-func (f byPool) allocation(o *v1alpha1.IPAllocation) {
-	if of := f[KeyOfAllocation(o)]; of != nil {
-		of.blocks = append(of.blocks, claimOfAllocation(o))
+// attached sorts an object that shows what a claimant was granted.
+func (f byPool) attached(o client.Object) {
+	k, key := attacherOfObject(o)
+	if of := f[key]; of != nil && k != nil {
+		of.attached = append(of.attached, k.of(o))
 	}
 }
 
 // list returns what exists of a pool at some moment after the call.
-func (l *lister) list(ctx context.Context, key PoolKey) (*listed, error) {
+func (l *lister) list(ctx context.Context, key pools.Key) (*listed, error) {
 	namespace := key.Namespace
 	l.mu.Lock()
 	if l.running == nil {
@@ -108,15 +106,15 @@ func (l *lister) run(ctx context.Context, namespace string, batch *shared, befor
 func (l *lister) read(ctx context.Context, namespace string, found byPool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := l.lists.Addresses(ctx, namespace, found.address)
+		_, err := l.lists.Addresses(ctx, namespace, func(o *ipamv1.IPAddress) { found.attached(o) })
 		return err
 	})
 	g.Go(func() error {
-		_, err := l.lists.Claims(ctx, namespace, found.claim)
+		_, err := l.lists.Claims(ctx, namespace, func(o *ipamv1.IPAddressClaim) { found.claimant(o) })
 		return err
 	})
 	g.Go(func() error {
-		_, err := l.lists.Allocations(ctx, namespace, found.allocation)
+		_, err := l.lists.Allocations(ctx, namespace, func(o *v1alpha1.IPAllocation) { found.claimant(o) })
 		return err
 	})
 	return g.Wait()

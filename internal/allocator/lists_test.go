@@ -15,6 +15,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // existing is what the API server lists.
@@ -46,7 +47,7 @@ func (e *existing) Allocations(_ context.Context, _ string, visit func(*v1alpha1
 }
 
 // hasBlock adds an IPAllocation that has a block.
-func (e *existing) hasBlock(pool PoolKey, name, record string) {
+func (e *existing) hasBlock(pool pools.Key, name, record string) {
 	e.blocks = append(e.blocks, &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5",
@@ -57,13 +58,13 @@ func (e *existing) hasBlock(pool PoolKey, name, record string) {
 }
 
 // has adds a claim of a pool and its IPAddress.
-func (e *existing) has(pool PoolKey, name, ip string) {
+func (e *existing) has(pool pools.Key, name, ip string) {
 	meta := metav1.ObjectMeta{Namespace: pool.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5"}
-	e.claims = append(e.claims, &ipamv1.IPAddressClaim{ObjectMeta: meta, Spec: ipamv1.IPAddressClaimSpec{PoolRef: pool.ref()}})
+	e.claims = append(e.claims, &ipamv1.IPAddressClaim{ObjectMeta: meta, Spec: ipamv1.IPAddressClaimSpec{PoolRef: pool.Ref()}})
 	meta.UID = types.UID("address-" + name)
 	meta.OwnerReferences = []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: types.UID("uid-" + name)}}
 	e.addrs = append(e.addrs, &ipamv1.IPAddress{ObjectMeta: meta, Spec: ipamv1.IPAddressSpec{
-		ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: pool.ref(), Address: ip,
+		ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: pool.Ref(), Address: ip,
 	}})
 }
 
@@ -76,15 +77,14 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 	e.hasBlock(testKey, "a", "10.0.0.8/29")
 	e.hasBlock(other, "b", "10.0.0.8/29")
 	l := lister{lists: e}
-	for key, want := range map[PoolKey]string{testKey: "a", other: "b"} {
+	for key, want := range map[pools.Key]string{testKey: "a", other: "b"} {
 		found, err := l.list(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found.claims) != 1 || len(found.addrs) != 1 || len(found.blocks) != 1 ||
-			found.claims[0].owner.Name != want || found.addrs[0].name != want || found.blocks[0].owner.Name != want {
-			t.Errorf("%s: %d claims, %d addresses and %d blocks, want those of %s",
-				key, len(found.claims), len(found.addrs), len(found.blocks), want)
+		if len(found.claimants) != 2 || len(found.attached) != 1 || found.attached[0].name != want ||
+			found.claimants[0].owner.Name != want || found.claimants[1].owner.Name != want || found.claimants[0].kind == found.claimants[1].kind {
+			t.Errorf("%s: %d claimants and %d IPAddresses, want those of %s", key, len(found.claimants), len(found.attached), want)
 		}
 	}
 }

@@ -18,9 +18,9 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // manager is a process: an allocator, the watches that feed it and the queue that runs it, as
@@ -37,22 +37,22 @@ type manager struct {
 	seen map[faults.Kind]int
 	mute map[faults.Kind]bool
 	// cached are the pools as the cache has them.
-	cached map[allocator.PoolKey]v1alpha1.Pool
+	cached map[pools.Key]v1alpha1.Pool
 	// broken is told of a panic.
 	broken func(string)
 
 	mu sync.Mutex
 	// queues are those of the controller, one for each pool: its workers reconcile different pools at once.
-	queues map[allocator.PoolKey]*schedule.Queue
+	queues map[pools.Key]*schedule.Queue
 	// fenced: the lists of the watches can begin; listed: they have arrived.
 	fenced atomic.Bool
 	listed bool
 }
 
 // wake queues a pool. What names no pool that the world has is queued too.
-func (m *manager) wake(key allocator.PoolKey) { m.queue(key).Wake() }
+func (m *manager) wake(key pools.Key) { m.queue(key).Wake() }
 
-func (m *manager) queue(key allocator.PoolKey) *schedule.Queue {
+func (m *manager) queue(key pools.Key) *schedule.Queue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.queues[key] == nil {
@@ -62,14 +62,14 @@ func (m *manager) queue(key allocator.PoolKey) *schedule.Queue {
 }
 
 // keys are the pools that have a queue, in a fixed order.
-func (m *manager) keys() []allocator.PoolKey {
+func (m *manager) keys() []pools.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(m.queues), func(a, b allocator.PoolKey) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(m.queues), func(a, b pools.Key) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // reconcile runs one reconcile of a pool, as a worker of the controller does.
-func (m *manager) reconcile(key allocator.PoolKey) {
+func (m *manager) reconcile(key pools.Key) {
 	pool := m.cached[key]
 	m.queue(key).Run(func() (reconcile.Result, error) {
 		result, err := m.alloc.Reconcile(m.ctx, key, pool)
@@ -83,10 +83,10 @@ func (m *manager) reconcile(key allocator.PoolKey) {
 // show feeds what a watch shows, as feed and poolHandler do.
 func (m *manager) show(c faults.Change) {
 	var wake bool
-	var key allocator.PoolKey
+	var key pools.Key
 	switch o := c.Object.DeepCopyObject().(type) {
 	case v1alpha1.Pool:
-		if key = allocator.KeyOf(o); c.Deleted {
+		if key = pools.KeyOf(o); c.Deleted {
 			delete(m.cached, key)
 			wake = true
 		} else {
@@ -179,7 +179,7 @@ func (w *world) start() *manager {
 	name := string(rune('a' + len(w.managers)))
 	m := &manager{
 		name: name, client: w.api.Client(name),
-		cached: map[allocator.PoolKey]v1alpha1.Pool{}, queues: map[allocator.PoolKey]*schedule.Queue{},
+		cached: map[pools.Key]v1alpha1.Pool{}, queues: map[pools.Key]*schedule.Queue{},
 		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())

@@ -4,16 +4,15 @@ import (
 	"context"
 	"time"
 
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool
-// is no mirror, or what it mirrors was handed over for good. The in-cluster provider does not count such a claim's IPAddress,
-// so it would give the address again as soon as it is back.
+// direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool is
+// no mirror, or what it mirrors was handed over for good. The in-cluster provider does not count such a claim's
+// IPAddress, so it would give the address again as soon as it is back.
 func (p *pool) direct() *refusal {
 	ref, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name)
 	if !mirror || p.base == nil || incluster.Given(p.base) {
@@ -23,14 +22,9 @@ func (p *pool) direct() *refusal {
 		"hand it over for good: %s", p.key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(p.key.Namespace, ref))
 }
 
-// Names reports whether a reference in a namespace is to a pool itself, and not to what that mirrors.
-func Names(namespace string, ref ipamv1.IPPoolReference, pool PoolKey) bool {
-	key, ours := keyOfRef(namespace, ref)
-	return ours && key == pool && !incluster.Is(ref)
-}
-
-// missing tells a claim that its pool does not exist. Of a mirror, which nobody is to create, it says what keeps it from being there.
-func (a *Allocator) missing(ctx context.Context, key PoolKey) *refusal {
+// missing tells a claim that its pool does not exist. Of a mirror, which nobody is to create, it says what keeps it
+// from being there.
+func (a *Allocator) missing(ctx context.Context, key pools.Key) *refusal {
 	if a.Unmirrored != nil {
 		if why := a.Unmirrored(ctx, key); why != "" {
 			return notReady("%s does not exist: %s", key, why)
@@ -39,7 +33,8 @@ func (a *Allocator) missing(ctx context.Context, key PoolKey) *refusal {
 	return notReady("%s does not exist; create it, or create this object again with the right poolRef", key)
 }
 
-// farGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where there is none.
+// farGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where
+// there is none.
 func (p *pool) farGateway(base v1alpha1.Pool) string {
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
 		return ""
@@ -52,18 +47,19 @@ func (p *pool) mirrorProblem() string {
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
 		return ""
 	}
-	return plain.Message(p.base.GetAnnotations()[incluster.ProblemAnnotation])
+	return text.Message(p.base.GetAnnotations()[incluster.ProblemAnnotation])
 }
 
-// quarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of its last
-// requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything; ours comes with a record,
-// in one write. The condition Adopting, which the first commit writes before any record, carries the wait over a restart.
+// quarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of
+// its last requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything;
+// ours comes with a record, in one write. The condition Adopting, which the first commit writes before any record,
+// carries the wait over a restart.
 func (p *pool) quarantineAfterOther(now time.Time, length time.Duration) {
 	since := now
 	if c := p.wasAdopting(); c != nil {
 		since = c.LastTransitionTime.Time
 	}
-	for _, c := range p.claims {
+	for _, c := range p.claimants {
 		if c.mirrored && c.hasFinalizer && c.recordText == "" {
 			p.quarantineUntil = since.Add(length)
 			return

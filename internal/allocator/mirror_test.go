@@ -9,10 +9,11 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 var (
-	mirrorKey = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
+	mirrorKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
 	mirrored  = ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "p"}
 )
 
@@ -50,7 +51,7 @@ func TestNamingMirrors(t *testing.T) {
 					c.pool(o)
 				}
 			})
-			seen := see(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.ref())}, c.claim...)...)
+			seen := see(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, c.claim...)...)
 			granted, refused := p.plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
 			switch no := refused[seen]; {
 			case c.refuse == "" && (granted != 1 || no != nil):
@@ -62,7 +63,7 @@ func TestNamingMirrors(t *testing.T) {
 	}
 	t.Run("an IPAllocation", func(t *testing.T) {
 		p := aMirror(t, "10.0.0.10-10.0.0.40")
-		p.observeClaim(claimOfAllocation(&v1alpha1.IPAllocation{
+		p.observe(claimOfAllocation(&v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
 			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
 		}))

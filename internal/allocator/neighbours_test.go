@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 // Pools beside the first one, of the same network if they say nothing else.
@@ -75,7 +75,8 @@ var neighbours = []scenario{
 		want: map[string]string{"b": "10.0.0.2", "y": "10.0.0.3"},
 	},
 	{
-		// Whoever serves the younger one has not seen what another manager gave from the older one, before that was narrowed.
+		// Whoever serves the younger one has not seen what another manager gave from the older one, before that was
+		// narrowed.
 		name: "elder narrowed unseen", spec: pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,

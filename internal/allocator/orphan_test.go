@@ -76,8 +76,8 @@ func TestOneClaimOfAName(t *testing.T) {
 				see(p, "c", 1, change)
 			}
 			known := p.byName[types.NamespacedName{Namespace: "ns", Name: "c"}]
-			if len(p.claims) != 1 || p.pending.Len() != 1 || known == nil || known.owner.UID != "a" || !p.isGone("m") {
-				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.claims), p.pending.Len(), known)
+			if len(p.claimants) != 1 || p.pending.Len() != 1 || known == nil || known.owner.UID != "a" || !p.isGone("m") {
+				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.claimants), p.pending.Len(), known)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ const orphanGC = "OrphanedAllocationGC"
 func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.allocations == 0 { // most pools: all of their claims would be looked through at every reconcile
+	if !p.hasAny(func(t *traits) bool { return t.endsWithCluster }) { // most pools: all of their claims would be looked through at every reconcile
 		p.nextSweep = time.Time{}
 		return 0
 	}
@@ -38,28 +38,28 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 	p.nextSweep = now.Add(every)
 	blocks, owes := 0, false
 	clear(p.awaited)
-	for uid, c := range p.claims {
-		if c.block == nil || c.deleting || c.moved || !c.hasRecord() {
+	for uid, c := range p.claimants {
+		if !c.kind.traits().endsWithCluster || c.deleting || c.moved || !c.hasRecord() {
 			continue
 		}
 		blocks++
 		if c.busy || a.leavesAlone(c) {
 			continue
 		}
-		if c.block.told != seen {
-			c.block.found = a.look(ctx, c)
+		if c.told != seen {
+			c.found = a.look(ctx, c)
 			p.await(c)
-			owes = (c.block.owesSighting() && p.sort(c)) || owes
+			owes = (c.owesSighting() && p.sort(c)) || owes
 			continue
 		}
-		if a.gateOf(ctx, c.clusterKey()) != absent {
+		if a.gateOf(ctx, c.cluster) != absent {
 			continue
 		}
-		since := c.block.orphanSince
+		since := c.orphanSince
 		if p.jobs >= maxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
 			continue
 		}
-		a.hand(p, uid, a.checkOrphan, a.checkOrphan)
+		a.hand(p, uid, a.checkOrphan)
 	}
 	switch {
 	case blocks == 0:
@@ -73,23 +73,23 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 
 // checkOrphan asks the API server for the Cluster of an allocation, and deletes the allocation at the second
 // sighting without one. Its block is released as at every deletion.
-func (a *Allocator) checkOrphan(ctx context.Context, p *pool, c claim) error {
+func (a *Allocator) checkOrphan(ctx context.Context, p *pool, c claimant) error {
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	key := c.clusterKey()
+	key := c.cluster
 	err := a.Live.Get(ctx, key, &clusterv1.Cluster{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("looking for Cluster %s: %w", key, err)
 	}
-	now, since := a.now(), c.block.orphanSince
+	now, since := a.now(), c.orphanSince
 	first := since.IsZero()
 	p.mu.Lock()
-	if known := p.claims[c.owner.UID]; known != nil {
+	if known := p.claimants[c.owner.UID]; known != nil {
 		switch {
 		case err == nil:
-			known.block.orphanSince = time.Time{}
+			known.orphanSince = time.Time{}
 		case first:
-			known.block.orphanSince = now
+			known.orphanSince = now
 		}
 	}
 	base := p.base
@@ -101,14 +101,14 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *pool, c claim) error {
 	err = a.Client.Delete(ctx, c.object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return a.refreshClaim(ctx, p, c) // it has changed: the next sweep decides
+		return a.refresh(ctx, p, c) // it has changed: the next sweep decides
 	case err != nil:
-		return fmt.Errorf("deleting IPAllocation %s: %w", nameOf(c.owner), err)
+		return fmt.Errorf("deleting %s %s: %w", c.owner.Kind, nameOf(c.owner), err)
 	}
 	metrics.Orphans.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	if base != nil {
-		a.Recorder.Eventf(base, allocationOf(&c), corev1.EventTypeNormal, orphanGC, "Release",
-			"IPAllocation %s was deleted: Cluster %s does not exist", nameOf(c.owner), key)
+		a.Recorder.Eventf(base, c.subject(), corev1.EventTypeNormal, orphanGC, "Release",
+			"%s %s was deleted: Cluster %s does not exist", c.owner.Kind, nameOf(c.owner), key)
 	}
 	return nil
 }

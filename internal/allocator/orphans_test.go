@@ -38,11 +38,11 @@ func (d *deletes) Delete(_ context.Context, _ client.Object, opts ...client.Dele
 // Every status write is shown by the watch: that it was an orphan before is not forgotten by that.
 func TestSightingsStay(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
-	was := seeBlock(p, "x", 4, has("10.0.0.4/30")).block
+	was := seeBlock(p, "x", 4, has("10.0.0.4/30"))
 	was.orphanSince, was.found = noon, unseen
 	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	if c.rv != "2" || !c.block.orphanSince.Equal(noon) || c.block.found != unseen {
-		t.Errorf("at %s it was first seen so at %v", c.rv, c.block.orphanSince)
+	if c.rv != "2" || !c.orphanSince.Equal(noon) || c.found != unseen {
+		t.Errorf("at %s it was first seen so at %v", c.rv, c.orphanSince)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestCheckOrphan(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"))
 			if tt.since > 0 {
-				c.block.orphanSince = noon.Add(-tt.since)
+				c.orphanSince = noon.Add(-tt.since)
 			}
 			snapshot := *c
 			if err := a.checkOrphan(t.Context(), p, snapshot); (err != nil) != tt.fails {
@@ -90,7 +90,7 @@ func TestCheckOrphan(t *testing.T) {
 			if tt.want < 0 {
 				want = time.Time{}
 			}
-			if got := p.claims["uid-x"].block.orphanSince; !got.Equal(want) {
+			if got := p.claimants["uid-x"].orphanSince; !got.Equal(want) {
 				t.Errorf("%s: first seen at %v, want %v", tt.reason, got, want)
 			}
 		})

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -19,9 +19,9 @@ import (
 // comes, goes or has another spec, and not at each of its reconciles: of those there are many, and of pools a thousand.
 type overlaps struct {
 	mu    sync.Mutex
-	specs map[PoolKey]declared
+	specs map[pools.Key]declared
 	// shared are the pools that overlap with a pool, and the ranges that both have.
-	shared map[PoolKey]map[PoolKey][]netipx.IPRange
+	shared map[pools.Key]map[pools.Key][]netipx.IPRange
 }
 
 // declared is what decides whether a pool overlaps with others, and which of two is the younger.
@@ -35,7 +35,7 @@ type declared struct {
 	allows     bool
 }
 
-// before tells whether a pool is the older of two.
+// before reports whether a pool is the older of two.
 func (d declared) before(other declared) bool {
 	if !d.created.Equal(other.created) {
 		return d.created.Before(other.created)
@@ -44,14 +44,14 @@ func (d declared) before(other declared) bool {
 }
 
 // set notes what a pool declares, no layout: nothing. It returns the pools that overlap with it now, or did before.
-func (o *overlaps) set(key PoolKey, is declared) (changed []PoolKey) {
+func (o *overlaps) set(key pools.Key, is declared) (changed []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.specs[key] == is {
 		return nil
 	}
 	if o.specs == nil {
-		o.specs, o.shared = map[PoolKey]declared{}, map[PoolKey]map[PoolKey][]netipx.IPRange{}
+		o.specs, o.shared = map[pools.Key]declared{}, map[pools.Key]map[pools.Key][]netipx.IPRange{}
 	}
 	was := o.shared[key]
 	delete(o.shared, key)
@@ -79,45 +79,41 @@ func (o *overlaps) set(key PoolKey, is declared) (changed []PoolKey) {
 }
 
 // note has two pools overlap in what they share.
-func (o *overlaps) note(a, b PoolKey, shared []netipx.IPRange) {
+func (o *overlaps) note(a, b pools.Key, shared []netipx.IPRange) {
 	if len(shared) == 0 {
 		return
 	}
-	for key, other := range map[PoolKey]PoolKey{a: b, b: a} {
+	for key, other := range map[pools.Key]pools.Key{a: b, b: a} {
 		if o.shared[key] == nil {
-			o.shared[key] = map[PoolKey][]netipx.IPRange{}
+			o.shared[key] = map[pools.Key][]netipx.IPRange{}
 		}
 		o.shared[key][other] = shared
 	}
 }
 
-// of says with which pool a pool overlaps, empty: with none, and whether it is the younger of two. Of several pools it names an
-// older one, and of these always the same: what a condition says is not to change by itself.
-func (o *overlaps) of(key PoolKey) (text string, younger bool) {
+// of says with which pool a pool overlaps, empty: with none, and whether it is the younger of two. Of several pools it
+// names an older one, and of these always the same: what a condition says is not to change by itself.
+func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var named PoolKey
+	var named pools.Key
 	for other := range o.shared[key] {
 		elder := o.specs[other].before(o.specs[key])
-		if named == (PoolKey{}) || (elder && !younger) || (elder == younger && compareKeys(other, named) < 0) {
+		if named == (pools.Key{}) || (elder && !younger) || (elder == younger && other.Compare(named) < 0) {
 			named = other
 		}
 		younger = younger || elder
 	}
-	if named == (PoolKey{}) {
+	if named == (pools.Key{}) {
 		return "", false
 	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",
 		named, poolutil.FormatRange(o.shared[key][named][0])), younger
 }
 
-func compareKeys(a, b PoolKey) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
 // neighbour is a pool that overlaps with another one.
 type neighbour struct {
-	key    PoolKey
+	key    pools.Key
 	is     declared
 	shared []netipx.IPRange
 	// elder: it is the older of the two.
@@ -125,7 +121,7 @@ type neighbour struct {
 }
 
 // neighbours returns the pools that overlap with a pool, in the order of their keys, and what that pool declares.
-func (o *overlaps) neighbours(key PoolKey) (declared, []neighbour) {
+func (o *overlaps) neighbours(key pools.Key) (declared, []neighbour) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	mine := o.specs[key]
@@ -134,21 +130,21 @@ func (o *overlaps) neighbours(key PoolKey) (declared, []neighbour) {
 		its := o.specs[other]
 		out = append(out, neighbour{key: other, is: its, shared: shared, elder: its.before(mine)})
 	}
-	slices.SortFunc(out, func(a, b neighbour) int { return compareKeys(a.key, b.key) })
+	slices.SortFunc(out, func(a, b neighbour) int { return a.key.Compare(b.key) })
 	return mine, out
 }
 
 // declared returns what a pool declares.
-func (o *overlaps) declared(key PoolKey) declared {
+func (o *overlaps) declared(key pools.Key) declared {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.specs[key]
 }
 
-// publishSpec notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it overlaps. A spec that cannot be served
-// leaves the addresses as they were: what they are given to is given.
+// publishSpec notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it
+// overlaps. A spec that cannot be served leaves the addresses as they were: what they are given to is given.
 func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
-	key, uid, generation := KeyOf(obj), obj.GetUID(), obj.GetGeneration()
+	key, uid, generation := pools.KeyOf(obj), obj.GetUID(), obj.GetGeneration()
 	was := a.overlaps.declared(key)
 	if was.uid == uid && was.generation >= generation {
 		return
@@ -166,9 +162,9 @@ func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
 }
 
 // withdrawSpec notes that a pool is gone.
-func (a *Allocator) withdrawSpec(key PoolKey) { a.wakeAll(a.overlaps.set(key, declared{})) }
+func (a *Allocator) withdrawSpec(key pools.Key) { a.wakeAll(a.overlaps.set(key, declared{})) }
 
-func (a *Allocator) wakeAll(keys []PoolKey) {
+func (a *Allocator) wakeAll(keys []pools.Key) {
 	for _, key := range keys {
 		a.wake(key)
 	}

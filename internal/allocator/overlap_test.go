@@ -13,14 +13,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
 // overlapOracle compares each pool with each other, anew each time.
-type overlapOracle map[PoolKey]declared
+type overlapOracle map[pools.Key]declared
 
-func (o overlapOracle) of(key PoolKey) (others map[PoolKey]bool, younger bool) {
-	others = map[PoolKey]bool{}
+func (o overlapOracle) of(key pools.Key) (others map[pools.Key]bool, younger bool) {
+	others = map[pools.Key]bool{}
 	mine, known := o[key]
 	for other, its := range o {
 		if known && other != key && its.network == mine.network && len(poolspec.Overlap(mine.layout, its.layout)) > 0 {
@@ -32,15 +33,15 @@ func (o overlapOracle) of(key PoolKey) (others map[PoolKey]bool, younger bool) {
 }
 
 func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
-	keys := make([]PoolKey, 6)
+	keys := make([]pools.Key, 6)
 	for i := range keys {
-		keys[i] = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
+		keys[i] = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		o, oracle := &overlaps{}, overlapOracle{}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			key := rapid.SampledFrom(keys).Draw(t, "pool")
-			before := map[PoolKey]map[PoolKey]bool{}
+			before := map[pools.Key]map[pools.Key]bool{}
 			for _, k := range keys {
 				before[k], _ = oracle.of(k)
 			}
@@ -59,7 +60,7 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 			} else {
 				delete(oracle, key)
 			}
-			woken := map[PoolKey]bool{}
+			woken := map[pools.Key]bool{}
 			for _, k := range o.set(key, is) {
 				woken[k] = true
 			}
@@ -83,7 +84,7 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 	})
 }
 
-func names(set map[PoolKey]bool) func(func(string) bool) {
+func names(set map[pools.Key]bool) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k := range set {
 			if !yield(k.Name) {
@@ -93,8 +94,8 @@ func names(set map[PoolKey]bool) func(func(string) bool) {
 	}
 }
 
-func asSet(keys func(func(PoolKey) bool)) map[PoolKey]bool {
-	out := map[PoolKey]bool{}
+func asSet(keys func(func(pools.Key) bool)) map[pools.Key]bool {
+	out := map[pools.Key]bool{}
 	for k := range keys {
 		out[k] = true
 	}
@@ -105,11 +106,11 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 	o := &overlaps{}
 	layout, _ := poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
 	for i, name := range []string{"d", "b", "c", "a"} { // from the oldest to the youngest
-		o.set(PoolKey{Kind: v1alpha1.NetworkPoolKind, Name: name}, declared{layout: layout, created: noon.Add(time.Duration(i) * time.Second)})
+		o.set(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name}, declared{layout: layout, created: noon.Add(time.Duration(i) * time.Second)})
 	}
 	for name, want := range map[string]string{"d": "a", "b": "d", "c": "b", "a": "b"} {
 		for range 10 {
-			text, _ := o.of(PoolKey{Kind: v1alpha1.NetworkPoolKind, Name: name})
+			text, _ := o.of(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name})
 			if got := text[:len("NetworkPool /x")]; got != "NetworkPool "+want+" " {
 				t.Errorf("%s: %s", name, text)
 			}
@@ -117,41 +118,42 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 	}
 }
 
-// What a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to see them all for the first time.
+// What a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to see them all for the first
+// time.
 func BenchmarkOverlap(b *testing.B) {
 	const n = 1000
 	fleet := func() (*Allocator, []*pool) {
 		a := New(Options{})
-		pools := make([]*pool, n)
-		for i := range pools {
-			key := PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
-			pools[i] = a.pool(key)
-			pools[i].setBase(&v1alpha1.NetworkPool{
+		all := make([]*pool, n)
+		for i := range all {
+			key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
+			all[i] = a.pool(key)
+			all[i].setBase(&v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
 				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},
 			})
 		}
-		return a, pools
+		return a, all
 	}
 	b.Run("Start", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			a, pools := fleet()
+			a, all := fleet()
 			b.StartTimer()
-			for _, p := range pools {
+			for _, p := range all {
 				a.publishSpec(p.base)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
-		a, pools := fleet()
-		for _, p := range pools {
+		a, all := fleet()
+		for _, p := range all {
 			a.publishSpec(p.base)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.publishSpec(pools[i%n].base)
-			a.findOverlap(pools[i%n])
+			a.publishSpec(all[i%n].base)
+			a.findOverlap(all[i%n])
 		}
 	})
 }

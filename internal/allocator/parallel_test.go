@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // instant is an API server that answers at once: what is left is the allocator's own work.
@@ -80,14 +81,14 @@ type silent struct{}
 
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// What it takes to serve a claim where the API server costs nothing, each core with a pool of its own. With -cpu 1,2 the time halves
-// where two cores are free, and what it takes of them stays the same: pools do not wait for each other.
+// What it takes to serve a claim where the API server costs nothing, each core with a pool of its own. With -cpu 1,2
+// the time halves where two cores are free, and what it takes of them stays the same: pools do not wait for each other.
 func BenchmarkPools(b *testing.B) {
 	const batch = 64
 	api := &instant{}
 	a := New(Options{Client: api, Recorder: silent{}, ID: "bench"})
 	woken := sync.Map{}
-	a.Start(b.Context(), func(key PoolKey) {
+	a.Start(b.Context(), func(key pools.Key) {
 		if c, ok := woken.Load(key); ok {
 			select {
 			case c.(chan struct{}) <- struct{}{}:
@@ -95,16 +96,16 @@ func BenchmarkPools(b *testing.B) {
 			}
 		}
 	})
-	var pools atomic.Int64
+	var made atomic.Int64
 	var before, after syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 	b.RunParallel(func(pb *testing.PB) {
-		ns := fmt.Sprint("ns-", pools.Add(1))
+		ns := fmt.Sprint("ns-", made.Add(1))
 		obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns, Name: "pool", UID: types.UID(ns), ResourceVersion: "1", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer},
 		}}
 		obj.Spec.CIDR, obj.Spec.Network = "10.0.0.0/8", ns
-		key := KeyOf(obj)
+		key := pools.KeyOf(obj)
 		wake := make(chan struct{}, 1)
 		woken.Store(key, wake)
 		p := a.pool(key)
@@ -130,7 +131,7 @@ func BenchmarkPools(b *testing.B) {
 			claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 				Namespace: ns, Name: fmt.Sprint("claim-", n), UID: types.UID(fmt.Sprint(ns, "/", n)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(noon),
 			}}
-			claim.Spec.PoolRef = key.ref()
+			claim.Spec.PoolRef = key.Ref()
 			api.claims.Store(client.ObjectKeyFromObject(claim), claim)
 			a.ObserveClaim(claim)
 			if n++; n%batch == 0 {

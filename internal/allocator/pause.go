@@ -20,17 +20,17 @@ import (
 // PausedPool is what a pool says that is paused.
 const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation + ": neither grants nor releases"
 
-// The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an address,
-// and while it is paused itself: silence would look like a manager that does not run. One that is served, and wants
-// nothing of its paused Cluster or pool, is not told, so that a pause costs nothing but for those it holds up.
+// The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an
+// address, and while it is paused itself: silence would look like a manager that does not run. One that is served, and
+// wants nothing of its paused Cluster or pool, is not told, so that a pause costs nothing but for those it holds up.
 
 // pauseOf says what pauses a claim, empty if nothing; g is the gate of its Cluster.
-func (p *pool) pauseOf(c *claim, g gate) string {
+func (p *pool) pauseOf(c *claimant, g gate) string {
 	switch {
 	case c.paused:
-		return fmt.Sprintf("%s has the annotation %s", c.owner.Kind(), clusterv1.PausedAnnotation)
+		return fmt.Sprintf("%s has the annotation %s", c.owner.Kind, clusterv1.PausedAnnotation)
 	case g == paused:
-		return fmt.Sprintf("Cluster %s is paused", c.clusterKey())
+		return fmt.Sprintf("Cluster %s is paused", c.cluster)
 	case p.base != nil && annotations.HasPaused(p.base):
 		return fmt.Sprintf("%s is paused", p.key)
 	}
@@ -39,7 +39,7 @@ func (p *pool) pauseOf(c *claim, g gate) string {
 
 // notePause remembers what pauses a claim that is looked at, to tell it what it was not told. It is called with the
 // pool locked.
-func (p *pool) notePause(c *claim, g gate) {
+func (p *pool) notePause(c *claimant, g gate) {
 	if g == unknown || (p.base != nil && !p.holder) {
 		return // nobody knows, or another manager tells it
 	}
@@ -47,7 +47,7 @@ func (p *pool) notePause(c *claim, g gate) {
 		return
 	}
 	if p.toTell == nil {
-		p.toTell = map[*claim]struct{}{}
+		p.toTell = map[*claimant]struct{}{}
 	}
 	p.toTell[c] = struct{}{}
 }
@@ -57,7 +57,7 @@ func (a *Allocator) tellPauses(ctx context.Context, p *pool, now time.Time, admi
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.base != nil && annotations.HasPaused(p.base) { // nothing is planned, so nobody has looked
-		p.pending.Scan(func(c *claim) bool {
+		p.pending.Scan(func(c *claimant) bool {
 			if !admission(c).waits {
 				p.notePause(c, open) // what else is wrong is said when the pause is over
 			}
@@ -68,24 +68,24 @@ func (a *Allocator) tellPauses(ctx context.Context, p *pool, now time.Time, admi
 		if p.jobs >= maxJobs {
 			break // the end of these jobs wakes the pool
 		}
-		if p.claims[c.owner.UID] != c || c.retryAt.After(now) {
+		if p.claimants[c.owner.UID] != c || c.retryAt.After(now) {
 			continue
 		}
 		text := c.pause
-		say := func(ctx context.Context, p *pool, c claim) error { return a.tellPause(ctx, p, c, text) }
-		a.hand(p, c.owner.UID, say, say)
+		say := func(ctx context.Context, p *pool, c claimant) error { return a.tellPause(ctx, p, c, text) }
+		a.hand(p, c.owner.UID, say)
 	}
 	clear(p.toTell)
 }
 
 // tellPause writes the condition Paused of a claim. What is written of the claim next takes it off.
-func (a *Allocator) tellPause(ctx context.Context, p *pool, c claim, text string) error {
+func (a *Allocator) tellPause(ctx context.Context, p *pool, c claimant, text string) error {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	// What a claim says that is served is not remembered: it is read, and written as it was then.
 	live := c.object()
 	if err := a.Live.Get(ctx, nameOf(c.owner), live); err != nil || live.GetUID() != c.owner.UID {
-		return errors.Join(a.refreshClaim(ctx, p, c), client.IgnoreNotFound(err))
+		return errors.Join(a.refresh(ctx, p, c), client.IgnoreNotFound(err))
 	}
 	setter, is := live.(conditions.Setter)
 	if !is {
@@ -95,14 +95,7 @@ func (a *Allocator) tellPause(ctx context.Context, p *pool, c claim, text string
 	conditions.Set(setter, metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: text,
 	})
-	next, err := a.patchClaim(ctx, c, nil, map[string]any{conditionsField: setter.GetConditions()})
-	if err != nil {
-		return a.writeFailed(ctx, p, c, "status", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.observeClaim(next)
-	return nil
+	return a.carryOut(ctx, p, c, step{request: request{patch, "status"}, status: map[string]any{conditionsField: setter.GetConditions()}}, &attempt{})
 }
 
 // pauseIn is what the conditions of a claim say of a pause, empty if nothing.
@@ -119,10 +112,10 @@ func withoutPause(all []metav1.Condition) []metav1.Condition {
 }
 
 // pauseShown reports whether the status says of a pause what there is to say by itself, without looking at others.
-func (c *claim) pauseShown() bool { return c.pauseTold == "" && !c.paused }
+func (c *claimant) pauseShown() bool { return c.pauseTold == "" && !c.paused }
 
 // shows reports whether the status of a claim says a refusal, and nothing else.
-func (c *claim) shows(no refusal) bool { return c.shownRefusal() == no && c.pauseTold == "" }
+func (c *claimant) shows(no refusal) bool { return c.shownRefusal() == no && c.pauseTold == "" }
 
 // setPaused keeps the condition Paused of a pool, which one that was never paused does not have.
 func setPaused(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {

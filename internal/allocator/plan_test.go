@@ -16,11 +16,12 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 var (
 	noon    = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	testKey = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "pool"}
+	testKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "pool"}
 )
 
 // aPool is the memory of a pool that has these addresses, taken over by "me".
@@ -41,10 +42,10 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 }
 
 // see has a pool see a claim that was created so many seconds after noon.
-func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claim {
+func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claimant {
 	c := newClaim(name, second, change...)
-	p.observeClaim(claimOf(c))
-	return p.claims[c.UID]
+	p.observe(claimOf(c))
+	return p.claimants[c.UID]
 }
 
 // newClaim is a claim that was created so many seconds after noon.
@@ -53,7 +54,7 @@ func newClaim(name string, second int, change ...func(*ipamv1.IPAddressClaim)) *
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
 		CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second)), Annotations: map[string]string{},
 	}}
-	c.Spec.PoolRef = testKey.ref()
+	c.Spec.PoolRef = testKey.Ref()
 	for _, f := range change {
 		f(c)
 	}
@@ -62,7 +63,7 @@ func newClaim(name string, second int, change ...func(*ipamv1.IPAddressClaim)) *
 
 func remembers(address string) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) {
-		c.Annotations[v1alpha1.AddressAnnotation], c.Finalizers = address, []string{ClaimFinalizer}
+		c.Annotations[v1alpha1.AddressAnnotation], c.Finalizers = address, []string{v1alpha1.ClaimFinalizer}
 	}
 }
 
@@ -73,11 +74,11 @@ func asks(address string) func(*ipamv1.IPAddressClaim) {
 // seeAddress has a pool see an IPAddress of a claim UID.
 func seeAddress(p *pool, name, address string, claimUID types.UID) {
 	a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{AddressFinalizer},
+		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{v1alpha1.AddressFinalizer},
 		OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: claimUID}},
 	}}
-	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.ref(), Address: address}
-	p.observeAddress(addressOf(a))
+	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.Ref(), Address: address}
+	p.observeAttached(addressOf(a))
 }
 
 func pins(name, address string) func(*v1alpha1.NetworkPool) {
@@ -92,7 +93,7 @@ func cools(address, name string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-func anyone(*claim) ruling { return ruling{} }
+func anyone(*claimant) ruling { return ruling{} }
 
 func TestPlan(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
@@ -148,7 +149,7 @@ func TestPlan(t *testing.T) {
 		"admission": {
 			addresses: "10.0.0.1-10.0.0.9",
 			claims:    func(p *pool) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
-			admission: func(c *claim) ruling {
+			admission: func(c *claimant) ruling {
 				if c.owner.Name == "refused" {
 					return ruling{refused: failed("not here")}
 				}
@@ -244,9 +245,9 @@ func TestPlan(t *testing.T) {
 			granted, refused := p.plan(noon, tt.room, tt.admission)
 			got := map[string]string{}
 			for uid, g := range p.grants {
-				got[p.claims[uid].owner.Name] = text(g.rng)
+				got[p.claimants[uid].owner.Name] = addressText(g.rng)
 				if p.todo[uid] == nil {
-					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, text(g.rng))
+					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, addressText(g.rng))
 				}
 			}
 			if granted != len(p.grants) {
@@ -263,7 +264,7 @@ func TestPlan(t *testing.T) {
 }
 
 // text is an address, or a prefix.
-func text(r netipx.IPRange) string {
+func addressText(r netipx.IPRange) string {
 	if r.From() == r.To() {
 		return r.From().String()
 	}
@@ -439,15 +440,17 @@ func TestRecordNeverChanges(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	see(p, "a", 0, remembers("10.0.0.1"))
 	see(p, "a", 0, remembers("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
-	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion, c.Finalizers = "3", []string{ClaimFinalizer} })
-	if got := text(p.claims["uid-a"].record); got != "10.0.0.1" {
+	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
+		c.ResourceVersion, c.Finalizers = "3", []string{v1alpha1.ClaimFinalizer}
+	})
+	if got := addressText(p.claimants["uid-a"].record); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}
 	see(p, "b", 1)
 	p.plan(noon, 9, anyone)
 	got := map[string]string{}
 	for uid, g := range p.grants {
-		got[strings.TrimPrefix(string(uid), "uid-")] = text(g.rng)
+		got[strings.TrimPrefix(string(uid), "uid-")] = addressText(g.rng)
 	}
 	if want := (map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}); !maps.Equal(got, want) {
 		t.Error(fmt.Sprint(got))

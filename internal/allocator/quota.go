@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // quota counts the claims of each Cluster that have an address or a grant, over all pools of the manager,
@@ -16,17 +17,17 @@ type quota struct {
 	mu   sync.Mutex
 	used map[types.NamespacedName]int64
 	// waiting are the pools in which a claim waits for room in the quota of a Cluster.
-	waiting map[types.NamespacedName]map[PoolKey]struct{}
-	wake    func(PoolKey)
+	waiting map[types.NamespacedName]map[pools.Key]struct{}
+	wake    func(pools.Key)
 }
 
-func newQuota(wake func(PoolKey)) *quota {
-	return &quota{used: map[types.NamespacedName]int64{}, waiting: map[types.NamespacedName]map[PoolKey]struct{}{}, wake: wake}
+func newQuota(wake func(pools.Key)) *quota {
+	return &quota{used: map[types.NamespacedName]int64{}, waiting: map[types.NamespacedName]map[pools.Key]struct{}{}, wake: wake}
 }
 
 // reserve counts one more for a Cluster, unless it has as many as limit; then the pool is woken when one is
 // given back.
-func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool PoolKey) bool {
+func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.used[cluster] < limit {
@@ -34,13 +35,13 @@ func (q *quota) reserve(cluster types.NamespacedName, limit int64, pool PoolKey)
 		return true
 	}
 	if q.waiting[cluster] == nil {
-		q.waiting[cluster] = map[PoolKey]struct{}{}
+		q.waiting[cluster] = map[pools.Key]struct{}{}
 	}
 	q.waiting[cluster][pool] = struct{}{}
 	return false
 }
 
-// full tells whether reserve would refuse.
+// full reports whether reserve would refuse.
 func (q *quota) full(cluster types.NamespacedName, limit int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,42 +75,42 @@ func (q *quota) changed(cluster types.NamespacedName) {
 func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.changed(cluster) }
 
 // recount notes whether a claim has something that counts.
-func (p *pool) recount(c *claim) {
-	has := c.block == nil && c.cluster != "" && (c.hasRecord() || p.grants[c.owner.UID] != nil)
+func (p *pool) recount(c *claimant) {
+	has := c.kind.traits().counted && c.cluster.Name != "" && (c.hasRecord() || p.grants[c.owner.UID] != nil)
 	switch {
 	case has && !c.counted:
-		p.quota.add(c.clusterKey(), 1)
+		p.quota.add(c.cluster, 1)
 	case !has && c.counted:
-		p.quota.add(c.clusterKey(), -1)
+		p.quota.add(c.cluster, -1)
 	}
 	c.counted = has
 }
 
 // limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
-func (p *pool) limitOf(c *claim) (int64, bool) {
-	if c.block != nil || c.cluster == "" || p.limits == nil {
+func (p *pool) limitOf(c *claimant) (int64, bool) {
+	if !c.kind.traits().counted || c.cluster.Name == "" || p.limits == nil {
 		return 0, false
 	}
-	return p.limits(c.clusterKey())
+	return p.limits(c.cluster)
 }
 
 // reserve counts a claim towards the quota of its Cluster. Nil: it is counted, or need not be.
-func (p *pool) reserve(c *claim) *refusal {
+func (p *pool) reserve(c *claimant) *refusal {
 	limit, limited := p.limitOf(c)
 	if !limited || c.counted {
 		return nil
 	}
-	if p.quota.reserve(c.clusterKey(), limit, p.key) {
+	if p.quota.reserve(c.cluster, limit, p.key) {
 		c.counted = true
 		return nil
 	}
 	return &refusal{v1alpha1.QuotaExceededReason, fmt.Sprintf(
 		"Cluster %s has addresses for %d machines, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
-		c.clusterKey(), limit)}
+		c.cluster, limit)}
 }
 
 // withinQuota reports whether the quota of its Cluster lets a claim be served.
-func (p *pool) withinQuota(c *claim) bool {
+func (p *pool) withinQuota(c *claimant) bool {
 	limit, limited := p.limitOf(c)
-	return !limited || c.counted || !p.quota.full(c.clusterKey(), limit)
+	return !limited || c.counted || !p.quota.full(c.cluster, limit)
 }

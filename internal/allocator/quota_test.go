@@ -7,6 +7,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // ofCluster names the Cluster of a claim.
@@ -20,8 +21,8 @@ func version(v string) func(*ipamv1.IPAddressClaim) {
 
 // A Cluster has addresses in two pools; together they keep its quota.
 func TestQuota(t *testing.T) {
-	var woken []PoolKey
-	q := newQuota(func(key PoolKey) { woken = append(woken, key) })
+	var woken []pools.Key
+	q := newQuota(func(key pools.Key) { woken = append(woken, key) })
 	one, two := aPool(t, "10.0.0.1-10.0.0.9"), aPool(t, "10.0.1.1-10.0.1.9")
 	two.key.Name = "two"
 	limit := int64(3)
@@ -38,7 +39,7 @@ func TestQuota(t *testing.T) {
 	}
 	see(one, "plain", 9)
 	granted, refused := one.plan(noon, 99, anyone)
-	if granted != 1+2+4+1 || len(refused) != 1 || refused[one.claims["uid-c"]].reason != v1alpha1.QuotaExceededReason {
+	if granted != 1+2+4+1 || len(refused) != 1 || refused[one.claimants["uid-c"]].reason != v1alpha1.QuotaExceededReason {
 		t.Fatalf("%d granted, refused %v", granted, refused)
 	}
 	// The other pool has no room for this Cluster either, and says so; nobody takes turns over that.
@@ -53,7 +54,7 @@ func TestQuota(t *testing.T) {
 	}
 	// One goes: both pools are woken, once, and the first one has it.
 	woken = nil
-	one.forgetClaim("uid-a")
+	one.forget("uid-a")
 	if len(woken) != 2 {
 		t.Errorf("woken: %v", woken)
 	}
@@ -78,8 +79,8 @@ func TestQuota(t *testing.T) {
 		t.Errorf("counted: %v", q.used)
 	}
 	for _, p := range []*pool{one, two} {
-		for uid := range p.claims {
-			p.forgetClaim(uid)
+		for uid := range p.claimants {
+			p.forget(uid)
 		}
 	}
 	if len(q.used) != 0 {

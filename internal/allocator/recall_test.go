@@ -28,14 +28,14 @@ func TestRecall(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.2")
 			a := see(p, "a", 5)
 			seeAddress(p, "a", tc.had, "uid-a")
-			p.forgetAddress("address-a", nameOf(a.owner))
+			p.forgetAttached("address-a", nameOf(a.owner))
 			if tc.then != nil {
 				tc.then(p)
 			}
 			see(p, "b", 0)
 			p.plan(noon, 9, anyone)
 			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
-				if g := p.grants[uid]; g == nil || text(g.rng) != want {
+				if g := p.grants[uid]; g == nil || addressText(g.rng) != want {
 					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
 				}
 			}
@@ -43,8 +43,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// An IPAddress of an earlier claim of the name is adopted by the claim that remembers it, unless somebody else was given
-// the address since.
+// An IPAddress of an earlier claim of the name is adopted by the claim that remembers it, unless somebody else was
+// given the address since.
 func TestAdoptable(t *testing.T) {
 	tests := map[string]struct {
 		others func(t *testing.T, p *pool)
@@ -68,7 +68,7 @@ func TestAdoptable(t *testing.T) {
 				tc.others(t, p)
 			}
 			c := claimOf(newClaim("a", 1, uid("new", "5"), remembers("10.0.0.1")))
-			if got := p.adoptable(c, p.addrs[nameOf(c.owner)]); got != tc.want {
+			if got := p.adoptable(c, p.attached[nameOf(c.owner)]); got != tc.want {
 				t.Errorf("adoptable: %v, want %v", got, tc.want)
 			}
 		})

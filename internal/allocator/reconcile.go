@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,11 +16,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Reconcile brings one pool forward: learn, take over, plan, commit, hand out the writes. It must
 // not run twice at once for one pool. The pool comes from the cache; nil: it does not exist.
-func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Pool) (reconcile.Result, error) {
+func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.Pool) (reconcile.Result, error) {
 	p := a.pool(key)
 	now := a.now()
 	if !a.serves(key) {
@@ -77,7 +77,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key PoolKey, seen v1alpha1.Po
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// takeSuspicion tells whether a job has found a reason to end the term.
+// takeSuspicion reports whether a job has found a reason to end the term.
 func (p *pool) takeSuspicion() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,7 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *pool, err error) (rec
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
 // the others, so it can call none of a global pool's free; nor can one that leaves the pools of the in-cluster
 // provider to that, of a pool that mirrors one.
-func (a *Allocator) unserved(key PoolKey) *refusal {
+func (a *Allocator) unserved(key pools.Key) *refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
 	switch {
 	case !key.IsPool():
@@ -143,8 +143,8 @@ func (a *Allocator) unserved(key PoolKey) *refusal {
 	return nil
 }
 
-// outcome turns the end of a term or a moved spec into a quiet retry, the end of the pool into a wait for the watch that shows it, and
-// everything else into backoff.
+// outcome turns the end of a term or a moved spec into a quiet retry, the end of the pool into a wait for the watch
+// that shows it, and everything else into backoff.
 func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 	var refused *refusedCommit
 	switch {
@@ -170,9 +170,9 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	p.rotateGone(now)
 	before := p.base
 	working, room := p.working(), min(maxBatch, maxInFlight-p.unfinished())
-	granted, refused := 0, map[*claim]*refusal{}
+	granted, refused := 0, map[*claimant]*refusal{}
 	if no := p.refusal; no != nil && now.Before(p.commitAfter) {
-		p.pending.Scan(func(c *claim) bool {
+		p.pending.Scan(func(c *claimant) bool {
 			if !admission(c).waits && c.shownRefusal() != *no {
 				refused[c] = no
 			}
@@ -188,19 +188,17 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	held := now.Before(p.commitAfter)
 	cooled := !held && a.coolReleases(ctx, p, now)
 	freed := p.frees()
-	due := granted > 0 || cooled || freed || p.staleGrants(now)
-	differs := false
-	if !due {
-		var urgent bool
-		differs, urgent = p.dirty(now)
-		due = urgent || (differs && now.Sub(p.lastCommit) >= confirmDelay)
-	}
+	next := p.prepare(now)
+	differs, urgent := next.news(p.base)
+	due := granted > 0 || cooled || freed || p.staleGrants(now) || urgent || (differs && now.Sub(p.lastCommit) >= confirmDelay)
 	p.mu.Unlock()
 
 	if due && !held {
-		if err := a.commit(ctx, p); err != nil {
+		if err := a.commit(ctx, p, next); err != nil {
 			return 0, err
 		}
+		// A commit counts the grants that it ends: what is left of dead claims is counted out by the next one.
+		differs = len(next.confirmed) > 0
 		metrics.Grants.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Add(float64(granted))
 	}
 	a.report(p, before)
@@ -220,10 +218,6 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	if freed && p.pending.Len() > 0 {
 		wait = time.Millisecond // for whom nothing was free before the commit
 	}
-	if due && len(p.grants) == 0 {
-		// A commit counts the grants that it settles: what is left of dead claims is counted out after it.
-		differs, _ = p.dirty(now)
-	}
 	if differs || len(p.grants) > 0 {
 		wait = sooner(wait, confirmDelay)
 	}
@@ -238,11 +232,11 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	return wait, nil
 }
 
-// frees tells whether the next commit ends a grant that holds up somebody: the release of its claim or,
+// frees reports whether the next commit ends a grant that holds up somebody: the release of its claim or,
 // where the claim is gone, whoever waits for an address.
 func (p *pool) frees() bool {
 	for uid, g := range p.grants {
-		if c := p.claims[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
+		if c := p.claimants[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
 			return true
 		}
 	}
@@ -289,8 +283,8 @@ func (p *pool) refreshBase(seen v1alpha1.Pool, id string, now time.Time) {
 	}
 }
 
-// withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it: they are told, and
-// what they hold is released when they are deleted. Nobody can grant from such a pool.
+// withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it:
+// they are told, and what they hold is released when they are deleted. Nobody can grant from such a pool.
 func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
 	p.mu.Lock()
 	p.unsetBase()
@@ -299,8 +293,8 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 	clear(p.toTell)
 	p.rotateGone(a.now())
 	admission := a.admission(ctx, p, a.now())
-	var tell []*claim
-	p.pending.Scan(func(c *claim) bool {
+	var tell []*claimant
+	p.pending.Scan(func(c *claimant) bool {
 		ruled := admission(c)
 		if !ruled.waits && ruled.refused == nil && !c.busy && !c.shows(*no) {
 			tell = append(tell, c)
@@ -337,14 +331,14 @@ func (p *pool) unsetBase() {
 	}
 }
 
-func (a *Allocator) tell(p *pool, claims []*claim, no *refusal) {
+func (a *Allocator) tell(p *pool, claims []*claimant, no *refusal) {
 	for _, c := range claims {
 		a.refuse(p, c, *no)
 	}
 }
 
 // exists reads live whether there is a pool.
-func (a *Allocator) exists(ctx context.Context, key PoolKey) (bool, error) {
+func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	_, err := key.Get(ctx, a.Live)
@@ -352,7 +346,7 @@ func (a *Allocator) exists(ctx context.Context, key PoolKey) (bool, error) {
 }
 
 // finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
-// has an address of it any more. It tells whether the pool is gone.
+// has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error) {
 	has := controllerutil.ContainsFinalizer(p.base, v1alpha1.PoolFinalizer)
 	deleting := p.base.GetDeletionTimestamp() != nil
@@ -371,10 +365,10 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 		if err != nil {
 			return false, err
 		}
-		for _, c := range slices.Concat(found.claims, found.blocks) {
-			used = used || c.hasRecord() || (c.block != nil && c.block.statusRange.IsValid())
+		for _, c := range found.claimants {
+			used = used || c.hasRecord() || c.shown.IsValid()
 		}
-		if used || len(found.addrs) > 0 {
+		if used || len(found.attached) > 0 {
 			return false, nil
 		}
 	}
@@ -403,14 +397,14 @@ func (p *pool) endAdoption(now time.Time) {
 		return
 	}
 	p.adopting = false
-	for _, c := range p.claims {
-		if c.block != nil && !c.hasRecord() {
+	for _, c := range p.claimants {
+		if !c.hasRecord() {
 			p.sort(c)
 		}
 	}
 }
 
-// staleGrants tells whether a grant is too old to be written on without asking again (a process
+// staleGrants reports whether a grant is too old to be written on without asking again (a process
 // that was paused): a commit confirms it or shows that the term is over. Monotonic and wall clock
 // both count, whichever is further on.
 func (p *pool) staleGrants(now time.Time) bool {
@@ -427,12 +421,12 @@ func elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claim, bool) {
+func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claimant, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.claims[uid]
+	c := p.claimants[uid]
 	if c == nil {
-		return claim{}, false
+		return claimant{}, false
 	}
 	return *c, true
 }

@@ -12,18 +12,20 @@ import (
 )
 
 const (
-	// maxTroubled is how many claims of a namespace may fail to be written before no more of its claims are granted anything: what one namespace
-	// is refused, by a quota or a policy, holds up no other.
+	// maxTroubled is how many claims of a namespace may fail to be written before no more of its claims are granted
+	// anything: what one namespace is refused, by a quota or a policy, holds up no other.
 	maxTroubled = 16
-	// firstTry and lastTry are how long a troubled namespace waits before the next of its claims is tried: the pause doubles.
+	// firstTry and lastTry are how long a troubled namespace waits before the next of its claims is tried: the pause
+	// doubles.
 	firstTry, lastTry = 5 * time.Second, time.Minute
 	// refusedText begins the condition of a claim whose IPAddress the API server refuses.
 	refusedText = "the API server refuses"
 )
 
-// refusedForGood reports whether the answer to a write says that it was not, and will not be, carried out as it is: by a quota, a policy, a
-// schema, or because it is too large for etcd, which the API server calls an internal error. A conflict, a lack of patience or of rights for the
-// moment, and whatever may have been carried out all the same, is none.
+// refusedForGood reports whether the answer to a write says that it was not, and will not be, carried out as it is: by
+// a quota, a policy, a schema, or because it is too large for etcd, which the API server calls an internal error. A
+// conflict, a lack of patience or of rights for the moment, and whatever may have been carried out all the same, is
+// none.
 func refusedForGood(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -49,9 +51,9 @@ type trouble struct {
 	pause time.Duration
 }
 
-// noteTrouble notes that a claim could not be served. Of a grant that the API server refused for good nothing can land any more, so the next
-// commit ends it, and the claim is granted what it remembers when it is tried again (R6).
-func (p *pool) noteTrouble(c *claim, err error, now time.Time) {
+// noteTrouble notes that a claim could not be served. Of a grant that the API server refused for good nothing can land
+// any more, so the next commit ends it, and the claim is granted what it remembers when it is tried again (R6).
+func (p *pool) noteTrouble(c *claimant, err error, now time.Time) {
 	if g := p.grants[c.owner.UID]; g != nil {
 		if !refusedForGood(err) {
 			g.doubtful = true
@@ -73,9 +75,9 @@ func (p *pool) noteTrouble(c *claim, err error, now time.Time) {
 	}
 }
 
-// endTrouble notes that a claim of a namespace was served, or is gone. The others are tried again at once where one was served. It reports
-// whether there are such.
-func (p *pool) endTrouble(c *claim, served bool) bool {
+// endTrouble notes that a claim of a namespace was served, or is gone. The others are tried again at once where one was
+// served. It reports whether there are such.
+func (p *pool) endTrouble(c *claimant, served bool) bool {
 	t := p.troubled[c.owner.Namespace]
 	if t == nil {
 		return false
@@ -88,15 +90,16 @@ func (p *pool) endTrouble(c *claim, served bool) bool {
 	}
 	delete(p.troubled, c.owner.Namespace)
 	for uid := range t.claims {
-		if other := p.claims[uid]; other != nil && !other.busy {
+		if other := p.claimants[uid]; other != nil && !other.busy {
 			other.failures, other.retryAt = 0, time.Time{}
 		}
 	}
 	return true
 }
 
-// inTrouble says why a claim is not tried now: too many of its namespace fail. Now and then one of those that wait is tried.
-func (p *pool) inTrouble(c *claim, now time.Time) *refusal {
+// inTrouble says why a claim is not tried now: too many of its namespace fail. Now and then one of those that wait is
+// tried.
+func (p *pool) inTrouble(c *claimant, now time.Time) *refusal {
 	t := p.troubled[c.owner.Namespace]
 	if t == nil || len(t.claims) < maxTroubled {
 		return nil

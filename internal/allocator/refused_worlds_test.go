@@ -14,9 +14,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // globally makes a global pool, and claims of it in three namespaces: those of the last one are for a Cluster.
@@ -43,8 +42,9 @@ func globally(each int) action {
 	}}
 }
 
-// The claims of one namespace that the API server refuses for good, by a quota or a policy (403), by a schema (422), or as too large (413), and
-// those of a Cluster that pauses after a commit whose manager dies, keep nobody else waiting; each says why it waits, and all are served when they may be.
+// The claims of one namespace that the API server refuses for good, by a quota or a policy (403), by a schema (422), or
+// as too large (413), and those of a Cluster that pauses after a commit whose manager dies, keep nobody else waiting;
+// each says why it waits, and all are served when they may be.
 func TestOneNamespaceIsRefused(t *testing.T) {
 	const each = 17 // more than may fail
 	for name, refusal := range map[string]error{
@@ -153,7 +153,8 @@ func (b *barred) end(w *world) {
 	b.pause(w, false)
 }
 
-// whoIsServed returns how many claims of each namespace, and of all, are served, and those of which no condition says why they wait.
+// whoIsServed returns how many claims of each namespace, and of all, are served, and those of which no condition says
+// why they wait.
 func whoIsServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressClaim) {
 	served = map[string]int{}
 	for _, o := range w.api.List(faults.Claims) {
@@ -199,16 +200,17 @@ func TestReadsFailBesideJobs(t *testing.T) {
 	}
 }
 
-// Objects that are restored one by one beside a garbage collector: it deletes an IPAddress whose owners are not there, and our finalizer keeps it.
+// Objects that are restored one by one beside a garbage collector: it deletes an IPAddress whose owners are not there,
+// and our finalizer keeps it.
 func TestRestoredBesideAGarbageCollector(t *testing.T) {
 	restored := action{"restore a, whose IPAddress the garbage collector deletes", func(w *world) bool {
 		c := claim("a")
-		c.Finalizers = []string{allocator.ClaimFinalizer}
+		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.2"}
 		w.create(c)
 		w.create(&ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: "a", Finalizers: []string{allocator.AddressFinalizer},
+				Namespace: namespace, Name: "a", Finalizers: []string{v1alpha1.AddressFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: string(faults.Claims), Name: "a", UID: "of-before"}},
 			},
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: c.Spec.PoolRef, Address: "10.0.0.2"},

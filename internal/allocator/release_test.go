@@ -17,7 +17,7 @@ func TestCoolReleases(t *testing.T) {
 	served := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = c.Name }
 	void := func(p *pool) {
 		seeAddress(p, "a", "10.0.0.1", "gone")
-		p.orphans[p.addrs[nameOf(claimOf(newClaim("a", 0)).owner)].key()].provenOrphan = true
+		p.orphans[p.attached[nameOf(claimOf(newClaim("a", 0)).owner)].key()].provenOrphan = true
 	}
 	tests := map[string]struct {
 		as   func(p *pool)

@@ -26,7 +26,8 @@ func longest(length, i int) string {
 	return strings.Repeat("n", length-len(n)) + n
 }
 
-// What is bounded in a status is filled to its bounds, with the longest names there are: the object can still be written with every grant.
+// What is bounded in a status is filled to its bounds, with the longest names there are: the object can still be
+// written with every grant.
 func TestFullStatusStaysSmall(t *testing.T) {
 	p := aPool(t, "fd00::1:1-fd00::1:ffff", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](64), ptr.To[int64](3600)
@@ -89,8 +90,8 @@ func TestMustRestAgain(t *testing.T) {
 	}
 }
 
-// As many releases at once as there are claims, in two waves and whatever order: none is noted that is not handed out, each ends, every turn does as
-// much as it may, and a new claim is served meanwhile.
+// As many releases at once as there are claims, in two waves and whatever order: none is noted that is not handed out,
+// each ends, every turn does as much as it may, and a new claim is served meanwhile.
 func TestThousandsOfReleasesRest(t *testing.T) {
 	const n = 11_000
 	chance := rand.New(rand.NewPCG(1, 2)).Perm(n)
@@ -113,7 +114,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	})
 	api := &oneWrite{}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
-	claims := make([]*claim, n)
+	claims := make([]*claimant, n)
 	deleted := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := order(i)
@@ -127,10 +128,10 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		for ; a.coolReleases(t.Context(), p, clock.Now()); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.claims[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
+				if c != nil && p.claimants[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
 					noted++
-					p.forgetAddress("address-"+types.UID(c.owner.Name), nameOf(c.owner))
-					p.forgetClaim(c.owner.UID)
+					p.forgetAttached("address-"+types.UID(c.owner.Name), nameOf(c.owner))
+					p.forget(c.owner.UID)
 				}
 			}
 			if noted > maxJobs {
@@ -147,7 +148,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		t.Error("a new claim is not served while releases wait")
 	}
 	p.dropGrant(fresh.owner.UID)
-	p.forgetClaim(fresh.owner.UID)
+	p.forget(fresh.owner.UID)
 	waited := len(p.crowded)
 	deleted(n/2, n)
 	second := turns()

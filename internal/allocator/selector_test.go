@@ -7,11 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // A selector that selects nothing because it cannot be read is the pool's fault, not its claims'.
 func TestAPoolWithABrokenSelectorSaysSo(t *testing.T) {
-	p := newPool(PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"})
+	p := newPool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"})
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	obj.Spec.CIDR = "10.0.0.0/24"
 	obj.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Inn"}}}

@@ -71,10 +71,13 @@ func (w *writes) patch(what string, obj client.Object, patch client.Patch) error
 		return err
 	}
 	w.did = append(w.did, what+sent.Annotations[v1alpha1.AddressAnnotation]+" on "+string(sent.UID)+" at "+sent.ResourceVersion)
-	if c, is := obj.(*ipamv1.IPAddressClaim); is {
-		w.claim.DeepCopyInto(c)
-		c.Annotations, c.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{ClaimFinalizer}
-		c.ResourceVersion = "6"
+	switch o := obj.(type) {
+	case *ipamv1.IPAddressClaim:
+		w.claim.DeepCopyInto(o)
+		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{v1alpha1.ClaimFinalizer}
+		o.ResourceVersion, o.Status = sent.ResourceVersion+"0", sent.Status
+	case *ipamv1.IPAddress:
+		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", testKey.Ref()
 	}
 	return nil
 }
@@ -93,7 +96,7 @@ func TestServe(t *testing.T) {
 	if err := a.serve(t.Context(), p, *c); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 6"}
+	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 50"}
 	if d := cmp.Diff(want, api.did); d != "" {
 		t.Error(d)
 	}
@@ -103,24 +106,24 @@ func TestServe(t *testing.T) {
 func TestServeLeaves(t *testing.T) {
 	tests := map[string]struct {
 		// as is what the pool knows, of claim "a" with UID "uid-a".
-		as          func(p *pool) *claim
+		as          func(p *pool) *claimant
 		live        func(*ipamv1.IPAddressClaim)
 		fails       bool
 		termSuspect bool
 	}{
-		"AnOldGrant": {as: func(p *pool) *claim { // it was handed out in time, and waited for a writer
+		"AnOldGrant": {as: func(p *pool) *claimant { // it was handed out in time, and waited for a writer
 			c := see(p, "a", 0)
 			p.plan(noon, 9, anyone)
 			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon.Add(-requestTimeout-1)
 			return c
 		}},
-		"AnotherRecord": {as: func(p *pool) *claim {
+		"AnotherRecord": {as: func(p *pool) *claimant {
 			c := see(p, "a", 0)
 			p.plan(noon, 9, anyone)
 			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
 			return see(p, "a", 0, version("4"), remembers("10.0.0.9"))
 		}, live: remembers("10.0.0.9"), fails: true, termSuspect: true},
-		"TheNextClaimsIPAddress": {as: func(p *pool) *claim { // ours is gone, and the watch is behind
+		"TheNextClaimsIPAddress": {as: func(p *pool) *claimant { // ours is gone, and the watch is behind
 			seeAddress(p, "a", "10.0.0.1", "uid-next")
 			return see(p, "a", 0, remembers("10.0.0.1"))
 		}, live: uid("uid-next", "9")},
@@ -170,12 +173,12 @@ func TestResolveOrphan(t *testing.T) {
 			seeAddress(p, "a", "10.0.0.1", "uid-a")
 			api := &writes{read: tc.read, claim: &ipamv1.IPAddressClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: tc.claim, ResourceVersion: "3"},
-				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref()},
+				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref()},
 			}}
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
 			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			s.since = noon.Add(-a.OrphanGrace)
-			if _, err := a.resolveOrphan(t.Context(), p, s.address); (err != nil) != tc.fails {
+			if _, err := a.resolveOrphan(t.Context(), p, s.attached); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if d := cmp.Diff(tc.want, api.did); d != "" {

@@ -18,6 +18,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // bothReady is what the status of a served claim says, in both generations of conditions.
@@ -27,8 +28,8 @@ func bothReady(c *ipamv1.IPAddressClaim) {
 	c.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
 }
 
-// A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster provider has that among the
-// owners of its IPAddress.
+// A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster
+// provider has that among the owners of its IPAddress.
 func TestServedClaimsAreNoWork(t *testing.T) {
 	mirrored := func(o *v1alpha1.NetworkPool) {
 		o.OwnerReferences = []metav1.OwnerReference{{
@@ -41,18 +42,18 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 		owner types.UID
 		done  bool
 	}{
-		"NetworkPool":     {ref: testKey.ref(), owner: "pool-uid", done: true},
+		"NetworkPool":     {ref: testKey.Ref(), owner: "pool-uid", done: true},
 		"Mirrored":        {ref: inCluster, owner: "in-cluster-uid", done: true},
 		"OfTheWrongOwner": {ref: inCluster, owner: "pool-uid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", mirrored)
 			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{AddressFinalizer},
+				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{v1alpha1.AddressFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, {Kind: tc.ref.Kind, Name: "pool", UID: tc.owner}},
 			}}
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.ref, Address: "10.0.0.1"}
-			p.observeAddress(addressOf(addr))
+			p.observeAttached(addressOf(addr))
 			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.ref })
 			if done := len(p.todo)+p.pending.Len() == 0; done != tc.done {
 				t.Errorf("done %v: %d to do", done, len(p.todo))
@@ -61,12 +62,13 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 	}
 }
 
-// An IPAddress that is being deleted cannot become another claim's: it is removed, and the record brings the address back.
+// An IPAddress that is being deleted cannot become another claim's: it is removed, and the record brings the address
+// back.
 func TestDeletedAddressIsNotAdopted(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	c := see(p, "a", 0, remembers("10.0.0.2"))
 	seeAddress(p, "a", "10.0.0.2", "uid-before")
-	addr := *p.addrs[nameOf(c.owner)]
+	addr := *p.attached[nameOf(c.owner)]
 	if !p.adoptable(c, &addr) {
 		t.Fatal("one that stays is adopted")
 	}
@@ -98,10 +100,10 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 	if first, again := tell(), tell(); first != 100 || again != 0 {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
-	c := p.claims["uid-has-3"]
+	c := p.claimants["uid-has-3"]
 	p.startCooling(p.releasable(c), c.owner, noon)
-	p.forgetAddress("address-has-3", nameOf(c.owner))
-	p.forgetClaim(c.owner.UID)
+	p.forgetAttached("address-has-3", nameOf(c.owner))
+	p.forget(c.owner.UID)
 	if told := tell(); told > 0 {
 		t.Errorf("an address of a full pool begins to rest, and %d claims are written", told)
 	}
@@ -114,14 +116,14 @@ func TestHugeAnnotations(t *testing.T) {
 	b := seeBlock(p, "block", 1, func(o *v1alpha1.IPAllocation) {
 		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: strings.Repeat("z", 250_000)}
 	})
-	if n := len(c.requested) + len(c.recordText) + len(b.recordText); n > 3*maxAnnotation {
+	if n := len(ownOf(c).requested) + len(c.recordText) + len(b.recordText); n > 3*maxAnnotation {
 		t.Errorf("%d bytes are remembered of annotations that can be addresses only", n)
 	}
 }
 
 // The annotation of clusterctl counts where clusterctl deletes what was served here.
 func TestMovedClaims(t *testing.T) {
-	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[DeleteForMoveAnnotation] = "" }
+	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.DeleteForMoveAnnotation] = "" }
 	for name, tc := range map[string]struct {
 		reason string
 		is     []func(*ipamv1.IPAddressClaim)
@@ -142,7 +144,7 @@ func TestMovedClaims(t *testing.T) {
 			if tc.closes && !strings.Contains(message, "ns/c") {
 				t.Errorf("it does not say which claim: %s", message)
 			}
-			p.forgetClaim("uid-c")
+			p.forget("uid-c")
 			status := p.base.PoolStatus().DeepCopy()
 			p.loadCooling(status) // an operator has removed the entries
 			if reason, _ := p.closed(noon); reason != "" {
@@ -154,7 +156,8 @@ func TestMovedClaims(t *testing.T) {
 
 func noFinalizer(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }
 
-// A consumer's finalizer keeps a deleted claim, and with it the IPAddress that it uses; those of the garbage collector do not.
+// A consumer's finalizer keeps a deleted claim, and with it the IPAddress that it uses; those of the garbage collector
+// do not.
 func TestReleaseWaitsForConsumers(t *testing.T) {
 	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	for finalizer, may := range map[string]bool{
@@ -195,7 +198,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// A status that the API server refuses for good is not sent again as it is: the commit is dropped, and those who wait are told.
+// A status that the API server refuses for good is not sent again as it is: the commit is dropped, and those who wait
+// are told.
 func TestRefusedCommit(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} })
 	clock := clocktesting.NewFakeClock(noon)
@@ -250,7 +254,7 @@ func TestTroubledNamespace(t *testing.T) {
 	if p.grants[waits.owner.UID] == nil {
 		t.Error("it is never tried")
 	}
-	served := p.claims["uid-q3"]
+	served := p.claimants["uid-q3"]
 	if !p.endTrouble(served, true) || p.inTrouble(waits, noon) != nil {
 		t.Error("one was served, and the others wait on")
 	}
@@ -280,7 +284,7 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 	for uid, g := range p.grants {
 		g.committed, g.begun = true, uid == "uid-c0"
 	}
-	p.giveBack(func(*claim) ruling { return ruling{waits: true} })
+	p.giveBack(func(*claimant) ruling { return ruling{waits: true} })
 	if n := p.unfinished(); n != 1 || p.working() != 0 {
 		t.Errorf("%d are in flight, %d hold up others", n, p.working())
 	}
@@ -289,7 +293,7 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 // A manager that does not serve a pool has not the last word on its claims.
 func TestUnservedPoolTellsOnce(t *testing.T) {
 	a := New(Options{ID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
-	key := PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
 	p := a.pool(key)
 	c := see(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}

@@ -39,8 +39,8 @@ func sightingIn(conditions []metav1.Condition) sighting {
 
 // look finds out from the cache whether the Cluster of an IPAllocation is alive. While the Cluster is paused nothing
 // is written, so nothing is to be said.
-func (a *Allocator) look(ctx context.Context, c *claim) sighting {
-	key := c.clusterKey()
+func (a *Allocator) look(ctx context.Context, c *claimant) sighting {
+	key := c.cluster
 	if a.Namespace != "" && key.Namespace != a.Namespace {
 		return unlooked // not ours to see
 	}
@@ -55,36 +55,33 @@ func (a *Allocator) look(ctx context.Context, c *claim) sighting {
 }
 
 // saysAfter is what the status of an IPAllocation is to say when its Cluster was found so: once seen is seen for good.
-func (b *block) saysAfter(found sighting) sighting {
-	if b.told == seen || found == unlooked {
-		return b.told
+func (c *claimant) saysAfter(found sighting) sighting {
+	if c.told == seen || found == unlooked {
+		return c.told
 	}
 	return found
 }
 
 // owesSighting reports whether the status does not say yet what was found.
-func (b *block) owesSighting() bool { return b.saysAfter(b.found) != b.told }
-
-// keep carries over what the API server does not hold from what was remembered of an IPAllocation before.
-func (b *block) keep(old *block) { b.orphanSince, b.found = old.orphanSince, old.found }
+func (c *claimant) owesSighting() bool { return c.saysAfter(c.found) != c.told }
 
 // noteSighting remembers what a job has found of the Cluster of an IPAllocation. It is called with the pool locked.
-func (p *pool) noteSighting(c *claim, found sighting) {
-	if known := p.claims[c.owner.UID]; known != nil {
-		known.block.found = found
+func (p *pool) noteSighting(c *claimant, found sighting) {
+	if known := p.claimants[c.owner.UID]; known != nil {
+		known.found = found
 		p.await(known)
 	}
 }
 
 // await remembers the Clusters that nobody has seen, to look for them when they come.
-func (p *pool) await(c *claim) {
-	if c.block.saysAfter(c.block.found) == seen {
+func (p *pool) await(c *claimant) {
+	if c.saysAfter(c.found) == seen {
 		return
 	}
 	if p.awaited == nil {
 		p.awaited = map[types.NamespacedName]struct{}{}
 	}
-	p.awaited[c.clusterKey()] = struct{}{}
+	p.awaited[c.cluster] = struct{}{}
 }
 
 // awaits reports whether a Cluster is one that nobody has seen. Then the next reconcile looks for it.

@@ -24,12 +24,12 @@ func looker(cluster error) (*Allocator, *deletes) {
 }
 
 // written has an allocation say what the allocator would write of it.
-func written(t *testing.T, a *Allocator, says sighting) func(*v1alpha1.IPAllocation) {
+func written(t *testing.T, says sighting) func(*v1alpha1.IPAllocation) {
 	t.Helper()
 	return func(o *v1alpha1.IPAllocation) {
 		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
 		c := claimOfAllocation(o)
-		text, err := json.Marshal(a.allocatedBlock(*c, c.record, "", says))
+		text, err := json.Marshal(allocatedBlock(c, c.record, "", says, noon).status)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 			a.workers.size = 0 // jobs are counted, not run
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			p.holder = true
-			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, tt.said))
+			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, tt.said))
 			a.sweep(t.Context(), p, noon)
 			if p.jobs != tt.jobs || len(api.fences) > 0 {
 				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.jobs, len(api.fences))
@@ -97,17 +97,16 @@ func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a, _ := looker(nil)
 			p := aPool(t, "10.0.0.1-10.0.0.9")
-			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, tt.told))
-			if c.block.told != tt.told {
-				t.Fatalf("it was told %v", c.block.told)
+			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, tt.told))
+			if c.told != tt.told {
+				t.Fatalf("it was told %v", c.told)
 			}
-			says := c.block.saysAfter(tt.found)
+			says := c.saysAfter(tt.found)
 			o := &v1alpha1.IPAllocation{}
 			o.Annotations, o.UID = map[string]string{}, "uid-x"
 			has("10.0.0.4/30")(o)
-			written(t, a, says)(o)
+			written(t, says)(o)
 			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition)
 			if says != tt.says || ready.Message != tt.ready || ready.Status != "True" {
 				t.Errorf("%s: %v, %s", tt.reason, says, ready.Message)
@@ -129,7 +128,7 @@ func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	p := a.pool(testKey)
 	was := aPool(t, "10.0.0.1-10.0.0.9")
 	p.base, p.layout, p.ledger, p.holder = was.base, was.layout, was.ledger, true
-	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, unseen))
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unseen))
 	a.sweep(t.Context(), p, noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
 	if keys := a.PoolsWaitingFor(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 {
@@ -149,7 +148,7 @@ func TestWhatCannotBeSeenIsNotSaid(t *testing.T) {
 	a, _ := looker(noCluster)
 	a.Namespace = "ns"
 	p := aPool(t, "10.0.0.1-10.0.0.9")
-	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, a, unlooked))
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unlooked))
 	if found := a.look(t.Context(), c); found != unlooked {
 		t.Errorf("found: %v", found)
 	}

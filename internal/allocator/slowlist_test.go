@@ -3,7 +3,7 @@ package allocator_test
 import (
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 // TestSlowList: the holder before was paused, and goes on when the new one has read what exists and does not know it

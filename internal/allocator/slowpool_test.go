@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // partly is an API server that answers at once, but for what hangs says.
@@ -74,7 +75,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				api := &partly{&instant{}, hangs}
 				a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us", Writers: writers})
 				wakes := map[string]chan struct{}{"slow": make(chan struct{}, 1), "fast": make(chan struct{}, 1)}
-				a.Start(ctx, func(key PoolKey) {
+				a.Start(ctx, func(key pools.Key) {
 					select {
 					case wakes[key.Namespace] <- struct{}{}:
 					default:
@@ -84,15 +85,15 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				for i := range 2 * writers {
 					a.ObserveClaim(waitingClaim(api, "slow", i))
 				}
-				go func() { _, _ = a.Reconcile(ctx, KeyOf(slow), slow) }()
+				go func() { _, _ = a.Reconcile(ctx, pools.KeyOf(slow), slow) }()
 				synctest.Wait() // what hangs, hangs
 				begin := time.Now()
 				for i := range 3 * writers {
 					a.ObserveClaim(waitingClaim(api, "fast", i))
 				}
-				p := a.pool(KeyOf(fast))
+				p := a.pool(pools.KeyOf(fast))
 				for {
-					if _, err := a.Reconcile(ctx, KeyOf(fast), fast); err != nil {
+					if _, err := a.Reconcile(ctx, pools.KeyOf(fast), fast); err != nil {
 						t.Fatal(err)
 					}
 					synctest.Wait()
@@ -119,7 +120,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	}}
 	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
-	p := a.pool(KeyOf(o))
+	p := a.pool(pools.KeyOf(o))
 	p.setBase(o)
 	p.holder, p.triedOnce = true, true
 	return o
@@ -130,7 +131,7 @@ func waitingClaim(api *partly, ns string, i int) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(noon),
 	}}
-	c.Spec.PoolRef = PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: "pool"}.ref()
+	c.Spec.PoolRef = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: "pool"}.Ref()
 	api.claims.Store(client.ObjectKeyFromObject(c), c)
 	return c
 }

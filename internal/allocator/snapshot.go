@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -30,19 +31,19 @@ type Answer struct {
 
 // SnapshotOf looks at a pool. Objects of other pools are passed over.
 func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
-	key := KeyOf(obj)
+	key := pools.KeyOf(obj)
 	p := newPool(key)
 	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
 	p.compile()
 	found := byPool{key: {}}
 	for i := range claims {
-		found.claim(&claims[i])
+		found.claimant(&claims[i])
 	}
 	for i := range addresses {
-		found.address(&addresses[i])
+		found.attached(&addresses[i])
 	}
 	for i := range allocations {
-		found.allocation(&allocations[i])
+		found.claimant(&allocations[i])
 	}
 	p.adopting = p.wasAdopting() != nil
 	p.rebuild(found[key])
@@ -60,7 +61,7 @@ func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold {
 	return s.p.ledger.Overlapping(s.p.ledger.Unit(a))
 }
 
-// HandsOut tells whether an address is among those that the pool hands out.
+// HandsOut reports whether an address is among those that the pool hands out.
 func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.ledger.InSpace(s.p.ledger.Unit(a)) }
 
 // Free yields the free ranges, ascending.
@@ -89,8 +90,8 @@ func (s *Snapshot) Waiting() int { return s.p.pending.Len() }
 // it gives is taken out of the Snapshot. Clusters and Namespaces are read from a reader. The quota of Clusters is
 // not looked at: it goes over all pools.
 func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) map[types.UID]Answer {
-	waiting := map[types.UID]*claim{}
-	s.p.pending.Scan(func(c *claim) bool {
+	waiting := map[types.UID]*claimant{}
+	s.p.pending.Scan(func(c *claimant) bool {
 		waiting[c.owner.UID] = c
 		return true
 	})

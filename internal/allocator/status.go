@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go4.org/netipx"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,8 +15,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
@@ -26,7 +25,7 @@ func (p *pool) compile() {
 	layout, errs := poolspec.Of(p.base)
 	p.specErr = ""
 	if len(errs) > 0 {
-		p.specErr = plain.Message(errs.ToAggregate().Error())
+		p.specErr = text.Message(errs.ToAggregate().Error())
 		if p.layout != nil {
 			return
 		}
@@ -127,7 +126,8 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	return out
 }
 
-// closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait over a restart (R10).
+// closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait
+// over a restart (R10).
 func (p *pool) closed(now time.Time) (reason, message string) {
 	reason, message = p.closedForGood()
 	if !p.quarantineUntil.After(now) {
@@ -172,7 +172,7 @@ func (p *pool) movedMessage() string {
 	const text = "addresses of this pool were moved to another management cluster and may be given away there; " +
 		"remove the entries from status.held to use the pool here again"
 	var first string
-	for _, c := range p.claims {
+	for _, c := range p.claimants {
 		if name := c.owner.Namespace + "/" + c.owner.Name; c.moved && (first == "" || name < first) {
 			first = name
 		}
@@ -180,7 +180,7 @@ func (p *pool) movedMessage() string {
 	if first == "" {
 		return text
 	}
-	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, DeleteForMoveAnnotation)
+	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, v1alpha1.DeleteForMoveAnnotation)
 }
 
 func (p *pool) isMoved() bool {
@@ -215,24 +215,6 @@ func (p *pool) usersMessage() string {
 		text += fmt.Sprintf(" and %d more", int(n)-len(names))
 	}
 	return text
-}
-
-// dirty tells whether the status on the API server differs from what describe would write, and
-// whether the difference should be shown without delay.
-func (p *pool) dirty(now time.Time) (differs, urgent bool) {
-	next := p.base.DeepCopyObject().(v1alpha1.Pool)
-	p.describe(next, now)
-	was, is := p.base.PoolStatus(), next.PoolStatus()
-	if equality.Semantic.DeepEqual(was, is) {
-		return false, false
-	}
-	for _, c := range is.Conditions {
-		old := meta.FindStatusCondition(was.Conditions, c.Type)
-		if old == nil || old.Status != c.Status || old.Reason != c.Reason {
-			return true, true
-		}
-	}
-	return true, len(is.Held) != len(was.Held) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
 }
 
 func compareText(a, b string) int {

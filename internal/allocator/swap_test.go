@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is granted
-// until that has landed.
+// The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is
+// granted until that has landed.
 func TestTakeOverAfterOther(t *testing.T) {
 	const quarantine = 75 * time.Second
 	ready := func(status metav1.ConditionStatus, reason string, since time.Time) func(*v1alpha1.NetworkPool) {
@@ -22,7 +22,7 @@ func TestTakeOverAfterOther(t *testing.T) {
 		}
 	}
 	served := ready(metav1.ConditionTrue, v1alpha1.ReadyReason, noon.Add(-time.Hour))
-	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{ClaimFinalizer} }
+	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }
 	for name, c := range map[string]struct {
 		pool  func(*v1alpha1.NetworkPool)
 		claim func(*ipamv1.IPAddressClaim)

@@ -18,10 +18,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// mayTakeOver tells whether this manager should become the pool's holder now, or how long to wait
+// mayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
 func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable admit) (bool, time.Duration) {
 	if now.Before(p.notBefore) {
@@ -33,7 +34,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable ad
 	}
 	room := p.restEnds(now)
 	if room > 0 {
-		releasable = func(*claim) ruling { return ruling{waits: true, silent: true} } // no live holder would
+		releasable = func(*claimant) ruling { return ruling{waits: true, silent: true} } // no live holder would
 	}
 	if !p.hasWork(state, admission, releasable) {
 		p.workSince = time.Time{}
@@ -52,11 +53,11 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable ad
 	return true, 0
 }
 
-// hasWork tells whether the pool has something that a live holder would have done by now. What is
+// hasWork reports whether the pool has something that a live holder would have done by now. What is
 // paused, or another manager's by its label, is none.
 func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable admit) bool {
 	work := p.base.GetDeletionTimestamp() != nil || p.outdated()
-	wants := func(c *claim) bool {
+	wants := func(c *claimant) bool {
 		rule := admission
 		if c.deleting {
 			rule = releasable
@@ -64,7 +65,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable ad
 		return !rule(c).waits
 	}
 	for _, g := range state.InFlight {
-		c := p.claims[types.UID(g.UID)]
+		c := p.claimants[types.UID(g.UID)]
 		work = work || c == nil || wants(c)
 	}
 	for _, c := range p.todo {
@@ -73,7 +74,7 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable ad
 	if work {
 		return true
 	}
-	p.pending.Scan(func(c *claim) bool {
+	p.pending.Scan(func(c *claimant) bool {
 		ruled := admission(c)
 		switch {
 		case ruled.waits:
@@ -105,7 +106,7 @@ func (p *pool) loseTerm(now time.Time) {
 	for uid, g := range p.grants {
 		p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
 		delete(p.grants, uid)
-		if c := p.claims[g.owner.UID]; c != nil {
+		if c := p.claimants[g.owner.UID]; c != nil {
 			p.sort(c)
 		}
 	}
@@ -119,11 +120,11 @@ func (p *pool) loseTerm(now time.Time) {
 // watches of claims and IPAddresses begin: whatever the holders before have granted is then in those
 // lists or in flight, and a takeover needs none of its own. Pools for which the write fails are left
 // to their takeover.
-func (a *Allocator) Fence(ctx context.Context, pools []v1alpha1.Pool) {
+func (a *Allocator) Fence(ctx context.Context, all []v1alpha1.Pool) {
 	var g errgroup.Group
 	g.SetLimit(a.Writers)
-	for _, obj := range pools {
-		key := KeyOf(obj)
+	for _, obj := range all {
+		key := pools.KeyOf(obj)
 		a.publishSpec(obj)
 		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
@@ -163,8 +164,8 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) 
 	next.PoolStatus().Allocator = state
 	unserved := wasUnserved(next)
 	if old == nil || unserved {
-		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was an
-		// allocator: a move or a restore brings a pool before what was given from it.
+		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was
+		// an allocator: a move or a restore brings a pool before what was given from it.
 		ready := metav1.Condition{
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "looking for what exists already", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
@@ -208,7 +209,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 	p.quarantineAfterOther(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", p.term,
-		"claims", len(p.claims), "addresses", len(p.addrs), "inFlight", len(p.grants))
+		"claims", len(p.claimants), "addresses", len(p.attached), "inFlight", len(p.grants))
 	return nil
 }
 
@@ -217,21 +218,16 @@ func (p *pool) rebuild(found *listed) {
 	status := p.base.PoolStatus()
 	space, unit := p.space()
 	p.ledger = ledger.New(space, unit)
-	p.apart = map[netipx.IPRange]PoolKey{}
+	p.apart = map[netipx.IPRange]pools.Key{}
 	p.addPins()
 	for uid := range p.grants {
 		delete(p.grants, uid)
 	}
-	for _, c := range slices.Concat(found.claims, found.blocks) {
-		p.observeClaim(c)
+	p.observeAll(found)
+	for _, c := range p.claimants {
+		p.state(c)
 	}
-	for _, addr := range found.addrs {
-		p.observeAddress(addr)
-	}
-	for _, c := range p.claims {
-		p.stateRecord(c)
-	}
-	for _, addr := range p.addrs {
+	for _, addr := range p.attached {
 		if addr.ip.IsValid() {
 			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: addr.uid}, Owner: addr.owner(), Range: p.ledger.Unit(addr.ip)})
 		}
@@ -241,8 +237,8 @@ func (p *pool) rebuild(found *listed) {
 		if err != nil {
 			continue
 		}
-		owner := ledger.Owner{Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID), Block: g.Kind == v1alpha1.IPAllocationKind}
-		if c := p.claims[owner.UID]; c != nil && c.mayGetAnother() && p.addressed(r, owner) {
+		owner := ledger.Owner{Kind: kindOf(g.Kind).traits().name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
+		if c := p.claimants[owner.UID]; c != nil && c.mayGetAnother() && p.addressed(r, owner) {
 			continue
 		}
 		p.grants[owner.UID] = &grant{owner: owner, rng: r, committed: true, inherited: true}
@@ -250,18 +246,18 @@ func (p *pool) rebuild(found *listed) {
 		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
 	}
 	p.loadCooling(status)
-	for _, c := range p.claims {
+	for _, c := range p.claimants {
 		p.sort(c)
 	}
-	for _, addr := range p.addrs {
-		p.sortAddress(addr)
+	for _, addr := range p.attached {
+		p.sortAttached(addr)
 	}
 	if len(p.orphans) == 0 {
 		p.orphans = map[types.NamespacedName]*orphan{} // before the claims came, all were orphans: a map does not shrink
 	}
 }
 
-// addressed tells whether an IPAddress of somebody else has some of a range.
+// addressed reports whether an IPAddress of somebody else has some of a range.
 func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
 	return slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
 		return h.Source == ledger.Object && p.blocks(h, o)
@@ -286,10 +282,10 @@ func (p *pool) loadCooling(status *v1alpha1.NetworkPoolStatus) {
 			p.addHeld(r, h)
 		}
 	}
-	for _, c := range p.claims {
+	for _, c := range p.claimants {
 		p.keepMoved(c)
 	}
-	for _, a := range p.addrs {
+	for _, a := range p.attached {
 		if a.moved && a.ip.IsValid() {
 			p.holdMoved(a.owner(), p.ledger.Unit(a.ip))
 		}

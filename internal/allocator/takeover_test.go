@@ -62,7 +62,7 @@ func TestOnlookerForgets(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	a := New(Options{ID: "me", Clock: clock})
 	a.pools[testKey] = p
-	p.forgetClaim("gone")
+	p.forget("gone")
 	for range 2 {
 		if !p.isGone("gone") {
 			t.Fatal("an answer that is under way could revive it")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // onceTold are the mirrors of which this manager has said that nobody serves them. It says so once: what says otherwise
@@ -42,8 +43,8 @@ func (o *onceTold) note(uid types.UID) {
 	o.uids.Insert(uid)
 }
 
-// leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to do it,
-// and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
+// leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to
+// do it, and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
 func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
 	a.notOurs(ctx, p, seen, no)
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); seen == nil || !mirror || a.InClusterPools {
@@ -83,10 +84,10 @@ func wasUnserved(obj v1alpha1.Pool) bool {
 	return ready != nil && ready.Reason == v1alpha1.NotServedReason
 }
 
-// removeMirrorFinalizer takes our finalizer off a deleted mirror that nobody serves, unless somebody has something under its own name, or
-// a grant of it is not finished and its claim lives. What the in-cluster provider has given is no reason to keep it: its own
-// finalizer keeps the pool.
-func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key PoolKey, seen v1alpha1.Pool) error {
+// removeMirrorFinalizer takes our finalizer off a deleted mirror that nobody serves, unless somebody has something
+// under its own name, or a grant of it is not finished and its claim lives. What the in-cluster provider has given is
+// no reason to keep it: its own finalizer keeps the pool.
+func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key pools.Key, seen v1alpha1.Pool) error {
 	if !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer) {
 		return nil
 	}
@@ -95,17 +96,17 @@ func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key PoolKey, seen
 		return err
 	}
 	waits := sets.New[types.UID]() // for the IPAddress that it was granted, if it was
-	for _, c := range slices.Concat(found.claims, found.blocks) {
+	for _, c := range found.claimants {
 		if !c.deleting {
 			waits.Insert(c.owner.UID)
 		}
-		if !c.mirrored && (c.hasRecord() || (c.block != nil && c.block.statusRange.IsValid())) {
+		if !c.mirrored && (c.hasRecord() || c.shown.IsValid()) {
 			return nil
 		}
 	}
-	for _, addr := range found.addrs {
-		waits.Delete(addr.claimUID)
-		if !addr.mirrored {
+	for _, a := range found.attached {
+		waits.Delete(a.claimantUID)
+		if !a.mirrored {
 			return nil
 		}
 	}

@@ -24,7 +24,8 @@ func (p *patched) Patch(_ context.Context, obj client.Object, _ client.Patch, _ 
 	return nil
 }
 
-// A mirror that nobody serves keeps neither its pool nor its namespace: what the in-cluster provider has given is none of its business.
+// A mirror that nobody serves keeps neither its pool nor its namespace: what the in-cluster provider has given is none
+// of its business.
 func TestLetMirrorGo(t *testing.T) {
 	inFlight := func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1, InFlight: []v1alpha1.Grant{
@@ -46,8 +47,8 @@ func TestLetMirrorGo(t *testing.T) {
 			e.claims[0].Spec.PoolRef, e.addrs[0].Spec.PoolRef = mirrored, mirrored
 		}},
 		"an IPAddress that names the mirror":      {there: func(e *existing) { e.has(mirrorKey, "c", "10.0.0.10") }, stays: true},
-		"a claim that does, and remembers":        {there: claims(naming(mirrorKey.ref()), remembers("10.0.0.10")), stays: true},
-		"one that has nothing":                    {there: claims(naming(mirrorKey.ref()))},
+		"a claim that does, and remembers":        {there: claims(naming(mirrorKey.Ref()), remembers("10.0.0.10")), stays: true},
+		"one that has nothing":                    {there: claims(naming(mirrorKey.Ref()))},
 		"a block of the mirror":                   {there: func(e *existing) { e.hasBlock(mirrorKey, "b", "10.0.0.8/29") }, stays: true},
 		"a grant that is not finished":            {pool: inFlight, there: claims(naming(mirrored)), stays: true},
 		"one of which the claim is being deleted": {pool: inFlight, there: claims(naming(mirrored), deleted)},

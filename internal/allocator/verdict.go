@@ -14,7 +14,8 @@ const (
 	mayLand verdict = iota
 	// hasLanded: it is there.
 	hasLanded
-	// neverLands: the pool was changed by another hand, which left the grants as they were. The write was made on an older one.
+	// neverLands: the pool was changed by another hand, which left the grants as they were. The write was made on an
+	// older one.
 	neverLands
 	// termLost: another manager has written the pool, or it is another pool.
 	termLost
@@ -25,7 +26,7 @@ func verdictOn(base, sent, live v1alpha1.Pool) verdict {
 	was, wanted, is := base.PoolStatus(), sent.PoolStatus(), live.PoolStatus()
 	there := equality.Semantic.DeepEqual(is.Allocator, wanted.Allocator)
 	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
-		// Where the write changes no grant, only the whole status tells whether it is there.
+		// Where the write changes no grant, only the whole status reports whether it is there.
 		there = equality.Semantic.DeepEqual(is, wanted)
 	}
 	switch {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // viewChunk is how many ranges are looked at before the lock of a pool is let go of: whoever looks at a pool
@@ -21,7 +22,7 @@ const viewChunk = 128
 
 // View is what a pool looks like at one moment.
 type View struct {
-	Key PoolKey
+	Key pools.Key
 	// Declared are the addresses the spec names, Allocatable those of them that are handed out at all. Nil
 	// where no spec could be served yet. Neither ever changes.
 	Declared, Allocatable *netipx.IPSet
@@ -33,7 +34,7 @@ type View struct {
 	Counts ledger.Counts
 	// Waiting is the number of claims and allocations without an address and without a grant.
 	Waiting int
-	// Holder tells whether this manager grants from the pool; if not, another one does and knows better.
+	// Holder reports whether this manager grants from the pool; if not, another one does and knows better.
 	Holder bool
 	// Ready is the Ready condition of the pool as it was last read or written.
 	Ready metav1.Condition
@@ -111,7 +112,7 @@ type Held struct {
 // Walk calls visit for every range of a pool that is not free, ascending, from an address on, until visit
 // returns false. The lock of the pool is held for some ranges at a time, never while visit runs: what is
 // seen is each range at a moment of its own.
-func (a *Allocator) Walk(key PoolKey, from netip.Addr, visit func(Held) bool) {
+func (a *Allocator) Walk(key pools.Key, from netip.Addr, visit func(Held) bool) {
 	p := a.find(key)
 	if p == nil {
 		return
@@ -132,7 +133,7 @@ func (a *Allocator) Walk(key PoolKey, from netip.Addr, visit func(Held) bool) {
 }
 
 // find returns a pool that is remembered; nil: there is none.
-func (a *Allocator) find(key PoolKey) *pool {
+func (a *Allocator) find(key pools.Key) *pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pools[key]
@@ -167,23 +168,14 @@ func (p *pool) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 		}
 		return out
 	}
-	out.Kind = best.Owner.Kind()
-	c := p.claims[best.Owner.UID]
+	out.Kind, out.Use = best.Owner.Kind, UseClaim
+	c := p.claimants[best.Owner.UID]
 	switch {
-	case c == nil && best.Source == ledger.Object:
-		out.Use, out.Kind = UseNoClaim, "IPAddress"
-	case c == nil || c.block == nil:
-		out.Use = UseClaim
-	case c.block.use == v1alpha1.NodesAllocation:
-		out.Use = UseNodes
-	default:
-		out.Use = UseLoadBalancer
-	}
-	if c != nil {
-		out.Cluster, out.Since = c.cluster, c.created
-		if c.block != nil && !c.block.allocatedAt.IsZero() {
-			out.Since = c.block.allocatedAt
-		}
+	case c != nil:
+		out.Cluster = c.cluster.Name
+		out.Use, out.Since = c.kind.use(c)
+	case best.Source == ledger.Object:
+		out.Use, out.Kind = UseNoClaim, kindOf(best.Owner.Kind).traits().attaches.kind()
 	}
 	for _, h := range holds {
 		if h.Source.Uses() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
@@ -209,12 +201,12 @@ type Waiter struct {
 
 // Waiting calls visit for every claim and allocation of a pool that waits, oldest first, until visit returns
 // false. The lock of the pool is held as by Walk.
-func (a *Allocator) Waiting(key PoolKey, visit func(Waiter) bool) {
+func (a *Allocator) Waiting(key pools.Key, visit func(Waiter) bool) {
 	p := a.find(key)
 	if p == nil {
 		return
 	}
-	var last *claim
+	var last *claimant
 	buffer := make([]Waiter, 0, viewChunk)
 	for {
 		buffer, last = p.waitingAfter(last, buffer[:0])
@@ -230,16 +222,16 @@ func (a *Allocator) Waiting(key PoolKey, visit func(Waiter) bool) {
 }
 
 // waitingAfter appends those that wait and are served after a claim, at most viewChunk, and returns the last.
-func (p *pool) waitingAfter(after *claim, to []Waiter) ([]Waiter, *claim) {
+func (p *pool) waitingAfter(after *claimant, to []Waiter) ([]Waiter, *claimant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	add := func(c *claim) bool {
+	add := func(c *claimant) bool {
 		if after != nil && !older(after, c) {
 			return true
 		}
 		told := c.shownRefusal()
 		to = append(to, Waiter{
-			Kind: c.owner.Kind(), Namespace: c.owner.Namespace, Name: c.owner.Name, Cluster: c.cluster, Since: c.created,
+			Kind: c.owner.Kind, Namespace: c.owner.Namespace, Name: c.owner.Name, Cluster: c.cluster.Name, Since: c.created,
 			Reason: told.reason, Message: told.message,
 		})
 		after = c

@@ -14,6 +14,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // with returns an allocator that remembers a pool.
@@ -73,7 +74,7 @@ func TestWalk(t *testing.T) {
 	if d := cmp.Diff(want[5:], walked(a, "10.0.0.18")); d != "" {
 		t.Errorf("from the middle of a block, -want +got:\n%s", d)
 	}
-	if got := walked(with(newPool(PoolKey{Name: "other"})), "0.0.0.0"); got != nil {
+	if got := walked(with(newPool(pools.Key{Name: "other"})), "0.0.0.0"); got != nil {
 		t.Errorf("of a pool that is not there: %v", got)
 	}
 	v := a.Views()
@@ -142,12 +143,12 @@ func claimed(tb testing.TB, n int) *pool {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		name := fmt.Sprintf("claim-%d", i)
-		p.observeClaim(claimOf(&ipamv1.IPAddressClaim{
+		p.observe(claimOf(&ipamv1.IPAddressClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon),
-				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{ClaimFinalizer},
+				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{v1alpha1.ClaimFinalizer},
 			},
-			Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.ref(), ClusterName: "cluster"},
+			Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref(), ClusterName: "cluster"},
 		}))
 		ip = ip.Next()
 	}

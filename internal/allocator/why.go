@@ -22,7 +22,7 @@ func (p *pool) firstWithheld(r netipx.IPRange) string {
 }
 
 // keptBy names the finalizers of others that keep a deleted IPAddress, to end a sentence.
-func (a *address) keptBy() string {
+func (a *attached) keptBy() string {
 	if !a.deleting || len(a.others) == 0 {
 		return ""
 	}

@@ -34,9 +34,9 @@ func TestWhyARequestIsRefused(t *testing.T) {
 func TestWhoKeepsAnAddress(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	seeAddress(p, "c", "10.0.0.4", "uid-before")
-	a := *p.addrs[types.NamespacedName{Namespace: "ns", Name: "c"}]
+	a := *p.attached[types.NamespacedName{Namespace: "ns", Name: "c"}]
 	a.rv, a.deleting, a.others = "2", true, []string{"example.com/hold"}
-	p.observeAddress(&a)
+	p.observeAttached(&a)
 	if _, no := p.choose(see(p, "c", 0)); no == nil || !strings.Contains(no.message, "it is kept by example.com/hold") {
 		t.Errorf("%+v", no)
 	}

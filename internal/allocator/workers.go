@@ -3,6 +3,8 @@ package allocator
 import (
 	"slices"
 	"sync"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // workers run jobs in the order they came, a bounded number at once. A job that waits is a closure, not
@@ -15,18 +17,18 @@ type workers struct {
 	size    int
 	working int
 	// of is how many jobs of each pool are at work.
-	of      map[PoolKey]int
+	of      map[pools.Key]int
 	waiting []job
 }
 
 // job is what is to be done for a pool.
 type job struct {
-	pool PoolKey
+	pool pools.Key
 	do   func()
 }
 
 // do runs a job of a pool as soon as a place is free. It returns at once.
-func (c *workers) do(pool PoolKey, do func()) {
+func (c *workers) do(pool pools.Key, do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := job{pool, do}
@@ -40,7 +42,7 @@ func (c *workers) do(pool PoolKey, do func()) {
 
 func (c *workers) begin(j job) {
 	if c.of == nil {
-		c.of = map[PoolKey]int{}
+		c.of = map[pools.Key]int{}
 	}
 	c.working++
 	c.of[j.pool]++

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 func TestCrew(t *testing.T) {
@@ -49,7 +51,7 @@ func TestCrew(t *testing.T) {
 func TestCrewHasAPlaceForEachPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workers{size: 3}
-		slow, fast := PoolKey{Name: "slow"}, PoolKey{Name: "fast"}
+		slow, fast := pools.Key{Name: "slow"}, pools.Key{Name: "fast"}
 		hang := make(chan struct{})
 		var hung atomic.Int64
 		var done []int

@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // A world is an API server, managers and a user, driven step by step in virtual time: whenever every
@@ -45,7 +45,8 @@ const (
 	// rest is how long nothing is written before all is taken to be at rest: longer than an orphan
 	// or a quarantine lasts, and than the backstop.
 	rest = 150 * time.Second
-	// watched is how long a world at rest is watched: nothing is read or written then, and reconciled only now and then.
+	// watched is how long a world at rest is watched: nothing is read or written then, and reconciled only now and
+	// then.
 	watched = 5 * backstop
 	// tooLong is when a world that does not come to rest is given up.
 	tooLong = 2 * time.Hour
@@ -53,7 +54,7 @@ const (
 	tooMany = 300
 )
 
-var poolKey = allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
+var poolKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
@@ -456,12 +457,12 @@ func (w *world) changed(before int64, by string) {
 	}
 }
 
-// addressOf tells whether a claim has an IPAddress.
+// addressOf reports whether a claim has an IPAddress.
 func (w *world) addressOf(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return o.GetOwnerReferences()[0].UID == claim })
 }
 
-// lives tells whether there is a claim of a UID that nobody has deleted.
+// lives reports whether there is a claim of a UID that nobody has deleted.
 func (w *world) lives(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool {
 		return o.GetUID() == claim && o.GetDeletionTimestamp() == nil

@@ -44,7 +44,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "Exit with 1 for what may be on its way, too.")
+	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight.")
 	return cmd
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 func (p *plugin) explainCommand() *cobra.Command {
@@ -140,7 +141,7 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 	if !c.Ours {
 		return inspect.Explain(c), nil
 	}
-	key := allocator.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name})
+	key := pools.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name})
 	pool, err := key.Get(ctx, from)
 	if apierrors.IsNotFound(err) {
 		return inspect.Explain(c), nil

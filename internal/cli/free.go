@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -82,7 +83,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 }
 
 // freeIn looks into a pool.
-func freeIn(key allocator.PoolKey, closed string, v *allocator.Snapshot, n int64) freeAnswer {
+func freeIn(key pools.Key, closed string, v *allocator.Snapshot, n int64) freeAnswer {
 	counts := v.Counts()
 	out := freeAnswer{Pool: key.String(), Closed: closed, Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
 	var r netipx.IPRange

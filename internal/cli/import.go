@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
 // importFlags are what `import` can be told.
@@ -39,7 +39,7 @@ func (p *plugin) importCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			m := &movein.Move{
+			m := &migrate.Move{
 				Client: c, Source: source, To: f.to, JournalNamespace: cmp.Or(f.journalNamespace, source.Namespace, "default"), WithoutCluster: f.withoutCluster,
 				Say: func(format string, args ...any) { fmt.Fprintf(p.ErrOut, format+"\n", args...) },
 			}
@@ -57,10 +57,10 @@ func (p *plugin) importCommand() *cobra.Command {
 }
 
 // source reads the name of a pool of the in-cluster provider.
-func (p *plugin) source(arg string) (movein.Source, error) {
+func (p *plugin) source(arg string) (migrate.Source, error) {
 	namespace, _, err := p.namespace()
 	if err != nil {
-		return movein.Source{}, err
+		return migrate.Source{}, err
 	}
 	kind, name, typed := strings.Cut(arg, "/")
 	if !typed {
@@ -69,14 +69,14 @@ func (p *plugin) source(arg string) (movein.Source, error) {
 	switch kind = strings.ToLower(kind); {
 	case name == "" || strings.Contains(name, "/"):
 	case kind == "inclusterippool" || kind == "inclusterippools":
-		return movein.Source{Kind: incluster.IPPool, Namespace: namespace, Name: name}, nil
+		return migrate.Source{Kind: incluster.IPPool, Namespace: namespace, Name: name}, nil
 	case kind == "global" || kind == "globalinclusterippool" || kind == "globalinclusterippools":
-		return movein.Source{Kind: incluster.GlobalIPPool, Name: name}, nil
+		return migrate.Source{Kind: incluster.GlobalIPPool, Name: name}, nil
 	}
-	return movein.Source{}, fmt.Errorf("%q is not a pool of the in-cluster provider: write NAME or global/NAME", arg)
+	return migrate.Source{}, fmt.Errorf("%q is not a pool of the in-cluster provider: write NAME or global/NAME", arg)
 }
 
-func (p *plugin) runImport(ctx context.Context, m *movein.Move, f importFlags) error {
+func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) error {
 	switch {
 	case f.rollback:
 		if err := m.Rollback(ctx); err != nil {
@@ -88,7 +88,7 @@ func (p *plugin) runImport(ctx context.Context, m *movein.Move, f importFlags) e
 		return m.Forget(ctx)
 	case f.apply:
 		plan, err := m.Apply(ctx)
-		if errors.Is(err, movein.ErrProblems) {
+		if errors.Is(err, migrate.ErrProblems) {
 			fmt.Fprint(p.Out, p.planText(plan))
 			return errNo
 		}
@@ -114,7 +114,7 @@ func (p *plugin) runImport(ctx context.Context, m *movein.Move, f importFlags) e
 	return p.answer(len(plan.Problems) == 0, plan, func() string { return p.planText(plan) })
 }
 
-func (p *plugin) planText(plan *movein.Plan) string {
+func (p *plugin) planText(plan *migrate.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s becomes %s:\n", plan.Source, p.bold(plan.Target))
 	if plan.Spec != nil {

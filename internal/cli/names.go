@@ -5,27 +5,27 @@ import (
 	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // poolKey reads the name of a pool as a person writes it: NAME or np/NAME, gnp/NAME.
-func (p *plugin) poolKey(arg string) (allocator.PoolKey, error) {
+func (p *plugin) poolKey(arg string) (pools.Key, error) {
 	namespace, _, err := p.namespace()
 	if err != nil {
-		return allocator.PoolKey{}, err
+		return pools.Key{}, err
 	}
 	kind, name, typed := strings.Cut(arg, "/")
 	if !typed {
 		kind, name = "np", arg
 	}
 	if name == "" || strings.Contains(name, "/") {
-		return allocator.PoolKey{}, fmt.Errorf("%q is not the name of a pool: write NAME or gnp/NAME", arg)
+		return pools.Key{}, fmt.Errorf("%q is not the name of a pool: write NAME or gnp/NAME", arg)
 	}
 	switch strings.ToLower(kind) {
 	case "np", "networkpool", "networkpools":
-		return allocator.PoolKey{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: name}, nil
+		return pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: name}, nil
 	case "gnp", "globalnetworkpool", "globalnetworkpools":
-		return allocator.PoolKey{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name}, nil
+		return pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name}, nil
 	}
-	return allocator.PoolKey{}, fmt.Errorf("%q is no kind of pool: write NAME, np/NAME or gnp/NAME", kind)
+	return pools.Key{}, fmt.Errorf("%q is no kind of pool: write NAME, np/NAME or gnp/NAME", kind)
 }

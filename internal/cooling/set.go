@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// MaxText bounds the text of the rests of a pool, in bytes: some 120 single addresses with usual names, or 300 without. Where single
-	// addresses grow to ranges it doubles.
+	// MaxText bounds the text of the rests of a pool, in bytes: some 120 single addresses with usual names, or 300
+	// without. Where single addresses grow to ranges it doubles.
 	MaxText = 4 << 10
 	// worthFolding is how many rests without a name have come before it is tried again to join them.
 	worthFolding = 16
@@ -52,7 +52,8 @@ func (s *Set) Size() int { return s.size }
 // All returns the ranges, in no order.
 func (s *Set) All() []Rest { return slices.Collect(maps.Values(s.rests)) }
 
-// Groups returns the set as a status has it. It is not to be changed: a status that stays is not made anew with each commit.
+// Groups returns the set as a status has it. It is not to be changed: a status that stays is not made anew with each
+// commit.
 func (s *Set) Groups() []v1alpha1.CoolingGroup {
 	if s.text == nil {
 		s.text = Format(s.All())
@@ -104,9 +105,9 @@ func (s *Set) Remove(r netipx.IPRange) {
 	s.ended(rest)
 }
 
-// Add adds a rest if there is room, and reports whether it did. Where there is none, ranges are joined that touch each other and end within a
-// step of each other: what is joined ends with the last of them, and rests for nobody's name. If that is not enough, all names go; then only
-// what touches another range has room.
+// Add adds a rest if there is room, and reports whether it did. Where there is none, ranges are joined that touch each
+// other and end within a step of each other: what is joined ends with the last of them, and rests for nobody's name. If
+// that is not enough, all names go; then only what touches another range has room.
 func (s *Set) Add(rest Rest, step time.Duration) bool {
 	if !s.fits(rest) && (s.fresh >= worthFolding || len(s.names) > 0) {
 		s.fold(step)

@@ -1,5 +1,5 @@
-// Package cooling keeps the addresses that rest after their release, in the least room: with every grant the whole status of the pool is
-// written, and an object in a list takes the API server some four times as long as its text.
+// Package cooling keeps the addresses that rest after their release, in the least room: with every grant the whole
+// status of the pool is written, and an object in a list takes the API server some four times as long as its text.
 package cooling
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// steps are the moments within a grace at which rests end, and so the groups in a status, but for one or two more; up to twice as many with a
-// grace of less than 16 seconds, since they end on whole seconds.
+// steps are the moments within a grace at which rests end, and so the groups in a status, but for one or two more; up
+// to twice as many with a grace of less than 16 seconds, since they end on whole seconds.
 const steps = 8
 
 // Rest is a range that nobody may have until a time, but a claim of one name.
@@ -34,7 +34,8 @@ func Step(grace time.Duration) time.Duration {
 	return max((grace / steps).Truncate(time.Second), time.Second)
 }
 
-// Until is when what begins to rest now may be given to somebody else: not before the grace is over, and less than a step later.
+// Until is when what begins to rest now may be given to somebody else: not before the grace is over, and less than a
+// step later.
 func Until(now time.Time, grace time.Duration) time.Time {
 	step := Step(grace)
 	until := now.Add(grace)
@@ -44,7 +45,8 @@ func Until(now time.Time, grace time.Duration) time.Time {
 	return until
 }
 
-// Format writes rests as a status has them: a group for each moment at which some end, in this order, and in it the ranges in theirs.
+// Format writes rests as a status has them: a group for each moment at which some end, in this order, and in it the
+// ranges in theirs.
 func Format(rests []Rest) []v1alpha1.CoolingGroup {
 	rests = slices.Clone(rests)
 	slices.SortFunc(rests, func(a, b Rest) int {
@@ -63,7 +65,8 @@ func Format(rests []Rest) []v1alpha1.CoolingGroup {
 
 const separator = ", "
 
-// HasRoom reports whether a status has room for another range of the longest addresses, without a name: else deleted claims may wait for it.
+// HasRoom reports whether a status has room for another range of the longest addresses, without a name: else deleted
+// claims may wait for it.
 func HasRoom(groups []v1alpha1.CoolingGroup) bool {
 	size := len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
 	for _, g := range groups {

@@ -26,7 +26,8 @@ const (
 
 // found is what a hand-back is planned from.
 type found struct {
-	// mirrors are the pools that mirror one of the in-cluster provider's; given are those that were handed over for good.
+	// mirrors are the pools that mirror one of the in-cluster provider's; given are those that were handed over for
+	// good.
 	mirrors []v1alpha1.Pool
 	given   []source
 	// running are the Deployments and pods of managers that serve mirrors, or would again by themselves.
@@ -78,7 +79,8 @@ func gather(ctx context.Context, from client.Reader) (*found, error) {
 	return out, err
 }
 
-// sourceOf returns what a pool mirrors, false where it mirrors nothing: a pool of somebody's that has the name of a mirror is none.
+// sourceOf returns what a pool mirrors, false where it mirrors nothing: a pool of somebody's that has the name of a
+// mirror is none.
 func sourceOf(p v1alpha1.Pool) (source, bool) {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil || owner.APIVersion != incluster.GroupVersion.String() {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // HandBack gives all pools back to the in-cluster provider.
@@ -40,8 +40,8 @@ func (h *HandBack) Plan(ctx context.Context) (*Plan, error) {
 	return plan(in, h.Now(), h.WithoutRests), nil
 }
 
-// Apply removes the mirrors, and then the pause of the pools that were handed over for good: in this order the in-cluster provider serves
-// no pool of which a mirror may be named. It can be repeated.
+// Apply removes the mirrors, and then the pause of the pools that were handed over for good: in this order the
+// in-cluster provider serves no pool of which a mirror may be named. It can be repeated.
 func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 	in, err := gather(ctx, h.Client)
 	if err != nil {
@@ -53,9 +53,9 @@ func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 	}
 	for _, mirror := range in.mirrors {
 		if err := h.remove(ctx, mirror); err != nil {
-			return p, fmt.Errorf("removing %s: %w", allocator.KeyOf(mirror), err)
+			return p, fmt.Errorf("removing %s: %w", pools.KeyOf(mirror), err)
 		}
-		h.Say("%s removed", allocator.KeyOf(mirror))
+		h.Say("%s removed", pools.KeyOf(mirror))
 	}
 	for _, s := range in.given {
 		if err := h.release(ctx, s); err != nil {
@@ -66,10 +66,10 @@ func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 	return p, nil
 }
 
-// remove takes our finalizer off a mirror and deletes it, as it is then. Without the finalizer and not deleted, as a crash in between
-// leaves it, a manager with the flag takes it up again.
+// remove takes our finalizer off a mirror and deletes it, as it is then. Without the finalizer and not deleted, as a
+// crash in between leaves it, a manager with the flag takes it up again.
 func (h *HandBack) remove(ctx context.Context, mirror v1alpha1.Pool) error {
-	key, uid := allocator.KeyOf(mirror), mirror.GetUID()
+	key, uid := pools.KeyOf(mirror), mirror.GetUID()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		is, err := key.Get(ctx, h.Client)
 		if err != nil || is.GetUID() != uid {

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Plan is what a hand-back would do.
@@ -58,21 +58,21 @@ func plan(in *found, now time.Time, withoutRests bool) *Plan {
 
 // users finds who has something under the name of a mirror: the in-cluster provider does not count it.
 func (p *Plan) users(in *found, mirror v1alpha1.Pool) {
-	key := allocator.KeyOf(mirror)
+	key := pools.KeyOf(mirror)
 	const do = "delete it, or move its machine to a pool that the in-cluster provider does not have"
 	told := sets.New[types.NamespacedName]()
 	for i := range in.addresses {
-		if a := &in.addresses[i]; allocator.Names(a.Namespace, a.Spec.PoolRef, key) {
+		if a := &in.addresses[i]; pools.Names(a.Namespace, a.Spec.PoolRef, key) {
 			told.Insert(client.ObjectKeyFromObject(a))
 			p.problemf(do, "IPAddress %s/%s has %s of %s", a.Namespace, a.Name, a.Spec.Address, key)
 		}
 	}
 	for i := range in.claims {
 		c := &in.claims[i]
-		if !allocator.Names(c.Namespace, c.Spec.PoolRef, key) || told.Has(client.ObjectKeyFromObject(c)) {
+		if !pools.Names(c.Namespace, c.Spec.PoolRef, key) || told.Has(client.ObjectKeyFromObject(c)) {
 			continue
 		}
-		if record := c.Annotations[v1alpha1.AddressAnnotation]; record != "" && controllerutil.ContainsFinalizer(c, allocator.ClaimFinalizer) {
+		if record := c.Annotations[v1alpha1.AddressAnnotation]; record != "" && controllerutil.ContainsFinalizer(c, v1alpha1.ClaimFinalizer) {
 			p.problemf(do, "IPAddressClaim %s/%s was given %s of %s", c.Namespace, c.Name, record, key)
 		} else {
 			p.Waiting = append(p.Waiting, "IPAddressClaim "+c.Namespace+"/"+c.Name)
@@ -80,7 +80,7 @@ func (p *Plan) users(in *found, mirror v1alpha1.Pool) {
 	}
 	for i := range in.allocations {
 		o := &in.allocations[i]
-		if allocator.KeyOfAllocation(o) != key {
+		if pools.KeyOfAllocation(o) != key {
 			continue
 		}
 		if o.Status.StartAddress != "" || o.Annotations[v1alpha1.AddressAnnotation] != "" {
@@ -91,8 +91,8 @@ func (p *Plan) users(in *found, mirror v1alpha1.Pool) {
 	}
 }
 
-// unfinished finds grants whose IPAddress may still be written by a request of the manager that is gone: one that is noted, of a claim
-// that lives and has none.
+// unfinished finds grants whose IPAddress may still be written by a request of the manager that is gone: one that is
+// noted, of a claim that lives and has none.
 func (p *Plan) unfinished(in *found, mirror v1alpha1.Pool) {
 	if mirror.PoolStatus().Allocator == nil {
 		return
@@ -111,14 +111,14 @@ func (p *Plan) unfinished(in *found, mirror v1alpha1.Pool) {
 	for _, g := range mirror.PoolStatus().Allocator.InFlight {
 		if waits.Has(types.UID(g.UID)) {
 			p.problemf("start the manager with "+flag+" again until the claim is Ready, or delete the claim",
-				"IPAddressClaim %s/%s was granted %s of %s when the manager went, and has not got it", g.Namespace, g.Name, g.First, allocator.KeyOf(mirror))
+				"IPAddressClaim %s/%s was granted %s of %s when the manager went, and has not got it", g.Namespace, g.Name, g.First, pools.KeyOf(mirror))
 		}
 	}
 }
 
 // kept finds what nobody has and nobody is to have yet: the in-cluster provider gives it to the next claim.
 func (p *Plan) kept(mirror v1alpha1.Pool, now time.Time, withoutRests bool) {
-	status, key := mirror.PoolStatus(), allocator.KeyOf(mirror)
+	status, key := mirror.PoolStatus(), pools.KeyOf(mirror)
 	rests, last := 0, time.Time{}
 	resting, err := cooling.Parse(status.Cooling)
 	if err != nil {

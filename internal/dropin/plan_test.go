@@ -10,7 +10,6 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
@@ -24,7 +23,7 @@ func TestPlan(t *testing.T) {
 	claims := func(in *found, ref ipamv1.IPPoolReference, name, record string) {
 		c := ipamv1.IPAddressClaim{ObjectMeta: meta(name), Spec: ipamv1.IPAddressClaimSpec{PoolRef: ref}}
 		if c.UID = "uid-c"; record != "" {
-			c.Annotations, c.Finalizers = map[string]string{v1alpha1.AddressAnnotation: record}, []string{allocator.ClaimFinalizer}
+			c.Annotations, c.Finalizers = map[string]string{v1alpha1.AddressAnnotation: record}, []string{v1alpha1.ClaimFinalizer}
 		}
 		in.claims = append(in.claims, c)
 	}

@@ -51,13 +51,12 @@ type Assessment struct {
 	Used map[netip.Addr]struct{}
 }
 
-// Assess replays what MetalLB makes of an inventory. Each Service keeps what it has; the others are placed,
-// oldest first, in what is free; for those that find nothing, in what the cluster would grow by.
+// Assess replays what MetalLB makes of an inventory. Each Service keeps what it has; the others are placed, oldest
+// first, in what is free; for those that find nothing, in what the cluster would grow by.
 //
-// Which of the Services that wait gets what is free is MetalLB's choice. How many are left over is the same,
-// unless they share addresses or choose between pools: what MetalLB chose is then seen the next time.
-// It costs O(Services · pools) where few of them share addresses, and some seconds at most: Services beyond that are said
-// to be stuck.
+// Which of the Services that wait gets what is free is MetalLB's choice. How many are left over is the same, unless
+// they share addresses or choose between pools: what MetalLB chose is then seen the next time. It costs O(Services ·
+// pools) where few of them share addresses, and some seconds at most: Services beyond that are said to be stuck.
 func Assess(in Inventory) Assessment {
 	r := newReplay(in.Pools)
 	out := Assessment{Used: map[netip.Addr]struct{}{}}

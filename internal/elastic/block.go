@@ -25,10 +25,10 @@ type Block struct {
 	IdleSince time.Time
 }
 
-// mayGo tells whether a block is one that is given up when nobody needs it.
+// mayGo reports whether a block is one that is given up when nobody needs it.
 func (b *Block) mayGo() bool { return b.Grown && !b.Pinned }
 
-// held tells whether a block has any of some addresses.
+// held reports whether a block has any of some addresses.
 func (b *Block) held(used map[netip.Addr]struct{}) bool {
 	for a := range used {
 		if b.Range.Contains(a) {

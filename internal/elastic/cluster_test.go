@@ -237,7 +237,7 @@ func (c *cluster) ranges() []netipx.IPRange {
 	return nil
 }
 
-// turn lets everybody act once. It tells whether anything was written.
+// turn lets everybody act once. It reports whether anything was written.
 func (c *cluster) turn() bool {
 	before := c.wrote
 	c.serve()

@@ -21,7 +21,7 @@ func (m *metal) chance(n int, swap func(i, j int)) {
 }
 
 // pass looks at every Service once: those that have most first, those that wait as they are listed, or by chance.
-// It tells whether any has changed.
+// It reports whether any has changed.
 func (m *metal) pass() bool {
 	services := slices.Clone(m.services)
 	m.chance(len(services), func(i, j int) { services[i], services[j] = services[j], services[i] })
@@ -179,7 +179,7 @@ func usable(p *Pool, a netip.Addr) bool {
 	return !p.AvoidBuggyIPs || !a.Is4() || (last != 0 && last != 255)
 }
 
-// mayHave tells whether nobody who has one of some addresses minds.
+// mayHave reports whether nobody who has one of some addresses minds.
 func (m *metal) mayHave(s *Service, addrs ...netip.Addr) bool {
 	for _, o := range m.services {
 		for _, a := range addrs {

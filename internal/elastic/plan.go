@@ -35,7 +35,7 @@ type Mark struct {
 type Plan struct {
 	// Grow, by family. Where nothing is lacking there is no entry.
 	Grow []Growth
-	// QuotaReached tells whether the quota is why less is asked for than is lacking.
+	// QuotaReached reports whether the quota is why less is asked for than is lacking.
 	QuotaReached bool
 	// Marks are the blocks that have become idle, or busy.
 	Marks []Mark
@@ -45,7 +45,7 @@ type Plan struct {
 	Next time.Time
 }
 
-// Empty tells whether there is nothing to do. What is lacking and cannot be asked for is nothing to do.
+// Empty reports whether there is nothing to do. What is lacking and cannot be asked for is nothing to do.
 func (p *Plan) Empty() bool {
 	asks := slices.ContainsFunc(p.Grow, func(g Growth) bool { return g.Count > 0 })
 	return !asks && len(p.Marks)+len(p.Drain)+len(p.Resume) == 0

@@ -19,7 +19,7 @@ type Pool struct {
 	AvoidBuggyIPs bool
 	// Restriction of the Services it serves, nil if it has none (spec.serviceAllocation).
 	Restriction *Restriction
-	// Grows tells whether what a cluster grows by is added to this pool: at most one is such.
+	// Grows reports whether what a cluster grows by is added to this pool: at most one is such.
 	Grows bool
 	// Apart tells of a pool that grows that each block becomes a pool of its own, which has one IP family.
 	Apart bool
@@ -37,7 +37,7 @@ type Restriction struct {
 	Selectors []func(labels map[string]string) bool
 }
 
-// admits tells whether a pool may serve a Service that asks for it, by name or by an address.
+// admits reports whether a pool may serve a Service that asks for it, by name or by an address.
 func (p *Pool) admits(s *Service) bool {
 	r := p.Restriction
 	if r == nil {
@@ -49,13 +49,13 @@ func (p *Pool) admits(s *Service) bool {
 	return len(r.Selectors) == 0 || slices.ContainsFunc(r.Selectors, func(match func(map[string]string) bool) bool { return match(s.Labels) })
 }
 
-// prefers tells whether a restricted pool serves a Service that asks for none. One whose namespace selectors
+// prefers reports whether a restricted pool serves a Service that asks for none. One whose namespace selectors
 // select nothing has neither names nor selectors, and serves nobody.
 func (p *Pool) prefers(s *Service) bool {
 	return p.AutoAssign && p.Restriction != nil && len(p.Restriction.Namespaces)+len(p.Restriction.Selectors) > 0 && p.admits(s)
 }
 
-// open tells whether a pool serves whoever finds nothing elsewhere.
+// open reports whether a pool serves whoever finds nothing elsewhere.
 func (p *Pool) open() bool { return p.AutoAssign && p.Restriction == nil }
 
 func (p *Pool) contains(a netip.Addr) bool {

@@ -76,7 +76,7 @@ func (r *replay) holding(addrs []netip.Addr) *Pool {
 	return r.pools[i]
 }
 
-// keeps takes what a Service has already. It tells whether MetalLB leaves it that.
+// keeps takes what a Service has already. It reports whether MetalLB leaves it that.
 func (r *replay) keeps(s *Service) bool {
 	r.steps += r.look * len(s.Has)
 	p := r.holding(s.Has)
@@ -277,7 +277,7 @@ func (r *replay) choose(s *Service, pools []*Pool) ([]netip.Addr, bool) {
 	return fallback, len(fallback) > 0
 }
 
-// betterFor tells whether a single address is of the family that a Service names first, and the other not.
+// betterFor reports whether a single address is of the family that a Service names first, and the other not.
 func betterFor(s *Service, a, than []netip.Addr) bool {
 	return FamilyOf(a[0]) == s.Families[0] && FamilyOf(than[0]) != s.Families[0]
 }
@@ -334,7 +334,7 @@ func (r *replay) onlyFamily(s *Service) Family {
 	return s.Families[0]
 }
 
-// fits tells whether addresses are of the families of a Service.
+// fits reports whether addresses are of the families of a Service.
 func fits(s *Service, addrs []netip.Addr) bool {
 	families := make([]Family, 0, len(addrs))
 	for _, a := range addrs {
@@ -343,7 +343,7 @@ func fits(s *Service, addrs []netip.Addr) bool {
 	return sameSet(families, s.Families)
 }
 
-// sameSet tells whether two lists hold the same. Nothing is in the second one twice.
+// sameSet reports whether two lists hold the same. Nothing is in the second one twice.
 func sameSet[T comparable](a, b []T) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(x T) bool { return !slices.Contains(a, x) })
 }

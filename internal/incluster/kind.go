@@ -70,7 +70,7 @@ func (k Kind) mirrorKind() string {
 	return v1alpha1.NetworkPoolKind
 }
 
-// Is tells whether a reference is to a pool of the in-cluster provider.
+// Is reports whether a reference is to a pool of the in-cluster provider.
 func Is(ref ipamv1.IPPoolReference) bool {
 	_, _, is := MirrorOf(ref)
 	return is

@@ -22,15 +22,15 @@ const (
 // Mirror is what a pool of ours hands out in the place of a pool of the in-cluster provider.
 type Mirror struct {
 	Spec v1alpha1.NetworkPoolSpec
-	// Gateway is what IPAddresses name as their gateway where the spec names none: for the in-cluster provider it may be
-	// anywhere, and a pool of ours has none but in the networks of its addresses.
+	// Gateway is what IPAddresses name as their gateway where the spec names none: for the in-cluster provider it may
+	// be anywhere, and a pool of ours has none but in the networks of its addresses.
 	Gateway string
 	// Notes are what is written differently and means the same.
 	Notes []string
 }
 
-// MirrorOfPool returns the mirror of a pool. It hands out what the in-cluster provider would, and nothing else. Pools of that may
-// overlap: it knows of no networks.
+// MirrorOfPool returns the mirror of a pool. It hands out what the in-cluster provider would, and nothing else. Pools
+// of that may overlap: it knows of no networks.
 func MirrorOfPool(k Kind, pool *unstructured.Unstructured) (*Mirror, error) {
 	var in struct {
 		Spec Spec `json:"spec"`
@@ -64,8 +64,9 @@ func (s Spec) mirror(prefixes bool) (*Mirror, []string) {
 	return out, problems
 }
 
-// keepEdges excludes what the in-cluster provider keeps where a spec does not say that it may be handed out: the first address of the
-// network in which the lowest address of the pool is, and the last one in IPv4. It knows no other network, and none that is too small for that.
+// keepEdges excludes what the in-cluster provider keeps where a spec does not say that it may be handed out: the first
+// address of the network in which the lowest address of the pool is, and the last one in IPv4. It knows no other
+// network, and none that is too small for that.
 func (s *Spec) keepEdges() {
 	declared, _, problems := ranges(s.Addresses, "addresses")
 	all := declared.Ranges()
@@ -84,8 +85,8 @@ func (s *Spec) keepEdges() {
 	s.exclude(declared, edges...)
 }
 
-// leaveGateway takes the gateway out of a spec, and out of what is handed out. It reports whether there is one of the family of the
-// pool.
+// leaveGateway takes the gateway out of a spec, and out of what is handed out. It reports whether there is one of the
+// family of the pool.
 func (s *Spec) leaveGateway() bool {
 	gateway, err := netip.ParseAddr(s.Gateway)
 	declared, _, _ := ranges(s.Addresses, "addresses")

@@ -47,7 +47,8 @@ func handedOut(s Spec) *netipx.IPSet {
 func TestMirrorOfPool(t *testing.T) {
 	for name, c := range map[string]struct {
 		in Spec
-		// gateway is that of the IPAddresses of the pool, where the spec of the mirror names none; problem is in the error.
+		// gateway is that of the IPAddresses of the pool, where the spec of the mirror names none; problem is in the
+		// error.
 		gateway, problem string
 	}{
 		"a network":                     {in: Spec{Addresses: []string{"10.0.0.0/24"}, Prefix: 24, Gateway: "10.0.0.1"}},

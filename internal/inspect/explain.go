@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -107,7 +108,7 @@ func Explain(c Case) Explanation {
 
 // leaving says who holds an object that is being deleted.
 func (c Case) leaving(add func(what, do string)) {
-	ours := []string{allocator.ClaimFinalizer, v1alpha1.IPAllocationFinalizer}
+	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer}
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
 		case f == v1alpha1.TenantPoolFinalizer:
@@ -124,7 +125,7 @@ func (c Case) leaving(add func(what, do string)) {
 		return
 	}
 	for _, f := range c.Address.Finalizers {
-		if f != allocator.AddressFinalizer {
+		if f != v1alpha1.AddressFinalizer {
 			add(fmt.Sprintf("IPAddress %s/%s is kept by finalizer %s", c.Address.Namespace, c.Address.Name, f), "ask its owner to remove it")
 		}
 	}
@@ -196,7 +197,7 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 }
 
 func (c Case) poolName() string {
-	return allocator.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name}).String()
+	return pools.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name}).String()
 }
 
 // Closed says that a pool grants nothing now and why, as its Ready condition does; empty where it grants.

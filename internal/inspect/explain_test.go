@@ -80,14 +80,14 @@ func TestExplain(t *testing.T) {
 			"waits: nothing is in its way: it is about to be given 10.0.0.5; 3 wait for this pool, the oldest is served first -> if it stays so", false},
 		"a foreign finalizer on its IPAddress": {open(), func(c *Case) {
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-			c.Object.SetFinalizers([]string{allocator.ClaimFinalizer})
+			c.Object.SetFinalizers([]string{v1alpha1.ClaimFinalizer})
 			c.Address = &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "c", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"example.com/hold"},
 			}}
 		}, "is being deleted: IPAddress ns/c is kept by finalizer example.com/hold -> ask its owner to remove it", false},
 		"a foreign finalizer": {open(), func(c *Case) {
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-			c.Object.SetFinalizers([]string{allocator.ClaimFinalizer, "x/y"})
+			c.Object.SetFinalizers([]string{v1alpha1.ClaimFinalizer, "x/y"})
 		}, "is being deleted: the finalizer x/y holds it -> whoever set it", false},
 	} {
 		t.Run(name, func(t *testing.T) {

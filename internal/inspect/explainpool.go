@@ -8,11 +8,12 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // ExplainPool says whether a pool grants addresses, and why it does not.
 func ExplainPool(pool v1alpha1.Pool) Explanation {
-	e := Explanation{Subject: allocator.KeyOf(pool).String()}
+	e := Explanation{Subject: pools.KeyOf(pool).String()}
 	ready := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
 	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
 	switch {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Pool is what a table of pools says of one.
@@ -42,7 +42,7 @@ func Pools(all []v1alpha1.Pool) []Pool {
 }
 
 func poolOf(obj v1alpha1.Pool) Pool {
-	key, spec, s := allocator.KeyOf(obj), obj.PoolSpec(), obj.PoolStatus()
+	key, spec, s := pools.KeyOf(obj), obj.PoolSpec(), obj.PoolStatus()
 	p := Pool{
 		Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Addresses: []string{},
 		Total: s.TotalIPs, Used: s.AllocatedIPs, Free: s.AvailableIPs, LargestFree: s.LargestFreeBlock,

@@ -15,6 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -102,13 +103,13 @@ func rank(s Standing) int {
 }
 
 func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
-	return ledger.Owner{Namespace: a.Namespace, Name: a.Name}
+	return ledger.Owner{Kind: "IPAddressClaim", Namespace: a.Namespace, Name: a.Name}
 }
 
 // standing is what an address is in one pool; false: nothing.
 func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
 	holds := v.Holds(a)
-	s := Standing{Pool: allocator.KeyOf(obj).String()}
+	s := Standing{Pool: pools.KeyOf(obj).String()}
 	seen := map[string]bool{}
 	for _, h := range holds {
 		if !h.Source.Uses() {
@@ -120,7 +121,7 @@ func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a 
 				s.State, s.Detail = Granted, "its IPAddress is about to be written"
 			}
 		}
-		if who := h.Owner.Kind() + " " + h.Owner.Namespace + "/" + h.Owner.Name; !seen[who] {
+		if who := h.Owner.Kind + " " + h.Owner.Namespace + "/" + h.Owner.Name; !seen[who] {
 			seen[who] = true
 			holder := holderOf(o, h.Owner)
 			if h.Range.From() != h.Range.To() {
@@ -160,8 +161,8 @@ func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a 
 
 // holderOf finds a claim or an allocation by its name.
 func holderOf(o invariants.Objects, owner ledger.Owner) Holder {
-	h := Holder{Kind: owner.Kind(), Namespace: owner.Namespace, Name: owner.Name}
-	if owner.Block {
+	h := Holder{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name}
+	if owner.Kind == v1alpha1.IPAllocationKind {
 		for i := range o.Allocations {
 			a := &o.Allocations[i]
 			if a.Namespace == owner.Namespace && a.Name == owner.Name {

@@ -53,8 +53,8 @@ func refOf(namespace string, r ipamv1.IPPoolReference) (poolRef, bool) {
 	return poolRef{kind, namespace, name}, mirrored || r.APIGroup == v1alpha1.GroupVersion.Group
 }
 
-// Moment returns what must not be at any moment: an address of two living objects of a pool, or given while another pool of the network has it
-// given (I1), and a claim or an allocation whose addresses changed (I4).
+// Moment returns what must not be at any moment: an address of two living objects of a pool, or given while another
+// pool of the network has it given (I1), and a claim or an allocation whose addresses changed (I4).
 func (h *History) Moment(o Objects) []string {
 	if h.given == nil {
 		h.given, h.granted = map[types.UID]string{}, map[types.UID]string{}
@@ -86,7 +86,8 @@ func (h *History) Moment(o Objects) []string {
 			}
 		}
 	}
-	// A grant counts from its commit on, in the network that its pool had then: what became the same network later, an operator has brought about.
+	// A grant counts from its commit on, in the network that its pool had then: what became the same network later, an
+	// operator has brought about.
 	for _, x := range living {
 		network, known := networks[x.pool]
 		if _, seen := h.granted[x.owner]; !seen && known {

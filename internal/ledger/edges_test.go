@@ -82,7 +82,8 @@ func TestSaturationEnds(t *testing.T) {
 	}
 }
 
-// Ranges of another family than the pool's count by address, however they are cut: nothing is left of them when they are withdrawn.
+// Ranges of another family than the pool's count by address, however they are cut: nothing is left of them when they
+// are withdrawn.
 func TestCountsOfAnotherFamily(t *testing.T) {
 	l := stated(pool(32, "10.0.0.0/28"), fact(Record, "a", "fd00::1-fd00::5"), fact(Record, "b", "fd00::3-fd00::9"))
 	if n := l.Counts().OutOfRange; n != 9 {

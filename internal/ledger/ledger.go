@@ -38,7 +38,7 @@ const (
 	Shared
 )
 
-// Uses tells whether a source means that somebody has the address now.
+// Uses reports whether a source means that somebody has the address now.
 func (s Source) Uses() bool { return s <= Grant }
 
 // Key identifies a fact: the source and the UID of the object that states it. Facts that no object
@@ -48,21 +48,12 @@ type Key struct {
 	UID    types.UID
 }
 
-// Owner is the object a range is taken for: a claim, or an IPAllocation, which has a block. Pins and
-// ranges at rest have a name and no UID.
+// Owner is the claimant a range is taken for. Pins and ranges at rest have a name and no UID.
 type Owner struct {
+	// Kind is that of the object; empty where only a name is known.
+	Kind            string
 	Namespace, Name string
 	UID             types.UID
-	// Block: it is an IPAllocation.
-	Block bool
-}
-
-// Kind is the kind of an owner that has a UID.
-func (o Owner) Kind() string {
-	if o.Block {
-		return "IPAllocation"
-	}
-	return "IPAddressClaim"
 }
 
 // Hold is one fact.
@@ -134,8 +125,8 @@ func (l *Ledger) setSpace(space *netipx.IPSet) {
 	}
 }
 
-// units is the number of what the pool hands out in a range. Of another family than the pool's it hands out nothing: that counts by
-// address, as its spans are cut.
+// units is the number of what the pool hands out in a range. Of another family than the pool's it hands out nothing:
+// that counts by address, as its spans are cut.
 func (l *Ledger) units(r netipx.IPRange) poolutil.Count {
 	if bits := r.From().BitLen(); l.bits != 0 && l.bits != bits {
 		return poolutil.CountPrefixes(r, bits)
@@ -204,8 +195,8 @@ func (l *Ledger) Overlapping(r netipx.IPRange) []*Hold {
 	return out
 }
 
-// Uses calls visit for every range that is in use, ascending, with the facts that say so, until visit returns false. Cost O(log n) and
-// what is passed.
+// Uses calls visit for every range that is in use, ascending, with the facts that say so, until visit returns false.
+// Cost O(log n) and what is passed.
 func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold) bool) {
 	l.taken.from(netip.Addr{}, func(s *span) bool {
 		if s.uses == 0 {
@@ -222,7 +213,7 @@ func (l *Ledger) Taken(from netip.Addr, visit func(r netipx.IPRange, holds []*Ho
 	l.taken.from(from, func(s *span) bool { return visit(s.rng(), s.holds) })
 }
 
-// InSpace tells whether a range lies wholly in what the pool hands out.
+// InSpace reports whether a range lies wholly in what the pool hands out.
 func (l *Ledger) InSpace(r netipx.IPRange) bool {
 	for part := range l.inSpace(r) {
 		return part == r
@@ -259,7 +250,7 @@ func (l *Ledger) Untake(r netipx.IPRange) { l.free.Put(r) }
 // Free yields the free ranges, ascending. The ledger must not be changed meanwhile.
 func (l *Ledger) Free() iter.Seq[netipx.IPRange] { return l.free.All() }
 
-// HasFree tells whether TakeOne would find something.
+// HasFree reports whether TakeOne would find something.
 func (l *Ledger) HasFree() bool { return !l.free.Empty() }
 
 // Unit returns the whole unit (address or prefix) that contains an address.

@@ -101,7 +101,7 @@ func Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRang
 	return User(ctx, live, r)
 }
 
-// counted tells whether MetalLB's count of the addresses of a pool is that of the pool as it is now. A pool
+// counted reports whether MetalLB's count of the addresses of a pool is that of the pool as it is now. A pool
 // that was never part of a valid configuration, or of a release before 0.15, has no count.
 func counted(p *metallbv1beta1.IPAddressPool) bool {
 	s := p.Status

@@ -100,7 +100,7 @@ func (o *Observed) namespaces(ctx context.Context, tenant client.Reader) (map[st
 	return out, nil
 }
 
-// Shows tells whether there is a pool of this name that shows blocks.
+// Shows reports whether there is a pool of this name that shows blocks.
 func (o *Observed) Shows(name string) bool {
 	return slices.ContainsFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == name && managed(&p) })
 }
@@ -131,6 +131,6 @@ func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
 	return out
 }
 
-// missing tells whether an object does not exist, or its kind does not: a client that has known the kind asks for
+// missing reports whether an object does not exist, or its kind does not: a client that has known the kind asks for
 // it nevertheless.
 func missing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }

@@ -71,12 +71,12 @@ func restrictionOf(to *metallbv1beta1.ServiceAllocation, namespaces map[string]m
 	return out, nil
 }
 
-// managed tells whether an IPAddressPool shows blocks.
+// managed reports whether an IPAddressPool shows blocks.
 func managed(p *metallbv1beta1.IPAddressPool) bool {
 	return p.Name == DefaultPool || p.Labels[ManagedLabel] == ManagedValue
 }
 
-// overlaps tells whether an IPAddressPool has any of a range.
+// overlaps reports whether an IPAddressPool has any of a range.
 func overlaps(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) bool {
 	for _, text := range p.Spec.Addresses {
 		if has, err := rangeOf(text); err == nil && has.Overlaps(r) {

@@ -32,12 +32,12 @@ func (s *Shown) addresses() []string {
 	return out
 }
 
-// is tells whether an IPAddressPool is as it is to be.
+// is reports whether an IPAddressPool is as it is to be.
 func (s *Shown) is(p *metallbv1beta1.IPAddressPool) bool {
 	return slices.Equal(s.addresses(), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == s.AutoAssign && p.Labels[ManagedLabel] == ManagedValue
 }
 
-// Changes tells whether showing these pools changes what a workload cluster has now.
+// Changes reports whether showing these pools changes what a workload cluster has now.
 func (o *Observed) Changes(want []Shown) bool {
 	for i := range o.pools {
 		p := &o.pools[i]
@@ -51,7 +51,7 @@ func (o *Observed) Changes(want []Shown) bool {
 	})
 }
 
-// leaves tells whether an IPAddressPool is to go. A default-pool that somebody else made is taken over when there is
+// leaves reports whether an IPAddressPool is to go. A default-pool that somebody else made is taken over when there is
 // something to show in it, not before.
 func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []Shown) bool {
 	gone := !slices.ContainsFunc(want, func(s Shown) bool { return s.Name == p.Name })
@@ -156,7 +156,7 @@ func apply(ctx context.Context, tenant client.Client, u *unstructured.Unstructur
 	return nil
 }
 
-// advertises tells whether an L2Advertisement announces the pools that show blocks.
+// advertises reports whether an L2Advertisement announces the pools that show blocks.
 func advertises(a *metallbv1beta1.L2Advertisement) bool {
 	return a.DeletionTimestamp == nil && slices.ContainsFunc(a.Spec.IPAddressPoolSelectors, func(s metav1.LabelSelector) bool {
 		return s.MatchLabels[ManagedLabel] == ManagedValue

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Tell writes an event on a Service of a workload cluster. The name of the event is made of what it says, so
@@ -27,7 +27,7 @@ func Tell(ctx context.Context, tenant client.Client, s *elastic.Service, reason,
 		ObjectMeta:          metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name + "." + hex.EncodeToString(sum[:8])},
 		EventTime:           metav1.NowMicro(),
 		ReportingController: "butler-ipam", ReportingInstance: "butler-ipam",
-		Type: corev1.EventTypeWarning, Reason: reason, Action: "Allocate", Note: plain.Note(note),
+		Type: corev1.EventTypeWarning, Reason: reason, Action: "Allocate", Note: text.Note(note),
 		Regarding: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: service.UID, ResourceVersion: service.ResourceVersion,
 		},

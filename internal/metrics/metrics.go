@@ -60,6 +60,14 @@ var BlockFulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Buckets: []float64{.025, .05, .1, .2, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 })
 
+// FulfilmentOf is Fulfilment for claims, or BlockFulfilment for IPAllocations.
+func FulfilmentOf(kind string) prometheus.Observer {
+	if kind == "IPAllocation" {
+		return BlockFulfilment
+	}
+	return Fulfilment
+}
+
 // Results of the periodic audit. All must be 0.
 var (
 	AuditDuplicates = gauge("audit_duplicate_addresses", "Addresses that two living claims or allocations have. Must be 0.")

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
 // Whatever is asked, the answer is JSON: what was asked for, or what is wrong with it.
 func FuzzQuery(f *testing.F) {
-	fleet := pagetest.Fleet()
-	h := serve(fleet)
+	made := fleet.Fleet()
+	h := serve(made)
 	for _, name := range []string{"pools", "usage", "map", "owners", "waiting", "search"} {
-		f.Add(name, "pool="+url.QueryEscape(idOf(fleet[0].Key))+"&first=10.40.0.0&last=10.40.0.9&q=a&from=10.40.0.0&bits=24")
+		f.Add(name, "pool="+url.QueryEscape(idOf(made[0].Key))+"&first=10.40.0.0&last=10.40.0.9&q=a&from=10.40.0.0&bits=24")
 	}
 	f.Add("owners", "first=::ffff:10.0.0.1&last=fe80::1%25eth0&pool=a/b/c/d")
 	f.Add("search", "q=%00&q=;&%zz")

@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -84,7 +85,7 @@ func (p *Page) grid(r *http.Request) (any, error) {
 }
 
 // taken are the ranges of a pool that are not free, in order, those of one use that follow each other as one.
-func (p *Page) taken(key allocator.PoolKey) []span {
+func (p *Page) taken(key pools.Key) []span {
 	var out []span
 	p.Pools.Walk(key, lowest, func(h allocator.Held) bool {
 		if n := len(out); n > 0 && out[n-1].use == h.Use && out[n-1].rng.To().Next() == h.Range.From() {

@@ -13,7 +13,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
 // text writes a map as "first+n use" in the numbers of the map.
@@ -31,49 +32,49 @@ func text(g grid) string {
 func TestMap(t *testing.T) {
 	spec := func(cidr string) v1alpha1.NetworkPoolSpec { return v1alpha1.NetworkPoolSpec{CIDR: cidr} }
 	length := int32(64)
-	claim := pagetest.Claim("ns", "c")
+	claim := fleet.Claim("ns", "c")
 	lb := allocator.Held{Use: allocator.UseLoadBalancer, Name: "lb"}
 	tests := map[string]struct {
-		pool    *pagetest.Pool
+		pool    *fleet.Pool
 		extents string
 		want    string
 	}{
 		"nothing taken": {
-			pool:    pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.4-10.0.0.6"}}),
+			pool:    fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.4-10.0.0.6"}}),
 			extents: "[[10.0.0.4 10.0.0.6]]",
 		},
 		"neighbours of one use are one run": {
-			pool:    pagetest.MakePool("ns", "p", spec("10.0.0.0/28")).Take("10.0.0.1", claim).Take("10.0.0.2", claim).Take("10.0.0.4/30", lb).Take("10.0.0.9", claim),
+			pool:    fleet.MakePool("ns", "p", spec("10.0.0.0/28")).Take("10.0.0.1", claim).Take("10.0.0.2", claim).Take("10.0.0.4/30", lb).Take("10.0.0.9", claim),
 			extents: "[[10.0.0.0 10.0.0.15]]",
 			want:    "0+1 reserved, 1+2 claim, 4+4 loadbalancer, 9+1 claim, 15+1 reserved",
 		},
 		"gateway, reserved, and what is taken of both": {
-			pool: pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
+			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
 				CIDR: "10.0.0.0/28", Gateway: "10.0.0.3", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.2-10.0.0.8"}},
 			}).Take("10.0.0.5", claim),
 			extents: "[[10.0.0.0 10.0.0.15]]",
 			want:    "0+1 reserved, 2+1 reserved, 3+1 gateway, 4+1 reserved, 5+1 claim, 6+3 reserved, 15+1 reserved",
 		},
 		"several parts are in a row": {
-			pool: pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19", "10.0.9.10-10.0.9.19"}}).
+			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19", "10.0.9.10-10.0.9.19"}}).
 				Take("10.0.0.19", claim).Take("10.0.9.10", claim),
 			extents: "[[10.0.0.10 10.0.0.19] [10.0.9.10 10.0.9.19]]",
 			want:    "9+1 claim, 10+1 claim",
 		},
 		"outside the spec": {
-			pool:    pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19"}}).Take("10.0.0.8-10.0.0.11", lb).Take("10.7.7.7", claim),
+			pool:    fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19"}}).Take("10.0.0.8-10.0.0.11", lb).Take("10.7.7.7", claim),
 			extents: "[[10.0.0.8 10.0.0.19] [10.7.7.7 10.7.7.7]]",
 			want:    "0+4 loadbalancer, 12+1 claim",
 		},
 		"prefixes count as one": {
-			pool: pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
+			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
 				CIDR: "fd00::/60", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{CIDR: "fd00:0:0:2::1"}, {CIDR: "fd00:0:0:2::9"}},
 			}).Take("fd00:0:0:1::/64", claim),
 			extents: "[[fd00:: fd00::f:ffff:ffff:ffff:ffff]]",
 			want:    "1+1 claim, 2+1 reserved",
 		},
 		"the ends of the families": {
-			pool: pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"255.255.255.250-255.255.255.255"}}).
+			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"255.255.255.250-255.255.255.255"}}).
 				Take("255.255.255.255", claim),
 			extents: "[[255.255.255.250 255.255.255.255]]",
 			want:    "5+1 claim",
@@ -81,7 +82,7 @@ func TestMap(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			g := told[grid](t, serve(pagetest.Pools{tt.pool}), "map", of(tt.pool))
+			g := told[grid](t, serve(fleet.Pools{tt.pool}), "map", of(tt.pool))
 			if g.Runs == nil || g.Ranges != nil {
 				t.Errorf("there is no map: %+v", g)
 			}
@@ -97,12 +98,12 @@ func TestMap(t *testing.T) {
 
 // A pool too large for a map is listed.
 func TestTooLarge(t *testing.T) {
-	p := pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "fd00::/64"})
-	p.Take("fd00::1", pagetest.Claim("ns", "a")).Take("fd00::2", pagetest.Claim("ns", "b"))
+	p := fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "fd00::/64"})
+	p.Take("fd00::1", fleet.Claim("ns", "a")).Take("fd00::2", fleet.Claim("ns", "b"))
 	for i := range maxListed {
-		p.Take(fmt.Sprintf("fd00::1:%x", 2*i), pagetest.Claim("ns", "n"))
+		p.Take(fmt.Sprintf("fd00::1:%x", 2*i), fleet.Claim("ns", "n"))
 	}
-	g := told[grid](t, serve(pagetest.Pools{p}), "map", of(p))
+	g := told[grid](t, serve(fleet.Pools{p}), "map", of(p))
 	if g.Runs != nil || len(g.Ranges) != maxListed || !g.More {
 		t.Fatalf("%d runs, %d ranges, more: %t", len(g.Runs), len(g.Ranges), g.More)
 	}
@@ -113,9 +114,9 @@ func TestTooLarge(t *testing.T) {
 
 // A pool whose spec could never be served has no addresses to show.
 func TestNoSpec(t *testing.T) {
-	p := &pagetest.Pool{}
-	p.Key = allocator.PoolKey{Kind: "NetworkPool", Namespace: "ns", Name: "p"}
-	if g := told[grid](t, serve(pagetest.Pools{p}), "map", of(p)); g.Runs != nil || len(g.Extents) != 0 {
+	p := &fleet.Pool{}
+	p.Key = pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "p"}
+	if g := told[grid](t, serve(fleet.Pools{p}), "map", of(p)); g.Runs != nil || len(g.Extents) != 0 {
 		t.Errorf("%+v", g)
 	}
 }
@@ -123,9 +124,9 @@ func TestNoSpec(t *testing.T) {
 // What a look at a map of 100,000 claims costs, without the walk through the memory of the allocator, which
 // BenchmarkWalk measures.
 func BenchmarkMap(b *testing.B) {
-	fleet := pagetest.Fleet()
-	p := &Page{Pools: fleet, History: fleet}
-	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, APIPath+"map?"+of(fleet[1]).Encode(), http.NoBody)
+	made := fleet.Fleet()
+	p := &Page{Pools: made, History: made}
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, APIPath+"map?"+of(made[1]).Encode(), http.NoBody)
 	size := 0
 	for b.Loop() {
 		g, err := p.grid(r)
@@ -143,7 +144,7 @@ func BenchmarkMap(b *testing.B) {
 
 // What a search through 100,000 claims costs that finds nothing.
 func BenchmarkSearch(b *testing.B) {
-	h := serve(pagetest.Fleet())
+	h := serve(fleet.Fleet())
 	for b.Loop() {
 		resp := ask(b, h, APIPath+"search?q=nobody+has+this")
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {

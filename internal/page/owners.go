@@ -56,7 +56,7 @@ type list struct {
 	More   bool    `json:"more,omitempty"`
 }
 
-// add appends an owner and tells whether there is room for it.
+// add appends an owner and reports whether there is room for it.
 func (l *list) add(o owner) bool {
 	if len(l.Owners) == maxOwners {
 		l.More = true

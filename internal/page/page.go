@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
 
@@ -25,14 +26,14 @@ const (
 // Pools is what the page shows. *allocator.Allocator implements it.
 type Pools interface {
 	Views() []allocator.View
-	Walk(pool allocator.PoolKey, from netip.Addr, visit func(allocator.Held) bool)
-	Waiting(pool allocator.PoolKey, visit func(allocator.Waiter) bool)
+	Walk(pool pools.Key, from netip.Addr, visit func(allocator.Held) bool)
+	Waiting(pool pools.Key, visit func(allocator.Waiter) bool)
 }
 
 // History is how full pools were. *usage.History implements it.
 type History interface {
 	Span() (since, until time.Time)
-	Of(pool allocator.PoolKey) []usage.Sample
+	Of(pool pools.Key) []usage.Sample
 }
 
 // Page is what the handlers need.

@@ -20,17 +20,17 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
 // serve has pools shown by a manager that is the leader.
-func serve(pools pagetest.Pools) http.Handler {
+func serve(pools fleet.Pools) http.Handler {
 	elected := make(chan struct{})
 	close(elected)
 	return serveAs(pools, elected)
 }
 
-func serveAs(pools pagetest.Pools, elected <-chan struct{}) http.Handler {
+func serveAs(pools fleet.Pools, elected <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	for path, handler := range (&Page{Pools: pools, History: pools, Elected: elected}).Handlers() {
 		mux.Handle(path, handler)
@@ -66,7 +66,7 @@ func told[T any](t *testing.T, h http.Handler, name string, parameters url.Value
 	return out
 }
 
-func of(p *pagetest.Pool, more ...string) url.Values {
+func of(p *fleet.Pool, more ...string) url.Values {
 	v := url.Values{"pool": {idOf(p.Key)}}
 	for i := 0; i < len(more); i += 2 {
 		v.Set(more[i], more[i+1])
@@ -79,7 +79,7 @@ func TestPools(t *testing.T) {
 		Elected bool
 		Pools   []pool
 	}
-	got := told[answer](t, serve(pagetest.Fleet()), "pools", nil)
+	got := told[answer](t, serve(fleet.Fleet()), "pools", nil)
 	if len(got.Pools) != 5 || !got.Elected {
 		t.Fatalf("%+v", got)
 	}
@@ -103,11 +103,11 @@ func TestUsage(t *testing.T) {
 		Since, Until int64
 		Pools        map[string][]int64
 	}
-	fleet := pagetest.Fleet()
-	h := serve(fleet)
+	made := fleet.Fleet()
+	h := serve(made)
 	all := told[answer](t, h, "usage", nil)
-	one := told[answer](t, h, "usage", of(fleet[0]))
-	short, long := all.Pools[idOf(fleet[0].Key)], one.Pools[idOf(fleet[0].Key)]
+	one := told[answer](t, h, "usage", of(made[0]))
+	short, long := all.Pools[idOf(made[0].Key)], one.Pools[idOf(made[0].Key)]
 	if len(short) != 3*96 || len(long) != 3*400 || len(one.Pools) != 1 || all.Until-all.Since != 18*3600 {
 		t.Fatalf("%d numbers of all, %d of one", len(short), len(long))
 	}
@@ -117,17 +117,17 @@ func TestUsage(t *testing.T) {
 }
 
 func TestOwners(t *testing.T) {
-	p := pagetest.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/16"})
+	p := fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/16"})
 	p.Take("10.0.0.1", allocator.Held{Namespace: "ns", Name: "a", Cluster: "c"})
 	p.Take("10.0.0.4/30", allocator.Held{Use: allocator.UseNodes, Kind: "IPAllocation", Name: "b", Others: []string{"x"}})
 	for i := range 300 {
-		p.Take(fmt.Sprintf("10.0.%d.%d", 1+i/250, i%250), pagetest.Claim("ns", "n"))
+		p.Take(fmt.Sprintf("10.0.%d.%d", 1+i/250, i%250), fleet.Claim("ns", "n"))
 	}
-	h := serve(pagetest.Pools{p})
+	h := serve(fleet.Pools{p})
 	got := told[list](t, h, "owners", of(p, "first", "10.0.0.0", "last", "10.0.0.255"))
 	want := list{Owners: []owner{
-		{Range: "10.0.0.1", First: "10.0.0.1", Use: "claim", Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Cluster: "c", Since: pagetest.Noon.Unix()},
-		{Range: "10.0.0.4/30", First: "10.0.0.4", Use: "nodes", Kind: "IPAllocation", Name: "b", Since: pagetest.Noon.Unix(), Others: []string{"x"}},
+		{Range: "10.0.0.1", First: "10.0.0.1", Use: "claim", Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Cluster: "c", Since: fleet.Noon.Unix()},
+		{Range: "10.0.0.4/30", First: "10.0.0.4", Use: "nodes", Kind: "IPAllocation", Name: "b", Since: fleet.Noon.Unix(), Others: []string{"x"}},
 	}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -141,7 +141,7 @@ func TestOwners(t *testing.T) {
 }
 
 func TestSearch(t *testing.T) {
-	h := serve(pagetest.Fleet())
+	h := serve(fleet.Fleet())
 	for q, want := range map[string]string{
 		"10.64.0.2":           "NetworkPool/fleet/machines 10.64.0.2 claim edge-0000-worker-00000",
 		"192.0.2.70":          "NetworkPool/team-a/services 192.0.2.64/26 loadbalancer default-shop-lb",
@@ -174,21 +174,21 @@ func TestSearch(t *testing.T) {
 }
 
 func TestWaiting(t *testing.T) {
-	fleet := pagetest.Fleet()
-	got := told[list](t, serve(fleet), "waiting", of(fleet[2]))
+	made := fleet.Fleet()
+	got := told[list](t, serve(made), "waiting", of(made[2]))
 	if len(got.Owners) != 3 || got.Owners[0].Reason != "PoolExhausted" || got.Owners[0].Use != "waiting" {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestErrors(t *testing.T) {
-	fleet := pagetest.Fleet()
-	h := serve(fleet)
+	made := fleet.Fleet()
+	h := serve(made)
 	for path, want := range map[string]int{
 		"map?pool=NetworkPool/no/where":                http.StatusNotFound,
 		"usage?pool=":                                  http.StatusNotFound,
 		"waiting":                                      http.StatusNotFound,
-		"owners?" + of(fleet[0]).Encode():              http.StatusBadRequest,
+		"owners?" + of(made[0]).Encode():               http.StatusBadRequest,
 		"owners?first=1.1.1.1&last=x&pool=NetworkPool": http.StatusNotFound,
 		"search?q=a":                                   http.StatusBadRequest,
 		"search":                                       http.StatusBadRequest,
@@ -210,7 +210,7 @@ func TestErrors(t *testing.T) {
 
 // A browser runs nothing but the files of the page, and what is told is never taken for a page.
 func TestGuards(t *testing.T) {
-	h := serve(pagetest.Fleet())
+	h := serve(fleet.Fleet())
 	for path, kind := range map[string]string{
 		Path: "text/html", Path + "page.js": "text/javascript", Path + "page.css": "text/css", APIPath + "pools": "application/json",
 		APIPath + "search?q=%3Cimg": "application/json", APIPath + "search?q=": "application/json",
@@ -251,9 +251,9 @@ func TestGuards(t *testing.T) {
 
 // What has not changed is not sent again, and what is long is sent compressed.
 func TestReplies(t *testing.T) {
-	fleet := pagetest.Fleet()
-	h := serve(fleet)
-	path := APIPath + "map?" + of(fleet[0]).Encode()
+	made := fleet.Fleet()
+	h := serve(made)
+	path := APIPath + "map?" + of(made[0]).Encode()
 	plain := ask(t, h, path)
 	defer plain.Body.Close()
 	want, err := io.ReadAll(plain.Body)
@@ -276,7 +276,7 @@ func TestReplies(t *testing.T) {
 	if again.StatusCode != http.StatusNotModified {
 		t.Errorf("asked again with %s: %s", tag, again.Status)
 	}
-	fleet[0].Take("10.40.14.200", pagetest.Claim("ns", "late"))
+	made[0].Take("10.40.14.200", fleet.Claim("ns", "late"))
 	changed := ask(t, h, path, "If-None-Match", tag)
 	defer changed.Body.Close()
 	if changed.StatusCode != http.StatusOK {
@@ -294,7 +294,7 @@ func TestOpenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	for path, handler := range (&Page{Pools: pagetest.Pools{}, History: pagetest.Pools{}}).Handlers() {
+	for path, handler := range (&Page{Pools: fleet.Pools{}, History: fleet.Pools{}}).Handlers() {
 		filtered, err := filter(logr.Discard(), handler)
 		if err != nil {
 			t.Fatal(err)

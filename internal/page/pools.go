@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
@@ -32,7 +33,7 @@ type pool struct {
 }
 
 // idOf names a pool in a URL.
-func idOf(k allocator.PoolKey) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
+func idOf(k pools.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
 // pools lists all of them.
 func (p *Page) pools(*http.Request) (any, error) {

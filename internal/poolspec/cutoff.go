@@ -42,7 +42,7 @@ func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"), message+"; delete their claims first, or keep the addresses in the pool")}
 }
 
-// Narrows tells whether CutOff can find anything: whether the old layout gives out something that the
+// Narrows reports whether CutOff can find anything: whether the old layout gives out something that the
 // next one does not. A nil old layout covers everything.
 func Narrows(old, next *Layout) bool {
 	if old == nil || old.unitBits != next.unitBits {
@@ -63,7 +63,7 @@ func Narrows(old, next *Layout) bool {
 	return false
 }
 
-// covers tells whether a layout may give a holder what it has: by best fit, or as the preAllocation
+// covers reports whether a layout may give a holder what it has: by best fit, or as the preAllocation
 // of its name.
 func covers(l *Layout, h Holder) bool {
 	if l.Contains(h.Range) {

@@ -34,7 +34,7 @@ type subnet struct {
 	gateway netip.Addr
 }
 
-// Is6 tells whether the pool's family is IPv6.
+// Is6 reports whether the pool's family is IPv6.
 func (l *Layout) Is6() bool { return l.is6 }
 
 // UnitBits is the prefix length of what each claim gets: 32 or 128 for single addresses.
@@ -48,7 +48,7 @@ func (l *Layout) Allocatable() *netipx.IPSet { return l.allocatable }
 // Declared are the addresses the spec names: cidr and addresses.
 func (l *Layout) Declared() *netipx.IPSet { return l.declared }
 
-// Contains tells whether a range may be handed out as a whole.
+// Contains reports whether a range may be handed out as a whole.
 func (l *Layout) Contains(r netipx.IPRange) bool {
 	i, _ := slices.BinarySearchFunc(l.ranges, r.From(), func(has netipx.IPRange, a netip.Addr) int { return has.To().Compare(a) })
 	return r.IsValid() && i < len(l.ranges) && l.ranges[i].Contains(r.From()) && l.ranges[i].Contains(r.To())
@@ -81,7 +81,8 @@ func (l *Layout) Gateways() []netip.Addr {
 	return out
 }
 
-// networks are those outside spec.subnets where spec.prefix does not say which: spec.cidr and the CIDRs of spec.addresses.
+// networks are those outside spec.subnets where spec.prefix does not say which: spec.cidr and the CIDRs of
+// spec.addresses.
 func (l *Layout) networks() []netip.Prefix {
 	if !l.cidr.IsValid() {
 		return l.cidrs

@@ -30,7 +30,7 @@ func (c *compiler) pin() {
 	}
 }
 
-// canPin tells whether a claim could be given the unit that starts at a.
+// canPin reports whether a claim could be given the unit that starts at a.
 func (c *compiler) canPin(path *field.Path, text string, a netip.Addr) bool {
 	unit := netip.PrefixFrom(a, c.out.unitBits)
 	if unit != unit.Masked() {

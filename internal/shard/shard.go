@@ -26,8 +26,8 @@ func Parse(text string) (Shard, error) {
 	return Shard{index, count}, nil
 }
 
-// Has tells whether something of a kind belongs to the shard: by rendezvous hashing, so that another number of shards moves as few
-// as can be. The namespace is empty for what is in none.
+// Has reports whether something of a kind belongs to the shard: by rendezvous hashing, so that another number of shards
+// moves as few as can be. The namespace is empty for what is in none.
 func (s Shard) Has(kind, namespace, name string) bool {
 	if s.count < 2 {
 		return true

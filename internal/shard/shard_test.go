@@ -66,8 +66,8 @@ func TestEverythingIsOfOneShardAndFewThingsMove(t *testing.T) {
 	}
 }
 
-// The zero value serves everything, and what the hash says must not change from one release to the next: two would serve
-// the same pool during an upgrade, and wear each other out.
+// The zero value serves everything, and what the hash says must not change from one release to the next: two would
+// serve the same pool during an upgrade, and wear each other out.
 func TestTheHashIsWhatItWas(t *testing.T) {
 	if !(Shard{}).Has("NetworkPool", "ns", "pool") {
 		t.Error("the zero value does not have everything")

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
 // ByObject are cache settings for the kinds of which there are many.
@@ -30,7 +29,7 @@ func Cluster(obj any) (any, error) {
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = c.Name, c.Namespace, c.UID, c.ResourceVersion
 	out.Finalizers, out.DeletionTimestamp = c.Finalizers, c.DeletionTimestamp
 	out.Labels = only(c.Labels, v1alpha1.ProviderConfigLabel, clusterv1.WatchLabel)
-	out.Annotations = only(c.Annotations, clusterv1.PausedAnnotation, allocator.DeleteForMoveAnnotation,
+	out.Annotations = only(c.Annotations, clusterv1.PausedAnnotation, v1alpha1.DeleteForMoveAnnotation,
 		v1alpha1.LBPoolSizeAnnotation, v1alpha1.TriedPoolsAnnotation, v1alpha1.TriedGrowthPoolsAnnotation)
 	// Without it cluster-api does not connect to a workload cluster.
 	out.Status.Initialization.InfrastructureProvisioned = c.Status.Initialization.InfrastructureProvisioned

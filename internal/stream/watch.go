@@ -32,7 +32,8 @@ func (c *Client) WatchAllocations(ctx context.Context, namespace string, o metav
 	return c.allocations.watch(ctx, namespace, o)
 }
 
-// watch decodes by itself what client-go would decode twice, managed fields included: docs/adr/0011-a-watch-of-our-own.md.
+// watch decodes by itself what client-go would decode twice, managed fields included:
+// docs/adr/0011-a-watch-of-our-own.md.
 func (k *kind[L, O, P]) watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	body, err := k.in(namespace).SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)

@@ -46,7 +46,7 @@ func Grow(s Situation) Decision {
 	}
 }
 
-// asksOneOf tells whether a pool will answer.
+// asksOneOf reports whether a pool will answer.
 func (s Standing) asksOneOf(pools []Pool) bool {
 	return slices.ContainsFunc(pools, func(p Pool) bool { return p.Ref == withKind(s.Pool) && p.usable() })
 }

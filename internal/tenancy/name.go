@@ -29,7 +29,7 @@ func GrowthName(cluster v1alpha1.ClusterReference, n int) string {
 	return named(cluster, "-lb-"+strconv.Itoa(n))
 }
 
-// Owns tells whether an allocation is the Cluster's. A name does not say so, as names can collide, and
+// Owns reports whether an allocation is the Cluster's. A name does not say so, as names can collide, and
 // neither do labels, as they may be cut: the spec does, which is immutable.
 func Owns(cluster v1alpha1.ClusterReference, allocation *v1alpha1.IPAllocation) bool {
 	return allocation.Spec.TenantClusterRef == cluster

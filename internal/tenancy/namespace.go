@@ -61,7 +61,7 @@ func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 	return Admission{Allowed: true}
 }
 
-// matches tells whether a selector selects the namespace.
+// matches reports whether a selector selects the namespace.
 func (n Namespace) matches(selector *metav1.LabelSelector) (bool, error) {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {

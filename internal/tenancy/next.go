@@ -58,16 +58,15 @@ type Decision struct {
 
 // Next decides which pool a Cluster's block comes from.
 //
-// Each pool in turn is asked with an allocation, and only its failure makes the next one's turn: what a pool
-// reports as available may be in pieces, or gone. Pools that are missing or closed are passed over; if
-// they open later, before the Cluster is served, it is their turn then. Pools that settle are waited for. When all have failed, the Cluster
-// goes back to the first and waits. From there it moves to the first pool that reports a free block that is
-// large enough, and home again if that was wrong. A pool that refused for another reason than room is asked
-// once. It moves only when a failure or a pool's report gives a reason to, so that nothing is written
-// while nothing changes.
+// Each pool in turn is asked with an allocation, and only its failure makes the next one's turn: what a pool reports as
+// available may be in pieces, or gone. Pools that are missing or closed are passed over; if they open later, before the
+// Cluster is served, it is their turn then. Pools that settle are waited for. When all have failed, the Cluster goes
+// back to the first and waits. From there it moves to the first pool that reports a free block that is large enough,
+// and home again if that was wrong. A pool that refused for another reason than room is asked once. It moves only when
+// a failure or a pool's report gives a reason to, so that nothing is written while nothing changes.
 //
-// A block that was given stays, whatever became of the settings since; so does what a person made.
-// A block that was not given yet is asked for anew if its size is no longer what the Cluster is to have.
+// A block that was given stays, whatever became of the settings since; so does what a person made. A block that was not
+// given yet is asked for anew if its size is no longer what the Cluster is to have.
 func Next(s Situation) Decision {
 	at := s.Standing
 	switch {
@@ -185,7 +184,7 @@ func (f *failover) attempt(p Pool) *Attempt {
 	return &f.tried[i]
 }
 
-// hadNoRoom tells whether a pool was asked and failed for want of room.
+// hadNoRoom reports whether a pool was asked and failed for want of room.
 func (f *failover) hadNoRoom(p Pool) bool {
 	a := f.attempt(p)
 	return a != nil && !a.refused()

@@ -95,10 +95,10 @@ func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {
 	return Closed, "is not ready: " + ready.Message
 }
 
-// usable tells whether an allocation of the pool is served now or soon.
+// usable reports whether an allocation of the pool is served now or soon.
 func (p Pool) usable() bool { return p.State == Open || p.State == Settling }
 
-// room tells whether the pool says that it has n free addresses in a row.
+// room reports whether the pool says that it has n free addresses in a row.
 func (p Pool) room(n int32) bool { return p.State == Open && p.LargestFreeBlock >= int64(n) }
 
 // describe names a pool in a message.

@@ -20,7 +20,7 @@ func Role(allocation *v1alpha1.IPAllocation) string {
 	return v1alpha1.InitialRole
 }
 
-// grown tells whether GrowthName gives a Cluster this name for some n. Asking it again spares taking apart
+// grown reports whether GrowthName gives a Cluster this name for some n. Asking it again spares taking apart
 // names that were cut.
 func grown(name string, cluster v1alpha1.ClusterReference) bool {
 	at := strings.LastIndexByte(name, '-')

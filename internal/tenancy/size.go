@@ -34,7 +34,7 @@ func Size(network v1alpha1.ProviderNetwork, annotations map[string]string) (Sizi
 	return clamp(network, s), nil
 }
 
-// Elastic tells whether Clusters grow and shrink with their Services.
+// Elastic reports whether Clusters grow and shrink with their Services.
 func Elastic(network v1alpha1.ProviderNetwork) bool {
 	return network.LoadBalancer != nil && network.LoadBalancer.AllocationMode == v1alpha1.ElasticAllocation
 }

@@ -17,7 +17,7 @@ type Attempt struct {
 	Reason string `json:"reason"`
 }
 
-// refused tells whether the pool said no for another reason than want of room: that it has room is
+// refused reports whether the pool said no for another reason than want of room: that it has room is
 // no reason to ask it again.
 func (a Attempt) refused() bool { return a.Reason == v1alpha1.AllocationFailedReason }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 const (
@@ -35,12 +36,12 @@ type History struct {
 
 	mu    sync.Mutex
 	since time.Time
-	pools map[allocator.PoolKey][]Sample
+	pools map[pools.Key][]Sample
 }
 
 // New returns a history of what look shows.
 func New(c clock.WithTicker, look func() []allocator.View) *History {
-	return &History{clock: c, look: look, since: c.Now(), pools: map[allocator.PoolKey][]Sample{}}
+	return &History{clock: c, look: look, since: c.Now(), pools: map[pools.Key][]Sample{}}
 }
 
 // Start takes samples until the context ends.
@@ -66,7 +67,7 @@ func (h *History) sample() {
 	now := h.clock.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	next := make(map[allocator.PoolKey][]Sample, len(views))
+	next := make(map[pools.Key][]Sample, len(views))
 	for _, v := range views {
 		was, is := h.pools[v.Key], Sample{now.Unix(), v.Counts.Allocated, v.Counts.Total}
 		if n := len(was); n == 0 || was[n-1].Used != is.Used || was[n-1].Total != is.Total {
@@ -102,7 +103,7 @@ func (h *History) Span() (since, until time.Time) {
 }
 
 // Of returns the samples of a pool, oldest first; a sample holds until the next one, the last until now.
-func (h *History) Of(key allocator.PoolKey) []Sample {
+func (h *History) Of(key pools.Key) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.pools[key])

@@ -9,11 +9,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 var (
 	noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	lab  = allocator.PoolKey{Kind: "NetworkPool", Namespace: "ns", Name: "lab"}
+	lab  = pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "lab"}
 )
 
 func full(used int64) allocator.View {

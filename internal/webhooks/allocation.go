@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // It refuses nothing, so nothing waits for a manager that does not run.
@@ -25,7 +25,7 @@ type Allocations struct {
 // ValidateCreate allows every IPAllocation.
 func (v *Allocations) ValidateCreate(ctx context.Context, a *v1alpha1.IPAllocation) (admission.Warnings, error) {
 	var out admission.Warnings
-	key := allocator.KeyOfAllocation(a)
+	key := pools.KeyOfAllocation(a)
 	if _, err := key.Get(ctx, v.Reader); apierrors.IsNotFound(err) {
 		out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", key))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -57,7 +58,7 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 	err = pages(ctx, l.Reader, pool, func(blocks *v1alpha1.IPAllocationList) {
 		for i := range blocks.Items {
 			a := &blocks.Items[i]
-			if r, has := allocator.BlockOf(a); has && allocator.KeyOfAllocation(a) == allocator.KeyOf(pool) {
+			if r, has := allocator.BlockOf(a); has && pools.KeyOfAllocation(a) == pools.KeyOf(pool) {
 				found.add(v1alpha1.IPAllocationKind, a.Namespace, a.Name, r)
 			}
 		}
@@ -86,7 +87,7 @@ func pages[T any, L interface {
 	}
 }
 
-// refersTo tells whether a reference names the pool: by group, kind and name.
+// refersTo reports whether a reference names the pool: by group, kind and name.
 func refersTo(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
 	return ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kindOf(pool) && ref.Name == pool.GetName()
 }

@@ -45,8 +45,8 @@ func (cached) Get(context.Context, client.ObjectKey, client.Object, ...client.Ge
 }
 func (cached) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// W14: who holds addresses is read from the API server, by the webhooks as they are set up: a cache that has not heard of
-// a claim would let its address be cut off.
+// W14: who holds addresses is read from the API server, by the webhooks as they are set up: a cache that has not heard
+// of a claim would let its address be cut off.
 func TestSetupReadsLive(t *testing.T) {
 	scheme, err := framework.Scheme()
 	if err != nil {

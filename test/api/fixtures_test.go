@@ -23,8 +23,8 @@ var (
 	restConfig *rest.Config
 )
 
-// shared is set to the kubeconfig of the API server for the processes that go test -fuzz starts: it does not wait for them
-// to end one of their own.
+// shared is set to the kubeconfig of the API server for the processes that go test -fuzz starts: it does not wait for
+// them to end one of their own.
 const shared = "TEST_API_KUBECONFIG"
 
 func TestMain(m *testing.M) {

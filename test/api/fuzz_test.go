@@ -12,15 +12,16 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
 )
 
-// What the schema and our code say of a spec agrees: whoever is refused is told what is wrong with which field, and what
-// is taken is served or refused with words. They need not agree on everything: CEL cannot add up sets of addresses, and the
-// schema has limits of its own.
+// What the schema and our code say of a spec agrees: whoever is refused is told what is wrong with which field, and
+// what is taken is served or refused with words. They need not agree on everything: CEL cannot add up sets of
+// addresses, and the schema has limits of its own.
 
 // refusal returns why the API server refuses an object; nil: it takes it.
 func refusal(t *testing.T, o client.Object) *apierrors.StatusError {
@@ -78,7 +79,7 @@ func checkAllocation(t *testing.T, b []byte) {
 	if _, has := allocator.BlockOf(a); has {
 		t.Errorf("%+v has a block", a)
 	}
-	allocator.KeyOfAllocation(a)
+	pools.KeyOfAllocation(a)
 	// What can be read as a range is taken, unless something else is wrong.
 	if no, pin := refusal(t, a), a.Spec.PinnedRange; no != nil && pin != nil {
 		_, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)

@@ -14,7 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o wide.
+// What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o
+// wide.
 func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2
 	const poolColumns = "Name CIDR Available Allocated Total Ready Age | Addresses Reason Message"
 	kinds := map[string]struct {

@@ -13,10 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/movein"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
 // names are all texts that package v1alpha1 has a name for: finalizers, labels, annotations, condition types, reasons,
@@ -48,7 +47,10 @@ var names = map[string]string{
 	"DefaultGrowthIncrement":       "2",
 	"DefaultInitialPoolSize":       "2",
 	"DefaultPoolProjection":        "DefaultPool",
+	"ClaimFinalizer":               "ipam.cluster.x-k8s.io/ReleaseAddress",
+	"AddressFinalizer":             "ipam.cluster.x-k8s.io/ProtectAddress",
 	"DefaultPoolSize":              "8",
+	"DeleteForMoveAnnotation":      "clusterctl.cluster.x-k8s.io/delete-for-move",
 	"DeletingReason":               "Deleting",
 	"DemandSatisfiedCondition":     "DemandSatisfied",
 	"DrainingCondition":            "Draining",
@@ -111,12 +113,11 @@ func TestNamesNeverChange(t *testing.T) {
 	if diff := cmp.Diff(names, declared(g, "../../api/v1alpha1")); diff != "" {
 		t.Error(diff)
 	}
-	// Those that other packages have: the first three are the in-cluster provider's too, which can take over from us.
-	g.Expect(allocator.ClaimFinalizer).To(Equal("ipam.cluster.x-k8s.io/ReleaseAddress"))
-	g.Expect(allocator.AddressFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectAddress"))
+	// Those that other packages have. The first is the in-cluster provider's too, like ClaimFinalizer and
+	// AddressFinalizer: it can take over from us.
 	g.Expect(incluster.PoolFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectPool"))
 	g.Expect(incluster.GatewayAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-gateway"))
-	g.Expect(movein.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
+	g.Expect(migrate.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
 	g.Expect(string(metallb.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
 }
 

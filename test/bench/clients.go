@@ -73,7 +73,8 @@ func each(ctx context.Context, n int, step func(context.Context, int) error) err
 	return g.Wait()
 }
 
-// burst creates claims on a paused pool, unpauses it, and takes the time, and the manager's seconds of CPU, until every one is Ready.
+// burst creates claims on a paused pool, unpauses it, and takes the time, and the manager's seconds of CPU, until every
+// one is Ready.
 func (c *clients) burst(ctx context.Context, m *framework.Manager, n int) (took time.Duration, cpu float64, err error) {
 	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
 	if err := c.Create(ctx, pool); err != nil {
@@ -127,9 +128,9 @@ func allTold(ctx context.Context, m *framework.Manager) error {
 	return err
 }
 
-// metric polls a counter of the manager until it has reached a value. A watch of the bench's own
-// would be a load on the API server that the raw limit does not have. The manager is asked seldom, since that costs it, and more often
-// the nearer the end is.
+// metric polls a counter of the manager until it has reached a value. A watch of the bench's own would be a load on the
+// API server that the raw limit does not have. The manager is asked seldom, since that costs it, and more often the
+// nearer the end is.
 func metric(ctx context.Context, m *framework.Manager, name string, want float64) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()

@@ -8,7 +8,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// measureDropIn adds what a manager in the place of the in-cluster provider does with n claims that have their address: nothing.
+// measureDropIn adds what a manager in the place of the in-cluster provider does with n claims that have their address:
+// nothing.
 func measureDropIn(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
 		if err := c.cp.InstallInClusterPools(); err != nil {

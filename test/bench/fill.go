@@ -19,8 +19,9 @@ import (
 // stored is a kind of which copies are made, and where the API server keeps it.
 type stored struct{ kind, resource string }
 
-// fill makes claims that have their addresses as copies of those that the manager has served, one of each pool, and waits until it
-// has seen them. They are written where the API server keeps them: by way of the API, 50,000 of them would take it six minutes.
+// fill makes claims that have their addresses as copies of those that the manager has served, one of each pool, and
+// waits until it has seen them. They are written where the API server keeps them: by way of the API, 50,000 of them
+// would take it six minutes.
 func (s *scale) fill(ctx context.Context, from, to int) error {
 	claims, err := s.copies(ctx, stored{"IPAddressClaim", "ipaddressclaims"})
 	if err != nil {
@@ -90,8 +91,8 @@ type put struct {
 	Value []byte `json:"value"`
 }
 
-// put writes one key into etcd. Several in one transaction would have one resource version, and a watch that is taken up again
-// goes on after it.
+// put writes one key into etcd. Several in one transaction would have one resource version, and a watch that is taken
+// up again goes on after it.
 func (s *scale) put(ctx context.Context, p put) error {
 	body, err := json.Marshal(p)
 	if err != nil {

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// graceSingles is how many claims are timed on a pool with all its rests on record, and alternately on one without any.
+	// graceSingles is how many claims are timed on a pool with all its rests on record, and alternately on one without
+	// any.
 	graceSingles = 200
 	// plainPool is a pool without a grace.
 	plainPool = "plain"
 )
 
-// measureGrace adds what n releases cost of a pool whose addresses rest for an hour. Every second address is released first: no two rests touch, and
-// as many are on record as fit.
+// measureGrace adds what n releases cost of a pool whose addresses rest for an hour. Every second address is released
+// first: no two rests touch, and as many are on record as fit.
 func measureGrace(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
 		return c.managed(ctx, o.manager, func(m *framework.Manager) error {
@@ -101,7 +102,8 @@ func (c *clients) compareGrace(ctx context.Context, t *table) error {
 	return nil
 }
 
-// restOfReleases releases the addresses between those that rest, and takes the time until every release has ended. New claims come meanwhile.
+// restOfReleases releases the addresses between those that rest, and takes the time until every release has ended. New
+// claims come meanwhile.
 func (c *clients) restOfReleases(ctx context.Context, n int, names []string, t *table) error {
 	start := time.Now()
 	deleting := make(chan error, 1)

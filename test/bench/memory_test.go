@@ -18,7 +18,8 @@ const (
 	budgetClaims = 10_000
 )
 
-// A manager with the environment of the Deployment keeps within the budget: while the claims come, and when it starts with them.
+// A manager with the environment of the Deployment keeps within the budget: while the claims come, and when it starts
+// with them.
 func TestMemoryBudget(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	if testing.Short() {

@@ -19,7 +19,8 @@ import (
 // refusedSingles is how many claims are timed before a namespace is refused, and again beside it.
 const refusedSingles = 100
 
-// measureRefused adds how long the claims of one namespace take beside n of another one, whose IPAddresses a quota refuses.
+// measureRefused adds how long the claims of one namespace take beside n of another one, whose IPAddresses a quota
+// refuses.
 func measureRefused(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
 		return c.managed(ctx, o.manager, func(m *framework.Manager) error {

@@ -12,14 +12,16 @@ import (
 const (
 	// idle is how long a manager is watched that has nothing to do.
 	idle = 10 * time.Second
-	// fewReconciles are those of a manager at rest: each pool is looked at once a minute, and the one with addresses at its orphans too.
+	// fewReconciles are those of a manager at rest: each pool is looked at once a minute, and the one with addresses at
+	// its orphans too.
 	fewReconciles = 10
 )
 
 var errNoRest = errors.New("it never comes to rest")
 
-// rested waits until a manager has nothing more to do, and returns what it does then in the time of idle. It is an error if that is anything. A manager
-// that has workload clusters is never that quiet: it asks each now and then whether it is there.
+// rested waits until a manager has nothing more to do, and returns what it does then in the time of idle. It is an
+// error if that is anything. A manager that has workload clusters is never that quiet: it asks each now and then
+// whether it is there.
 func rested(ctx context.Context, m *framework.Manager) (framework.Activity, error) {
 	var last framework.Activity
 	if _, err := quiet(ctx, idle/2, func() (int, error) {

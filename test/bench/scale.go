@@ -31,8 +31,8 @@ type scale struct {
 
 func (s *scale) pool(i int) string { return fmt.Sprintf("%s-%02d", poolName, i%s.pools) }
 
-// address is the one for copy i: the manager gives away the addresses of a pool in order, beginning after the network's own. The first
-// claims of a pool have its first addresses, though which of them has which depends on who came first.
+// address is the one for copy i: the manager gives away the addresses of a pool in order, beginning after the network's
+// own. The first claims of a pool have its first addresses, though which of them has which depends on who came first.
 func (s *scale) address(i int) string {
 	n := i/s.pools + 1
 	return fmt.Sprintf("10.%d.%d.%d", i%s.pools, n/256, n%256)
@@ -181,7 +181,8 @@ func (s *scale) bareSlice(ctx context.Context, n int) (time.Duration, error) {
 // nobodys is a pool that no provider knows.
 var nobodys = ipamv1.IPPoolReference{APIGroup: "bench.example.com", Kind: "None", Name: "none"}
 
-// managedSlice creates claims in the paused pools, unpauses these, and takes the time and the CPU until the manager has served them.
+// managedSlice creates claims in the paused pools, unpauses these, and takes the time and the CPU until the manager has
+// served them.
 func (s *scale) managedSlice(ctx context.Context, n int) (took time.Duration, spent cpu, err error) {
 	from := s.has
 	s.has += n

@@ -28,7 +28,8 @@ type faults struct {
 	kills, freezes, restarts, edits atomic.Int64
 }
 
-// options are those of a manager. One that elects waits for the lease; the others are active at once, beside the leader.
+// options are those of a manager. One that elects waits for the lease; the others are active at once, beside the
+// leader.
 func (f *faults) options(elects bool) framework.ManagerOptions {
 	args := []string{"--audit-interval=5s", "--orphan-grace=2s"}
 	if elects {

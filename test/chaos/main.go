@@ -1,7 +1,7 @@
 // chaos lets everything go wrong at once, on a real API server, and checks that no address was held twice and none was
 // lost: users create and delete claims and allocations as fast as they are served while managers are killed, frozen for
-// longer than their lease, and active beside each other without an election, the API server is killed, and people delete
-// and edit what is not theirs. What users saw is a history that porcupine checks, each address a register.
+// longer than their lease, and active beside each other without an election, the API server is killed, and people
+// delete and edit what is not theirs. What users saw is a history that porcupine checks, each address a register.
 //
 // The seed decides what users, faults and people do, and in which order each of them does it. How they interleave is
 // decided by the machine: a seed that fails is run again to fail again, soon, but not at the same moment.

@@ -103,7 +103,8 @@ func TestHandBack(t *testing.T) {
 	}
 }
 
-// It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not opened.
+// It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not
+// opened.
 func TestHandBackDies(t *testing.T) {
 	const writes = 3
 	for at := 1; at <= writes; at++ {

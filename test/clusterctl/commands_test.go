@@ -15,8 +15,8 @@ import (
 // page is one of the documentation, by its path in the project.
 type page struct{ path, text string }
 
-// pages are all but those of decisions, of what changed, and of requirements, which name programs and tell nobody to run
-// them.
+// pages are all but those of decisions, of what changed, and of requirements, which name programs and tell nobody to
+// run them.
 func pages() (out []page) {
 	GinkgoHelper()
 	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md"} {

@@ -1,7 +1,7 @@
-// Package clusterctl installs, upgrades and moves this provider with the real clusterctl, from a repository that
-// `make release-manifests` wrote. Where it is installed, what the documentation tells to run is run (documented_test.go).
-// The management clusters are a kube-apiserver, an etcd and a kube-controller-manager each. What there is instead of
-// the rest:
+// Package clusterctl installs, upgrades and moves this provider with the real clusterctl, from a repository that `make
+// release-manifests` wrote. Where it is installed, what the documentation tells to run is run (documented_test.go). The
+// management clusters are a kube-apiserver, an etcd and a kube-controller-manager each. What there is instead of the
+// rest:
 //
 //   - No Pods run. The manager is a process with the flags of the installed Deployment and a token of its
 //     ServiceAccount, so with the rights that were installed (site_test.go).

@@ -91,7 +91,7 @@ func pictured(dir string) string {
 		return "plugin"
 	case strings.HasPrefix(dir, "api/"):
 		return "api"
-	case strings.HasPrefix(dir, "internal/faults"), strings.HasSuffix(dir, "test"):
+	case strings.HasPrefix(dir, "test/faults"), strings.HasSuffix(dir, "test"):
 		return ""
 	}
 	return strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimPrefix(path.Clean(dir), "internal/"))

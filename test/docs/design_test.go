@@ -16,7 +16,8 @@ var (
 	quoted = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)?)`")
 )
 
-// What docs/design.md names as the code of a rule exists: functions, methods and types, those of a package as package.Name.
+// What docs/design.md names as the code of a rule exists: functions, methods and types, those of a package as
+// package.Name.
 func TestCodeOfTheRulesExists(t *testing.T) {
 	s := readSource(t)
 	text, err := os.ReadFile(filepath.Join(s.root, "docs", "design.md"))

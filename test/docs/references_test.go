@@ -22,13 +22,15 @@ var (
 	inText = regexp.MustCompile(`^"(?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}:|\((?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}\)`)
 	// requirement is a line of docs/requirements.md.
 	requirement = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d{1,2})\*\* \S`)
-	// rule is an invariant or a rule of docs/design.md, level one of docs/reliability.md: a row of a table, or a heading.
+	// rule is an invariant or a rule of docs/design.md, level one of docs/reliability.md: a row of a table, or a
+	// heading.
 	rule  = regexp.MustCompile(`(?m)^(?:\| |#+ )([IR]\d{1,2})\b`)
 	level = regexp.MustCompile(`(?m)^\| (L\d) `)
 )
 
-// Each code that a comment names, or the name of a test, can be looked up: in docs/requirements.md those of tests, in docs/design.md invariants and rules, in
-// docs/reliability.md the levels of tests. What the product does is said in words, so it names rules only. And each requirement has a test.
+// Each code that a comment names, or the name of a test, can be looked up: in docs/requirements.md those of tests, in
+// docs/design.md invariants and rules, in docs/reliability.md the levels of tests. What the product does is said in
+// words, so it names rules only. And each requirement has a test.
 func TestReferencesResolve(t *testing.T) {
 	root := readSource(t).root
 	requirements := codesIn(t, filepath.Join(root, "docs", "requirements.md"), requirement)

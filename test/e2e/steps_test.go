@@ -62,15 +62,16 @@ func metalLBPool(ctx context.Context, name string) (*metallbv1beta1.IPAddressPoo
 	return p, workload.Get(ctx, inMetalLB(name), p)
 }
 
-// patiently runs steps that no event ends in time: somebody looks again in their own time, or MetalLB finds its API server again.
+// patiently runs steps that no event ends in time: somebody looks again in their own time, or MetalLB finds its API
+// server again.
 func patiently(steps func()) {
 	SetDefaultEventuallyTimeout(framework.Late)
 	defer SetDefaultEventuallyTimeout(framework.Soon)
 	steps()
 }
 
-// freezeMetalLB stops the controller of MetalLB until the end of the spec, or until thaw is called: until then it confirms nothing,
-// so no block is given back.
+// freezeMetalLB stops the controller of MetalLB until the end of the spec, or until thaw is called: until then it
+// confirms nothing, so no block is given back.
 func freezeMetalLB() (thaw func()) {
 	GinkgoHelper()
 	Expect(metalLB.Signal(syscall.SIGSTOP)).To(Succeed())

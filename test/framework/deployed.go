@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deployedEnv is the environment that the Deployment gives the manager, as name=value: what it takes is measured and bounded with that.
-// What only a cluster can fill in is left out.
+// deployedEnv is the environment that the Deployment gives the manager, as name=value: what it takes is measured and
+// bounded with that. What only a cluster can fill in is left out.
 func deployedEnv() ([]string, error) {
 	root, err := RepoRoot()
 	if err != nil {

@@ -63,7 +63,8 @@ func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
 }
 
 // UninstallMetalLB has the API server serve no kind of MetalLB any more: all objects of them go. The namespace stays.
-// Nobody must write them meanwhile. The clean-up of the API server itself takes minutes at times, so it is not left to it.
+// Nobody must write them meanwhile. The clean-up of the API server itself takes minutes at times, so it is not left to
+// it.
 func (c *ControlPlane) UninstallMetalLB(ctx context.Context) error {
 	admin, err := c.Client()
 	if err != nil {

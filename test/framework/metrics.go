@@ -11,7 +11,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Counts returns what a counter of a manager says of each series, by its labels: {controller="tenant",result="success"}.
+// Counts returns what a counter of a manager says of each series, by its labels:
+// {controller="tenant",result="success"}.
 func (m *Manager) Counts(ctx context.Context, counter string) (map[string]int, error) {
 	families, err := m.families(ctx)
 	out := map[string]int{}

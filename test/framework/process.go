@@ -22,7 +22,8 @@ type process struct {
 	rss     int64
 }
 
-// startProcess starts a program, adds what it prints to logFile, and closes done when it has ended. It has the environment env (nil: ours).
+// startProcess starts a program, adds what it prints to logFile, and closes done when it has ended. It has the
+// environment env (nil: ours).
 func startProcess(logFile string, done chan struct{}, env []string, binary string, args ...string) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

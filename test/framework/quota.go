@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// RefuseAddresses makes a quota by which a namespace may have no IPAddress. No controller counts for it, and none has to: the limit in its status
-// is what the API server keeps to, from a moment later on.
+// RefuseAddresses makes a quota by which a namespace may have no IPAddress. No controller counts for it, and none has
+// to: the limit in its status is what the API server keeps to, from a moment later on.
 func RefuseAddresses(ctx context.Context, c client.Client, namespace string) (*corev1.ResourceQuota, error) {
 	none := corev1.ResourceList{"count/ipaddresses.ipam.cluster.x-k8s.io": resource.MustParse("0")}
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-addresses"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// TestNames are the test functions of a package, and its strings: among these are the names of specs and of subtests, as they
-// are and as go test writes them.
+// TestNames are the test functions of a package, and its strings: among these are the names of specs and of subtests,
+// as they are and as go test writes them.
 type TestNames struct{ Functions, Texts map[string]bool }
 
 // ReadTestNames reads the tests in a directory.

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -161,11 +160,11 @@ var _ = Describe("Claims", Ordered, func() {
 		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
 		refusalOf(ctx, ns, "next", "PoolExhausted") // the machine may use it still
 		claim := getClaim(ctx, ns, "held")
-		Expect(claim.Finalizers).To(ConsistOf("example.com/machine", allocator.ClaimFinalizer))
+		Expect(claim.Finalizers).To(ConsistOf("example.com/machine", v1alpha1.ClaimFinalizer))
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(before), before)).To(Succeed())
 		Expect(before.DeletionTimestamp).To(BeNil())
 		freed := claim.DeepCopy()
-		freed.Finalizers = []string{allocator.ClaimFinalizer}
+		freed.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		Expect(k8s.Patch(ctx, freed, client.MergeFrom(claim))).To(Succeed())
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.1.7.0"))
 	})

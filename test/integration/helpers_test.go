@@ -22,7 +22,8 @@ import (
 )
 
 // shortGrace is for specs that delete claims as soon as they are made. The API server decides that a claim may go at
-// once before it looks whether a finalizer has come meanwhile: now and then a claim is gone, and its IPAddress is there.
+// once before it looks whether a finalizer has come meanwhile: now and then a claim is gone, and its IPAddress is
+// there.
 const shortGrace = "--orphan-grace=2s"
 
 // Namespaces keep specs apart. Global pools are in none, so no spec leaves one behind.

@@ -267,7 +267,8 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 			GinkgoHelper()
 			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
 		}
-		// back starts a manager; after the other one has run, it waits and dies first, and what it waited for has landed since.
+		// back starts a manager; after the other one has run, it waits and dies first, and what it waited for has
+		// landed since.
 		back := func(ctx context.Context, after bool) *framework.Manager {
 			GinkgoHelper()
 			if after {

@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// kstatusOf is what tools that know nothing of a kind make of an object: Argo CD, Flux, kpt, Helm. The rules are those of
-// sigs.k8s.io/cli-utils/pkg/kstatus/status for kinds that it has no rules for.
+// kstatusOf is what tools that know nothing of a kind make of an object: Argo CD, Flux, kpt, Helm. The rules are those
+// of sigs.k8s.io/cli-utils/pkg/kstatus/status for kinds that it has no rules for.
 func kstatusOf(ctx context.Context, o client.Object) string {
 	GinkgoHelper()
 	gvk, err := apiutil.GVKForObject(o, k8s.Scheme())

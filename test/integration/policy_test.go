@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -74,7 +73,7 @@ var _ = Describe("The admission policy for records", func() {
 			func() { delete(had.Annotations, v1alpha1.AddressAnnotation) },
 			func() {
 				had = getClaim(ctx, ns, "honest")
-				had.Annotations[allocator.DeleteForMoveAnnotation] = ""
+				had.Annotations[v1alpha1.DeleteForMoveAnnotation] = ""
 			},
 		} {
 			change()

@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// inShard tells whether a pool is of shard i of n.
+// inShard reports whether a pool is of shard i of n.
 func inShard(i, n int, ns, pool string) bool {
 	GinkgoHelper()
 	s, err := shard.Parse(fmt.Sprintf("%d/%d", i, n))

@@ -11,7 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Metal3's provider takes claims by the name of their pool alone, puts its finalizer on them and writes their conditions.
+// Metal3's provider takes claims by the name of their pool alone, puts its finalizer on them and writes their
+// conditions.
 var _ = Describe("What others write into a status", func() { // W23
 	theirs := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: "said by somebody else"}
 

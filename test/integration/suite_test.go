@@ -63,8 +63,8 @@ func startManager(ctx context.Context, args ...string) *framework.Manager {
 	return m
 }
 
-// expectRest waits until a manager asks nothing and reconciles nothing for a second: whatever a spec leaves behind, it comes to rest. Not of one
-// that the spec has ended or stopped, and not with -short, as it takes a second of each spec.
+// expectRest waits until a manager asks nothing and reconciles nothing for a second: whatever a spec leaves behind, it
+// comes to rest. Not of one that the spec has ended or stopped, and not with -short, as it takes a second of each spec.
 func expectRest(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
 	if ended(m) || CurrentSpecReport().Failed() || testing.Short() {

@@ -13,8 +13,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/plain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -23,7 +22,7 @@ import (
 // expectFit expects a message that a status takes and a terminal shows.
 func expectFit(message string) {
 	GinkgoHelper()
-	Expect(len(message)).To(BeNumerically("<=", plain.MaxMessage))
+	Expect(len(message)).To(BeNumerically("<=", text.MaxMessage))
 	Expect(strings.ContainsFunc(message, func(r rune) bool { return !unicode.IsPrint(r) })).To(BeFalse(), "%q", message)
 }
 
@@ -87,7 +86,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			"family":    {"fd00::1", "not something"},
 			"whole":     {"0.0.0.0/0", "not something"},
 		} {
-			for _, finalizers := range [][]string{nil, {allocator.ClaimFinalizer}} {
+			for _, finalizers := range [][]string{nil, {v1alpha1.ClaimFinalizer}} {
 				claim := framework.MakeClaim(ns, fmt.Sprintf("%s-%d", name, len(finalizers))).Pool("p").Annotate(v1alpha1.AddressAnnotation, c.record).Obj()
 				claim.Finalizers = finalizers
 				create(ctx, claim)
@@ -110,7 +109,8 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectServed(ctx, ns, "owner", "p")
 		owned := addressOf(ctx, ns, "owner")
 		owner := getClaim(ctx, ns, "owner")
-		// One that says it is the owner's too, one that says it is of a claim that never was, and one that nobody can read.
+		// One that says it is the owner's too, one that says it is of a claim that never was, and one that nobody can
+		// read.
 		second, void := madeAddress(ns, "second", owned.Spec.Address, 28, claimOwner("owner", owner.UID)), madeAddress(ns, "void", owned.Spec.Address, 28, claimOwner("void", "made-up"))
 		second.Spec.ClaimRef.Name = "owner"
 		create(ctx, second, void, madeAddress(ns, "unreadable", "fe80::1%eth0", 64, claimOwner("unreadable", "made-up")))
@@ -158,7 +158,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			}
 		})
 		deleteClaim(ctx, ns, "kept")
-		modify(ctx, kept, func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{allocator.ClaimFinalizer} }) // who used it does no more
+		modify(ctx, kept, func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }) // who used it does no more
 		expectGone(ctx, kept)
 		expectServed(ctx, ns, "after", "p")
 	})

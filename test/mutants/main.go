@@ -148,7 +148,7 @@ type result struct {
 	output string
 }
 
-// check tells whether a test finds a bug: it passes without the patch, and fails with it, by the words that
+// check reports whether a test finds a bug: it passes without the patch, and fails with it, by the words that
 // the patch names.
 func (r *runner) check(ctx context.Context, m mutant, c check) (result, error) {
 	out := result{row: row{mutant: m, check: c}}

@@ -27,8 +27,8 @@ type mutant struct {
 	checks []check
 }
 
-// effects of a bug: an address that two have; one that nobody can have any more; one that a living claim loses; one that is given
-// away too soon; claims that are not served.
+// effects of a bug: an address that two have; one that nobody can have any more; one that a living claim loses; one
+// that is given away too soon; claims that are not served.
 var effects = []string{"duplicate", "leak", "lost", "early", "stuck"}
 
 // levels of tests: of one package alone; of the reconcilers against enumerated faults, in virtual time; of
@@ -41,7 +41,7 @@ type check struct {
 	says                   *regexp.Regexp
 }
 
-// slow tells whether a test needs an API server.
+// slow reports whether a test needs an API server.
 func (c check) slow() bool { return c.level >= "L2" }
 
 func (c check) name() string {

@@ -1,4 +1,4 @@
-// Package page opens the page of pools in a real browser, headless. The pools are made up (pagetest.Fleet): what a
+// Package page opens the page of pools in a real browser, headless. The pools are made up (fleet.Fleet): what a
 // manager shows is tested in internal/page and test/integration.
 package page
 
@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
 // artefacts is where screenshots are kept.
@@ -51,7 +51,7 @@ func chromium(t *testing.T) string {
 var editing sync.RWMutex
 
 // serve has pools shown as a manager does, and asks callers for a token if there is one.
-func serve(t *testing.T, pools pagetest.Pools, token string) string {
+func serve(t *testing.T, pools fleet.Pools, token string) string {
 	t.Helper()
 	elected := make(chan struct{})
 	close(elected)

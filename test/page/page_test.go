@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page/pagetest"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 
 func TestPage(t *testing.T) {
 	b := open(t, 1440, 1000)
-	url := serve(t, pagetest.Fleet(), "")
+	url := serve(t, fleet.Fleet(), "")
 	b.do(chromedp.Navigate(url + busy))
 	b.until(drawn)
 	b.shoot("pool")
@@ -39,7 +39,7 @@ func TestPage(t *testing.T) {
 	b.step("what tenants chose is text", func() {
 		search(b, "<img")
 		b.until(`document.querySelector('#found td')`)
-		if text := b.eval(`document.querySelector('#found').innerText`); !strings.Contains(text, pagetest.Markup) {
+		if text := b.eval(`document.querySelector('#found').innerText`); !strings.Contains(text, fleet.Markup) {
 			b.Errorf("the search does not find it: %s", text)
 		}
 		b.do(chromedp.Evaluate(`document.querySelector('#found td a').click()`, nil))
@@ -99,7 +99,7 @@ func TestPage(t *testing.T) {
 // What is looked at stays while the page reads itself anew, and what is new is seen.
 func TestRefresh(t *testing.T) {
 	b := open(t, 1200, 900)
-	pools := pagetest.Fleet()
+	pools := fleet.Fleet()
 	url := serve(t, pools, "")
 	b.do(chromedp.Navigate(url + large))
 	b.until(drawn)
@@ -111,7 +111,7 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("nothing changed, and the map was painted %s times instead of %s", after, before)
 	}
 	editing.Lock()
-	pools[1].Take("10.65.255.9", pagetest.Claim("fleet", "late"))
+	pools[1].Take("10.65.255.9", fleet.Claim("fleet", "late"))
 	editing.Unlock()
 	b.until(`performance.getEntriesByName('map').length > ` + before)
 	if here := b.eval(`document.querySelector('#crumbs .here').textContent`); here != "10.64.0.0/24" {
@@ -121,7 +121,7 @@ func TestRefresh(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	b := open(t, 1200, 900)
-	b.do(chromedp.Navigate(serve(t, pagetest.Fleet(), "secret")))
+	b.do(chromedp.Navigate(serve(t, fleet.Fleet(), "secret")))
 	b.until(`!document.querySelector('#login').hidden && document.querySelector('#main').hidden`)
 	b.shoot("token")
 	b.do(chromedp.SendKeys("#token", "secret"), chromedp.Click("#login button"))
@@ -135,7 +135,7 @@ func TestToken(t *testing.T) {
 func TestLarge(t *testing.T) {
 	b := open(t, 1440, 1000)
 	start := time.Now()
-	b.do(chromedp.Navigate(serve(t, pagetest.Fleet(), "") + large))
+	b.do(chromedp.Navigate(serve(t, fleet.Fleet(), "") + large))
 	b.until(drawn)
 	whole := time.Since(start)
 	var figures struct{ Paint, Drawn, Draw, Bytes float64 }

@@ -132,7 +132,8 @@ func TestQuickstart(t *testing.T) {
 	})
 }
 
-// follow does what the quickstart says can be done: it opens the page, and runs what it says to run in another terminal.
+// follow does what the quickstart says can be done: it opens the page, and runs what it says to run in another
+// terminal.
 func follow(t *testing.T, said string) {
 	t.Helper()
 	page := regexp.MustCompile(`who has them: (http://127\.0\.0\.1:\d+/\S*)\n`).FindStringSubmatch(said)

@@ -60,7 +60,7 @@ function state() {
 
 function notice({ elected }) {
   const others = pools.filter((p) => !p.holder).length;
-  const text = !elected ? 'This manager is not the leader: it knows nothing of the pools before it is. Look at the one that is.'
+  const text = !elected ? 'This replica is not the leader. Open the page of the leader.'
     : !pools.length ? 'There are no pools yet.'
       : others ? `Another manager grants from ${others === pools.length ? 'these pools' : `${others} of these pools`}: what is shown of them may be behind.` : '';
   byId('notice').textContent = text;

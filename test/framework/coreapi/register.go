@@ -100,7 +100,7 @@ func convert(ctx context.Context, admin client.Client, resource string, at *endp
 	return admin.Patch(ctx, crd, patch)
 }
 
-// asked tells whether the API server asks for both: it takes a moment to. Nothing is written.
+// asked reports whether the API server asks for both: it takes a moment to. Nothing is written.
 func asked(ctx context.Context, admin client.Client) bool {
 	about := metav1.ObjectMeta{Namespace: framework.DefaultNamespace, Name: "asked"}
 	// An empty group is none after a conversion to v1beta2 and back, and empty without one.

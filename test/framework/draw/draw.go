@@ -8,8 +8,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Source is what is drawn from. Whatever the bytes are, they make a spec; where they end, everything is the first of its
-// choices.
+// Source is what is drawn from. Whatever the bytes are, they make a spec; where they end, everything is the first of
+// its choices.
 type Source struct{ bytes []byte }
 
 // From draws from bytes.

@@ -1,0 +1,109 @@
+package allocator
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// step is the next thing to do for a claimant: one request at most. What the answer shows is fed back, and the kind of
+// the claimant is asked again.
+type step struct {
+	request
+	// object is what is created.
+	object client.Object
+	// attached is what is patched, deleted or read instead of the claimant.
+	attached *attached
+	// meta and status are what a patch says; a status patch has no meta.
+	meta, status map[string]any
+	// err is why nothing can be done now, where the verb is stop.
+	err error
+	// fulfils: the status names for the first time what the claimant has. event is recorded when the request was
+	// carried out.
+	fulfils bool
+	event   *event
+}
+
+// request is what a step does, and what for, as metrics have it. A job makes none twice.
+type request struct {
+	verb verb
+	name string
+}
+
+type event struct{ eventType, reason, action, note string }
+
+func warning(reason, action, note string) *event {
+	return &event{corev1.EventTypeWarning, reason, action, note}
+}
+func normal(reason, action, note string) *event {
+	return &event{corev1.EventTypeNormal, reason, action, note}
+}
+
+type verb int
+
+const (
+	// stop: there is nothing to do, or, with an error, nothing can be done now.
+	stop verb = iota
+	// record writes what the claimant is given into its annotation, together with our finalizer (R1).
+	record
+	// create makes the object that shows what the claimant was granted.
+	create
+	// patch changes the claimant, or what is attached to it.
+	patch
+	// remove deletes what is attached to the claimant.
+	remove
+	// lookAtClaimant reads the claimant live; lookAtAttached, what is attached to it.
+	lookAtClaimant
+	lookAtAttached
+	// lookAtTerm ends the job if another manager has taken the pool over.
+	lookAtTerm
+	// endGrant ends the grant of a deleted claimant that has nothing, with the next commit (R6), and the job: the
+	// release goes on then.
+	endGrant
+	// dropFinalizer takes our finalizer off a deleted claimant that has nothing any more.
+	dropFinalizer
+)
+
+// attempt is one try to bring a claimant forward: what it has found out for itself.
+type attempt struct {
+	now time.Time
+	// grant is that of the claimant, if it may be written on now.
+	grant *grant
+	// read: the claimant was read live. ours: the pool was, and is this manager's. gone: it is proven that nothing is
+	// attached to the claimant.
+	read, ours, gone bool
+	// done are the requests that were carried out.
+	done []request
+}
+
+// did reports whether a job has made a request.
+func (t *attempt) did(v verb) bool {
+	return slices.ContainsFunc(t.done, func(r request) bool { return r.verb == v })
+}
+
+// nothing is the step that ends a job.
+func nothing() step { return step{} }
+
+// fails ends a job that cannot go on.
+func fails(err error) step { return step{err: err} }
+
+// removal returns the next request that removes what is attached to a claimant: our finalizer goes first.
+func removal(a *attached) step {
+	if a.protected {
+		return step{request: request{patch, "address"}, attached: a, meta: map[string]any{"finalizers": a.others}}
+	}
+	return step{request: request{verb: remove}, attached: a}
+}
+
+// look is the step that finds something out.
+func look(v verb) step { return step{request: request{verb: v}} }
+
+// ended is the last step for a deleted claimant that has nothing any more.
+func ended(c *claimant) step {
+	if !c.hasFinalizer {
+		return nothing()
+	}
+	return step{request: request{dropFinalizer, "release"}, meta: map[string]any{"finalizers": c.others}}
+}

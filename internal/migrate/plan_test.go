@@ -1,0 +1,106 @@
+package migrate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+)
+
+// A world in which nothing is in the way, and what puts something there.
+func TestPlan(t *testing.T) {
+	source := Source{incluster.IPPool, "ns", "p"}
+	k := client.ObjectKey{Namespace: "ns", Name: "k"}
+	give := func(in *found, name, address string) {
+		in.claims = append(in.claims, ipamv1.IPAddressClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: "k"}},
+			Spec:       ipamv1.IPAddressClaimSpec{PoolRef: source.ref()},
+		})
+		if address == "" {
+			return
+		}
+		a := ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: ipamv1.IPAddressSpec{
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: source.ref(), Address: address,
+		}}
+		in.addresses = append(in.addresses, a)
+		in.named[client.ObjectKeyFromObject(&a)] = &a
+	}
+	local := func(name, network string, addresses ...string) *v1alpha1.NetworkPool {
+		return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1alpha1.NetworkPoolSpec{Addresses: addresses, Network: network}}
+	}
+	for name, c := range map[string]struct {
+		change func(*found)
+		want   []string
+	}{
+		"nothing":                {func(*found) {}, nil},
+		"the pool is not paused": {func(in *found) { in.pool.Annotations = nil }, []string{"InClusterIPPool ns/p is not paused"}},
+		"the pool goes":          {func(in *found) { in.pool.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"InClusterIPPool ns/p is being deleted"}},
+		"the provider runs": {func(in *found) { in.running = []string{"deployment -n x y", "pod -n x z"} },
+			[]string{"the in-cluster provider runs: deployment -n x y", "the in-cluster provider runs: pod -n x z"}},
+		"a pool of the name":          {func(in *found) { in.target = local("p", "") }, []string{"NetworkPool ns/p exists"}},
+		"another has the addresses":   {func(in *found) { in.others = append(in.others, local("q", "", "10.0.0.12/30")) }, []string{"NetworkPool ns/q has 10.0.0.12-10.0.0.15 too"}},
+		"in another network":          {func(in *found) { in.others = append(in.others, local("q", "other", "10.0.0.12/30")) }, nil},
+		"the Cluster is not paused":   {func(in *found) { in.clusters[k].Spec.Paused = nil }, []string{"Cluster ns/k is not paused"}},
+		"the Cluster does not exist":  {func(in *found) { in.clusters[k] = nil }, []string{"Cluster ns/k does not exist"}},
+		"a claim without a Cluster":   {func(in *found) { in.claims[0].Labels = nil }, []string{"claim ns/a names no Cluster that could be paused"}},
+		"a claim that waits":          {func(in *found) { give(in, "c", "") }, nil},
+		"a claim that goes":           {func(in *found) { in.claims[1].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"claim ns/b is being deleted"}},
+		"an address twice":            {func(in *found) { give(in, "c", "10.0.0.10") }, []string{"10.0.0.10 is given twice: to ns/a and to ns/c"}},
+		"an address outside":          {func(in *found) { give(in, "c", "10.0.0.50") }, []string{"10.0.0.50 of IPAddress ns/c is not among what the pool hands out"}},
+		"an address that is excluded": {func(in *found) { in.pool.Spec.ExcludedAddresses = []string{"10.0.0.10"} }, []string{"10.0.0.10 of IPAddress ns/a is not among what the pool hands out"}},
+		"an address that is none":     {func(in *found) { give(in, "c", "x") }, []string{`IPAddress ns/c says "x", which is no address`}},
+		"an address without a claim":  {func(in *found) { in.claims = in.claims[:1] }, []string{"IPAddress ns/b (10.0.0.11) has no claim"}},
+		"an IPAddress in the way": {func(in *found) {
+			in.named[client.ObjectKey{Namespace: "ns", Name: "c"}] = &ipamv1.IPAddress{}
+			give(in, "c", "")
+		}, []string{"IPAddress ns/c has the name of a claim of the pool, and is of another pool or claim"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := &found{
+				pool: &sourcePool{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},
+					Spec:       incluster.Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24},
+				},
+				names:    names{named: map[client.ObjectKey]*ipamv1.IPAddress{}},
+				clusters: map[client.ObjectKey]*clusterv1.Cluster{k: {Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}},
+			}
+			give(in, "a", "10.0.0.10")
+			give(in, "b", "10.0.0.11")
+			c.change(in)
+			var got []string
+			for _, p := range plan(source, source.target(""), in, false).Problems {
+				if p.Do == "" {
+					t.Errorf("nothing to do about %q", p.What)
+				}
+				got = append(got, p.What)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A journal is read as it was written, whatever its size.
+func TestPack(t *testing.T) {
+	var in []Entry
+	for range 3 {
+		in = append(in, Entry{Claim: &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Finalizers: []string{"f"}}}})
+	}
+	packed, err := pack(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := unpack(packed)
+	if diff := cmp.Diff(in, out); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}

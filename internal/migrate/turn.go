@@ -1,0 +1,183 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// turner moves entries from one side to the other: an import, or one that is rolled back.
+type turner struct {
+	client   client.Client
+	from, to side
+	// release notes in the journal that an entry is given up, before it is.
+	release func(ctx context.Context, key client.ObjectKey) error
+}
+
+// turn moves one entry as far as it is not there yet. Whatever a crash has left, in this direction or the other,
+// it goes on from; so does it from what others write meanwhile, when it is called again after a conflict.
+func (t *turner) turn(ctx context.Context, e Entry, released bool) error {
+	claim, address, err := t.look(ctx, e)
+	if err != nil {
+		return err
+	}
+	switch {
+	case claim == nil && released:
+		if address != nil && address.Spec.PoolRef == t.from.ref {
+			return t.remove(ctx, address) // its claim is gone for good
+		}
+		return nil
+	case claim != nil && claim.Spec.PoolRef == t.from.ref:
+		if claim.DeletionTimestamp != nil {
+			return t.letGo(ctx, e, claim, address)
+		}
+		if err := t.remove(ctx, claim); err != nil {
+			return err
+		}
+		claim = nil
+	}
+	if claim == nil {
+		claim = t.to.claim(e)
+		if err := t.client.Create(ctx, claim); err != nil {
+			return fmt.Errorf("creating claim %s: %w", e.key(), err)
+		}
+	}
+	if err := t.likeBefore(ctx, claim, t.to.claim(e)); err != nil {
+		return err
+	}
+	if e.Address == nil || claim.DeletionTimestamp != nil && address == nil {
+		return nil
+	}
+	if err := t.status(ctx, claim, e); err != nil {
+		return err
+	}
+	if address != nil && address.Spec.PoolRef == t.from.ref {
+		if err := t.remove(ctx, address); err != nil {
+			return err
+		}
+		address = nil
+	}
+	if address == nil {
+		if err := t.client.Create(ctx, t.to.address(e, claim)); err != nil {
+			return fmt.Errorf("creating IPAddress %s: %w", e.key(), err)
+		}
+		return nil
+	}
+	return t.likeBefore(ctx, address, t.to.address(e, claim))
+}
+
+// look reads what there is of an entry, and refuses what is not of it.
+func (t *turner) look(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
+	claim, address := &ipamv1.IPAddressClaim{}, &ipamv1.IPAddress{}
+	if err := t.client.Get(ctx, e.key(), claim); apierrors.IsNotFound(err) {
+		claim = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading claim %s: %w", e.key(), err)
+	}
+	if err := t.client.Get(ctx, e.key(), address); apierrors.IsNotFound(err) {
+		address = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading IPAddress %s: %w", e.key(), err)
+	}
+	if claim != nil && claim.Spec.PoolRef != t.from.ref && claim.Spec.PoolRef != t.to.ref {
+		return nil, nil, fmt.Errorf("claim %s names another pool now, %s %s: it was created anew; delete it, or give it up with its address",
+			e.key(), claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
+	}
+	if address == nil {
+		return claim, nil, nil
+	}
+	ours := address.Spec.PoolRef == t.from.ref || address.Spec.PoolRef == t.to.ref
+	if !ours || e.Address == nil || address.Spec.Address != e.Address.Spec.Address {
+		return nil, nil, fmt.Errorf("IPAddress %s is not the one it was: it has %s of %s %s", e.key(), address.Spec.Address,
+			address.Spec.PoolRef.Kind, address.Spec.PoolRef.Name)
+	}
+	return claim, address, nil
+}
+
+// letGo does for a claim that somebody deleted what its provider would do, were it there: what is ours of it
+// goes, and it is not brought back.
+func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClaim, address *ipamv1.IPAddress) error {
+	if err := t.release(ctx, e.key()); err != nil {
+		return err
+	}
+	if address != nil {
+		if err := t.remove(ctx, address); err != nil {
+			return err
+		}
+	}
+	controllerutil.RemoveFinalizer(claim, v1alpha1.ClaimFinalizer)
+	if err := client.IgnoreNotFound(t.client.Update(ctx, claim)); err != nil {
+		return fmt.Errorf("releasing claim %s: %w", e.key(), err)
+	}
+	return nil
+}
+
+// remove takes an object away, with all of its finalizers, which come back with the one that is created in its
+// place. They go first: an object that is being deleted is then always one that somebody else deleted.
+func (t *turner) remove(ctx context.Context, obj client.Object) error {
+	kind := kindOf(obj)
+	if len(obj.GetFinalizers()) > 0 {
+		obj.SetFinalizers(nil)
+		if err := t.client.Update(ctx, obj); apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("taking the finalizers off %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
+		}
+	}
+	uid, version := obj.GetUID(), obj.GetResourceVersion()
+	err := t.client.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &version},
+		client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err := client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("deleting %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
+	}
+	return nil
+}
+
+// likeBefore gives an object that exists the finalizers and the owners it is to have: a crash may have come
+// between taking the one away and the deletion.
+func (t *turner) likeBefore(ctx context.Context, obj, want client.Object) error {
+	if obj.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	same := equality.Semantic.DeepEqual(want.GetOwnerReferences(), obj.GetOwnerReferences())
+	for _, f := range want.GetFinalizers() {
+		if controllerutil.AddFinalizer(obj, f) {
+			same = false
+		}
+	}
+	if same {
+		return nil
+	}
+	obj.SetOwnerReferences(want.GetOwnerReferences())
+	if err := t.client.Update(ctx, obj); err != nil {
+		return fmt.Errorf("writing %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
+	}
+	return nil
+}
+
+// status shows whoever made the claim the address it has, as before.
+func (t *turner) status(ctx context.Context, claim *ipamv1.IPAddressClaim, e Entry) error {
+	if claim.Status.AddressRef == e.Claim.Status.AddressRef {
+		return nil
+	}
+	claim.Status = *e.Claim.Status.DeepCopy()
+	if err := t.client.Status().Update(ctx, claim); err != nil {
+		return fmt.Errorf("writing the status of claim %s: %w", e.key(), err)
+	}
+	return nil
+}
+
+func kindOf(obj client.Object) string {
+	if _, is := obj.(*ipamv1.IPAddress); is {
+		return "IPAddress"
+	}
+	return "claim"
+}

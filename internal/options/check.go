@@ -1,0 +1,108 @@
+package options
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+)
+
+// Check returns what is wrong with the flags, one line for each: before anything is started, and before the API
+// server is looked for. A value that makes no sense would otherwise be found out much later, or never.
+func (o *Options) Check() error {
+	var wrong []error
+	complain := func(flag string, value any, format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("--%s=%v: %s", flag, value, fmt.Sprintf(format, args...)))
+	}
+	for flag, n := range map[string]int{"pool-concurrency": o.Concurrency, "writers": o.Writers} {
+		if n < 1 {
+			complain(flag, n, "at least 1 is needed, or nothing is served")
+		}
+	}
+	if _, err := shard.Parse(o.Shard); err != nil {
+		complain("shard", o.Shard, "%v", err)
+	}
+	for flag, name := range map[string]string{"namespace": o.Namespace, "leader-elect-namespace": o.LeaseNamespace} {
+		if problems := validation.IsDNS1123Label(name); name != "" && len(problems) > 0 {
+			complain(flag, name, "is not the name of a namespace: %s", problems[0])
+		}
+	}
+	if problems := validation.IsValidLabelValue(o.WatchFilter); len(problems) > 0 {
+		complain("watch-filter", o.WatchFilter, "no label can have this value: %s", problems[0])
+	}
+	for flag, d := range map[string]time.Duration{"audit-interval": o.AuditInterval, "shrink-grace": o.ShrinkGrace} {
+		if d < 0 {
+			complain(flag, d, "a time is not negative")
+		}
+	}
+	if o.OrphanGrace <= 0 {
+		complain("orphan-grace", o.OrphanGrace, "some time is needed: a restore brings an object after what refers to it")
+	}
+	o.checkLease(complain)
+	o.checkPorts(complain)
+	return sorted(wrong)
+}
+
+// checkLease has a leader give up before others take its place.
+func (o *Options) checkLease(complain func(flag string, value any, format string, args ...any)) {
+	if !o.LeaderElect {
+		return
+	}
+	if o.Retry <= 0 {
+		complain("leader-elect-retry-period", o.Retry, "must be longer than 0")
+	}
+	if least := time.Duration(leaderelection.JitterFactor * float64(o.Retry)); o.Renew <= least {
+		complain("leader-elect-renew-deadline", o.Renew, "must be longer than --leader-elect-retry-period and a fifth: %s", least)
+	}
+	if o.Lease <= o.Renew {
+		complain("leader-elect-lease-duration", o.Lease, "must be longer than --leader-elect-renew-deadline: %s", o.Renew)
+	}
+}
+
+// checkPorts looks at where the manager is to listen.
+func (o *Options) checkPorts(complain func(flag string, value any, format string, args ...any)) {
+	if o.WebhookPort < 0 || o.WebhookPort > 65535 {
+		complain("webhook-port", o.WebhookPort, "a port is at most 65535; 0 turns the webhooks off")
+	}
+	for flag, address := range map[string]string{"health-probe-bind-address": o.HealthAddress, "diagnostics-address": o.Diagnostics.DiagnosticsAddress} {
+		_, port, err := net.SplitHostPort(address)
+		n, notNumber := strconv.Atoi(port)
+		if off := address == "" || address == "0"; !off && (err != nil || notNumber != nil || n < 0 || n > 65535) {
+			complain(flag, address, "write host:port, or :port for every address of this machine; 0 turns it off")
+		}
+	}
+}
+
+// CheckCertificate returns why the webhooks cannot be served. The server finds out, too, after the caches were started.
+func (o *Options) CheckCertificate() error {
+	if o.WebhookPort == 0 {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(filepath.Join(o.WebhookCerts, "tls.crt"), filepath.Join(o.WebhookCerts, "tls.key")); err != nil {
+		return fmt.Errorf("--webhook-cert-dir=%s: %w; mount the certificate there, or turn the webhooks off with --webhook-port=0", o.WebhookCerts, err)
+	}
+	return nil
+}
+
+// sorted joins errors in the order of their texts: the flags were not looked at in any.
+func sorted(errs []error) error {
+	texts := make([]string, 0, len(errs))
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	slices.Sort(texts)
+	return errors.New(strings.Join(texts, "\n"))
+}

@@ -1,0 +1,60 @@
+// Package options has the flags of the manager, and what is wrong with them.
+package options
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/flags"
+)
+
+// Options are the flags of the manager, as docs/install.md lists them.
+type Options struct {
+	LeaseNamespace string
+	LeaderElect    bool
+	Lease          time.Duration
+	Renew          time.Duration
+	Retry          time.Duration
+	Namespace      string
+	WatchFilter    string
+	Shard          string
+	WebhookPort    int
+	WebhookCerts   string
+	HealthAddress  string
+	Concurrency    int
+	Writers        int
+	AuditInterval  time.Duration
+	OrphanGrace    time.Duration
+	ShrinkGrace    time.Duration
+	InClusterPools bool
+	Diagnostics    flags.ManagerOptions
+}
+
+// AddFlags adds the flags to a set, with their defaults.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.LeaderElect, "leader-elect", false,
+		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
+	fs.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
+	fs.DurationVar(&o.Lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait for a leader that is silent.")
+	fs.DurationVar(&o.Renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
+	fs.DurationVar(&o.Retry, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
+	fs.StringVar(&o.Namespace, "namespace", "",
+		"Serve only the claims of this namespace. Global pools are not served then: their addresses could not all be seen.")
+	fs.StringVar(&o.WatchFilter, "watch-filter", "",
+		fmt.Sprintf("Serve only the IPAddressClaims, IPAllocations and Clusters whose label %s has this value.", clusterv1.WatchLabel))
+	fs.StringVar(&o.Shard, "shard", "",
+		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. A manager must run for each part.")
+	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")
+	fs.StringVar(&o.WebhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
+	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
+	fs.IntVar(&o.Concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
+	fs.IntVar(&o.Writers, "writers", 32, "Number of objects that are written at once, over all pools; each pool has one more for itself.")
+	fs.DurationVar(&o.AuditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
+	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
+	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
+		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
+	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim does not exist is kept, in case a restore brings the claim.")
+	flags.AddManagerOptions(fs, &o.Diagnostics)
+}

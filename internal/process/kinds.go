@@ -1,0 +1,39 @@
+package process
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// CheckKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a
+// text that names Go types.
+func CheckKinds(mapper meta.RESTMapper) error {
+	for _, needs := range []struct {
+		group schema.GroupVersion
+		kinds []string
+		do    string
+	}{
+		{clusterv1.GroupVersion, []string{"Cluster"}, "Cluster API is not installed here, or older than v1.11"},
+		{ipamv1.GroupVersion, []string{"IPAddressClaim", "IPAddress"}, "Cluster API is not installed here, or older than v1.11"},
+		{v1alpha1.GroupVersion, []string{
+			v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, "ProviderConfig",
+		}, "the CRDs of this provider are not installed here, or older than the manager"},
+	} {
+		for _, kind := range needs.kinds {
+			_, err := mapper.RESTMapping(needs.group.WithKind(kind).GroupKind(), needs.group.Version)
+			if meta.IsNoMatchError(err) {
+				return fmt.Errorf("%s: kind %s of %s is unknown", needs.do, kind, needs.group)
+			}
+			if err != nil {
+				return fmt.Errorf("asking the API server which kinds it has: %w", err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+// Package schedule is what runs with enumerated faults have in common: what has happened, what is put off, which of the
+// possible steps is next, and the queue of a controller. Time is that of testing/synctest.
+package schedule
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Epoch is when the time of testing/synctest begins.
+var Epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Run is what has happened in a run, what was wrong with that, and what is put off.
+type Run struct {
+	// Writes is how many there were.
+	Writes int
+
+	happened, wrong []string
+	later           []deed
+}
+
+// deed happens when so many writes have happened, or at its time.
+type deed struct {
+	writes int
+	at     time.Time
+	do     func()
+}
+
+// Notef notes what happens.
+func (r *Run) Notef(format string, args ...any) {
+	r.happened = append(r.happened, fmt.Sprintf("%8.3fs %s", time.Since(Epoch).Seconds(), fmt.Sprintf(format, args...)))
+}
+
+// Wrongf notes what must not be, each text once.
+func (r *Run) Wrongf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(r.wrong, text) {
+		r.wrong = append(r.wrong, text)
+		r.Notef("WRONG: %s", text)
+	}
+}
+
+// Failed reports whether something was wrong.
+func (r *Run) Failed() bool { return len(r.wrong) > 0 }
+
+// Report fails a test with what was wrong, and tells what has happened. With TRACE in the environment it always does.
+func (r *Run) Report(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TRACE") != "" {
+		t.Log("\n" + strings.Join(r.happened, "\n"))
+	}
+	if r.Failed() {
+		t.Errorf("%s\n--- what happened\n%s", strings.Join(r.wrong, "\n"), strings.Join(r.happened, "\n"))
+	}
+}
+
+// After does something when so many more writes have happened (0: whatever happens), or after a time.
+func (r *Run) After(writes int, d time.Duration, do func()) {
+	if writes > 0 {
+		writes += r.Writes
+	}
+	r.later = append(r.later, deed{writes, time.Now().Add(d), do})
+}
+
+// Waits reports whether something is put off.
+func (r *Run) Waits() bool { return len(r.later) > 0 }
+
+// Due does what was put off until now, one thing at a time; false: nothing was.
+func (r *Run) Due() bool {
+	i := slices.IndexFunc(r.later, func(d deed) bool {
+		return (d.writes > 0 && r.Writes >= d.writes) || !d.at.After(time.Now())
+	})
+	if i < 0 {
+		return false
+	}
+	do := r.later[i].do
+	r.later = slices.Delete(r.later, i, i+1)
+	do()
+	return true
+}
+
+// Sooner returns when the next of what is put off happens, if that is before t, else t.
+func (r *Run) Sooner(t time.Time) time.Time {
+	for _, d := range r.later {
+		t = sooner(t, d.at)
+	}
+	return t
+}
+
+// Forget has nothing happen any more that was put off.
+func (r *Run) Forget() { r.later = nil }
+
+func sooner(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

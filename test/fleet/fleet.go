@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
+)
+
+// Markup is the name of a claim that is not to become markup.
+const Markup = `<img src=x onerror="document.title='broken'">`
+
+// Fleet is what a busy management cluster has: one pool with some of everything, one with 100,000 claims, one that is
+// full, one of prefixes, one too large for a map. It is the same at each call.
+func Fleet() Pools {
+	random := rand.New(rand.NewPCG(1, 2))
+	return Pools{busy(random), large(random), exhausted(), prefixes(), huge()}
+}
+
+// home is the namespace of most of it.
+const home = "default"
+
+func single(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
+
+// busy is a /20 with everything that can be in a pool.
+func busy(random *rand.Rand) *Pool {
+	p := MakePool(home, "datacentre", v1alpha1.NetworkPoolSpec{
+		CIDR: "10.40.0.0/20", Gateway: "10.40.0.1", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.40.0.2-10.40.0.31"}, {CIDR: "10.40.15.0/25"}},
+	})
+	next, end := netip.MustParseAddr("10.40.0.32"), netip.MustParseAddr("10.40.11.40")
+	for i := 0; next.Less(end); i++ {
+		cluster := fmt.Sprintf("prod-%02d", i/60)
+		claim := allocator.Held{Namespace: home, Name: fmt.Sprintf("%s-md-0-%05d", cluster, random.IntN(100000)), Cluster: cluster}
+		switch n := random.IntN(100); {
+		case n < 4:
+			last := next
+			for range 7 {
+				last = last.Next()
+			}
+			kind, use := "-lb", allocator.UseLoadBalancer
+			if n == 0 {
+				kind, use = "-nodes", allocator.UseNodes
+			}
+			p.TakeRange(netipx.IPRangeFrom(next, last), allocator.Held{Use: use, Kind: "IPAllocation", Namespace: home, Name: cluster + kind, Cluster: cluster})
+			next = last
+		case n < 12: // free
+		case n < 14:
+			p.TakeRange(single(next), allocator.Held{Use: allocator.UseResting, Namespace: home, Name: claim.Name, Until: Noon.Add(time.Minute)})
+		default:
+			p.TakeRange(single(next), claim)
+		}
+		next = next.Next()
+	}
+	p.Take("10.40.12.0/32", allocator.Held{Use: allocator.UseConflict, Kind: "IPAddressClaim", Namespace: home, Name: "prod-01-cp-0", Others: []string{"IPAddress default/by-hand"}})
+	p.Take("10.40.12.1/32", allocator.Held{Use: allocator.UseNoClaim, Kind: "IPAddress", Namespace: home, Name: "by-hand-2"})
+	p.Take("10.40.12.2/32", allocator.Held{Namespace: home, Name: Markup})
+	p.Take("10.40.12.16/28", allocator.Held{Use: allocator.UsePreAllocated, Name: "bastion"})
+	p.Take("10.40.12.64/27", allocator.Held{Use: allocator.UseHeld, Namespace: home, Name: "moved-away"})
+	p.Counts.LargestFree = 637
+	return p.climb(0.45)
+}
+
+// large is a /15 of which 100,000 claims have an address.
+func large(random *rand.Rand) *Pool {
+	p := MakePool("fleet", "machines", v1alpha1.NetworkPoolSpec{CIDR: "10.64.0.0/15", Gateway: "10.64.0.1"})
+	next := netip.MustParseAddr("10.64.0.2")
+	for i := range 100_000 {
+		cluster := fmt.Sprintf("edge-%04d", i/100)
+		p.TakeRange(single(next), allocator.Held{Namespace: "fleet", Name: fmt.Sprintf("%s-worker-%05d", cluster, i), Cluster: cluster})
+		if next = next.Next(); random.IntN(40) == 0 {
+			next = next.Next()
+		}
+	}
+	p.Counts.LargestFree = 28_000
+	return p.climb(0.7)
+}
+
+func exhausted() *Pool {
+	p := MakePool("team-a", "services", v1alpha1.NetworkPoolSpec{Addresses: []string{"192.0.2.64-192.0.2.127"}})
+	p.Take("192.0.2.64/26", allocator.Held{Use: allocator.UseLoadBalancer, Kind: "IPAllocation", Namespace: "team-a", Name: "default-shop-lb", Cluster: "shop"})
+	for i := range 3 {
+		p.Wait(allocator.Waiter{
+			Kind: "IPAddressClaim", Namespace: "team-a", Name: fmt.Sprintf("shop-md-0-%d", i), Cluster: "shop", Since: Noon.Add(-time.Hour),
+			Reason: "PoolExhausted", Message: "no free address: NetworkPool team-a/services has 0 of 64 available",
+		})
+	}
+	p.Counts.LargestFree = 0
+	return p.climb(0.5)
+}
+
+func prefixes() *Pool {
+	length := int32(64)
+	p := MakePool("", "pod-prefixes", v1alpha1.NetworkPoolSpec{CIDR: "fd00:40::/52", AllocationPrefixLength: &length})
+	for i := range 9 {
+		p.Take(fmt.Sprintf("fd00:40:0:%x::/64", i), allocator.Held{Namespace: home, Name: fmt.Sprintf("pods-%d", i), Cluster: fmt.Sprintf("prod-%02d", i)})
+	}
+	return p
+}
+
+func huge() *Pool {
+	p := MakePool("", "v6-hosts", v1alpha1.NetworkPoolSpec{CIDR: "fd00:41::/64"})
+	p.Take("fd00:41::1-fd00:41::9", allocator.Held{Namespace: home, Name: "hosts"})
+	return p.Refuse("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two grants nothing")
+}
+
+// climb gives the pool a past that began with a share of what it has now.
+func (p *Pool) climb(from float64) *Pool {
+	since, until := Pools(nil).Span()
+	now := float64(p.Counts.Allocated)
+	const samples = 400
+	for i := range samples {
+		at := float64(i) / (samples - 1)
+		used := now * (from + (1-from)*at + 0.06*math.Sin(14*at)*(1-at))
+		p.Samples = append(p.Samples, usage.Sample{
+			At: since.Unix() + int64(at*until.Sub(since).Seconds()), Used: int64(used), Total: p.Counts.Total,
+		})
+	}
+	p.Samples[samples-1].Used = p.Counts.Allocated
+	return p
+}
