@@ -25,6 +25,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 )
@@ -58,7 +59,7 @@ type NetworkPoolReconciler struct {
 	Blocks *Blocks
 
 	fenced sync.Once
-	feeds  []interface{ hasSynced() bool }
+	feeds  []interface{ HasSynced() bool }
 }
 
 // Reconcile brings one pool forward.
@@ -83,7 +84,7 @@ func (r *NetworkPoolReconciler) Reconcile(ctx context.Context, key pools.Key) (r
 // Synced reports whether everything that exists was read once.
 func (r *NetworkPoolReconciler) Synced() bool {
 	for _, f := range r.feeds {
-		if !f.hasSynced() {
+		if !f.HasSynced() {
 			return false
 		}
 	}
@@ -108,7 +109,7 @@ func (r *NetworkPoolReconciler) Ready(ctx context.Context) error {
 }
 
 // afterFence lists after the pools are fenced: so the lists that fill the memory are also those of the takeovers.
-func afterFence[O any](r *NetworkPoolReconciler, list lister[O]) lister[O] {
+func afterFence[O any](r *NetworkPoolReconciler, list feed.List[O]) feed.List[O] {
 	return func(ctx context.Context, namespace string, visit func(O)) (string, error) {
 		r.fence(ctx)
 		return list(ctx, namespace, visit)
@@ -116,10 +117,10 @@ func afterFence[O any](r *NetworkPoolReconciler, list lister[O]) lister[O] {
 }
 
 // passOn tells the blocks of the Clusters, too, what a watch of IPAllocations shows.
-func passOn(to func(*v1alpha1.IPAllocation), feed func(*v1alpha1.IPAllocation) (pools.Key, bool)) func(*v1alpha1.IPAllocation) (pools.Key, bool) {
+func passOn(to func(*v1alpha1.IPAllocation), memory func(*v1alpha1.IPAllocation) (pools.Key, bool)) func(*v1alpha1.IPAllocation) (pools.Key, bool) {
 	return func(o *v1alpha1.IPAllocation) (pools.Key, bool) {
 		defer to(o)
-		return feed(o)
+		return memory(o)
 	}
 }
 
@@ -142,22 +143,15 @@ type queue = workqueue.TypedRateLimitingInterface[pools.Key]
 func (r *NetworkPoolReconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[pools.Key]) error {
 	c := mgr.GetCache()
 	a := r.Allocator
-	addresses := &feed[*ipamv1.IPAddress]{
-		name: "IPAddress", kind: &ipamv1.IPAddress{}, kinds: &ipamv1.IPAddressList{}, list: afterFence(r, r.Stream.Addresses), watch: r.Stream.WatchAddresses, namespace: a.Namespace,
-		live: r.Live, synced: make(chan struct{}),
-		observe: a.ObserveAddress, forget: a.ForgetAddress, missing: a.AddressesBeyond,
-	}
-	claims := &feed[*ipamv1.IPAddressClaim]{
-		name: "IPAddressClaim", kind: &ipamv1.IPAddressClaim{}, kinds: &ipamv1.IPAddressClaimList{}, list: afterFence(r, r.Stream.Claims), watch: r.Stream.WatchClaims, namespace: a.Namespace,
-		live: r.Live, synced: make(chan struct{}),
-		observe: a.ObserveClaim, forget: a.ForgetClaim, missing: a.ClaimsBeyond,
-	}
-	allocations := &feed[*v1alpha1.IPAllocation]{
-		name: "IPAllocation", kind: &v1alpha1.IPAllocation{}, kinds: &v1alpha1.IPAllocationList{}, list: afterFence(r, r.Stream.Allocations), watch: r.Stream.WatchAllocations, namespace: a.Namespace,
-		live: r.Live, synced: make(chan struct{}),
-		observe: passOn(r.Blocks.Observe, a.ObserveAllocation), forget: passOn(r.Blocks.Forget, a.ForgetAllocation), missing: a.AllocationsBeyond,
-	}
-	r.feeds = []interface{ hasSynced() bool }{addresses, claims, allocations}
+	addresses := feed.New(&ipamv1.IPAddress{}, &ipamv1.IPAddressList{}, a.Namespace, afterFence(r, r.Stream.Addresses), r.Stream.WatchAddresses, r.Live,
+		feed.Memory[*ipamv1.IPAddress]{Observe: a.ObserveAddress, Forget: a.ForgetAddress, Beyond: a.AddressesBeyond})
+	claims := feed.New(&ipamv1.IPAddressClaim{}, &ipamv1.IPAddressClaimList{}, a.Namespace, afterFence(r, r.Stream.Claims), r.Stream.WatchClaims, r.Live,
+		feed.Memory[*ipamv1.IPAddressClaim]{Observe: a.ObserveClaim, Forget: a.ForgetClaim, Beyond: a.ClaimsBeyond})
+	allocations := feed.New(&v1alpha1.IPAllocation{}, &v1alpha1.IPAllocationList{}, a.Namespace, afterFence(r, r.Stream.Allocations), r.Stream.WatchAllocations, r.Live,
+		feed.Memory[*v1alpha1.IPAllocation]{
+			Observe: passOn(r.Blocks.Observe, a.ObserveAllocation), Forget: passOn(r.Blocks.Forget, a.ForgetAllocation), Beyond: a.AllocationsBeyond,
+		})
+	r.feeds = []interface{ HasSynced() bool }{addresses, claims, allocations}
 	return builder.TypedControllerManagedBy[pools.Key](mgr).
 		Named("networkpool").
 		WithOptions(poolOptions(options)).

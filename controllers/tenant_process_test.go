@@ -2,8 +2,10 @@ package controllers
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -15,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -32,7 +36,9 @@ type process struct {
 	clusters *ClusterReconciler
 	tenants  *TenantReconciler
 	// lines are the queues of the two.
-	lines  [2]*line
+	lines [2]*line
+	// blocks are fed to both.
+	blocks faults.Feed
 	cached map[*faults.Server]*faults.Cache
 	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
 	seen map[watched]int
@@ -167,6 +173,12 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 			return metalLBCache{from: p.cached[work]}, nil
 		},
 	}
+	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.Live(), feed.Memory[*v1alpha1.IPAllocation]{
+		Observe: passOn(blocks.Observe, elsewhere), Forget: passOn(blocks.Forget, elsewhere),
+		Beyond: func(listed map[types.UID]struct{}) []*v1alpha1.IPAllocation {
+			return slices.DeleteFunc(blocks.of(clusterKey), func(a *v1alpha1.IPAllocation) bool { _, is := listed[a.UID]; return is })
+		},
+	}, nil)
 	for i, r := range []reconcile.Reconciler{p.clusters, p.tenants} {
 		p.lines[i] = &line{reconciler: r}
 		p.lines[i].queue.Wake()
@@ -174,6 +186,9 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	}
 	return p
 }
+
+// elsewhere is the memory of pools, which is no part of this world.
+func elsewhere(*v1alpha1.IPAllocation) (pools.Key, bool) { return pools.Key{}, false }
 
 // workload is the server of the workload cluster.
 func (p *process) workload() *faults.Server { return p.work.Server() }
@@ -188,11 +203,7 @@ func (p *process) wake() {
 func (p *process) show(w watched, c faults.Change) {
 	switch o := c.Object.DeepCopyObject().(type) {
 	case *v1alpha1.IPAllocation:
-		if c.Deleted {
-			p.tenants.Blocks.Forget(o)
-		} else {
-			p.tenants.Blocks.Observe(o)
-		}
+		p.blocks.Show(c)
 	case *v1alpha1.NetworkPool:
 		was := &v1alpha1.NetworkPool{}
 		known := p.cached[w.at].Get(p.ctx, client.ObjectKeyFromObject(o), was) == nil
@@ -221,14 +232,5 @@ func (p *process) replace(w watched, listed []client.Object) {
 		p.wake()
 		return
 	}
-	uids := map[string]bool{}
-	for _, o := range listed {
-		uids[string(o.GetUID())] = true
-		p.show(w, faults.Change{Object: o})
-	}
-	for _, a := range p.tenants.Blocks.of(clusterKey) {
-		if !uids[string(a.UID)] {
-			go confirmGone(p.ctx, p.mgmt.Live(), client.Object(a), func() { p.tenants.Blocks.Forget(a) })
-		}
-	}
+	p.blocks.Replace(listed)
 }

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
@@ -38,6 +38,8 @@ type manager struct {
 	mute map[faults.Kind]bool
 	// cached are the pools as the cache has them.
 	cached map[pools.Key]v1alpha1.Pool
+	// feeds are those of what there are many of.
+	feeds map[faults.Kind]faults.Feed
 	// broken is told of a panic.
 	broken func(string)
 
@@ -80,97 +82,59 @@ func (m *manager) reconcile(key pools.Key) {
 	}, m.broken)
 }
 
-// show feeds what a watch shows, as feed and poolHandler do.
+// show feeds what a watch shows: pools as poolHandler of controllers/ does, what there are many of through the feeds.
 func (m *manager) show(c faults.Change) {
-	var wake bool
-	var key pools.Key
+	if f := m.feeds[faults.RefOf(c.Object).Kind]; f != nil {
+		f.Show(c)
+		return
+	}
 	switch o := c.Object.DeepCopyObject().(type) {
 	case v1alpha1.Pool:
-		if key = pools.KeyOf(o); c.Deleted {
+		key := pools.KeyOf(o)
+		if c.Deleted {
 			delete(m.cached, key)
-			wake = true
-		} else {
-			m.cached[key] = o
-			_, wake = m.alloc.ObservePool(o)
+			m.wake(key)
+			return
 		}
-	case *ipamv1.IPAddressClaim:
-		if c.Deleted {
-			key, wake = m.alloc.ForgetClaim(o)
-		} else {
-			key, wake = m.alloc.ObserveClaim(o)
-		}
-	case *ipamv1.IPAddress:
-		if c.Deleted {
-			key, wake = m.alloc.ForgetAddress(o)
-		} else {
-			key, wake = m.alloc.ObserveAddress(o)
-		}
-	case *v1alpha1.IPAllocation:
-		if c.Deleted {
-			key, wake = m.alloc.ForgetAllocation(o)
-		} else {
-			key, wake = m.alloc.ObserveAllocation(o)
+		m.cached[key] = o
+		if _, news := m.alloc.ObservePool(o); news {
+			m.wake(key)
 		}
 	case *clusterv1.Cluster:
 		for _, key := range m.alloc.PoolsWaitingFor(client.ObjectKeyFromObject(o)) {
 			m.wake(key)
 		}
 	}
-	if wake {
-		m.wake(key)
-	}
 }
 
-// replace feeds a list, as feed.Replace does: what is missing in it is looked up live.
+// replace feeds a list.
 func (m *manager) replace(kind faults.Kind, listed []client.Object) {
+	if f := m.feeds[kind]; f != nil {
+		f.Replace(listed)
+		return
+	}
 	uids := map[types.UID]struct{}{}
 	for _, o := range listed {
 		uids[o.GetUID()] = struct{}{}
 		m.show(faults.Change{Object: o})
 	}
-	var missing []client.Object
-	switch kind {
-	case faults.Claims:
-		for _, o := range m.alloc.ClaimsBeyond(uids) {
-			missing = append(missing, o)
+	for _, o := range m.cached {
+		if _, exists := uids[o.GetUID()]; !exists && faults.RefOf(o).Kind == kind {
+			m.show(faults.Change{Object: o, Deleted: true})
 		}
-	case faults.Addresses:
-		for _, o := range m.alloc.AddressesBeyond(uids) {
-			missing = append(missing, o)
-		}
-	case faults.Allocations:
-		for _, o := range m.alloc.AllocationsBeyond(uids) {
-			missing = append(missing, o)
-		}
-	case faults.Pools, faults.GlobalPools:
-		for _, o := range m.cached {
-			if _, exists := uids[o.GetUID()]; !exists && faults.RefOf(o).Kind == kind {
-				m.show(faults.Change{Object: o, Deleted: true})
-			}
-		}
-	default: // not watched
-	}
-	for _, o := range missing {
-		go m.confirm(o)
 	}
 }
 
-// confirm is confirmGone of controllers/.
-func (m *manager) confirm(o client.Object) {
-	live, _ := o.DeepCopyObject().(client.Object)
-	for m.ctx.Err() == nil {
-		err := m.client.Live().Get(m.ctx, client.ObjectKeyFromObject(o), live)
-		switch {
-		case apierrors.IsNotFound(err), err == nil && live.GetUID() != o.GetUID():
-			m.show(faults.Change{Object: o, Deleted: true})
-			return
-		case err == nil:
-			return
-		}
-		select {
-		case <-m.ctx.Done():
-		case <-time.After(time.Second):
-		}
+// feed has the feeds of a manager begin.
+func (m *manager) feed() {
+	a, live := m.alloc, m.client.Live()
+	m.feeds = map[faults.Kind]faults.Feed{
+		faults.Claims: faults.NewFeed(m.ctx, &ipamv1.IPAddressClaim{}, live,
+			feed.Memory[*ipamv1.IPAddressClaim]{Observe: a.ObserveClaim, Forget: a.ForgetClaim, Beyond: a.ClaimsBeyond}, m.wake),
+		faults.Addresses: faults.NewFeed(m.ctx, &ipamv1.IPAddress{}, live,
+			feed.Memory[*ipamv1.IPAddress]{Observe: a.ObserveAddress, Forget: a.ForgetAddress, Beyond: a.AddressesBeyond}, m.wake),
+		faults.Allocations: faults.NewFeed(m.ctx, &v1alpha1.IPAllocation{}, live,
+			feed.Memory[*v1alpha1.IPAllocation]{Observe: a.ObserveAllocation, Forget: a.ForgetAllocation, Beyond: a.AllocationsBeyond}, m.wake),
 	}
 }
 
@@ -188,6 +152,7 @@ func (w *world) start() *manager {
 		InClusterPools: true,
 	})
 	m.alloc.Start(m.ctx, m.wake)
+	m.feed()
 	m.wake(poolKey)
 	w.relist(m, faults.Pools, 0)
 	w.relist(m, faults.GlobalPools, 0)

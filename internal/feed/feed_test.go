@@ -1,4 +1,4 @@
-package controllers
+package feed
 
 import (
 	"context"
@@ -46,16 +46,16 @@ func TestConfirmIsBounded(t *testing.T) {
 			c.Name, c.UID = fmt.Sprint("c", i), types.UID(fmt.Sprint(i))
 			stubs = append(stubs, c)
 		}
-		f := &feed[*ipamv1.IPAddressClaim]{
-			ctx: t.Context(), live: live, synced: make(chan struct{}),
-			missing: func(map[types.UID]struct{}) []*ipamv1.IPAddressClaim { return stubs },
-			forget: func(*ipamv1.IPAddressClaim) (pools.Key, bool) {
+		f := New(&ipamv1.IPAddressClaim{}, &ipamv1.IPAddressClaimList{}, "", nil, nil, live, Memory[*ipamv1.IPAddressClaim]{
+			Beyond: func(map[types.UID]struct{}) []*ipamv1.IPAddressClaim { return stubs },
+			Forget: func(*ipamv1.IPAddressClaim) (pools.Key, bool) {
 				mu.Lock()
 				defer mu.Unlock()
 				gone++
 				return pools.Key{}, false
 			},
-		}
+		})
+		f.Begin(t.Context(), nil)
 		if err := f.Replace(nil, ""); err != nil {
 			t.Fatal(err)
 		}

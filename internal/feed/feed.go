@@ -1,8 +1,11 @@
-package controllers
+// Package feed keeps the memory of what exists up to date, one kind of objects at a time. A feed is a reflector without a
+// store: the memory is the store, so a fleet's claims are kept once and in the form that is used.
+package feed
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -20,31 +24,46 @@ import (
 // confirmers bounds the live reads of a feed that run at once.
 const confirmers = 16
 
-// lister shows what exists, one by one, and returns the resource version from which a watch goes on.
-type lister[O any] func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
+// List shows what exists, one by one, and returns the resource version from which a watch goes on.
+type List[O any] func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
 
-// feed is a source that keeps the allocator's memory of one kind up to date. It is a reflector
-// without a store: the allocator's memory is the store, so a fleet's claims are kept once and in
-// the form that is used.
-type feed[O client.Object] struct {
+// Watch shows what changes.
+type Watch func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
+
+// Memory is what is fed.
+type Memory[O any] struct {
+	// Observe takes an object as it was seen, Forget the proof that one is gone. They return the pool of it, and whether that has something to do now.
+	Observe, Forget func(O) (pools.Key, bool)
+	// Beyond returns what the memory has beyond a list.
+	Beyond func(listed map[types.UID]struct{}) []O
+}
+
+// Feed is a source of a controller that keeps a memory up to date with one kind of objects.
+type Feed[O client.Object] struct {
 	name string
 	// kind and kinds are an empty object and an empty list.
 	kind      O
 	kinds     client.ObjectList
-	list      lister[O]
-	watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	namespace string
+	list      List[O]
+	watch     Watch
 	live      client.Reader
-	observe   func(O) (pools.Key, bool)
-	forget    func(O) (pools.Key, bool)
-	// missing returns what the memory has beyond a list.
-	missing func(listed map[types.UID]struct{}) []O
+	memory    Memory[O]
 
-	ctx    context.Context //nolint:containedctx // the source's own, from Start
-	queue  queue
+	ctx    context.Context //nolint:containedctx // the source's own, from Begin
+	wake   func(pools.Key)
 	synced chan struct{}
 	// listed are the UIDs of the list that Replace is about to be told of.
 	listed map[types.UID]struct{}
+}
+
+// New returns a feed of the objects of a namespace, empty: of all, given an empty object and an empty list. It reads live what a list does not have any
+// more.
+func New[O client.Object](kind O, kinds client.ObjectList, namespace string, list List[O], watch Watch, live client.Reader, memory Memory[O]) *Feed[O] {
+	return &Feed[O]{
+		name: fmt.Sprintf("%T", kind), kind: kind, kinds: kinds, namespace: namespace, list: list, watch: watch, live: live, memory: memory,
+		synced: make(chan struct{}),
+	}
 }
 
 // streamed has the reflector begin with a list. A stream of watch events costs the API server and us
@@ -54,23 +73,30 @@ type streamed struct{ *toolscache.ListWatch }
 // IsWatchListSemanticsUnSupported is the reflector's question.
 func (streamed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Start starts to watch.
-func (f *feed[O]) Start(ctx context.Context, q queue) error {
-	f.ctx, f.queue = ctx, q
-	lw := streamed{&toolscache.ListWatch{
+// Start starts to watch, and wakes pools by a queue.
+func (f *Feed[O]) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[pools.Key]) error {
+	f.Begin(ctx, q.Add)
+	r := toolscache.NewReflectorWithOptions(f.ListerWatcher(), f.kind, f, toolscache.ReflectorOptions{Name: f.name})
+	go r.RunWithContext(ctx)
+	return nil
+}
+
+// Begin says whom to wake, and how long. A reflector, or what stands in for one, goes on with ListerWatcher and the methods of a store.
+func (f *Feed[O]) Begin(ctx context.Context, wake func(pools.Key)) { f.ctx, f.wake = ctx, wake }
+
+// ListerWatcher lists and watches the objects of the feed. Its lists have no items: what they show is in the memory when they end.
+func (f *Feed[O]) ListerWatcher() toolscache.ListerWatcher {
+	return streamed{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return f.watch(ctx, f.namespace, o)
 		},
 	}}
-	r := toolscache.NewReflectorWithOptions(lw, f.kind, f, toolscache.ReflectorOptions{Name: f.name})
-	go r.RunWithContext(ctx)
-	return nil
 }
 
 // read observes all that exists, each object as it arrives. What it returns has no items: they would
 // be most of the manager's memory.
-func (f *feed[O]) read(ctx context.Context) (runtime.Object, error) {
+func (f *Feed[O]) read(ctx context.Context) (runtime.Object, error) {
 	f.listed = map[types.UID]struct{}{}
 	version, err := f.list(ctx, f.namespace, func(o O) {
 		f.listed[o.GetUID()] = struct{}{}
@@ -85,7 +111,7 @@ func (f *feed[O]) read(ctx context.Context) (runtime.Object, error) {
 }
 
 // WaitForSync waits until the memory holds what the API server held.
-func (f *feed[O]) WaitForSync(ctx context.Context) error {
+func (f *Feed[O]) WaitForSync(ctx context.Context) error {
 	select {
 	case <-f.synced:
 		return nil
@@ -94,8 +120,8 @@ func (f *feed[O]) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// hasSynced reports whether the memory holds what the API server held.
-func (f *feed[O]) hasSynced() bool {
+// HasSynced reports whether the memory holds what the API server held.
+func (f *Feed[O]) HasSynced() bool {
 	select {
 	case <-f.synced:
 		return true
@@ -105,10 +131,10 @@ func (f *feed[O]) hasSynced() bool {
 }
 
 // Add takes an object that is new to the watch.
-func (f *feed[O]) Add(obj any) error { return f.Update(obj) }
+func (f *Feed[O]) Add(obj any) error { return f.Update(obj) }
 
 // Update takes an object as the watch shows it.
-func (f *feed[O]) Update(obj any) error {
+func (f *Feed[O]) Update(obj any) error {
 	o, ok := obj.(O)
 	if !ok {
 		return errors.New("an object of another kind")
@@ -117,14 +143,14 @@ func (f *feed[O]) Update(obj any) error {
 	return nil
 }
 
-func (f *feed[O]) take(o O) {
-	if key, wake := f.observe(o); wake {
-		f.queue.Add(key)
+func (f *Feed[O]) take(o O) {
+	if key, wake := f.memory.Observe(o); wake {
+		f.wake(key)
 	}
 }
 
 // Delete takes the proof that an object is gone.
-func (f *feed[O]) Delete(obj any) error {
+func (f *Feed[O]) Delete(obj any) error {
 	o, ok := obj.(O)
 	if !ok {
 		return errors.New("an object of another kind")
@@ -133,18 +159,18 @@ func (f *feed[O]) Delete(obj any) error {
 	return nil
 }
 
-func (f *feed[O]) gone(o O) {
-	if key, wake := f.forget(o); wake {
-		f.queue.Add(key)
+func (f *Feed[O]) gone(o O) {
+	if key, wake := f.memory.Forget(o); wake {
+		f.wake(key)
 	}
 }
 
 // Replace ends a list. What the memory has beyond it is forgotten only when a live read shows that it
 // is gone: a list can be older than what our own writes have shown (R7).
-func (f *feed[O]) Replace([]any, string) error {
-	go f.confirm(f.missing(f.listed))
+func (f *Feed[O]) Replace([]any, string) error {
+	go f.confirm(f.memory.Beyond(f.listed))
 	f.listed = nil
-	if !f.hasSynced() {
+	if !f.HasSynced() {
 		close(f.synced)
 	}
 	return nil
@@ -152,7 +178,7 @@ func (f *feed[O]) Replace([]any, string) error {
 
 // confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was
 // interrupted.
-func (f *feed[O]) confirm(objects []O) {
+func (f *Feed[O]) confirm(objects []O) {
 	var g errgroup.Group
 	g.SetLimit(confirmers)
 	for _, o := range objects {
@@ -165,7 +191,7 @@ func (f *feed[O]) confirm(objects []O) {
 }
 
 // Resync has no meaning without a store.
-func (f *feed[O]) Resync() error { return nil }
+func (f *Feed[O]) Resync() error { return nil }
 
 // confirmGone calls gone when a live read shows that an object of that UID does not exist.
 func confirmGone(ctx context.Context, live client.Reader, obj client.Object, gone func()) {
