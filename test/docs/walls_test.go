@@ -1,0 +1,87 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// A wall whose pattern matches no file stops nobody: depguard says nothing of it.
+func TestWallsStandSomewhere(t *testing.T) {
+	root, err := framework.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, ".golangci.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Linters struct {
+			Settings struct {
+				Depguard struct {
+					Rules map[string]struct{ Files []string }
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	rules := config.Linters.Settings.Depguard.Rules
+	if len(rules) < 7 {
+		t.Errorf("%d rules were found", len(rules))
+	}
+	var files []string
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") {
+			files = append(files, filepath.ToSlash(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rule := range rules {
+		for _, pattern := range rule.Files {
+			if strings.HasPrefix(pattern, "!") || strings.HasPrefix(pattern, "$") {
+				continue
+			}
+			for _, one := range alternatives(pattern) {
+				if !slices.ContainsFunc(files, globOf(one).MatchString) {
+					t.Errorf("%s: %s matches no file", name, one)
+				}
+			}
+		}
+	}
+}
+
+var braces = regexp.MustCompile(`^(.*)\{([^}]*)\}(.*)$`)
+
+// alternatives are the patterns that a pattern with braces stands for.
+func alternatives(pattern string) []string {
+	m := braces.FindStringSubmatch(pattern)
+	if m == nil {
+		return []string{pattern}
+	}
+	var out []string
+	for one := range strings.SplitSeq(m[2], ",") {
+		out = append(out, alternatives(m[1]+one+m[3])...)
+	}
+	return out
+}
+
+// globOf is a pattern of depguard: two stars match any text, one star any without a slash.
+func globOf(pattern string) *regexp.Regexp {
+	text := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*\*`, "\x00")
+	text = strings.ReplaceAll(text, `\*`, `[^/]*`)
+	return regexp.MustCompile("^" + strings.ReplaceAll(text, "\x00", ".*") + "$")
+}
