@@ -66,7 +66,7 @@ func defaults() options {
 	return options{users: 80, electing: 2, active: 1, apiServerEvery: 45 * time.Second, progressEvery: 15 * time.Second, restAfter: 3 * time.Minute, limit: 20 * time.Minute, out: "bin/chaos"}
 }
 
-// table is that of docs/reliability.md: a row for each run, and their sum.
+// table is that of docs/evidence/chaos.md: a row for each run, and their sum.
 func table(rows []*result) string {
 	out := "| seed | created | served | kills | freezes | API server killed | edits by hand | operations | seconds | violations |\n| - | - | - | - | - | - | - | - | - | - |\n"
 	sum := &result{}
