@@ -71,7 +71,7 @@ func (claims) release(p *pool, c *claimant, t *attempt) step {
 	a := p.attachedTo(c)
 	switch mine := a != nil && a.claimantUID == c.owner.UID; {
 	case mine && !t.did(remove):
-		return removal(a)
+		return removal(a, t)
 	case !t.gone:
 		return look(lookAtAttached)
 	case p.grants[c.owner.UID] != nil:

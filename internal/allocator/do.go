@@ -165,6 +165,7 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claimant, obj client.
 // patchAttached patches the metadata of an attached object, fenced by UID and resource version (R3).
 func (a *Allocator) patchAttached(ctx context.Context, p *pool, s step, t *attempt) error {
 	was, obj := s.attached, s.attached.object()
+	t.gone = false // what was proven before spoke of another one
 	if err := a.patch(ctx, obj, was.uid, was.rv, s.meta, nil); err != nil {
 		return a.attachedChanged(ctx, p, was, err)
 	}
@@ -211,6 +212,7 @@ func (a *Allocator) attachedChanged(ctx context.Context, p *pool, was *attached,
 // that it is gone.
 func (a *Allocator) deleteAttached(ctx context.Context, p *pool, was *attached, t *attempt) error {
 	uid, rv := was.uid, was.rv
+	t.gone = false // what was proven before spoke of another one
 	err := a.Client.Delete(ctx, was.object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // a look tells what there is now
@@ -253,10 +255,11 @@ func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) er
 func (a *Allocator) detach(ctx context.Context, p *pool, o *attached) error {
 	t := &attempt{}
 	for {
-		s := removal(o)
+		s := removal(o, t)
 		if err := a.carryOut(ctx, p, claimant{}, s, t); err != nil || s.verb == remove || t.gone {
 			return err
 		}
+		t.done = append(t.done, s.request)
 		p.mu.Lock()
 		next := p.attached[o.key()]
 		p.mu.Unlock()

@@ -89,9 +89,10 @@ func nothing() step { return step{} }
 // fails ends a job that cannot go on.
 func fails(err error) step { return step{err: err} }
 
-// removal returns the next request that removes what is attached to a claimant: our finalizer goes first.
-func removal(a *attached) step {
-	if a.protected {
+// removal returns the next request that removes what is attached to a claimant: our finalizer goes first. It is taken off
+// once, whoever puts it back.
+func removal(a *attached, t *attempt) step {
+	if a.protected && !t.did(patch) {
 		return step{request: request{patch, "address"}, attached: a, meta: map[string]any{"finalizers": a.others}}
 	}
 	return step{request: request{verb: remove}, attached: a}
