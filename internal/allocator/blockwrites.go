@@ -37,7 +37,7 @@ func (blocks) serve(p *pool, c *claimant, t *attempt) step {
 	}
 	text, b, overlap, says := poolutil.FormatRange(r), blockFactsOf(c), p.overlapOf(c), c.saysAfter(c.found)
 	switch {
-	case c.hasRecord() && c.record != r && !t.ours: // somebody recorded another block
+	case c.hasRecord() && c.record != r && t.ours != c.rv: // somebody recorded another block
 		return look(lookAtTerm)
 	case !c.hasFinalizer || c.recordText != text:
 		return recordOn(c, text)

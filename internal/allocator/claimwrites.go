@@ -36,7 +36,7 @@ func (claims) serve(p *pool, c *claimant, t *attempt) step {
 	text := p.recordOf(r)
 	recorded := c.recordText == text || (p.layout == nil && c.record.IsValid())
 	switch {
-	case a == nil && !t.grant.inherited && c.hasRecord() && c.record.From() != r.From() && !c.mayGetAnother() && !t.ours:
+	case a == nil && !t.grant.inherited && c.hasRecord() && c.record.From() != r.From() && !c.mayGetAnother() && t.ours != c.rv:
 		// Somebody recorded another address: the manager that has taken the pool over, or a user, whose record is set
 		// right.
 		return look(lookAtTerm)
@@ -46,7 +46,7 @@ func (claims) serve(p *pool, c *claimant, t *attempt) step {
 		return recordOn(c, text)
 	case a == nil:
 		return step{request: request{create, "create"}, object: newAddress(p, c, r)}
-	case needsRepair(p, c, a):
+	case needsRepair(p, c, a) && !slices.Contains(t.done, request{patch, "address"}):
 		owners := append(ownersOf(c, p.base), addressFactsOf(a).owners...)
 		return step{request: request{patch, "address"}, attached: a, meta: map[string]any{
 			"finalizers": append(slices.Clone(a.others), v1alpha1.AddressFinalizer), "ownerReferences": owners,

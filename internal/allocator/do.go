@@ -35,8 +35,10 @@ func (a *Allocator) carryOut(ctx context.Context, p *pool, c claimant, s step, t
 		err = a.lookForAttached(ctx, p, c)
 		t.gone = true
 	case lookAtTerm:
-		err = a.suspectTerm(ctx, p, c)
-		t.ours = true
+		if err = a.suspectTerm(ctx, p, c); err == nil {
+			now, _ := a.claimSnapshot(p, c.owner.UID)
+			t.ours = now.rv
+		}
 	}
 	if err == nil && s.event != nil {
 		a.Recorder.Eventf(c.subject(), nil, s.event.eventType, s.event.reason, s.event.action, "%s", s.event.note)
@@ -179,6 +181,7 @@ func (a *Allocator) patchAttached(ctx context.Context, p *pool, s step, t *attem
 		return nil
 	}
 	p.observeAttached(next)
+	t.answer = next
 	return nil
 }
 
@@ -233,6 +236,9 @@ func (a *Allocator) deleteAttached(ctx context.Context, p *pool, was *attached, 
 func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) error {
 	kind := c.kind.traits().attaches
 	live := named(kind.object(), c.owner.Namespace, c.owner.Name)
+	p.mu.Lock()
+	was := p.attachedTo(&c) // what comes after the read is not what the read speaks of (R7)
+	p.mu.Unlock()
 	err := a.Live.Get(ctx, nameOf(c.owner), live)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -245,7 +251,7 @@ func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) er
 			return errAgain // somebody else's finalizer keeps it, or it was not seen before
 		}
 	}
-	if was := p.attachedTo(&c); was != nil && was.claimantUID == c.owner.UID {
+	if was != nil && was.claimantUID == c.owner.UID {
 		p.forgetAttached(was.uid, was.key())
 	}
 	return nil
@@ -254,18 +260,13 @@ func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) er
 // detach removes an attached object that has no claimant.
 func (a *Allocator) detach(ctx context.Context, p *pool, o *attached) error {
 	t := &attempt{}
-	for {
-		s := removal(o, t)
-		if err := a.carryOut(ctx, p, claimant{}, s, t); err != nil || s.verb == remove || t.gone {
+	s := removal(o, t)
+	if s.verb == patch {
+		if err := a.carryOut(ctx, p, claimant{}, s, t); err != nil || t.gone {
 			return err
 		}
-		t.done = append(t.done, s.request)
-		p.mu.Lock()
-		next := p.attached[o.key()]
-		p.mu.Unlock()
-		if next == nil || next.uid != o.uid {
-			return nil
-		}
-		o = next
+		// As the answer shows it, and not as it is known by now: a claimant may have adopted it meanwhile (R2, R3).
+		s = step{request: request{verb: remove}, attached: t.answer}
 	}
+	return a.carryOut(ctx, p, claimant{}, s, t)
 }

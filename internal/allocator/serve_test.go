@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
 // writes is an API server that notes what is written of one claim, and on which fence.
@@ -185,5 +186,46 @@ func TestResolveOrphan(t *testing.T) {
 				t.Errorf("%s: %s", tc.reason, d)
 			}
 		})
+	}
+}
+
+// forbids is an API server that refuses to change objects, and takes their statuses.
+type forbids struct {
+	client.Client
+	statuses int
+}
+
+func (f *forbids) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, "any")
+}
+
+func (f *forbids) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{}, "x", nil)
+}
+
+func (f *forbids) Status() client.SubResourceWriter { return takesStatus{f: f} }
+
+type takesStatus struct {
+	client.SubResourceWriter
+	f *forbids
+}
+
+func (s takesStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	s.f.statuses++
+	return nil
+}
+
+// The status of an IPAllocation that is adopted is all that says what it has: a refusal is not written over it (R8, R10).
+func TestARefusalLeavesWhatAStatusShows(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.60")
+	p.adopting = true
+	c := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
+	api := &forbids{}
+	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	if err := a.serve(t.Context(), p, *c); !apierrors.IsForbidden(err) {
+		t.Errorf("it fails with %v", err)
+	}
+	if api.statuses > 0 || p.blocker(c.shown, ledger.Owner{Name: "another"}) == nil {
+		t.Errorf("%d statuses are written; what it has is free", api.statuses)
 	}
 }

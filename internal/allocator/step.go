@@ -71,9 +71,12 @@ type attempt struct {
 	now time.Time
 	// grant is that of the claimant, if it may be written on now.
 	grant *grant
-	// read: the claimant was read live. ours: the pool was, and is this manager's. gone: it is proven that nothing is
-	// attached to the claimant.
-	read, ours, gone bool
+	// read: the claimant was read live. gone: it is proven that nothing is attached to the claimant.
+	read, gone bool
+	// ours is the version of the claimant after which the pool was read live, and was this manager's.
+	ours string
+	// answer is what is attached to the claimant, as the last patch of it returned it.
+	answer *attached
 	// done are the requests that were carried out.
 	done []request
 }

@@ -47,7 +47,7 @@ func TestSteps(t *testing.T) {
 		"ClaimOfAnotherRecordHere": {as: func(p *pool) *claimant {
 			granted(p, see(p, "a", 0))
 			return see(p, "a", 0, version("2"), remembers(second))
-		}, know: attempt{ours: true}, want: "record"},
+		}, know: attempt{ours: "2"}, want: "record"},
 		"ClaimAdopts": {as: func(p *pool) *claimant {
 			seeAddress(p, "a", first, "dead")
 			return see(p, "a", 0, remembers(first))

@@ -41,7 +41,7 @@ func TestWallsStandSomewhere(t *testing.T) {
 		t.Errorf("%d rules were found", len(rules))
 	}
 	var files []string
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") {
 			files = append(files, filepath.ToSlash(path))
 		}
