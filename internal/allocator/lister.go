@@ -19,8 +19,9 @@ type Lists interface {
 	Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (version string, err error)
 }
 
-// listed is what a consistent list found of one pool.
+// listed is what a consistent list found of one pool. The lists of several kinds add to it at once.
 type listed struct {
+	mu        sync.Mutex
 	claimants []*claimant
 	attached  []*attached
 }
@@ -49,7 +50,10 @@ type byPool map[pools.Key]*listed
 func (f byPool) claimant(o client.Object) {
 	k, key := kindOfObject(o)
 	if of := f[key]; of != nil && k != nil {
-		of.claimants = append(of.claimants, k.of(o))
+		c := k.of(o)
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		of.claimants = append(of.claimants, c)
 	}
 }
 
@@ -57,7 +61,10 @@ func (f byPool) claimant(o client.Object) {
 func (f byPool) attached(o client.Object) {
 	k, key := attacherOfObject(o)
 	if of := f[key]; of != nil && k != nil {
-		of.attached = append(of.attached, k.of(o))
+		at := k.of(o)
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		of.attached = append(of.attached, at)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -86,6 +87,26 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 			found.claimants[0].owner.Name != want || found.claimants[1].owner.Name != want || found.claimants[0].kind == found.claimants[1].kind {
 			t.Errorf("%s: %d claimants and %d IPAddresses, want those of %s", key, len(found.claimants), len(found.attached), want)
 		}
+	}
+}
+
+// The lists of a takeover run beside each other, and what each of them finds is there in the end: one that is missing
+// has an address that would be given again.
+func TestListsOfKindsRunBesideEachOther(t *testing.T) {
+	const n = 20_000
+	e := &existing{}
+	for i := range n {
+		name := strconv.Itoa(i)
+		e.has(testKey, name, "10.0.0.1")
+		e.hasBlock(testKey, name, "10.0.0.8/29")
+	}
+	l := lister{lists: e}
+	found, err := l.list(t.Context(), testKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.claimants) != 2*n || len(found.attached) != n {
+		t.Errorf("%d claimants and %d IPAddresses were found, not %d and %d", len(found.claimants), len(found.attached), 2*n, n)
 	}
 }
 
