@@ -20,6 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // claims is the kind of IPAddressClaims: each asks for one address, or one prefix, and gets an IPAddress of its name.
@@ -200,7 +201,7 @@ func (p *pool) nameTaken(c *claimant, a *attached) *refusal {
 	default:
 		for _, h := range p.ledger.Overlapping(p.ledger.Unit(a.ip)) {
 			if h.UID != a.uid && h.Source.Uses() && h.Owner.UID != c.owner.UID {
-				why += ", with " + rangeText(h.Range) + ", which " + describeHold(h) + " has"
+				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + describeHold(h) + " has"
 				break
 			}
 		}
@@ -220,7 +221,7 @@ func (p *pool) thisAddress(c *claimant, ip netip.Addr, what string) (netipx.IPRa
 // a pool with grants that were given to somebody else since (R10).
 func (p *pool) heldByAnother(c *claimant, g *grant) error {
 	if h := p.blocker(g.rng, c.owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", rangeText(g.rng), c.owner.Kind, describeHold(h))
+		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.rng), c.owner.Kind, describeHold(h))
 	}
 	return nil
 }

@@ -35,10 +35,7 @@ func (a *Allocator) carryOut(ctx context.Context, p *pool, c claimant, s step, t
 		err = a.lookForAttached(ctx, p, c)
 		t.gone = true
 	case lookAtTerm:
-		if err = a.suspectTerm(ctx, p, c); err == nil {
-			now, _ := a.claimSnapshot(p, c.owner.UID)
-			t.ours = now.rv
-		}
+		t.ours, err = a.suspectTerm(ctx, p, c)
 	}
 	if err == nil && s.event != nil {
 		a.Recorder.Eventf(c.subject(), nil, s.event.eventType, s.event.reason, s.event.action, "%s", s.event.note)
@@ -260,13 +257,12 @@ func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) er
 // detach removes an attached object that has no claimant.
 func (a *Allocator) detach(ctx context.Context, p *pool, o *attached) error {
 	t := &attempt{}
-	s := removal(o, t)
-	if s.verb == patch {
-		if err := a.carryOut(ctx, p, claimant{}, s, t); err != nil || t.gone {
+	if o.protected {
+		if err := a.patchAttached(ctx, p, removal(o, t), t); err != nil || t.gone {
 			return err
 		}
 		// As the answer shows it, and not as it is known by now: a claimant may have adopted it meanwhile (R2, R3).
-		s = step{request: request{verb: remove}, attached: t.answer}
+		o = t.answer
 	}
-	return a.carryOut(ctx, p, claimant{}, s, t)
+	return a.deleteAttached(ctx, p, o, t)
 }
