@@ -52,12 +52,12 @@ func addressOf(a *ipamv1.IPAddress) *attached {
 	out := attachedOf(claims{}, a, own)
 	out.mirrored = incluster.Is(a.Spec.PoolRef)
 	for _, ref := range a.OwnerReferences {
-		switch ref.Kind {
-		case claimKind:
+		switch {
+		case ref.Kind == claimKind:
 			if ref.Name == a.Spec.ClaimRef.Name {
 				out.claimantUID = ref.UID
 			}
-		case a.Spec.PoolRef.Kind:
+		case pools.IsOwner(ref):
 			own.poolUID = types.UID(intern(string(ref.UID)))
 		default:
 			own.owners = append(own.owners, ref)

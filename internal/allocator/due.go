@@ -36,7 +36,7 @@ func (p *pool) due(now time.Time, free int, grace time.Duration, admission, rele
 			}
 			out.release = append(out.release, uid)
 		case p.base == nil: // without a pool nothing is served
-		case g != nil && !g.writable(now):
+		case g != nil && !g.writable(now) && (!g.confirmed || !c.kind.confirmed(p, c)): // a commit comes first
 		case !admission(c).waits:
 			out.serve = append(out.serve, uid)
 		}

@@ -40,9 +40,15 @@ func TestDue(t *testing.T) {
 		serve, release, resolve int
 		wait                    time.Duration
 	}{
-		"Granted":       {as: func(p *pool) { granted(p, 0) }, serve: 1},
-		"NotCommitted":  {reason: "a grant exists once it is committed", as: func(p *pool) { _, g := granted(p, 0); g.committed = false }},
-		"GrantIsOld":    {reason: "a commit confirms it first (R6)", as: func(p *pool) { granted(p, requestTimeout+1) }},
+		"Granted":          {as: func(p *pool) { granted(p, 0) }, serve: 1},
+		"NotCommitted":     {reason: "a grant exists once it is committed", as: func(p *pool) { _, g := granted(p, 0); g.committed = false }},
+		"GrantIsOld":       {reason: "a commit confirms it first (R6)", as: func(p *pool) { granted(p, requestTimeout+1) }},
+		"GrantIsGivenBack": {reason: "the commit that ends it may be under way (R6)", as: func(p *pool) { _, g := granted(p, 0); g.confirmed = true }},
+		"GrantIsOnRecord": {reason: "the rest needs no grant", as: func(p *pool) {
+			_, g := granted(p, requestTimeout+1)
+			seeAddress(p, "a", "10.0.0.1", "uid-a")
+			g.confirmed = true
+		}, serve: 1},
 		"Paused":        {as: func(p *pool) { granted(p, 0) }, admission: waits},
 		"Waiting":       {reason: "what has no grant is the plan's", as: func(p *pool) { see(p, "a", 0) }},
 		"Busy":          {as: func(p *pool) { c, _ := granted(p, 0); c.busy = true }},

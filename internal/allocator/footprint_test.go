@@ -88,7 +88,7 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
-				{Kind: claimKind, Name: claim.Name, UID: claim.UID}, {Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
+				{Kind: claimKind, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
 			},
 		},
 		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.Ref(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},

@@ -409,7 +409,7 @@ func (p *pool) endAdoption(now time.Time) {
 // both count, whichever is further on.
 func (p *pool) staleGrants(now time.Time) bool {
 	for _, g := range p.grants {
-		if g.committed && !g.writable(now) {
+		if g.stale(now) {
 			return true
 		}
 	}

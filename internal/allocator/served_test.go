@@ -29,32 +29,40 @@ func bothReady(c *ipamv1.IPAddressClaim) {
 }
 
 // A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster
-// provider has that among the owners of its IPAddress.
+// provider has that among the owners of its IPAddress, if that has a mirror.
 func TestServedClaimsAreNoWork(t *testing.T) {
-	mirrored := func(o *v1alpha1.NetworkPool) {
-		o.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid", Controller: ptr.To(true),
-		}}
-	}
 	inCluster := ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "pool"}
+	theirs := metav1.OwnerReference{APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid"}
+	ours := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
+	another := metav1.OwnerReference{APIVersion: "nobody/v1", Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
 	for name, tc := range map[string]struct {
-		ref   ipamv1.IPPoolReference
-		owner types.UID
-		done  bool
+		claim, address ipamv1.IPPoolReference // what each names
+		byHand         bool                   // nobody but us knows the pool as a mirror
+		owner          metav1.OwnerReference  // of the IPAddress
+		done           bool
 	}{
-		"NetworkPool":     {ref: testKey.Ref(), owner: "pool-uid", done: true},
-		"Mirrored":        {ref: inCluster, owner: "in-cluster-uid", done: true},
-		"OfTheWrongOwner": {ref: inCluster, owner: "pool-uid"},
+		"NetworkPool":        {claim: testKey.Ref(), address: testKey.Ref(), owner: ours, done: true},
+		"Mirrored":           {claim: inCluster, address: inCluster, owner: theirs, done: true},
+		"OfTheWrongOwner":    {claim: inCluster, address: inCluster, owner: ours},
+		"OfAnotherGroup":     {claim: testKey.Ref(), address: testKey.Ref(), owner: another},
+		"MirrorMadeByHand":   {claim: inCluster, address: inCluster, byHand: true, owner: ours, done: true},
+		"AdoptedByTheMirror": {claim: testKey.Ref(), address: inCluster, owner: ours, done: true},
+		"AdoptedFromIt":      {claim: inCluster, address: testKey.Ref(), owner: theirs, done: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", mirrored)
+			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+				if mirrored := theirs; !tc.byHand {
+					mirrored.Controller = ptr.To(true)
+					o.OwnerReferences = []metav1.OwnerReference{mirrored}
+				}
+			})
 			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{v1alpha1.AddressFinalizer},
-				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, {Kind: tc.ref.Kind, Name: "pool", UID: tc.owner}},
+				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, tc.owner},
 			}}
-			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.ref, Address: "10.0.0.1"}
+			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.address, Address: "10.0.0.1"}
 			p.observeAttached(addressOf(addr))
-			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.ref })
+			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.claim })
 			if done := len(p.todo)+p.pending.Len() == 0; done != tc.done {
 				t.Errorf("done %v: %d to do", done, len(p.todo))
 			}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -78,6 +80,13 @@ func KeyOfPool(namespace string, ref v1alpha1.PoolReference) Key {
 // after it, so they are told.
 func (k Key) IsPool() bool {
 	return k.Kind == v1alpha1.NetworkPoolKind || k.Kind == v1alpha1.GlobalNetworkPoolKind
+}
+
+// IsOwner reports whether an owner of an object is a pool: one of ours, or one of the in-cluster provider.
+func IsOwner(owner metav1.OwnerReference) bool {
+	group, err := schema.ParseGroupVersion(owner.APIVersion)
+	_, is := KeyOfRef("", ipamv1.IPPoolReference{APIGroup: group.Group, Kind: owner.Kind})
+	return is && err == nil
 }
 
 // Compare orders keys by kind, namespace and name.
