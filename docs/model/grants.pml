@@ -228,21 +228,21 @@ byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPA
 #define NEWERI(m,nn) skip
 #endif
 
-/* go: internal/allocator (*pool).confirm */
+/* go: internal/allocator (*memory).confirm */
 #define DONE(m,uu) (UID(M[m].c[NAME(uu)])!=(uu) || OWNER(M[m].i[NAME(uu)])==(uu) || \
 	(ISBLOCK(uu) && REC(M[m].c[NAME(uu)])!=0))
 #define DONEAT(m,aa) (COMMITTED(m,aa) && DONE(m,AT(M[m].grant,aa)) -> ALL(M[m].grant,aa) : 0)
 inline confirm(m) { M[m].confirmed = M[m].confirmed | DONEAT(m,1) | DONEAT(m,2) }
 
 /* Who is not the holder keeps nothing here: the takeover lists it anew.
- * go: internal/allocator (*pool).observe, (*pool).forget, (*pool).takesName */
+ * go: internal/allocator (*memory).observe, (*memory).forget, (*memory).takesName */
 inline seeClaim(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==CLAIMS -> M[m].c[nn] = SHOWNCLAIM(m,nn); confirm(m); NEWERC(m,nn)
 	:: else
 	fi
 }
-/* go: internal/allocator (*pool).observeAttached, (*pool).forgetAttached, (*pool).restoreRecord */
+/* go: internal/allocator (*memory).observeAttached, (*memory).forgetAttached, (*memory).restoreRecord */
 inline seeAddr(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); confirm(m); NEWERI(m,nn);
@@ -254,7 +254,7 @@ inline seeAddr(m, nn) {
 	fi
 }
 
-/* go: internal/allocator (*pool).loseTerm */
+/* go: internal/allocator (*memory).loseTerm */
 inline loseTerm(m) {
 	M[m].turn = IDLE; M[m].newest = false; M[m].attempt = false; M[m].tried = 0;
 	M[m].base = 0; M[m].grant = 0; M[m].confirmed = 0; M[m].inherited = 0;
@@ -277,15 +277,15 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #define IN(m,aa) ((aa)==(m)+1)
 #endif
 #define FREE(m,aa) (IN(m,aa) && AT(M[m].grant,aa)==0 && !RECORDED(m,aa) && ADDR(M[m].i[0])!=(aa) && ADDR(M[m].i[1])!=(aa) && AT(M[m].cool,aa)==0)
-/* go: internal/allocator (*pool).coolingFor */
+/* go: internal/allocator (*memory).coolingFor */
 #define RESTS(m,nn,aa) (AT(M[m].cool,aa)==(nn)+1 && MINE(m,nn,aa))
-/* go: internal/allocator (*pool).recorded, (*pool).blocks */
+/* go: internal/allocator (*memory).recorded, (*memory).blocks */
 #define MINE(m,nn,aa) (AT(M[m].grant,aa)==0 && ADDR(M[m].i[1-(nn)])!=(aa) && REC(M[m].c[1-(nn)])!=(aa))
 
 #define HASGRANT(m,uu) (AT(M[m].grant,1)==(uu) || AT(M[m].grant,2)==(uu))
 #define BUSY(m,nn) (M[m].job!=0 && NAME(M[m].jobU)==(nn))
 #define STRAY(m,nn) (M[m].i[nn]!=0 && OWNER(M[m].i[nn])!=UID(M[m].c[nn]))
-/* go: internal/allocator (*pool).need, (claims).designated */
+/* go: internal/allocator (*memory).need, (claims).designated */
 #ifndef NO_NAME_WAIT
 #define WAITS(m,nn) (LIVES(M[m].c[nn]) && M[m].i[nn]==0 && !HASGRANT(m,UID(M[m].c[nn])) && !BUSY(m,nn))
 #else
@@ -293,33 +293,33 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #endif
 #define ANY(m,nn) (RESTS(m,nn,1) -> 1 : (RESTS(m,nn,2) -> 2 : (FREE(m,1) -> 1 : (FREE(m,2) -> 2 : 0))))
 #define CHOSEN(m,nn) (REC(M[m].c[nn])==0 -> ANY(m,nn) : (MINE(m,nn,REC(M[m].c[nn])) -> REC(M[m].c[nn]) : 0))
-/* go: internal/allocator (*Allocator).admission, (*pool).closed */
+/* go: internal/allocator (*Allocator).admission, (*memory).closed */
 #ifndef NO_QUARANTINE
 #define CLOSED(m,nn) (M[m].quarantine && !longAgo && REC(M[m].c[nn])==0)
 #else
 #define CLOSED(m,nn) false
 #endif
 #define PLANS(m,nn) (WAITS(m,nn) && !CLOSED(m,nn) && CHOSEN(m,nn)!=0)
-/* go: internal/allocator (*Allocator).coolReleases, (*pool).needsCooling, (*pool).releasable */
+/* go: internal/allocator (*memory).coolReleases, (*memory).needsCooling, (*memory).releasable */
 #ifdef COOL
 #define MUSTREST(m,nn) (DEL(M[m].c[nn]) && OWNER(M[m].i[nn])==UID(M[m].c[nn]) && AT(M[m].cool,ADDR(M[m].i[nn]))==0)
 #else
 #define MUSTREST(m,nn) false
 #endif
 #define COOLS(m) (MUSTREST(m,0) || MUSTREST(m,1) || (M[m].cool&passed)!=0)
-/* go: internal/allocator (*pool).staleGrants */
+/* go: internal/allocator (*memory).staleGrants */
 #define AGED(m) (M[m].old && (M[m].grant&~M[m].confirmed)!=0)
 #define DUE(m) (M[m].turn==TURN && !M[m].attempt && (PLANS(m,0) || PLANS(m,1) || M[m].confirmed!=0 || COOLS(m) || AGED(m)))
-/* go: internal/allocator (*pool).adoptable */
+/* go: internal/allocator (*memory).adoptable */
 #ifndef NO_ADOPT_PROOF
 #define ADOPTABLE(m,nn) (LIVES(M[m].c[nn]) && REC(M[m].c[nn])==ADDR(M[m].i[nn]))
 #else
 #define ADOPTABLE(m,nn) LIVES(M[m].c[nn])
 #endif
 
-/* go: internal/allocator (*pool).plan, (*pool).choose */
+/* go: internal/allocator (*memory).plan, (*memory).choose */
 inline plan(m) {
-	M[m].cool = M[m].cool & ~passed;        /* go: internal/allocator (*pool).expireCooling */
+	M[m].cool = M[m].cool & ~passed;        /* go: internal/allocator (*memory).expireCooling */
 	for (n : 0 .. 1) {
 		if
 		:: PLANS(m,n) -> a = CHOSEN(m,n); M[m].grant = M[m].grant | PUT(UID(M[m].c[n]),a); M[m].cool = M[m].cool & ~ALL(63,a)
@@ -330,14 +330,14 @@ inline plan(m) {
 	M[m].tried = M[m].grant & ~M[m].confirmed
 }
 #define STAYS(m,aa) (AT(M[m].tried,aa)!=0 -> ALL(M[m].grant,aa) : 0)
-/* go: internal/allocator (*pool).commitLanded */
+/* go: internal/allocator (*memory).commitLanded */
 inline landed(m) {
 	M[m].grant = STAYS(m,1) | STAYS(m,2);
 	M[m].confirmed = M[m].confirmed & M[m].grant; M[m].inherited = M[m].inherited & M[m].grant;
 	M[m].base = M[m].tried; M[m].tried = 0; M[m].attempt = false; M[m].old = false;
 	confirm(m)
 }
-/* go: internal/allocator (*pool).rollback */
+/* go: internal/allocator (*memory).rollback */
 inline rollback(m) {
 	M[m].grant = (COMMITTED(m,1) -> ALL(M[m].grant,1) : 0) | (COMMITTED(m,2) -> ALL(M[m].grant,2) : 0);
 	M[m].tried = 0; M[m].attempt = false; M[m].cool = cooling
@@ -375,25 +375,25 @@ inline updateStatus(m) {
 #define WRITABLE(m) true
 #endif
 
-/* Something is to be done. go: internal/allocator (*pool).hasWork, (*pool).mayTakeOver */
+/* Something is to be done. go: internal/allocator (*memory).hasWork, (*memory).mayTakeOver */
 #define UNDONE(nn) (DEL(claim[nn]) || (ISBLOCK((nn)+1) -> UID(claim[nn])!=0 && REC(claim[nn])==0 : OWNER(ip[nn])!=UID(claim[nn])))
 #define WORK (UNDONE(0) || UNDONE(1) || inFlight!=0 || (cooling&passed)!=0)
 
 #define USED(m) (M[m].grant!=0 || M[m].i[0]!=0 || M[m].i[1]!=0 || REC(M[m].c[0])!=0 || REC(M[m].c[1])!=0)
-/* go: internal/allocator (*pool).rebuild */
+/* go: internal/allocator (*memory).rebuild */
 inline rebuild(m) {
 	M[m].turn = TURN;
 #ifndef NO_INFLIGHT
 	M[m].grant = M[m].base; M[m].inherited = M[m].base;
 #endif
-	M[m].cool = cooling;            /* go: internal/allocator (*pool).loadCooling */
+	M[m].cool = cooling;            /* go: internal/allocator (*memory).loadCooling */
 	M[m].old = (M[m].grant!=0);     /* nothing is written on them before a commit of ours */
 #ifndef NO_EMPTY
 	M[m].quarantine = adopting;
 #else
 	M[m].quarantine = adopting && USED(m);
 #endif
-	/* go: internal/allocator (*pool).quarantine, (*pool).wasAdopting */
+	/* go: internal/allocator (*memory).quarantine, (*memory).wasAdopting */
 	confirm(m)
 }
 
@@ -484,7 +484,7 @@ end:	do
 		:: else -> printf("manager %d: reads the pool: its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* Another pool than that of the last write. go: internal/allocator (*pool).refreshBase, (*pool).loseTerm */
+	/* Another pool than that of the last write. go: internal/allocator (*memory).refreshBase, (*memory).loseTerm */
 	:: d_step { (M[m].turn==TURN || M[m].turn==FENCED) && !M[m].attempt && !M[m].newest ->
 		if
 		:: ISHOLDER(m) -> printf("manager %d: takes the pool as it is now\n",m); M[m].newest = true; M[m].base = PART(m,inFlight); M[m].cool = cooling
@@ -614,7 +614,7 @@ end:	do
 		fi; skip }
 	:: d_step { M[m].job==REMOVE && LATER && M[m].jobA!=0 && ip[NAME(M[m].jobU)]==IP(M[m].jobU,M[m].jobA) ->
 		printf("manager %d: removes IPAddress of uid %d, without an answer\n",m,M[m].jobU); lates--; air = removing; airU = M[m].jobU; airA = M[m].jobA; endJob(m) }
-	/* go: internal/allocator (*pool).endGrant, ended */
+	/* go: internal/allocator (*memory).endGrant, ended */
 	:: d_step { M[m].job==LETGO ->
 		n = NAME(M[m].jobU);
 		printf("manager %d: lets go of claim uid %d: %d\n",m,M[m].jobU,!HASGRANT(m,M[m].jobU) && M[m].jobC==claim[n]);
@@ -644,7 +644,7 @@ end:	do
 	/* An IPAddress without a claim: void if a live read proves it (R2).
 	 * go: internal/allocator (*Allocator).runOrphan, (*Allocator).resolveOrphan */
 #define STRAYS(m,nn) (MAYWORK(m) && STRAY(m,nn) && !ADOPTABLE(m,nn) && (restores==0 || CONTESTED(m,nn)))
-/* go: internal/allocator (*pool).isInTheWay, (*pool).nextCheck */
+/* go: internal/allocator (*memory).isInTheWay, (*memory).nextCheck */
 #define CONTESTED(m,nn) (M[m].c[nn]!=0 || !MINE(m,nn,ADDR(M[m].i[nn])))
 	:: d_step { (STRAYS(m,0) || STRAYS(m,1)) ->
 		n = (STRAYS(m,0) -> 0 : 1);
@@ -665,7 +665,7 @@ end:	do
 	:: d_step { m==0 && crashes>0 && !calm && (M[m].turn!=IDLE || M[m].job!=0) -> printf("manager %d: restarts\n",m); crashes--; loseTerm(m); endJob(m); again[m] = true }
 #endif
 #if STALE
-	/* go: internal/allocator (*pool).isGone, Newer */
+	/* go: internal/allocator (*memory).isGone, Newer */
 	:: d_step { staleKept && staleM==m && (M[m].turn!=TURN || (staleOld && !OLDTOO)) -> staleKept = false; staleOld = false; staleM = 0; staleK = 0; staleV = 0 }
 	:: d_step { staleKept && staleM==m && M[m].turn==TURN && (!staleOld || OLDTOO) ->
 		printf("manager %d: is shown something old\n",m);

@@ -75,7 +75,7 @@ func addressOf(a *ipamv1.IPAddress) *attached {
 // takesUp reports whether a claim takes up an IPAddress of its name that somebody made by hand, as the in-cluster
 // provider does: in the place of that, where both name its pool and the pool hands the address out. What a claim has
 // already, it keeps.
-func (addresses) takesUp(p *pool, c *claimant, a *attached) bool {
+func (addresses) takesUp(p *memory, c *claimant, a *attached) bool {
 	return c.mirrored && a.mirrored && a.byHand && !a.deleting && (!c.hasRecord() || c.mayGetAnother()) &&
 		a.ip.IsValid() && p.ledger.InSpace(p.ledger.Unit(a.ip))
 }
@@ -85,12 +85,12 @@ func (addresses) taken(o client.Object) *refusal {
 	if !is {
 		return nil
 	}
-	return failed("IPAddress %s of %s %s has the name of this claim; waiting until it is gone", client.ObjectKeyFromObject(a), a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
+	return failed("IPAddress %s of %s %s has the name of this claim; waiting until it is gone", a.Namespace+"/"+a.Name, a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
 }
 
 // newAddress is the IPAddress of a claim. The name is the claim's, and the claim's UID among the owners tells whose it
 // is: it is made once.
-func newAddress(p *pool, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
+func newAddress(p *memory, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
 	poolRef := p.key.Ref()
 	if c.mirrored {
 		poolRef, _ = incluster.MirroredBy(p.key.Kind, p.key.Name)
@@ -123,7 +123,7 @@ func newAddress(p *pool, c *claimant, r netipx.IPRange) *ipamv1.IPAddress {
 
 // networkOf is the prefix length and the gateway of an address: those of the IPAddress that was forced away, else those
 // that the spec says.
-func networkOf(p *pool, c *claimant, r netipx.IPRange) (prefix int32, gateway string) {
+func networkOf(p *memory, c *claimant, r netipx.IPRange) (prefix int32, gateway string) {
 	if c.lost != nil && c.lost.ip == r.From() {
 		lost := addressFactsOf(c.lost)
 		return lost.prefix, lost.gateway
@@ -159,6 +159,6 @@ func poolOwner(c *claimant, poolObj v1alpha1.Pool) metav1.OwnerReference {
 
 // needsRepair reports whether an IPAddress that exists lacks its owners or its finalizer: clusterctl move and restores
 // leave references to objects of another cluster.
-func needsRepair(p *pool, c *claimant, a *attached) bool {
+func needsRepair(p *memory, c *claimant, a *attached) bool {
 	return !a.deleting && (!a.protected || addressFactsOf(a).poolUID != poolOwner(c, p.base).UID || a.claimantUID != c.owner.UID)
 }

@@ -33,7 +33,7 @@ type ruling struct {
 type admit func(c *claimant) ruling
 
 // note remembers what a ruling has to be told for, and which Cluster it waits for.
-func (p *pool) note(c *claimant, r ruling) {
+func (p *memory) note(c *claimant, r ruling) {
 	if r.gate != open {
 		p.waitingClusters[c.cluster] = struct{}{}
 	}
@@ -43,7 +43,7 @@ func (p *pool) note(c *claimant, r ruling) {
 }
 
 // noting is admit, and notes what it finds.
-func (p *pool) noting(admit admit) admit {
+func (p *memory) noting(admit admit) admit {
 	return func(c *claimant) ruling {
 		r := admit(c)
 		p.note(c, r)
@@ -53,20 +53,20 @@ func (p *pool) noting(admit admit) admit {
 
 // admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it
 // reads comes from caches, once per cluster and namespace. It is called with the pool locked.
-func (a *Allocator) admission(ctx context.Context, p *pool, now time.Time) admit {
-	return p.noting(a.rules(ctx, p, now))
+func (a *Allocator) admission(ctx context.Context, m *memory, now time.Time) admit {
+	return m.noting(a.rules(ctx, m, now))
 }
 
 // releases returns the rules that decide on the release of a deleted claimant, and notes what they find.
-func (a *Allocator) releases(ctx context.Context, p *pool) admit {
-	return p.noting(func(c *claimant) ruling { return a.admitRelease(ctx, p, c) })
+func (a *Allocator) releases(ctx context.Context, m *memory) admit {
+	return m.noting(func(c *claimant) ruling { return a.admitRelease(ctx, m, c) })
 }
 
 // rules are those of admission. They change nothing.
-func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
+func (a *Allocator) rules(ctx context.Context, m *memory, now time.Time) admit {
 	clusters := map[types.NamespacedName]gate{}
 	namespaces := map[string]*refusal{}
-	direct := p.direct()
+	direct := m.direct()
 	return func(c *claimant) ruling {
 		if a.leavesAlone(c) {
 			return ruling{waits: true, silent: a.isAnothers(c)}
@@ -93,29 +93,29 @@ func (a *Allocator) rules(ctx context.Context, p *pool, now time.Time) admit {
 				}
 			}
 		}
-		if p.base == nil {
+		if m.base == nil {
 			return out
 		}
-		if annotations.HasPaused(p.base) {
+		if annotations.HasPaused(m.base) {
 			out.waits = true
 			return out
 		}
-		if reason, message := p.closed(now); reason != "" && (!c.hasRecord() || p.layout == nil) {
+		if reason, message := m.closed(now); reason != "" && (!c.hasRecord() || m.layout == nil) {
 			switch reason {
 			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
-				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text.Message(fmt.Sprintf("%s has no free address: %s", p.key, message))}
+				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text.Message(fmt.Sprintf("%s has no free address: %s", m.key, message))}
 				return out
 			}
-			out.refused = notReady("%s grants nothing now (%s): %s", p.key, reason, message)
+			out.refused = notReady("%s grants nothing now (%s): %s", m.key, reason, message)
 			return out
 		}
 		if direct != nil && !c.mirrored && !c.hasRecord() {
 			out.refused = direct
 			return out
 		}
-		if global, ok := p.base.(*v1alpha1.GlobalNetworkPool); ok {
+		if global, ok := m.base.(*v1alpha1.GlobalNetworkPool); ok {
 			no, known := namespaces[c.owner.Namespace]
 			if !known {
 				no = a.selects(ctx, global, c.owner.Namespace)
@@ -189,11 +189,11 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 
 // admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is
 // paused, and no consumer uses the address still. A Cluster that is gone does not hold it.
-func (a *Allocator) admitRelease(ctx context.Context, p *pool, c *claimant) ruling {
-	if c.inUse || p.isKept(c) {
+func (a *Allocator) admitRelease(ctx context.Context, m *memory, c *claimant) ruling {
+	if c.inUse || m.isKept(c) {
 		return ruling{waits: true, silent: true} // a consumer's finalizer says that, and the end of it is an event
 	}
-	if a.leavesAlone(c) || (p.base != nil && annotations.HasPaused(p.base)) {
+	if a.leavesAlone(c) || (m.base != nil && annotations.HasPaused(m.base)) {
 		return ruling{waits: true, silent: a.isAnothers(c)}
 	}
 	if c.cluster.Name == "" {

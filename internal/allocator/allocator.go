@@ -148,35 +148,34 @@ func (a *Allocator) pool(key pools.Key) *pool {
 	defer a.mu.Unlock()
 	p := a.pools[key]
 	if p == nil {
-		p = newPool(key)
-		p.quota = a.quota
+		p = poolOf(newMemory(key, kinds))
+		p.memory.quota = a.quota
 		a.pools[key] = p
 	}
 	return p
 }
 
-// locked returns a pool, locked, that is not dropped.
-func (a *Allocator) locked(key pools.Key) *pool {
+// locked returns the memory of a pool that is not dropped, locked.
+func (a *Allocator) locked(key pools.Key) *memory {
 	for {
-		p := a.pool(key)
-		p.mu.Lock()
-		if !p.dropped {
-			return p
+		m := a.pool(key).lock()
+		if !m.dropped {
+			return m
 		}
-		p.mu.Unlock()
+		m.unlock()
 	}
 }
 
 // drop forgets a pool that does not exist and of which nobody has anything: claims can name any pool.
 func (a *Allocator) drop(p *pool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.base != nil || len(p.claimants)+len(p.attached)+len(p.grants)+p.jobs > 0 {
+	m := p.lock()
+	defer m.unlock()
+	if m.base != nil || len(m.claimants)+len(m.attached)+len(m.grants)+m.jobs > 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p.dropped = true
+	m.dropped = true
 	delete(a.pools, p.key)
 }
 
@@ -196,9 +195,9 @@ func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	return key, p.observe(claimOf(c))
+	m := a.locked(key)
+	defer m.unlock()
+	return key, m.observe(claimOf(c))
 }
 
 // ForgetClaim feeds the proof that a claim is gone.
@@ -207,26 +206,26 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	p.forget(c.UID)
+	m := a.locked(key)
+	defer m.unlock()
+	m.forget(c.UID)
 	return key, true
 }
 
 // ObserveAllocation feeds an IPAllocation that was seen, and returns the pool to reconcile for it.
 func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
 	key := pools.KeyOfAllocation(o)
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	return key, p.observe(claimOfAllocation(o))
+	m := a.locked(key)
+	defer m.unlock()
+	return key, m.observe(claimOfAllocation(o))
 }
 
 // ForgetAllocation feeds the proof that an IPAllocation is gone.
 func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
 	key := pools.KeyOfAllocation(o)
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	p.forget(o.UID)
+	m := a.locked(key)
+	defer m.unlock()
+	m.forget(o.UID)
 	return key, true
 }
 
@@ -236,9 +235,9 @@ func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	return key, p.observeAttached(addressOf(addr))
+	m := a.locked(key)
+	defer m.unlock()
+	return key, m.observeAttached(addressOf(addr))
 }
 
 // ForgetAddress feeds the proof that an IPAddress is gone.
@@ -247,9 +246,9 @@ func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
 	if !ours {
 		return key, false
 	}
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	p.forgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
+	m := a.locked(key)
+	defer m.unlock()
+	m.forgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
 	return key, true
 }
 
@@ -269,8 +268,8 @@ func (a *Allocator) AllocationsBeyond(listed map[types.UID]struct{}) []*v1alpha1
 func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in func(O, pools.Key)) []O {
 	var out []O
 	for _, p := range a.all() {
-		p.mu.Lock()
-		for uid, c := range p.claimants {
+		m := p.lock()
+		for uid, c := range m.claimants {
 			if _, ok := listed[uid]; ok {
 				continue
 			}
@@ -280,7 +279,7 @@ func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in fun
 				out = append(out, stub)
 			}
 		}
-		p.mu.Unlock()
+		m.unlock()
 	}
 	return out
 }
@@ -289,15 +288,15 @@ func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in fun
 func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddress {
 	var out []*ipamv1.IPAddress
 	for _, p := range a.all() {
-		p.mu.Lock()
-		for _, addr := range p.attached {
+		m := p.lock()
+		for _, addr := range m.attached {
 			if _, ok := listed[addr.uid]; !ok {
 				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.key.Ref()}}
 				stub.Namespace, stub.Name, stub.UID = addr.namespace, addr.name, addr.uid
 				out = append(out, stub)
 			}
 		}
-		p.mu.Unlock()
+		m.unlock()
 	}
 	return out
 }
@@ -307,20 +306,20 @@ func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPA
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	key := pools.KeyOf(obj)
 	a.publishSpec(obj) // all pools are known before the first of them is reconciled, in whatever order that is
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	return key, !p.triedOnce || p.base == nil || Newer(obj.GetResourceVersion(), p.base.GetResourceVersion())
+	m := a.locked(key)
+	defer m.unlock()
+	return key, !m.triedOnce || m.base == nil || Newer(obj.GetResourceVersion(), m.base.GetResourceVersion())
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.
 func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
 	var keys []pools.Key
 	for _, p := range a.all() {
-		p.mu.Lock()
-		if _, waits := p.waitingClusters[cluster]; p.awaits(cluster) || waits {
+		m := p.lock()
+		if _, waits := m.waitingClusters[cluster]; m.awaits(cluster) || waits {
 			keys = append(keys, p.key)
 		}
-		p.mu.Unlock()
+		m.unlock()
 	}
 	return keys
 }
@@ -341,9 +340,9 @@ func (a *Allocator) Ready(key pools.Key) bool {
 	if a.unserved(key) != nil || !a.serves(key) {
 		return true
 	}
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	return p.triedOnce
+	m := a.locked(key)
+	defer m.unlock()
+	return m.triedOnce
 }
 
 func (a *Allocator) now() time.Time { return a.Clock.Now() }

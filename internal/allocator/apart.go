@@ -30,6 +30,9 @@ const maxYields = 64
 // keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it
 // yields. It reads from the API server only where a younger pool has just yielded, or an older one has gone.
 func (a *Allocator) keepApart(ctx context.Context, p *pool) {
+	m := p.lock()
+	said := m.base.PoolStatus().Yields
+	m.unlock()
 	mine, neighbours := a.overlaps.neighbours(p.key)
 	apart := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
@@ -40,7 +43,7 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 		}
 		if n.elder {
 			if to := yielded(n.key, n.is.uid, n.is.generation); len(yields) < maxYields {
-				yields = append(yields, latest(to, p.base.PoolStatus().Yields))
+				yields = append(yields, latest(to, said))
 			}
 			continue
 		}
@@ -52,7 +55,7 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 			waitsFor = fmt.Sprintf("; this pool grants nothing of what both have until %s, the younger of the two, has left it to this one: a manager must serve that", n.key)
 		}
 	}
-	for _, was := range p.base.PoolStatus().Yields {
+	for _, was := range said {
 		if slices.ContainsFunc(yields, func(y v1alpha1.YieldedPool) bool { return y.UID == was.UID }) {
 			continue
 		}
@@ -67,10 +70,10 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 	if !mine.allows {
 		a.usedBeyond(p, mine, apart)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waitsFor, p.yields, p.outstanding = waitsFor, yields, outstanding
-	p.setApart(apart)
+	m = p.lock()
+	defer m.unlock()
+	m.waitsFor, m.yields, m.outstanding = waitsFor, yields, outstanding
+	m.setApart(apart)
 }
 
 func yielded(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
@@ -94,7 +97,10 @@ func keyOfYielded(y v1alpha1.YieldedPool) pools.Key {
 // given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of
 // them while the younger one has not yielded, then what that has. final: it has yielded.
 func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
-	if !younger.yieldsTo(to) {
+	m := younger.lock()
+	yields := m.yieldsTo(to)
+	m.unlock()
+	if !yields {
 		return shared, false
 	}
 	if err := a.survey(ctx, younger, to); err != nil {
@@ -102,26 +108,25 @@ func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.Yielde
 			"pool", keyOfYielded(to).String(), "younger", younger.key.String())
 		return shared, false
 	}
-	if !younger.yieldsTo(to) {
+	m = younger.lock()
+	defer m.unlock()
+	if !m.yieldsTo(to) {
 		return shared, false // it has taken its word back meanwhile
 	}
-	younger.mu.Lock()
-	defer younger.mu.Unlock()
-	return younger.usedIn(shared), true
+	return m.usedIn(shared), true
 }
 
-func (p *pool) yieldsTo(to v1alpha1.YieldedPool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// yieldsTo reports whether it is on record that a pool yields to another one.
+func (p *memory) yieldsTo(to v1alpha1.YieldedPool) bool {
 	return p.base != nil && slices.Contains(p.base.PoolStatus().Yields, to)
 }
 
 // survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which
 // had yielded to it, has seen a later generation of it.
 func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.YieldedPool) error {
-	p.mu.Lock()
-	surveyed := p.surveyed[reason]
-	p.mu.Unlock()
+	m := p.lock()
+	surveyed := m.surveyed[reason]
+	m.unlock()
 	if surveyed {
 		return nil
 	}
@@ -131,16 +136,16 @@ func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.Yielded
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.observeAll(found)
-	p.surveyed[reason] = true
+	m = p.lock()
+	defer m.unlock()
+	m.observeAll(found)
+	m.surveyed[reason] = true
 	return nil
 }
 
 // forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing
 // of it was seen: it became an object that the watch is yet to show, or nothing.
-func (p *pool) forgetSurveys(seen v1alpha1.Pool) {
+func (p *memory) forgetSurveys(seen v1alpha1.Pool) {
 	if p.base == nil || p.holder || len(p.surveyed) == 0 {
 		return
 	}
@@ -156,14 +161,14 @@ func (p *pool) forgetSurveys(seen v1alpha1.Pool) {
 }
 
 // usedIn returns what a pool has in use or in flight of some ranges.
-func (p *pool) usedIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
+func (p *memory) usedIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
 	for _, r := range ranges {
 		out = append(out, p.usedOf(r)...)
 	}
 	return out
 }
 
-func (p *pool) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
+func (p *memory) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
 	add := func(used netipx.IPRange) {
 		if used.From().Less(r.From()) {
 			used = netipx.IPRangeFrom(r.From(), used.To())
@@ -217,9 +222,9 @@ func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPo
 	if err := a.survey(ctx, elder, yielded(p.key, mine.uid, seen.generation)); err != nil {
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it has in use can be listed: %v", key, err)
 	}
-	elder.mu.Lock()
-	defer elder.mu.Unlock()
-	return elder.usedIn(mine.layout.Allocatable().Ranges()), ""
+	m := elder.lock()
+	defer m.unlock()
+	return m.usedIn(mine.layout.Allocatable().Ranges()), ""
 }
 
 // usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their
@@ -229,23 +234,21 @@ func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]
 		return
 	}
 	for _, other := range a.all() {
-		if other == p {
+		if other.key == p.key {
 			continue
 		}
-		other.mu.Lock()
-		if !other.usesBeyond() || a.overlaps.declared(other.key).network != mine.network {
-			other.mu.Unlock()
-			continue
+		m := other.lock()
+		if m.usesBeyond() && a.overlaps.declared(other.key).network == mine.network {
+			for _, used := range m.usedIn(mine.layout.Allocatable().Ranges()) {
+				apart[used] = other.key
+			}
 		}
-		for _, used := range other.usedIn(mine.layout.Allocatable().Ranges()) {
-			apart[used] = other.key
-		}
-		other.mu.Unlock()
+		m.unlock()
 	}
 }
 
 // usesBeyond reports whether anything outside of the spec is in use, or in flight.
-func (p *pool) usesBeyond() bool {
+func (p *memory) usesBeyond() bool {
 	if p.ledger.Counts().OutOfRange > 0 {
 		return true
 	}
@@ -256,7 +259,7 @@ func (p *pool) usesBeyond() bool {
 }
 
 // setApart states what is kept apart, and nothing else.
-func (p *pool) setApart(apart map[netipx.IPRange]pools.Key) {
+func (p *memory) setApart(apart map[netipx.IPRange]pools.Key) {
 	for r, key := range p.apart {
 		if apart[r] != key {
 			p.ledger.Remove(ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())})
@@ -276,16 +279,16 @@ type news struct {
 
 // tellElders wakes the older pools that a pool yields to when that is on record, or when it has less than before.
 func (a *Allocator) tellElders(p *pool) {
-	p.mu.Lock()
+	m := p.lock()
 	var yields []v1alpha1.YieldedPool
-	if p.base != nil {
-		yields = p.base.PoolStatus().Yields
+	if m.base != nil {
+		yields = m.base.PoolStatus().Yields
 	}
-	n := p.ledger.Counts()
+	n := m.ledger.Counts()
 	is := news{version: fmt.Sprint(yields), used: n.Allocated + n.OutOfRange}
-	was := p.toldElders
-	p.toldElders = is
-	p.mu.Unlock()
+	was := m.toldElders
+	m.toldElders = is
+	m.unlock()
 	if is.version == was.version && is.used >= was.used {
 		return
 	}

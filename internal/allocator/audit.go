@@ -57,15 +57,15 @@ type holding struct {
 func (au *Auditor) audit(ctx context.Context) error {
 	a := au.Allocator
 	living := map[types.UID]struct{}{}
-	held := map[*pool][]holding{}
+	held := map[pools.Key][]holding{}
 	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
 	oldOrphans, oldDrift := 0, 0
 	// has notes what an object has, and whether the memory knows it.
-	has := func(key pools.Key, h holding, known func(*pool) bool) {
-		p := a.locked(key)
-		defer p.mu.Unlock()
-		held[p] = append(held[p], h)
-		if !known(p) {
+	has := func(key pools.Key, h holding, known func(*memory) bool) {
+		m := a.locked(key)
+		defer m.unlock()
+		held[key] = append(held[key], h)
+		if !known(m) {
 			drift[h.uid] = true
 			if au.drift[h.uid] {
 				oldDrift++
@@ -90,8 +90,8 @@ func (au *Auditor) audit(ctx context.Context) error {
 			return
 		}
 		if addr.ip.IsValid() {
-			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, addr.text(), addr.subject}, func(p *pool) bool {
-				_, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid})
+			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, addr.text(), addr.subject}, func(m *memory) bool {
+				_, known := m.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid})
 				return known
 			})
 		}
@@ -101,8 +101,8 @@ func (au *Auditor) audit(ctx context.Context) error {
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
 		if c := claimOfAllocation(obj); c.blockRange().IsValid() {
-			has(pools.KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(p *pool) bool {
-				mine := p.claimants[c.owner.UID]
+			has(pools.KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(m *memory) bool {
+				mine := m.claimants[c.owner.UID]
 				return mine != nil && mine.blockRange() == c.blockRange()
 			})
 		}
@@ -111,9 +111,9 @@ func (au *Auditor) audit(ctx context.Context) error {
 		return err
 	}
 	duplicates := 0
-	for p, all := range held {
+	for key, all := range held {
 		duplicates += overlapping(all, func(one, other holding) {
-			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.rng.From().String(), "pool", p.key.String(),
+			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.rng.From().String(), "pool", key.String(),
 				"one", one.what, "other", other.what)
 			a.tellDuplicate(one, other)
 			a.tellDuplicate(other, one)

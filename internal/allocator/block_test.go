@@ -16,7 +16,7 @@ import (
 )
 
 // seeBlock has a pool see an IPAllocation of so many addresses; 0: it does not say.
-func seeBlock(p *pool, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *claimant {
+func seeBlock(p *memory, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *claimant {
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1,
 		CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{},
@@ -63,7 +63,7 @@ func TestChooseBlock(t *testing.T) {
 	defaults := says(3, 6)
 	tests := map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
-		there func(*pool)
+		there func(*memory)
 		count int32
 		ask   []func(*v1alpha1.IPAllocation)
 		want  string // the block, or what the refusal says
@@ -77,16 +77,16 @@ func TestChooseBlock(t *testing.T) {
 		"the other half":            {pool: []func(*v1alpha1.NetworkPool){says(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
 		"best fit": {
-			there: func(p *pool) { seeBlock(p, "y", 1, has("10.0.0.5/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
+			there: func(p *memory) { seeBlock(p, "y", 1, has("10.0.0.5/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
 			count: 4, want: "10.0.0.1-10.0.0.4", // not among the 50 at the end
 		},
 		"best fit, the next hole": {
-			there: func(p *pool) { seeBlock(p, "y", 1, has("10.0.0.4/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
+			there: func(p *memory) { seeBlock(p, "y", 1, has("10.0.0.4/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
 			count: 4, want: "10.0.0.5-10.0.0.8",
 		},
 		"too large": {count: 61, want: "no contiguous block available"},
 		"fragmented": {
-			there: func(p *pool) { seeAddress(p, "c", "10.0.0.30", "uid-c") },
+			there: func(p *memory) { seeAddress(p, "c", "10.0.0.30", "uid-c") },
 			count: 31, want: "no contiguous block available",
 		},
 		"pinned": {ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
@@ -96,11 +96,11 @@ func TestChooseBlock(t *testing.T) {
 			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "not wholly among the addresses",
 		},
 		"pinned over a claim's": {
-			there: func(p *pool) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
+			there: func(p *memory) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
 			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25/32, which is held by IPAddress ns/c",
 		},
 		"pinned over a block": {
-			there: func(p *pool) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },
+			there: func(p *memory) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },
 			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.28/30, which is held by IPAllocation ns/y",
 		},
 		"pinned over a preAllocation of its name": {
@@ -126,7 +126,7 @@ func TestChooseBlock(t *testing.T) {
 		},
 		"what its status says": {ask: []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
 		"what its status says, and another has": {
-			there: func(p *pool) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
+			there: func(p *memory) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
 			ask:   []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, want: "the status says 10.0.0.40-10.0.0.44, of which 10.0.0.44/30 is held by IPAllocation ns/y",
 		},
 		"a pool of prefixes": {

@@ -161,14 +161,14 @@ func (blocks) keep(c, old *claimant) { c.orphanSince, c.found = old.orphanSince,
 
 // holds returns what an allocation remembers, or shows, as it is, whether or not the pool hands it out: two that
 // overlap are both kept.
-func (blocks) holds(_ *pool, c *claimant) (record, shown netipx.IPRange) {
+func (blocks) holds(_ *memory, c *claimant) (record, shown netipx.IPRange) {
 	if c.hasRecord() {
 		return c.record, netipx.IPRange{}
 	}
 	return netipx.IPRange{}, c.shown
 }
 
-func (blocks) need(p *pool, c *claimant) need {
+func (blocks) need(p *memory, c *claimant) need {
 	b := blockFactsOf(c)
 	shows := c.hasRecord() && c.shown == c.record
 	switch {
@@ -180,13 +180,13 @@ func (blocks) need(p *pool, c *claimant) need {
 	return needGrant
 }
 
-func (blocks) confirmed(_ *pool, c *claimant) bool { return c.hasRecord() }
+func (blocks) confirmed(_ *memory, c *claimant) bool { return c.hasRecord() }
 
-func (blocks) releasable(_ *pool, c *claimant) netipx.IPRange { return c.blockRange() }
+func (blocks) releasable(_ *memory, c *claimant) netipx.IPRange { return c.blockRange() }
 
 // designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
 // pinned to, or the one that rests for its name.
-func (k blocks) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
+func (k blocks) designated(p *memory, c *claimant) (netipx.IPRange, *refusal) {
 	if p.handsOutPrefixes() {
 		return netipx.IPRange{}, failed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", p.key, p.layout.UnitBits())
 	}
@@ -196,7 +196,7 @@ func (k blocks) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 	if shown := c.shown; shown.IsValid() {
 		if h := p.blocker(shown, c.owner); h != nil {
 			return netipx.IPRange{}, failed("the status says %s, of which %s is held by %s", poolutil.FormatRange(shown),
-				poolutil.FormatRange(h.Range), describeHold(h))
+				poolutil.FormatRange(h.Range), p.describeHold(h))
 		}
 		return shown, nil
 	}
@@ -210,7 +210,7 @@ func (k blocks) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 		}
 		if h := p.blocker(pinned, c.owner); h != nil {
 			return netipx.IPRange{}, failed("pinnedRange %s overlaps %s, which is held by %s",
-				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), describeHold(h))
+				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), p.describeHold(h))
 		}
 		return pinned, nil
 	}
@@ -218,9 +218,9 @@ func (k blocks) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 	return p.coolingFor(c.owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
 }
 
-func (blocks) size(p *pool, c *claimant) int64 { return blockFactsOf(c).size(p.base.PoolSpec()) }
+func (blocks) size(p *memory, c *claimant) int64 { return blockFactsOf(c).size(p.base.PoolSpec()) }
 
-func (k blocks) noRoom(p *pool, c *claimant) *refusal {
+func (k blocks) noRoom(p *memory, c *claimant) *refusal {
 	return &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, fmt.Sprintf(
 		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations",
 		p.key, k.size(p, c))}
@@ -239,4 +239,4 @@ func (blocks) use(c *claimant) (Use, time.Time) {
 
 // adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record
 // of ours is older (R10).
-func (p *pool) adopts(c *claimant) bool { return p.adopting && !c.hasRecord() && c.shown.IsValid() }
+func (p *memory) adopts(c *claimant) bool { return p.adopting && !c.hasRecord() && c.shown.IsValid() }

@@ -15,7 +15,7 @@ import (
 
 // serve brings an IPAllocation that has a grant, or addresses already, to its end: the record, then the status (R8).
 // What it remembers stands; a status that says something else is set right.
-func (blocks) serve(p *pool, c *claimant, t *attempt) step {
+func (blocks) serve(p *memory, c *claimant, t *attempt) step {
 	var r netipx.IPRange
 	switch {
 	case p.adopts(c):
@@ -49,7 +49,7 @@ func (blocks) serve(p *pool, c *claimant, t *attempt) step {
 
 // release gives up what a deleted IPAllocation has: the status says when, then our finalizer goes, if no grant is left
 // (R6). The addresses are free when the allocation is gone.
-func (blocks) release(p *pool, c *claimant, t *attempt) step {
+func (blocks) release(p *memory, c *claimant, t *attempt) step {
 	switch {
 	case p.grants[c.owner.UID] != nil:
 		return look(endGrant)

@@ -16,7 +16,7 @@ func TestMadeByHand(t *testing.T) {
 		text  string
 		claim []func(*ipamv1.IPAddressClaim)
 		// also sees what else there is.
-		also func(*pool)
+		also func(*memory)
 		made func(*ipamv1.IPAddress)
 		// told is why it is not taken up; empty: it is.
 		told string
@@ -30,7 +30,7 @@ func TestMadeByHand(t *testing.T) {
 		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "does not hand out"},
 		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "no address"},
 		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11/32, which IPAddress ns/other has",
-			also: func(p *pool) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
+			also: func(p *memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
 		"that names the mirror": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
 		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "made it by hand; delete it"},
 		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {

@@ -100,14 +100,14 @@ func ownOf(c *claimant) *claimFacts { return c.own.(*claimFacts) }
 func (claims) keep(*claimant, *claimant) {}
 
 // holds returns one unit, whatever a user wrote there.
-func (claims) holds(p *pool, c *claimant) (record, shown netipx.IPRange) {
+func (claims) holds(p *memory, c *claimant) (record, shown netipx.IPRange) {
 	if c.record.IsValid() {
 		record = p.ledger.Unit(c.record.From())
 	}
 	return record, netipx.IPRange{}
 }
 
-func (k claims) need(p *pool, c *claimant) need {
+func (k claims) need(p *memory, c *claimant) need {
 	a := p.attachedTo(c)
 	switch {
 	case k.confirmed(p, c):
@@ -121,20 +121,20 @@ func (k claims) need(p *pool, c *claimant) need {
 	return needGrant
 }
 
-func (claims) confirmed(p *pool, c *claimant) bool {
+func (claims) confirmed(p *memory, c *claimant) bool {
 	a := p.attachedTo(c)
 	return a != nil && a.claimantUID == c.owner.UID
 }
 
 // complete reports whether nothing is left to write for a claim and its IPAddress.
-func (claims) complete(p *pool, c *claimant, a *attached) bool {
+func (claims) complete(p *memory, c *claimant, a *attached) bool {
 	poolKnown := p.base != nil && p.base.GetUID() != ""
 	recorded := p.layout == nil || !a.ip.IsValid() || c.recordText == p.recordOf(p.ledger.Unit(a.ip))
 	return c.statusDone && c.pauseShown() && c.hasFinalizer && recorded &&
 		(a.deleting || a.protected) && (!poolKnown || addressFactsOf(a).poolUID == poolOwner(c, p.base).UID)
 }
 
-func (claims) releasable(p *pool, c *claimant) netipx.IPRange {
+func (claims) releasable(p *memory, c *claimant) netipx.IPRange {
 	switch a := p.attachedTo(c); {
 	case a != nil && a.claimantUID == c.owner.UID:
 		return p.unitOf(a)
@@ -146,7 +146,7 @@ func (claims) releasable(p *pool, c *claimant) netipx.IPRange {
 
 // designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks for,
 // or the one that rests for its name.
-func (claims) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
+func (claims) designated(p *memory, c *claimant) (netipx.IPRange, *refusal) {
 	if other := p.attachedTo(c); other != nil && other.claimantUID != c.owner.UID {
 		return netipx.IPRange{}, p.nameTaken(c, other)
 	}
@@ -170,11 +170,11 @@ func (claims) designated(p *pool, c *claimant) (netipx.IPRange, *refusal) {
 	return p.coolingFor(c.owner, func(r netipx.IPRange) bool { return p.ledger.Unit(r.From()) == r }), nil
 }
 
-func (claims) size(*pool, *claimant) int64 { return 0 }
+func (claims) size(*memory, *claimant) int64 { return 0 }
 
 // noRoom says no numbers that change all the time: thousands may wait, and each would be told anew whenever one address
 // comes to rest.
-func (claims) noRoom(p *pool, _ *claimant) *refusal {
+func (claims) noRoom(p *memory, _ *claimant) *refusal {
 	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", p.key)
 	if p.ledger.Counts().Total > 0 {
 		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", p.key)
@@ -185,7 +185,7 @@ func (claims) noRoom(p *pool, _ *claimant) *refusal {
 func (claims) use(c *claimant) (Use, time.Time) { return UseClaim, c.created }
 
 // nameTaken says which IPAddress keeps a claim from having one of its name.
-func (p *pool) nameTaken(c *claimant, a *attached) *refusal {
+func (p *memory) nameTaken(c *claimant, a *attached) *refusal {
 	if !a.byHand {
 		return failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.key(), a.keptBy())
 	}
@@ -201,7 +201,7 @@ func (p *pool) nameTaken(c *claimant, a *attached) *refusal {
 	default:
 		for _, h := range p.ledger.Overlapping(p.ledger.Unit(a.ip)) {
 			if h.UID != a.uid && h.Source.Uses() && h.Owner.UID != c.owner.UID {
-				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + describeHold(h) + " has"
+				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + p.describeHold(h) + " has"
 				break
 			}
 		}
@@ -209,19 +209,19 @@ func (p *pool) nameTaken(c *claimant, a *attached) *refusal {
 	return failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.key(), why)
 }
 
-func (p *pool) thisAddress(c *claimant, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
+func (p *memory) thisAddress(c *claimant, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
 	r := p.ledger.Unit(ip)
 	if h := p.blocker(r, c.owner); h != nil {
-		return netipx.IPRange{}, failed("the %s address %s is held by %s", what, ip, describeHold(h))
+		return netipx.IPRange{}, failed("the %s address %s is held by %s", what, ip, p.describeHold(h))
 	}
 	return r, nil
 }
 
 // heldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
 // a pool with grants that were given to somebody else since (R10).
-func (p *pool) heldByAnother(c *claimant, g *grant) error {
+func (p *memory) heldByAnother(c *claimant, g *grant) error {
 	if h := p.blocker(g.rng, c.owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.rng), c.owner.Kind, describeHold(h))
+		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.rng), c.owner.Kind, p.describeHold(h))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 // serve brings a claim that has a grant, or an IPAddress already, to its end: the record on the claim, the IPAddress,
 // the claim's status, strictly in this order (R1).
-func (claims) serve(p *pool, c *claimant, t *attempt) step {
+func (claims) serve(p *memory, c *claimant, t *attempt) step {
 	var r netipx.IPRange
 	a := p.attachedTo(c)
 	switch {
@@ -67,7 +67,7 @@ func recordOn(c *claimant, text string) step {
 
 // release gives up what a deleted claim has: the IPAddress first, then, when it is proven to be gone and no grant is
 // left, our finalizer (R6).
-func (claims) release(p *pool, c *claimant, t *attempt) step {
+func (claims) release(p *memory, c *claimant, t *attempt) step {
 	a := p.attachedTo(c)
 	switch mine := a != nil && a.claimantUID == c.owner.UID; {
 	case mine && !t.did(remove):

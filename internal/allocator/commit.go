@@ -40,7 +40,7 @@ type pendingCommit struct {
 
 // prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new
 // ones among them. It is called with the pool locked, once a turn.
-func (p *pool) prepare(now time.Time) *pendingCommit {
+func (p *memory) prepare(now time.Time) *pendingCommit {
 	next := p.base.DeepCopyObject().(v1alpha1.Pool)
 	try := &pendingCommit{pool: next}
 	for uid, g := range p.grants {
@@ -72,21 +72,25 @@ func (c *pendingCommit) news(base v1alpha1.Pool) (differs, urgent bool) {
 
 // commit writes a commit. The grants that it carries exist once this has succeeded.
 func (a *Allocator) commit(ctx context.Context, p *pool, next *pendingCommit) error {
-	p.mu.Lock()
-	p.unanswered = next
-	p.mu.Unlock()
+	m := p.lock()
+	m.unanswered = next
+	m.unlock()
 	return a.sendCommit(ctx, p)
 }
 
 // sendCommit sends the commit, again if need be, and finds out what became of it (R4).
 func (a *Allocator) sendCommit(ctx context.Context, p *pool) error {
-	try := p.unanswered
+	m := p.lock()
+	try, base := m.unanswered, m.base
+	m.unlock()
 	sent := try.pool.DeepCopyObject().(v1alpha1.Pool)
 	start := a.now()
 	err := a.updateStatus(ctx, sent)
 	if err == nil {
 		metrics.Commits.WithLabelValues("written").Inc()
-		p.commitLanded(sent, start)
+		m = p.lock()
+		defer m.unlock()
+		m.commitLanded(sent, start)
 		return nil
 	}
 	if apierrors.IsConflict(err) {
@@ -95,52 +99,52 @@ func (a *Allocator) sendCommit(ctx context.Context, p *pool) error {
 		metrics.Commits.WithLabelValues("error").Inc()
 	}
 	if refusedForGood(err) && !try.doubtful {
-		p.refused(err, a.now())
+		m = p.lock()
+		defer m.unlock()
+		m.refused(err, a.now())
 		return &refusedCommit{err}
 	}
 	try.doubtful = true
-	live := p.base.DeepCopyObject().(v1alpha1.Pool)
+	live := base.DeepCopyObject().(v1alpha1.Pool)
 	getCtx, cancel := timed(ctx)
 	defer cancel()
 	getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live)
-	if apierrors.IsNotFound(getErr) {
-		// Nothing lands on a pool that is gone; the watch brings its end.
-		p.rollback(p.base)
-		return errGone
-	}
-	if getErr != nil {
+	if getErr != nil && !apierrors.IsNotFound(getErr) {
 		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.key, err, getErr)
 	}
-	switch verdictOn(p.base, try.pool, live) {
+	m = p.lock()
+	defer m.unlock()
+	if getErr != nil {
+		// Nothing lands on a pool that is gone; the watch brings its end.
+		m.rollback(base)
+		return errGone
+	}
+	switch verdictOn(base, try.pool, live) {
 	case mayLand:
 		return fmt.Errorf("committing grants of %s: %w", p.key, err)
 	case hasLanded:
-		p.commitLanded(live, start)
+		m.commitLanded(live, start)
 		return nil
 	case neverLands:
-		p.rollback(live)
+		m.rollback(live)
 		return errMoved
 	case termLost:
 	}
-	p.loseTerm(a.now())
+	a.loseTerm(m)
 	return errTermLost
 }
 
 // refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is
 // planned anew, after a pause that doubles or when the pool has changed, and whoever waits is told why.
-func (p *pool) refused(err error, now time.Time) {
+func (p *memory) refused(err error, now time.Time) {
 	p.rollback(p.base)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.refusal = notReady("%s cannot be written: the API server refuses its status: %v", p.key, err)
 	p.commitPause = min(max(2*p.commitPause, firstTry), lastTry)
 	p.commitAfter = now.Add(p.commitPause)
 }
 
 // commitLanded notes that the commit is what the API server has.
-func (p *pool) commitLanded(answer v1alpha1.Pool, at time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) commitLanded(answer v1alpha1.Pool, at time.Time) {
 	for _, uid := range p.unanswered.grants {
 		if g := p.grants[uid]; g != nil {
 			g.committed = true
@@ -157,11 +161,11 @@ func (p *pool) commitLanded(answer v1alpha1.Pool, at time.Time) {
 	p.backoff = 0
 	p.refusal, p.commitPause, p.commitAfter = nil, 0, time.Time{}
 	p.lastCommit = at
-	p.setBaseLocked(answer)
+	p.setBase(answer)
 }
 
 // confirm notes that a committed grant is done: its claim is gone, or has what was granted (R6).
-func (p *pool) confirm(uid types.UID) {
+func (p *memory) confirm(uid types.UID) {
 	g := p.grants[uid]
 	if g == nil || !g.committed {
 		return
@@ -171,18 +175,16 @@ func (p *pool) confirm(uid types.UID) {
 }
 
 // rollback forgets the grants of a commit that cannot land any more.
-func (p *pool) rollback(live v1alpha1.Pool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) rollback(live v1alpha1.Pool) {
 	for _, uid := range p.unanswered.grants {
 		p.dropGrant(uid)
 	}
 	p.unanswered = nil
-	p.setBaseLocked(live)
+	p.setBase(live)
 	p.loadCooling(live.PoolStatus())
 }
 
-func (p *pool) dropGrant(uid types.UID) {
+func (p *memory) dropGrant(uid types.UID) {
 	delete(p.grants, uid)
 	p.ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
 	if c := p.claimants[uid]; c != nil {
@@ -190,15 +192,9 @@ func (p *pool) dropGrant(uid types.UID) {
 	}
 }
 
-func (p *pool) setBase(obj v1alpha1.Pool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.setBaseLocked(obj)
-}
-
-// setBaseLocked makes a pool the base of the next commit, and its spec what is planned on. A write
+// setBase makes a pool the base of the next commit, and its spec what is planned on. A write
 // without managed fields leaves them as they are, and costs less.
-func (p *pool) setBaseLocked(obj v1alpha1.Pool) {
+func (p *memory) setBase(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
 	p.base = obj
 	if p.generation != obj.GetGeneration() {
@@ -208,7 +204,7 @@ func (p *pool) setBaseLocked(obj v1alpha1.Pool) {
 }
 
 // inFlight lists the grants that are not confirmed, in the order of their addresses.
-func (p *pool) inFlight() []v1alpha1.Grant {
+func (p *memory) inFlight() []v1alpha1.Grant {
 	var out []v1alpha1.Grant
 	var ordered []*grant
 	for _, g := range p.grants {

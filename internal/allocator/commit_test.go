@@ -139,7 +139,7 @@ func TestCommit(t *testing.T) {
 			if tt.gone {
 				p.forget(c.owner.UID)
 			}
-			err := a.commit(t.Context(), p, p.prepare(a.now()))
+			err := a.commit(t.Context(), poolOf(p), p.prepare(a.now()))
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
@@ -166,7 +166,7 @@ func TestCommitAgain(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	see(p, "a", 0)
 	p.plan(noon, 9, anyone)
-	if err := a.commit(t.Context(), p, p.prepare(a.now())); err == nil {
+	if err := a.commit(t.Context(), poolOf(p), p.prepare(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent
@@ -175,7 +175,7 @@ func TestCommitAgain(t *testing.T) {
 	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
 	p.refreshBase(edited, "me", noon)
 	api.err = nil
-	if err := a.sendCommit(t.Context(), p); err != nil {
+	if err := a.sendCommit(t.Context(), poolOf(p)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {

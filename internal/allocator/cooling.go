@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,13 +16,13 @@ import (
 // coolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the
 // IPAddress loses our finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the
 // status has no room for more, the others wait with their addresses. It reports whether there was any.
-func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bool {
+func (p *memory) coolReleases(now time.Time, releases admit) bool {
 	p.restsLate = false
 	if p.reuseGrace() == 0 {
 		p.roomToRest()
 		return false
 	}
-	left, releases := maxJobs-p.jobs, a.releases(ctx, p)
+	left := maxJobs - p.jobs
 	var due []*claimant
 	for _, c := range p.todo {
 		r := p.releasable(c)
@@ -64,16 +63,16 @@ func (a *Allocator) coolReleases(ctx context.Context, p *pool, now time.Time) bo
 
 // mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes
 // the pool.
-func (p *pool) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(p.commitAfter) }
+func (p *memory) mayNote(now time.Time) bool { return !p.restsLate && !now.Before(p.commitAfter) }
 
 // startCooling has a range rest for as long as the pool says. False: there is no room on record.
-func (p *pool) startCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
+func (p *memory) startCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	grace := p.reuseGrace()
 	return p.cooling.Add(cooling.Rest{Range: r, Until: cooling.Until(now, grace), For: nameOf(o)}, cooling.Step(grace))
 }
 
 // expireCooling ends the rest of ranges whose time has come.
-func (p *pool) expireCooling(now time.Time) {
+func (p *memory) expireCooling(now time.Time) {
 	for _, rest := range p.cooling.All() {
 		if !rest.Until.After(now) {
 			p.cooling.Remove(rest.Range)
@@ -83,7 +82,7 @@ func (p *pool) expireCooling(now time.Time) {
 }
 
 // coolingBegan keeps a range from everybody but whom it rests for.
-func (p *pool) coolingBegan(rest cooling.Rest) {
+func (p *memory) coolingBegan(rest cooling.Rest) {
 	p.ledger.Add(ledger.Hold{
 		Key: restKey(ledger.Cooling, rest.Range), Owner: ledger.Owner{Namespace: rest.For.Namespace, Name: rest.For.Name}, Range: rest.Range,
 	})
@@ -102,7 +101,7 @@ func (p *pool) coolingBegan(rest cooling.Rest) {
 }
 
 // coolingEnded ends the rest of a range: its time has come, or the claim it rests for has it again.
-func (p *pool) coolingEnded(rest cooling.Rest) {
+func (p *memory) coolingEnded(rest cooling.Rest) {
 	p.ledger.Remove(restKey(ledger.Cooling, rest.Range))
 	if p.cooling.Size() < cooling.MaxText/2 {
 		p.roomToRest()
@@ -110,12 +109,12 @@ func (p *pool) coolingEnded(rest cooling.Rest) {
 }
 
 // crowd notes that the release of a claim waits until there is room for its rest: it is not to be done until then.
-func (p *pool) crowd(c *claimant) {
+func (p *memory) crowd(c *claimant) {
 	p.crowded[c.owner.UID] = c
 	delete(p.todo, c.owner.UID)
 }
 
-func (p *pool) uncrowd(uid types.UID) {
+func (p *memory) uncrowd(uid types.UID) {
 	if c := p.crowded[uid]; c != nil {
 		delete(p.crowded, uid)
 		p.todo[uid] = c
@@ -123,7 +122,7 @@ func (p *pool) uncrowd(uid types.UID) {
 }
 
 // roomToRest has the releases that wait for room tried again.
-func (p *pool) roomToRest() {
+func (p *memory) roomToRest() {
 	for uid := range p.crowded {
 		p.uncrowd(uid)
 	}
@@ -131,7 +130,7 @@ func (p *pool) roomToRest() {
 
 // restEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is
 // now.
-func (p *pool) restEnds(now time.Time) time.Duration {
+func (p *memory) restEnds(now time.Time) time.Duration {
 	groups := p.base.PoolStatus().Cooling
 	if p.reuseGrace() == 0 || cooling.HasRoom(groups) {
 		return 0
@@ -141,7 +140,7 @@ func (p *pool) restEnds(now time.Time) time.Duration {
 }
 
 // coolingFor finds a range that rests for the name of an owner, and fits.
-func (p *pool) coolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
+func (p *memory) coolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
 	for _, r := range p.cooling.For(nameOf(o)) {
 		if fits(r) && p.ledger.InSpace(r) && p.blocker(r, o) == nil {
 			return r
@@ -152,7 +151,7 @@ func (p *pool) coolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx
 
 // needsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of
 // the rest is over. What somebody else has too does not become free.
-func (p *pool) needsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
+func (p *memory) needsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
 	if p.reuseGrace() == 0 || !r.IsValid() {
 		return false
 	}
@@ -169,13 +168,13 @@ func (p *pool) needsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) boo
 }
 
 // restOf is the rest that a fact of the ledger tells of.
-func (p *pool) restOf(h *ledger.Hold) cooling.Rest {
+func (p *memory) restOf(h *ledger.Hold) cooling.Rest {
 	rest, _ := p.cooling.Get(h.Range)
 	return rest
 }
 
 // orphanNeedsCooling is needsCooling for what a void IPAddress has.
-func (p *pool) orphanNeedsCooling(s *orphan, now time.Time) bool {
+func (p *memory) orphanNeedsCooling(s *orphan, now time.Time) bool {
 	return s.provenOrphan && p.needsCooling(p.unitOf(s.attached), s.owner(), now)
 }
 
@@ -184,25 +183,25 @@ const maxHeld = 128
 
 // addHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what
 // is between two may be kept back with them: so many are joined that the status stays small.
-func (p *pool) addHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+func (p *memory) addHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 	p.setHeld(r, h)
 	for len(p.held) > maxHeld {
 		p.joinHeld()
 	}
 }
 
-func (p *pool) setHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+func (p *memory) setHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 	p.held[r] = h
 	p.ledger.Add(ledger.Hold{Key: restKey(ledger.Held, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
 }
 
-func (p *pool) dropHeld(r netipx.IPRange) {
+func (p *memory) dropHeld(r netipx.IPRange) {
 	delete(p.held, r)
 	p.ledger.Remove(restKey(ledger.Held, r))
 }
 
 // joinHeld joins each second entry with the one before it.
-func (p *pool) joinHeld() {
+func (p *memory) joinHeld() {
 	order := make([]netipx.IPRange, 0, len(p.held))
 	for r := range p.held {
 		order = append(order, r)

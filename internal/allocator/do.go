@@ -67,19 +67,19 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *pool, c claimant, s st
 		metrics.Releases.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
 	}
 	next := c.kind.of(obj)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m := p.lock()
+	defer m.unlock()
 	if s.verb == dropFinalizer && len(c.others) == 0 {
 		// The answer to the patch that takes the last finalizer off a deleted object is its end.
-		p.forget(c.owner.UID)
+		m.forget(c.owner.UID)
 		return nil
 	}
 	ours := next.record
-	p.observe(next) // it takes what was remembered before for the record
-	if known := p.claimants[c.owner.UID]; s.verb == record && known != nil && known.record != ours {
+	m.observe(next) // it takes what was remembered before for the record
+	if known := m.claimants[c.owner.UID]; s.verb == record && known != nil && known.record != ours {
 		known.record = ours // from now on, whatever a user wrote
-		p.state(known)
-		p.sort(known)
+		m.state(known)
+		m.sort(known)
 	}
 	return nil
 }
@@ -113,19 +113,19 @@ func withPreconditions(meta map[string]any, uid types.UID, rv string) map[string
 func (a *Allocator) refresh(ctx context.Context, p *pool, c claimant) error {
 	live := c.object()
 	err := a.Live.Get(ctx, nameOf(c.owner), live)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m := p.lock()
+	defer m.unlock()
 	switch {
 	case apierrors.IsNotFound(err):
-		p.forget(c.owner.UID)
+		m.forget(c.owner.UID)
 		return nil
 	case err != nil:
 		return err
 	case live.GetUID() != c.owner.UID:
-		p.forget(c.owner.UID)
+		m.forget(c.owner.UID)
 	}
 	if key, _ := c.kind.poolOf(live); key == p.key {
-		p.observe(c.kind.of(live))
+		m.observe(c.kind.of(live))
 	}
 	return nil
 }
@@ -152,9 +152,9 @@ func (a *Allocator) create(ctx context.Context, p *pool, c claimant, obj client.
 		return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *kind.taken(obj)))
 	}
 	made := kind.of(obj)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.observeAttached(made)
+	m := p.lock()
+	defer m.unlock()
+	m.observeAttached(made)
 	if made.claimantUID == c.owner.UID {
 		return nil
 	}
@@ -169,15 +169,15 @@ func (a *Allocator) patchAttached(ctx context.Context, p *pool, s step, t *attem
 		return a.attachedChanged(ctx, p, was, err)
 	}
 	next := was.kind.traits().attaches.of(obj)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m := p.lock()
+	defer m.unlock()
 	if was.deleting && len(was.others) == 0 && !next.protected {
 		// The answer to the patch that takes the last finalizer off a deleted object is its end.
-		p.forgetAttached(was.uid, was.key())
+		m.forgetAttached(was.uid, was.key())
 		t.gone = true
 		return nil
 	}
-	p.observeAttached(next)
+	m.observeAttached(next)
 	t.answer = next
 	return nil
 }
@@ -190,19 +190,19 @@ func (a *Allocator) attachedChanged(ctx context.Context, p *pool, was *attached,
 	}
 	live, kind := was.object(), was.kind.traits().attaches
 	getErr := a.Live.Get(ctx, was.key(), live)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m := p.lock()
+	defer m.unlock()
 	switch {
 	case apierrors.IsNotFound(getErr):
-		p.forgetAttached(was.uid, was.key())
+		m.forgetAttached(was.uid, was.key())
 	case getErr != nil:
 		return getErr
 	default:
 		if live.GetUID() != was.uid {
-			p.forgetAttached(was.uid, was.key())
+			m.forgetAttached(was.uid, was.key())
 		}
 		if key, _ := kind.poolOf(live); key == p.key {
-			p.observeAttached(kind.of(live))
+			m.observeAttached(kind.of(live))
 		}
 	}
 	return errAgain
@@ -221,9 +221,9 @@ func (a *Allocator) deleteAttached(ctx context.Context, p *pool, was *attached, 
 		return fmt.Errorf("deleting %s: %w", was.text(), err)
 	}
 	if len(was.others) == 0 {
-		p.mu.Lock()
-		p.forgetAttached(was.uid, was.key())
-		p.mu.Unlock()
+		m := p.lock()
+		m.forgetAttached(was.uid, was.key())
+		m.unlock()
 		t.gone = true
 	}
 	return nil
@@ -233,23 +233,23 @@ func (a *Allocator) deleteAttached(ctx context.Context, p *pool, was *attached, 
 func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) error {
 	kind := c.kind.traits().attaches
 	live := named(kind.object(), c.owner.Namespace, c.owner.Name)
-	p.mu.Lock()
-	was := p.attachedTo(&c) // what comes after the read is not what the read speaks of (R7)
-	p.mu.Unlock()
+	m := p.lock()
+	was := m.attachedTo(&c) // what comes after the read is not what the read speaks of (R7)
+	m.unlock()
 	err := a.Live.Get(ctx, nameOf(c.owner), live)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m = p.lock()
+	defer m.unlock()
 	if err == nil {
 		if is := kind.of(live); is.claimantUID == c.owner.UID {
-			p.observeAttached(is)
+			m.observeAttached(is)
 			return errAgain // somebody else's finalizer keeps it, or it was not seen before
 		}
 	}
 	if was != nil && was.claimantUID == c.owner.UID {
-		p.forgetAttached(was.uid, was.key())
+		m.forgetAttached(was.uid, was.key())
 	}
 	return nil
 }

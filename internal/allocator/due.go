@@ -16,7 +16,7 @@ type dueWrites struct {
 // due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait:
 // 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released. It
 // is called with the pool locked.
-func (p *pool) due(now time.Time, free int, grace time.Duration, admission, releases admit) (out dueWrites, wait time.Duration) {
+func (p *memory) due(now time.Time, free int, grace time.Duration, admission, releases admit) (out dueWrites, wait time.Duration) {
 	wait = p.nextRetry(now)
 	for uid, c := range p.todo {
 		if len(out.serve)+len(out.release) >= free {
@@ -59,7 +59,7 @@ func (p *pool) due(now time.Time, free int, grace time.Duration, admission, rele
 }
 
 // soonIfNoted is a wait that the next batch ends, if it can note what is to rest.
-func (p *pool) soonIfNoted(wait time.Duration, now time.Time) time.Duration {
+func (p *memory) soonIfNoted(wait time.Duration, now time.Time) time.Duration {
 	if p.mayNote(now) {
 		return time.Millisecond
 	}

@@ -26,25 +26,25 @@ type kind interface {
 
 	// holds are the ranges that count as taken because of a claimant, besides its grant: what is on record with it, and
 	// what its status shows.
-	holds(p *pool, c *claimant) (record, shown netipx.IPRange)
+	holds(p *memory, c *claimant) (record, shown netipx.IPRange)
 	// need says what is to be done for a claimant that lives.
-	need(p *pool, c *claimant) need
+	need(p *memory, c *claimant) need
 	// confirmed reports whether what a claimant was granted is on record with it (R6).
-	confirmed(p *pool, c *claimant) bool
+	confirmed(p *memory, c *claimant) bool
 	// releasable is what the end of a claimant makes free.
-	releasable(p *pool, c *claimant) netipx.IPRange
+	releasable(p *memory, c *claimant) netipx.IPRange
 
 	// designated finds what is meant for a claimant. Nothing at all: any that fits.
-	designated(p *pool, c *claimant) (netipx.IPRange, *refusal)
+	designated(p *memory, c *claimant) (netipx.IPRange, *refusal)
 	// size is the number of addresses in a row that a claimant asks for; 0: whatever one claimant of the pool gets.
-	size(p *pool, c *claimant) int64
+	size(p *memory, c *claimant) int64
 	// noRoom says that nothing is free that a claimant would take.
-	noRoom(p *pool, c *claimant) *refusal
+	noRoom(p *memory, c *claimant) *refusal
 
 	// serve returns the next request that brings a claimant forward which has a grant, or something already.
-	serve(p *pool, c *claimant, t *attempt) step
+	serve(p *memory, c *claimant, t *attempt) step
 	// release returns the next request that gives up what a deleted claimant has.
-	release(p *pool, c *claimant, t *attempt) step
+	release(p *memory, c *claimant, t *attempt) step
 	// refuse writes into the status of a claimant why it gets nothing.
 	refuse(c *claimant, no refusal) step
 
@@ -80,7 +80,7 @@ type attacher interface {
 	// of returns what is remembered of an object.
 	of(o client.Object) *attached
 	// takesUp reports whether a claimant takes up an object of its name that nobody made for it.
-	takesUp(p *pool, c *claimant, a *attached) bool
+	takesUp(p *memory, c *claimant, a *attached) bool
 	// taken says that an object of another pool has the name of a claimant.
 	taken(o client.Object) *refusal
 }
@@ -100,7 +100,7 @@ const (
 )
 
 // need says what is to be done for a claimant.
-func (p *pool) need(c *claimant) need {
+func (p *memory) need(c *claimant) need {
 	a := p.attachedTo(c)
 	switch {
 	case c.moved:
@@ -113,37 +113,12 @@ func (p *pool) need(c *claimant) need {
 	return needNothing
 }
 
-// kinds are those of claimants.
-var kinds = []kind{claims{}, blocks{}}
-
-// kindOf is the kind of that name: what names another one is an IPAddressClaim's.
-func kindOf(name string) kind {
-	for _, k := range kinds {
+// kindOf is the kind of that name: the first one, if none has it.
+func (p *memory) kindOf(name string) kind {
+	for _, k := range p.kinds {
 		if k.traits().name == name {
 			return k
 		}
 	}
-	return kinds[0]
-}
-
-// kindOfObject is the kind of a claimant's object; nil, if it is none.
-func kindOfObject(o client.Object) (kind, pools.Key) {
-	for _, k := range kinds {
-		if key, is := k.poolOf(o); is {
-			return k, key
-		}
-	}
-	return nil, pools.Key{}
-}
-
-// attacherOfObject is the kind of an object that is attached to a claimant; nil, if it is none.
-func attacherOfObject(o client.Object) (attacher, pools.Key) {
-	for _, k := range kinds {
-		if of := k.traits().attaches; of != nil {
-			if key, is := of.poolOf(o); is {
-				return of, key
-			}
-		}
-	}
-	return nil, pools.Key{}
+	return p.kinds[0]
 }

@@ -4,10 +4,36 @@ import (
 	"strings"
 
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
+
+// kinds are those of claimants. A grant on record that names none of them is an IPAddressClaim's.
+var kinds = []kind{claims{}, blocks{}}
+
+// kindOfObject is the kind of a claimant's object; nil, if it is none.
+func kindOfObject(o client.Object) (kind, pools.Key) {
+	for _, k := range kinds {
+		if key, is := k.poolOf(o); is {
+			return k, key
+		}
+	}
+	return nil, pools.Key{}
+}
+
+// attacherOfObject is the kind of an object that is attached to a claimant; nil, if it is none.
+func attacherOfObject(o client.Object) (attacher, pools.Key) {
+	for _, k := range kinds {
+		if of := k.traits().attaches; of != nil {
+			if key, is := of.poolOf(o); is {
+				return of, key
+			}
+		}
+	}
+	return nil, pools.Key{}
+}
 
 // keyOfClaim is keyOf for a claim, whose pool may be of a kind that our group does not have.
 func (a *Allocator) keyOfClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {

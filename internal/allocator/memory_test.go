@@ -22,7 +22,7 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 	if !wake || len(a.all()) != 1 {
 		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.all()))
 	}
-	before := a.pool(key)
+	before := a.pool(key).memory
 	a.ForgetClaim(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil {
 		t.Fatal(err)
@@ -34,6 +34,6 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 	if p := a.locked(key); p == before {
 		t.Error("the memory that was dropped is used again")
 	} else {
-		p.mu.Unlock()
+		p.unlock()
 	}
 }

@@ -13,7 +13,7 @@ import (
 // direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool is
 // no mirror, or what it mirrors was handed over for good. The in-cluster provider does not count such a claim's
 // IPAddress, so it would give the address again as soon as it is back.
-func (p *pool) direct() *refusal {
+func (p *memory) direct() *refusal {
 	ref, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name)
 	if !mirror || p.base == nil || incluster.Given(p.base) {
 		return nil
@@ -35,7 +35,7 @@ func (a *Allocator) missing(ctx context.Context, key pools.Key) *refusal {
 
 // farGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where
 // there is none.
-func (p *pool) farGateway(base v1alpha1.Pool) string {
+func (p *memory) farGateway(base v1alpha1.Pool) string {
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
 		return ""
 	}
@@ -43,7 +43,7 @@ func (p *pool) farGateway(base v1alpha1.Pool) string {
 }
 
 // mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does.
-func (p *pool) mirrorProblem() string {
+func (p *memory) mirrorProblem() string {
 	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); !mirror {
 		return ""
 	}
@@ -54,7 +54,7 @@ func (p *pool) mirrorProblem() string {
 // its last requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything;
 // ours comes with a record, in one write. The condition Adopting, which the first commit writes before any record,
 // carries the wait over a restart.
-func (p *pool) quarantineAfterOther(now time.Time, length time.Duration) {
+func (p *memory) quarantineAfterOther(now time.Time, length time.Duration) {
 	since := now
 	if c := p.wasAdopting(); c != nil {
 		since = c.LastTransitionTime.Time

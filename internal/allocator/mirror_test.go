@@ -18,7 +18,7 @@ var (
 )
 
 // aMirror is the memory of a pool that mirrors InClusterIPPool p.
-func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *pool {
+func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *memory {
 	t.Helper()
 	p := aPool(t, addresses, change...)
 	p.key = mirrorKey

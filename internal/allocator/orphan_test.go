@@ -17,27 +17,27 @@ func uid(u types.UID, version string) func(*ipamv1.IPAddressClaim) {
 func TestNextCheck(t *testing.T) {
 	const grace = 75 * time.Second
 	tests := map[string]struct {
-		happens func(*Allocator, *pool)
+		happens func(*Allocator, *memory)
 		want    time.Duration // after noon, when it was looked at
 	}{
-		"Nothing":         {func(*Allocator, *pool) {}, grace},
-		"AnotherName":     {func(_ *Allocator, p *pool) { see(p, "b", 1) }, grace},
-		"TheNameIsNeeded": {func(_ *Allocator, p *pool) { see(p, "a", 1, uid("new", "5")) }, 0},
-		"NeededElsewhere": {func(a *Allocator, _ *pool) {
+		"Nothing":         {func(*Allocator, *memory) {}, grace},
+		"AnotherName":     {func(_ *Allocator, p *memory) { see(p, "b", 1) }, grace},
+		"TheNameIsNeeded": {func(_ *Allocator, p *memory) { see(p, "a", 1, uid("new", "5")) }, 0},
+		"NeededElsewhere": {func(a *Allocator, _ *memory) {
 			a.requestCleanup(testKey, types.NamespacedName{Namespace: "ns", Name: "a"})
 		}, 0},
 		"TheAddressIsRemembered": {
-			func(_ *Allocator, p *pool) { see(p, "b", 1, remembers("10.0.0.1")) }, 0,
+			func(_ *Allocator, p *memory) { see(p, "b", 1, remembers("10.0.0.1")) }, 0,
 		},
 		"TheClaimIsBack": {
-			func(_ *Allocator, p *pool) { see(p, "a", 1, uid("new", "5"), remembers("10.0.0.1")) }, grace,
+			func(_ *Allocator, p *memory) { see(p, "a", 1, uid("new", "5"), remembers("10.0.0.1")) }, grace,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{})
 			p := aPool(t, "10.0.0.1-10.0.0.9")
-			a.pools[testKey] = p
+			a.pools[testKey] = poolOf(p)
 			seeAddress(p, "a", "10.0.0.1", "gone")
 			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			if s == nil {

@@ -25,20 +25,20 @@ const orphanGC = "OrphanedAllocationGC"
 // grace apart, by a live read that says NotFound: any other answer keeps it. Where nobody has seen the Cluster yet,
 // sweep looks for it. It returns when to come back.
 func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.hasAny(func(t *traits) bool { return t.endsWithCluster }) { // most pools: all of their claims would be looked through at every reconcile
-		p.nextSweep = time.Time{}
+	m := p.lock()
+	defer m.unlock()
+	if !m.hasAny(func(t *traits) bool { return t.endsWithCluster }) { // most pools: all of their claims would be looked through at every reconcile
+		m.nextSweep = time.Time{}
 		return 0
 	}
-	if !p.holder || now.Before(p.nextSweep) {
-		return max(0, p.nextSweep.Sub(now))
+	if !m.holder || now.Before(m.nextSweep) {
+		return max(0, m.nextSweep.Sub(now))
 	}
 	every := min(sweepEvery, a.OrphanGrace)
-	p.nextSweep = now.Add(every)
+	m.nextSweep = now.Add(every)
 	blocks, owes := 0, false
-	clear(p.awaited)
-	for uid, c := range p.claimants {
+	clear(m.awaited)
+	for uid, c := range m.claimants {
 		if !c.kind.traits().endsWithCluster || c.deleting || c.moved || !c.hasRecord() {
 			continue
 		}
@@ -48,22 +48,22 @@ func (a *Allocator) sweep(ctx context.Context, p *pool, now time.Time) time.Dura
 		}
 		if c.told != seen {
 			c.found = a.look(ctx, c)
-			p.await(c)
-			owes = (c.owesSighting() && p.sort(c)) || owes
+			m.await(c)
+			owes = (c.owesSighting() && m.sort(c)) || owes
 			continue
 		}
 		if a.gateOf(ctx, c.cluster) != absent {
 			continue
 		}
 		since := c.orphanSince
-		if p.jobs >= maxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
+		if m.jobs >= maxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
 			continue
 		}
-		a.hand(p, uid, a.checkOrphan)
+		a.hand(m, uid, a.checkOrphan)
 	}
 	switch {
 	case blocks == 0:
-		p.nextSweep = time.Time{}
+		m.nextSweep = time.Time{}
 		return 0
 	case owes:
 		return time.Millisecond
@@ -83,8 +83,8 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *pool, c claimant) error 
 	}
 	now, since := a.now(), c.orphanSince
 	first := since.IsZero()
-	p.mu.Lock()
-	if known := p.claimants[c.owner.UID]; known != nil {
+	m := p.lock()
+	if known := m.claimants[c.owner.UID]; known != nil {
 		switch {
 		case err == nil:
 			known.orphanSince = time.Time{}
@@ -92,8 +92,8 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *pool, c claimant) error 
 			known.orphanSince = now
 		}
 	}
-	base := p.base
-	p.mu.Unlock()
+	base := m.base
+	m.unlock()
 	if err == nil || first || now.Sub(since) < a.OrphanGrace {
 		return nil
 	}

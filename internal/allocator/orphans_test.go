@@ -75,7 +75,7 @@ func TestCheckOrphan(t *testing.T) {
 				c.orphanSince = noon.Add(-tt.since)
 			}
 			snapshot := *c
-			if err := a.checkOrphan(t.Context(), p, snapshot); (err != nil) != tt.fails {
+			if err := a.checkOrphan(t.Context(), poolOf(p), snapshot); (err != nil) != tt.fails {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
 			if len(tt.api.fences) != tt.deleted {

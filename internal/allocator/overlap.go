@@ -171,13 +171,11 @@ func (a *Allocator) wakeAll(keys []pools.Key) {
 }
 
 // findOverlap notes which other pool of the same network has addresses of this one.
-func (a *Allocator) findOverlap(p *pool) {
-	text, younger := a.overlaps.of(p.key)
-	mine, neighbours := a.overlaps.neighbours(p.key)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.overlap, p.younger, p.owes = text, younger, false
+func (a *Allocator) findOverlap(m *memory) {
+	text, younger := a.overlaps.of(m.key)
+	mine, neighbours := a.overlaps.neighbours(m.key)
+	m.overlap, m.younger, m.owes = text, younger, false
 	for i, n := range slices.DeleteFunc(neighbours, func(n neighbour) bool { return !n.elder || mine.allows }) {
-		p.owes = p.owes || (i < maxYields && !slices.Contains(p.base.PoolStatus().Yields, yielded(n.key, n.is.uid, n.is.generation)))
+		m.owes = m.owes || (i < maxYields && !slices.Contains(m.base.PoolStatus().Yields, yielded(n.key, n.is.uid, n.is.generation)))
 	}
 }

@@ -122,12 +122,12 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 // time.
 func BenchmarkOverlap(b *testing.B) {
 	const n = 1000
-	fleet := func() (*Allocator, []*pool) {
+	fleet := func() (*Allocator, []*memory) {
 		a := New(Options{})
-		all := make([]*pool, n)
+		all := make([]*memory, n)
 		for i := range all {
 			key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
-			all[i] = a.pool(key)
+			all[i] = a.pool(key).memory
 			all[i].setBase(&v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
 				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},

@@ -108,7 +108,7 @@ func BenchmarkPools(b *testing.B) {
 		key := pools.KeyOf(obj)
 		wake := make(chan struct{}, 1)
 		woken.Store(key, wake)
-		p := a.pool(key)
+		p := a.pool(key).memory
 		p.setBase(obj)
 		p.holder, p.triedOnce = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}

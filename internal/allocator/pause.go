@@ -25,7 +25,7 @@ const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation +
 // wants nothing of its paused Cluster or pool, is not told, so that a pause costs nothing but for those it holds up.
 
 // pauseOf says what pauses a claim, empty if nothing; g is the gate of its Cluster.
-func (p *pool) pauseOf(c *claimant, g gate) string {
+func (p *memory) pauseOf(c *claimant, g gate) string {
 	switch {
 	case c.paused:
 		return fmt.Sprintf("%s has the annotation %s", c.owner.Kind, clusterv1.PausedAnnotation)
@@ -39,7 +39,7 @@ func (p *pool) pauseOf(c *claimant, g gate) string {
 
 // notePause remembers what pauses a claim that is looked at, to tell it what it was not told. It is called with the
 // pool locked.
-func (p *pool) notePause(c *claimant, g gate) {
+func (p *memory) notePause(c *claimant, g gate) {
 	if g == unknown || (p.base != nil && !p.holder) {
 		return // nobody knows, or another manager tells it
 	}
@@ -54,28 +54,28 @@ func (p *pool) notePause(c *claimant, g gate) {
 
 // tellPauses hands out a job for each claim that is to be told what pauses it.
 func (a *Allocator) tellPauses(ctx context.Context, p *pool, now time.Time, admission admit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.base != nil && annotations.HasPaused(p.base) { // nothing is planned, so nobody has looked
-		p.pending.Scan(func(c *claimant) bool {
+	m := p.lock()
+	defer m.unlock()
+	if m.base != nil && annotations.HasPaused(m.base) { // nothing is planned, so nobody has looked
+		m.pending.Scan(func(c *claimant) bool {
 			if !admission(c).waits {
-				p.notePause(c, open) // what else is wrong is said when the pause is over
+				m.notePause(c, open) // what else is wrong is said when the pause is over
 			}
 			return ctx.Err() == nil
 		})
 	}
-	for c := range p.toTell {
-		if p.jobs >= maxJobs {
+	for c := range m.toTell {
+		if m.jobs >= maxJobs {
 			break // the end of these jobs wakes the pool
 		}
-		if p.claimants[c.owner.UID] != c || c.retryAt.After(now) {
+		if m.claimants[c.owner.UID] != c || c.retryAt.After(now) {
 			continue
 		}
 		text := c.pause
 		say := func(ctx context.Context, p *pool, c claimant) error { return a.tellPause(ctx, p, c, text) }
-		a.hand(p, c.owner.UID, say)
+		a.hand(m, c.owner.UID, say)
 	}
-	clear(p.toTell)
+	clear(m.toTell)
 }
 
 // tellPause writes the condition Paused of a claim. What is written of the claim next takes it off.

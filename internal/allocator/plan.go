@@ -26,7 +26,7 @@ func notReady(format string, args ...any) *refusal {
 
 // plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the
 // claims that are refused with the reason. One claim's failure never holds up another's.
-func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refused map[*claimant]*refusal) {
+func (p *memory) plan(now time.Time, room int, admission admit) (granted int, refused map[*claimant]*refusal) {
 	refused = map[*claimant]*refusal{}
 	p.full = nil
 	var grants []*grant
@@ -70,7 +70,7 @@ func (p *pool) plan(now time.Time, room int, admission admit) (granted int, refu
 
 // choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards
 // the quota of its Cluster.
-func (p *pool) choose(c *claimant) (netipx.IPRange, *refusal) {
+func (p *memory) choose(c *claimant) (netipx.IPRange, *refusal) {
 	r, no := p.available(c)
 	if no == nil {
 		no = p.reserve(c)
@@ -92,7 +92,7 @@ func (p *pool) choose(c *claimant) (netipx.IPRange, *refusal) {
 }
 
 // available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits.
-func (p *pool) available(c *claimant) (netipx.IPRange, *refusal) {
+func (p *memory) available(c *claimant) (netipx.IPRange, *refusal) {
 	r, no := c.kind.designated(p, c)
 	if no == nil && !r.IsValid() && !p.hasRoom(c) {
 		no = p.noRoom(c)
@@ -101,7 +101,7 @@ func (p *pool) available(c *claimant) (netipx.IPRange, *refusal) {
 }
 
 // hasRoom reports whether something is free that a claim would take.
-func (p *pool) hasRoom(c *claimant) bool {
+func (p *memory) hasRoom(c *claimant) bool {
 	if n := c.kind.size(p, c); n > 0 {
 		return p.ledger.Counts().LargestFree >= n
 	}
@@ -109,7 +109,7 @@ func (p *pool) hasRoom(c *claimant) bool {
 }
 
 // noRoom says that nothing is free. Those that ask for one are told the same: thousands may wait.
-func (p *pool) noRoom(c *claimant) *refusal {
+func (p *memory) noRoom(c *claimant) *refusal {
 	if c.kind.size(p, c) > 0 {
 		return c.kind.noRoom(p, c)
 	}
@@ -121,7 +121,7 @@ func (p *pool) noRoom(c *claimant) *refusal {
 
 // recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant
 // never had must be something that the pool hands out, and nobody else may have it (R1).
-func (p *pool) recorded(c *claimant, r netipx.IPRange) (netipx.IPRange, *refusal) {
+func (p *memory) recorded(c *claimant, r netipx.IPRange) (netipx.IPRange, *refusal) {
 	if r != c.record || (!c.hadAddress && !p.ledger.InSpace(r)) {
 		return netipx.IPRange{}, failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
 			v1alpha1.AddressAnnotation, c.recordText, p.key)
@@ -137,14 +137,14 @@ func (p *pool) recorded(c *claimant, r netipx.IPRange) (netipx.IPRange, *refusal
 			return netipx.IPRange{}, nil // any other
 		}
 		return netipx.IPRange{}, failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
-			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, describeHold(h))
+			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, p.describeHold(h))
 	}
 	return r, nil
 }
 
 // laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already.
 // What is shared with another pool is, and what is held together with the ranges around it.
-func (p *pool) laterThanRecords(h *ledger.Hold) bool {
+func (p *memory) laterThanRecords(h *ledger.Hold) bool {
 	return h.Source == ledger.Shared || (h.Source == ledger.Held && h.Owner.Name == "")
 }
 
@@ -163,13 +163,13 @@ func (c *claimant) winsRecord(other *claimant) bool {
 }
 
 // overridesRecord reports whether a fact is the record of a claim that another wins over.
-func (p *pool) overridesRecord(c *claimant, h *ledger.Hold) bool {
+func (p *memory) overridesRecord(c *claimant, h *ledger.Hold) bool {
 	other := p.claimants[h.Owner.UID]
 	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
 }
 
 // blocker returns a fact that keeps a range from an owner, if there is one.
-func (p *pool) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
+func (p *memory) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
 	for _, h := range p.ledger.Overlapping(r) {
 		if p.blocks(h, o) {
 			return h
@@ -179,10 +179,10 @@ func (p *pool) blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
 }
 
 // blocks reports whether a fact keeps its range from an owner.
-func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
+func (p *memory) blocks(h *ledger.Hold, o ledger.Owner) bool {
 	switch h.Source {
 	case ledger.Pin:
-		return h.Owner.Name != o.Name || !kindOf(o.Kind).traits().pinned
+		return h.Owner.Name != o.Name || !p.kindOf(o.Kind).traits().pinned
 	case ledger.Cooling:
 		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
 	case ledger.Record:
@@ -195,22 +195,23 @@ func (p *pool) blocks(h *ledger.Hold, o ledger.Owner) bool {
 }
 
 // pinned reports whether a range is kept for the name of an owner.
-func (p *pool) pinned(r netipx.IPRange, o ledger.Owner) bool {
-	if p.layout == nil || !kindOf(o.Kind).traits().pinned {
+func (p *memory) pinned(r netipx.IPRange, o ledger.Owner) bool {
+	if p.layout == nil || !p.kindOf(o.Kind).traits().pinned {
 		return false
 	}
 	pin, is := p.layout.Pin(o.Name)
 	return is && r.Contains(pin)
 }
 
-func describeHold(h *ledger.Hold) string {
+// describeHold says whose a fact is.
+func (p *memory) describeHold(h *ledger.Hold) string {
 	who := h.Owner.Name
 	if h.Owner.Namespace != "" {
 		who = h.Owner.Namespace + "/" + h.Owner.Name
 	}
 	switch h.Source {
 	case ledger.Object, ledger.Record, ledger.Grant:
-		if a := kindOf(h.Owner.Kind).traits().attaches; a != nil && h.Source == ledger.Object {
+		if a := p.kindOf(h.Owner.Kind).traits().attaches; a != nil && h.Source == ledger.Object {
 			return a.kind() + " " + who
 		}
 		return h.Owner.Kind + " " + who

@@ -25,7 +25,7 @@ var (
 )
 
 // aPool is the memory of a pool that has these addresses, taken over by "me".
-func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *pool {
+func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *memory {
 	t.Helper()
 	bits := int32(24)
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
@@ -34,7 +34,7 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 	for _, f := range change {
 		f(obj)
 	}
-	p := newPool(testKey)
+	p := newMemory(testKey, kinds)
 	p.holder, p.triedOnce, p.term = true, true, 3
 	p.setBase(obj)
 	p.loadCooling(obj.PoolStatus())
@@ -42,7 +42,7 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 }
 
 // see has a pool see a claim that was created so many seconds after noon.
-func see(p *pool, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claimant {
+func see(p *memory, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claimant {
 	c := newClaim(name, second, change...)
 	p.observe(claimOf(c))
 	return p.claimants[c.UID]
@@ -72,7 +72,7 @@ func asks(address string) func(*ipamv1.IPAddressClaim) {
 }
 
 // seeAddress has a pool see an IPAddress of a claim UID.
-func seeAddress(p *pool, name, address string, claimUID types.UID) {
+func seeAddress(p *memory, name, address string, claimUID types.UID) {
 	a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{v1alpha1.AddressFinalizer},
 		OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: claimUID}},
@@ -101,7 +101,7 @@ func TestPlan(t *testing.T) {
 	tests := map[string]struct {
 		addresses string
 		pool      []func(*v1alpha1.NetworkPool)
-		claims    func(*pool)
+		claims    func(*memory)
 		room      int
 		admission admit
 		want      map[string]string // claim: address, or the reason of its refusal
@@ -109,19 +109,19 @@ func TestPlan(t *testing.T) {
 	}{
 		"oldest first": {
 			addresses: "10.0.0.1-10.0.0.2",
-			claims:    func(p *pool) { see(p, "young", 2); see(p, "b", 1); see(p, "a", 1) },
+			claims:    func(p *memory) { see(p, "young", 2); see(p, "b", 1); see(p, "a", 1) },
 			want:      map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "young": full},
 			reason:    "by creation time, then by name; the youngest gets nothing",
 		},
 		"room": {
 			addresses: "10.0.0.1-10.0.0.9", room: 1,
-			claims: func(p *pool) { see(p, "b", 2); see(p, "a", 1) },
+			claims: func(p *memory) { see(p, "b", 2); see(p, "a", 1) },
 			want:   map[string]string{"a": "10.0.0.1"},
 			reason: "no more than fit into a commit",
 		},
 		"one failure": {
 			addresses: "10.0.0.1-10.0.0.2",
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "bad", 1, asks("nonsense"))
 				see(p, "outside", 2, asks("10.0.9.9"))
 				see(p, "good", 3)
@@ -131,7 +131,7 @@ func TestPlan(t *testing.T) {
 		},
 		"busy, backing off": {
 			addresses: "10.0.0.1-10.0.0.9",
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "busy", 1).busy = true
 				see(p, "later", 1).retryAt = noon.Add(time.Second)
 				see(p, "good", 2)
@@ -141,14 +141,14 @@ func TestPlan(t *testing.T) {
 		},
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "bad", 1, asks("nonsense")).status = &shownStatus{refusal: refusal{no, `the requested address "nonsense" is not an IP address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
 		"admission": {
 			addresses: "10.0.0.1-10.0.0.9",
-			claims:    func(p *pool) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
+			claims:    func(p *memory) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
 			admission: func(c *claimant) ruling {
 				if c.owner.Name == "refused" {
 					return ruling{refused: failed("not here")}
@@ -159,13 +159,13 @@ func TestPlan(t *testing.T) {
 		},
 		"pins": {
 			addresses: "10.0.0.1-10.0.0.2", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *pool) { see(p, "a", 1); see(p, "thief", 2, asks("10.0.0.1")); see(p, "vip", 3) },
+			claims: func(p *memory) { see(p, "a", 1); see(p, "thief", 2, asks("10.0.0.1")); see(p, "vip", 3) },
 			want:   map[string]string{"a": "10.0.0.2", "thief": no, "vip": "10.0.0.1"},
 			reason: "a pinned address is nobody else's, even by request",
 		},
 		"pinned to what is held": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "owner", 1)
 				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
 				see(p, "vip", 2)
@@ -174,7 +174,7 @@ func TestPlan(t *testing.T) {
 		},
 		"pinned to what is claimed by hand": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "thief", 1, func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1" })
 				see(p, "vip", 2)
 			},
@@ -182,12 +182,12 @@ func TestPlan(t *testing.T) {
 		},
 		"pinned to what is remembered": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *pool) { see(p, "owner", 1, remembers("10.0.0.1")); see(p, "vip", 2) },
+			claims: func(p *memory) { see(p, "owner", 1, remembers("10.0.0.1")); see(p, "vip", 2) },
 			want:   map[string]string{"owner": no, "vip": no}, reason: "a record of ours may be that of somebody who has it",
 		},
 		"pinned since, and forced away": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "owner", 1, remembers("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "owner" })
 				see(p, "vip", 2)
 			},
@@ -195,24 +195,24 @@ func TestPlan(t *testing.T) {
 		},
 		"requested": {
 			addresses: "10.0.0.1-10.0.0.4",
-			claims:    func(p *pool) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
+			claims:    func(p *memory) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
 			want:      map[string]string{"x": "10.0.0.3", "y": no}, reason: "the older claim has it",
 		},
 		"cooling": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){cools("10.0.0.1", "a"), cools("10.0.0.2", "b")},
-			claims: func(p *pool) { see(p, "c", 1); see(p, "d", 2); see(p, "b", 3) },
+			claims: func(p *memory) { see(p, "c", 1); see(p, "d", 2); see(p, "b", 3) },
 			want:   map[string]string{"c": "10.0.0.3", "d": full, "b": "10.0.0.2"},
 			reason: "an address at rest is given to a claim of its old name only",
 		},
 		"record": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims:    func(p *pool) { see(p, "first", 1); see(p, "back", 2, remembers("10.0.0.1")) },
+			claims:    func(p *memory) { see(p, "first", 1); see(p, "back", 2, remembers("10.0.0.1")) },
 			want:      map[string]string{"first": "10.0.0.2", "back": "10.0.0.1"},
 			reason:    "what a living claim remembers is taken",
 		},
 		"record that is blocked": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims: func(p *pool) {
+			claims: func(p *memory) {
 				see(p, "owner", 1)
 				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
 				see(p, "liar", 2, remembers("10.0.0.1"))
@@ -221,14 +221,14 @@ func TestPlan(t *testing.T) {
 		},
 		"name of a dead claim's address": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims:    func(p *pool) { see(p, "again", 1); seeAddress(p, "again", "10.0.0.1", "uid-before") },
+			claims:    func(p *memory) { see(p, "again", 1); seeAddress(p, "again", "10.0.0.1", "uid-before") },
 			want:      map[string]string{"again": no}, reason: "R12: a claim waits until the IPAddress of its name is gone",
 		},
 		"prefixes": {
 			addresses: "10.0.0.0/27", pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 				o.Spec.AllocationPrefixLength = new(int32(28))
 			}},
-			claims: func(p *pool) { see(p, "a", 1); see(p, "b", 2); see(p, "c", 3) },
+			claims: func(p *memory) { see(p, "a", 1); see(p, "b", 2); see(p, "c", 3) },
 			want:   map[string]string{"a": "10.0.0.0/28", "b": "10.0.0.16/28", "c": full}, reason: "each gets a whole prefix",
 		},
 	}
@@ -311,52 +311,52 @@ func TestMayTakeOver(t *testing.T) {
 	other := func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "you" }
 	tests := map[string]struct {
 		change  []func(*v1alpha1.NetworkPool)
-		pool    func(*pool)
+		pool    func(*memory)
 		elected bool
 		may     bool
 		wait    time.Duration
 		reason  string
 	}{
 		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
-		"first turn":   {pool: func(p *pool) { p.triedOnce = false }, may: true, reason: "what is there must be known"},
+		"first turn":   {pool: func(p *memory) { p.triedOnce = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
-		"backing off":  {elected: true, pool: func(p *pool) { p.notBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
-		"elected lost": {elected: true, pool: func(p *pool) { p.backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"backing off":  {elected: true, pool: func(p *memory) { p.notBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *memory) { p.backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
-		"new work":     {pool: func(p *pool) { see(p, "a", 0) }, wait: patience, reason: "the holder has time to do it"},
-		"old work": {pool: func(p *pool) {
+		"new work":     {pool: func(p *memory) { see(p, "a", 0) }, wait: patience, reason: "the holder has time to do it"},
+		"old work": {pool: func(p *memory) {
 			see(p, "a", 0)
 			p.workSince = noon.Add(-patience)
 		}, may: true, reason: "the holder does nothing"},
-		"old work, live holder": {pool: func(p *pool) {
+		"old work, live holder": {pool: func(p *memory) {
 			see(p, "a", 0)
 			p.workSince, p.changed = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: patience - time.Second, reason: "the holder writes"},
-		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *pool) {
+		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *memory) {
 			see(p, "a", 0).status = &shownStatus{refusal: refusal{"r", "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
-		"a full pool, and its claim": {pool: func(p *pool) {
+		"a full pool, and its claim": {pool: func(p *memory) {
 			see(p, "b", 0, remembers("10.0.0.1")).status = &shownStatus{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
-		"a request for what is held": {pool: func(p *pool) {
+		"a request for what is held": {pool: func(p *memory) {
 			see(p, "a", 0, asks("10.0.0.1")).status = &shownStatus{refusal: refusal{"r", "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
-		"a block that fits nowhere": {pool: func(p *pool) {
+		"a block that fits nowhere": {pool: func(p *memory) {
 			seeBlock(p, "x", 10).status = &shownStatus{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
-		"a block that fits": {pool: func(p *pool) {
+		"a block that fits": {pool: func(p *memory) {
 			seeBlock(p, "x", 9).status = &shownStatus{refusal: refusal{"r", "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *pool) { p.workSince = noon.Add(-patience) }, may: true, reason: "a grant that nobody finishes"},
+		}}, pool: func(p *memory) { p.workSince = noon.Add(-patience) }, may: true, reason: "a grant that nobody finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -75,7 +75,7 @@ func (q *quota) changed(cluster types.NamespacedName) {
 func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.changed(cluster) }
 
 // recount notes whether a claim has something that counts.
-func (p *pool) recount(c *claimant) {
+func (p *memory) recount(c *claimant) {
 	has := c.kind.traits().counted && c.cluster.Name != "" && (c.hasRecord() || p.grants[c.owner.UID] != nil)
 	switch {
 	case has && !c.counted:
@@ -87,7 +87,7 @@ func (p *pool) recount(c *claimant) {
 }
 
 // limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
-func (p *pool) limitOf(c *claimant) (int64, bool) {
+func (p *memory) limitOf(c *claimant) (int64, bool) {
 	if !c.kind.traits().counted || c.cluster.Name == "" || p.limits == nil {
 		return 0, false
 	}
@@ -95,7 +95,7 @@ func (p *pool) limitOf(c *claimant) (int64, bool) {
 }
 
 // reserve counts a claim towards the quota of its Cluster. Nil: it is counted, or need not be.
-func (p *pool) reserve(c *claimant) *refusal {
+func (p *memory) reserve(c *claimant) *refusal {
 	limit, limited := p.limitOf(c)
 	if !limited || c.counted {
 		return nil
@@ -110,7 +110,7 @@ func (p *pool) reserve(c *claimant) *refusal {
 }
 
 // withinQuota reports whether the quota of its Cluster lets a claim be served.
-func (p *pool) withinQuota(c *claimant) bool {
+func (p *memory) withinQuota(c *claimant) bool {
 	limit, limited := p.limitOf(c)
 	return !limited || c.counted || !p.quota.full(c.cluster, limit)
 }

@@ -26,7 +26,7 @@ func TestQuota(t *testing.T) {
 	one, two := aPool(t, "10.0.0.1-10.0.0.9"), aPool(t, "10.0.1.1-10.0.1.9")
 	two.key.Name = "two"
 	limit := int64(3)
-	for _, p := range []*pool{one, two} {
+	for _, p := range []*memory{one, two} {
 		p.quota = q
 		p.limits = func(c types.NamespacedName) (int64, bool) { return limit, c.Name == "bounded" }
 	}
@@ -78,7 +78,7 @@ func TestQuota(t *testing.T) {
 	if q.used[types.NamespacedName{Namespace: "ns", Name: "bounded"}] != 0 || q.used[types.NamespacedName{Namespace: "ns", Name: "other"}] != 1 {
 		t.Errorf("counted: %v", q.used)
 	}
-	for _, p := range []*pool{one, two} {
+	for _, p := range []*memory{one, two} {
 		for uid := range p.claimants {
 			p.forget(uid)
 		}

@@ -14,13 +14,13 @@ import (
 func TestRecall(t *testing.T) {
 	tests := map[string]struct {
 		had    string
-		then   func(p *pool)
+		then   func(p *memory)
 		a, b   string
 		reason string
 	}{
 		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress tells what the record says"},
-		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *pool) { see(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
-		"TheRecordComes":    {had: "10.0.0.1", then: func(p *pool) { see(p, "a", 5, version("2"), remembers("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
+		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *memory) { see(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
+		"TheRecordComes":    {had: "10.0.0.1", then: func(p *memory) { see(p, "a", 5, version("2"), remembers("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
 		"ByHand":            {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
 	}
 	for name, tc := range tests {
@@ -47,18 +47,18 @@ func TestRecall(t *testing.T) {
 // given the address since.
 func TestAdoptable(t *testing.T) {
 	tests := map[string]struct {
-		others func(t *testing.T, p *pool)
+		others func(t *testing.T, p *memory)
 		want   bool
 	}{
 		"Nobody":          {want: true},
-		"ItsFormerClaim":  {others: func(_ *testing.T, p *pool) { see(p, "a", 0, uid("dead", "0")) }},
-		"ARecord":         {others: func(_ *testing.T, p *pool) { see(p, "b", -1, remembers("10.0.0.1")) }},
-		"AYoungerRecord":  {others: func(_ *testing.T, p *pool) { see(p, "b", 9, remembers("10.0.0.1")) }, want: true},
-		"AnIPAddress":     {others: func(_ *testing.T, p *pool) { see(p, "b", 0); seeAddress(p, "b", "10.0.0.1", "uid-b") }},
-		"AStray":          {others: func(_ *testing.T, p *pool) { seeAddress(p, "b", "10.0.0.1", "dead-too") }},
-		"ABlock":          {others: func(_ *testing.T, p *pool) { seeBlock(p, "x", 4, has("10.0.0.0/30")) }},
-		"AGrantToAnother": {others: func(_ *testing.T, p *pool) { granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"}) }},
-		"AGrantOfBefore":  {others: func(_ *testing.T, p *pool) { granted(p, ledger.Owner{Namespace: "ns", Name: "a", UID: "dead"}) }, want: true},
+		"ItsFormerClaim":  {others: func(_ *testing.T, p *memory) { see(p, "a", 0, uid("dead", "0")) }},
+		"ARecord":         {others: func(_ *testing.T, p *memory) { see(p, "b", -1, remembers("10.0.0.1")) }},
+		"AYoungerRecord":  {others: func(_ *testing.T, p *memory) { see(p, "b", 9, remembers("10.0.0.1")) }, want: true},
+		"AnIPAddress":     {others: func(_ *testing.T, p *memory) { see(p, "b", 0); seeAddress(p, "b", "10.0.0.1", "uid-b") }},
+		"AStray":          {others: func(_ *testing.T, p *memory) { seeAddress(p, "b", "10.0.0.1", "dead-too") }},
+		"ABlock":          {others: func(_ *testing.T, p *memory) { seeBlock(p, "x", 4, has("10.0.0.0/30")) }},
+		"AGrantToAnother": {others: func(_ *testing.T, p *memory) { granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"}) }},
+		"AGrantOfBefore":  {others: func(_ *testing.T, p *memory) { granted(p, ledger.Owner{Namespace: "ns", Name: "a", UID: "dead"}) }, want: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -76,6 +76,6 @@ func TestAdoptable(t *testing.T) {
 }
 
 // granted states that 10.0.0.1 is granted.
-func granted(p *pool, o ledger.Owner) {
+func granted(p *memory, o ledger.Owner) {
 	p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
 }

@@ -34,26 +34,33 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
 		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.key))
 	}
-	p.refreshBase(seen, a.ID, now)
-	p.limits = a.limits(ctx)
-	if p.unanswered != nil {
+	m := p.lock()
+	if m.refreshBase(seen, a.ID, now) {
+		countLostTerm(p.key)
+	}
+	m.limits = a.limits(ctx)
+	unanswered := m.unanswered != nil
+	m.unlock()
+	if unanswered {
 		if err := a.sendCommit(ctx, p); err != nil {
 			return a.outcome(p, err)
 		}
 	}
-	if p.takeSuspicion() {
-		p.loseTerm(a.now())
+	m = p.lock()
+	if m.takeSuspicion() {
+		a.loseTerm(m)
 	}
-	a.publishSpec(p.base) // whoever holds it
-	a.findOverlap(p)
+	holder := m.holder
+	a.publishSpec(m.base) // whoever holds it
+	a.findOverlap(m)
+	m.unlock()
 	a.tellElders(p)
-	if !p.holder {
-		admission := a.admission(ctx, p, now)
-		p.mu.Lock()
-		may, wait := p.mayTakeOver(now, a.Elected, admission, a.releases(ctx, p))
-		p.triedOnce = p.triedOnce || !may
-		p.rotateGone(now)
-		p.mu.Unlock()
+	if !holder {
+		m = p.lock()
+		may, wait := m.mayTakeOver(now, a.Elected, a.admission(ctx, m, now), a.releases(ctx, m))
+		m.triedOnce = m.triedOnce || !may
+		m.rotateGone(now)
+		m.unlock()
 		if !may {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
@@ -71,16 +78,11 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.outcome(p, err)
 	}
 	a.tellElders(p)
-	if p.outstanding != "" {
-		next = sooner(next, time.Second)
-	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
 // takeSuspicion reports whether a job has found a reason to end the term.
-func (p *pool) takeSuspicion() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) takeSuspicion() bool {
 	was := p.termSuspect
 	p.termSuspect = false
 	return was && p.holder
@@ -112,18 +114,20 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *pool, err error) (rec
 	if !apierrors.IsConflict(err) {
 		return reconcile.Result{}, err
 	}
-	live := p.base.DeepCopyObject().(v1alpha1.Pool)
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	if err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+	live, err := p.key.Get(ctx, a.Live)
+	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // the watch tells of its end
 	}
-	if verdictOn(p.base, p.base, live) != termLost {
-		p.setBase(live)
+	m := p.lock()
+	defer m.unlock()
+	if verdictOn(m.base, m.base, live) != termLost {
+		m.setBase(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	p.loseTerm(a.now())
-	return reconcile.Result{RequeueAfter: p.backoff}, nil
+	a.loseTerm(m)
+	return reconcile.Result{RequeueAfter: m.backoff}, nil
 }
 
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
@@ -149,7 +153,10 @@ func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 	var refused *refusedCommit
 	switch {
 	case errors.As(err, &refused):
-		a.Recorder.Eventf(p.base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", p.refusal.message)
+		m := p.lock()
+		base, no := m.base, m.refusal
+		m.unlock()
+		a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", no.message)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // the claims are told; the commit has its own time
 	case errors.Is(err, errTermLost), errors.Is(err, errMoved):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
@@ -162,36 +169,36 @@ func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 // reconcileBatch plans and commits one batch and dispatches what is to be written. It returns when to come
 // back if nothing happens before.
 func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
-	admission := a.admission(ctx, p, now)
-	p.mu.Lock()
-	clear(p.toTell)
-	p.expireCooling(now)
-	p.endAdoption(now)
-	p.rotateGone(now)
-	before := p.base
-	working, room := p.working(), min(maxBatch, maxInFlight-p.unfinished())
+	m := p.lock()
+	admission := a.admission(ctx, m, now)
+	clear(m.toTell)
+	m.expireCooling(now)
+	m.endAdoption(now)
+	m.rotateGone(now)
+	before := m.base
+	working, room := m.working(), min(maxBatch, maxInFlight-m.unfinished())
 	granted, refused := 0, map[*claimant]*refusal{}
-	if no := p.refusal; no != nil && now.Before(p.commitAfter) {
-		p.pending.Scan(func(c *claimant) bool {
+	if no := m.refusal; no != nil && now.Before(m.commitAfter) {
+		m.pending.Scan(func(c *claimant) bool {
 			if !admission(c).waits && c.shownRefusal() != *no {
 				refused[c] = no
 			}
 			return true
 		})
-	} else if !annotations.HasPaused(p.base) && room > 0 && working <= lowWater && (working < a.Writers || p.pending.Len() >= maxBatch/2) {
+	} else if !annotations.HasPaused(m.base) && room > 0 && working <= lowWater && (working < a.Writers || m.pending.Len() >= maxBatch/2) {
 		begun := a.now()
-		clear(p.waitingClusters) // those who still wait are noted by the plan
-		granted, refused = p.plan(now, room, admission)
+		clear(m.waitingClusters) // those who still wait are noted by the plan
+		granted, refused = m.plan(now, room, admission)
 		metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	}
-	p.giveBack(admission)
-	held := now.Before(p.commitAfter)
-	cooled := !held && a.coolReleases(ctx, p, now)
-	freed := p.frees()
-	next := p.prepare(now)
-	differs, urgent := next.news(p.base)
-	due := granted > 0 || cooled || freed || p.staleGrants(now) || urgent || (differs && now.Sub(p.lastCommit) >= confirmDelay)
-	p.mu.Unlock()
+	m.giveBack(admission)
+	held := now.Before(m.commitAfter)
+	cooled := !held && m.coolReleases(now, a.releases(ctx, m))
+	freed := m.frees()
+	next := m.prepare(now)
+	differs, urgent := next.news(m.base)
+	due := granted > 0 || cooled || freed || m.staleGrants(now) || urgent || (differs && now.Sub(m.lastCommit) >= confirmDelay)
+	m.unlock()
 
 	if due && !held {
 		if err := a.commit(ctx, p, next); err != nil {
@@ -213,28 +220,31 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	if d := a.sweep(ctx, p, now); d > 0 {
 		wait = sooner(wait, d)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if freed && p.pending.Len() > 0 {
+	m = p.lock()
+	defer m.unlock()
+	if freed && m.pending.Len() > 0 {
 		wait = time.Millisecond // for whom nothing was free before the commit
 	}
-	if differs || len(p.grants) > 0 {
+	if differs || len(m.grants) > 0 {
 		wait = sooner(wait, confirmDelay)
 	}
-	for _, d := range []time.Duration{p.quarantineUntil.Sub(now), p.commitAfter.Sub(now), p.nextTrial(now)} {
+	for _, d := range []time.Duration{m.quarantineUntil.Sub(now), m.commitAfter.Sub(now), m.nextTrial(now)} {
 		if d > 0 {
 			wait = sooner(wait, d)
 		}
 	}
-	for _, rest := range p.cooling.All() {
+	for _, rest := range m.cooling.All() {
 		wait = sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
+	}
+	if m.outstanding != "" {
+		wait = sooner(wait, time.Second)
 	}
 	return wait, nil
 }
 
 // frees reports whether the next commit ends a grant that holds up somebody: the release of its claim or,
 // where the claim is gone, whoever waits for an address.
-func (p *pool) frees() bool {
+func (p *memory) frees() bool {
 	for uid, g := range p.grants {
 		if c := p.claimants[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
 			return true
@@ -251,15 +261,13 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// refreshBase takes the pool as the cache shows it, if that is news.
-func (p *pool) refreshBase(seen v1alpha1.Pool, id string, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// refreshBase takes the pool as the cache shows it, if that is news. It reports whether that ends the term.
+func (p *memory) refreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
 	if p.base != nil && p.base.GetUID() == seen.GetUID() && !Newer(seen.GetResourceVersion(), p.base.GetResourceVersion()) {
-		return
+		return false
 	}
 	if p.unanswered != nil {
-		return // what the commit became is found out first, against the base it was made on
+		return false // what the commit became is found out first, against the base it was made on
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
 	if p.base != nil && p.base.GetUID() != seen.GetUID() {
@@ -270,38 +278,39 @@ func (p *pool) refreshBase(seen v1alpha1.Pool, id string, now time.Time) {
 		p.loadCooling(seen.PoolStatus())
 	}
 	state := seen.PoolStatus().Allocator
-	if p.holder && (state == nil || state.Holder != id || state.Term != p.term) {
-		p.mu.Unlock()
+	if ends = p.holder && (state == nil || state.Holder != id || state.Term != p.term); ends {
 		p.loseTerm(now)
-		p.mu.Lock()
 	}
 	p.changed, p.commitAfter = now, time.Time{}
 	p.forgetSurveys(seen)
-	p.setBaseLocked(seen)
+	p.setBase(seen)
 	if p.holder {
 		p.loadCooling(seen.PoolStatus())
 	}
+	return ends
 }
 
 // withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it:
 // they are told, and what they hold is released when they are deleted. Nobody can grant from such a pool.
 func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
-	p.mu.Lock()
-	p.unsetBase()
+	m := p.lock()
+	if m.unsetBase() {
+		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
+	}
 	a.withdrawSpec(p.key)
-	clear(p.waitingClusters)
-	clear(p.toTell)
-	p.rotateGone(a.now())
-	admission := a.admission(ctx, p, a.now())
+	clear(m.waitingClusters)
+	clear(m.toTell)
+	m.rotateGone(a.now())
+	admission := a.admission(ctx, m, a.now())
 	var tell []*claimant
-	p.pending.Scan(func(c *claimant) bool {
+	m.pending.Scan(func(c *claimant) bool {
 		ruled := admission(c)
 		if !ruled.waits && ruled.refused == nil && !c.busy && !c.shows(*no) {
 			tell = append(tell, c)
 		}
 		return true
 	})
-	p.mu.Unlock()
+	m.unlock()
 	if len(tell) > 0 {
 		// A pool that lost our finalizer while another keeps it is there, and nobody grants from it.
 		if seen == nil {
@@ -317,18 +326,18 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// unsetBase notes that there is no pool.
-func (p *pool) unsetBase() {
+// unsetBase notes that there is no pool. It reports whether that is news.
+func (p *memory) unsetBase() bool {
 	if p.base == nil {
-		return
+		return false
 	}
-	metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
 	p.base, p.holder, p.unanswered, p.generation, p.layout = nil, false, nil, 0, nil
 	p.roomToRest()
 	p.triedOnce = false
 	for uid := range p.grants {
 		p.dropGrant(uid)
 	}
+	return true
 }
 
 func (a *Allocator) tell(p *pool, claims []*claimant, no *refusal) {
@@ -348,15 +357,15 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 // finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
 // has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error) {
-	has := controllerutil.ContainsFinalizer(p.base, v1alpha1.PoolFinalizer)
-	deleting := p.base.GetDeletionTimestamp() != nil
+	m := p.lock()
+	base, used := m.base, m.ledger.Counts().Owners > 0 || len(m.grants) > 0
+	m.unlock()
+	has := controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer)
+	deleting := base.GetDeletionTimestamp() != nil
 	if has != deleting {
 		return false, nil
 	}
 	if deleting {
-		p.mu.Lock()
-		used := p.ledger.Counts().Owners > 0 || len(p.grants) > 0
-		p.mu.Unlock()
 		if used {
 			return false, nil
 		}
@@ -372,13 +381,13 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 			return false, nil
 		}
 	}
-	next := p.base.DeepCopyObject().(v1alpha1.Pool)
+	next := base.DeepCopyObject().(v1alpha1.Pool)
 	if deleting {
 		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
 	} else {
 		controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
 	}
-	patch := client.MergeFromWithOptions(p.base, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 	timedCtx, cancel := timed(ctx)
 	defer cancel()
 	if err := a.Client.Patch(timedCtx, next, patch); err != nil {
@@ -387,12 +396,14 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 		}
 		return false, err
 	}
-	p.setBase(next)
+	m = p.lock()
+	defer m.unlock()
+	m.setBase(next)
 	return deleting, nil
 }
 
 // endAdoption ends what is taken on trust, when the quarantine is over.
-func (p *pool) endAdoption(now time.Time) {
+func (p *memory) endAdoption(now time.Time) {
 	if !p.adopting || p.quarantineUntil.After(now) {
 		return
 	}
@@ -407,7 +418,7 @@ func (p *pool) endAdoption(now time.Time) {
 // staleGrants reports whether a grant is too old to be written on without asking again (a process
 // that was paused): a commit confirms it or shows that the term is over. Monotonic and wall clock
 // both count, whichever is further on.
-func (p *pool) staleGrants(now time.Time) bool {
+func (p *memory) staleGrants(now time.Time) bool {
 	for _, g := range p.grants {
 		if g.stale(now) {
 			return true
@@ -422,9 +433,9 @@ func elapsed(since, now time.Time) time.Duration {
 }
 
 func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claimant, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.claimants[uid]
+	m := p.lock()
+	defer m.unlock()
+	c := m.claimants[uid]
 	if c == nil {
 		return claimant{}, false
 	}

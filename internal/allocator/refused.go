@@ -53,7 +53,7 @@ type trouble struct {
 
 // noteTrouble notes that a claim could not be served. Of a grant that the API server refused for good nothing can land
 // any more, so the next commit ends it, and the claim is granted what it remembers when it is tried again (R6).
-func (p *pool) noteTrouble(c *claimant, err error, now time.Time) {
+func (p *memory) noteTrouble(c *claimant, err error, now time.Time) {
 	if g := p.grants[c.owner.UID]; g != nil {
 		if !refusedForGood(err) {
 			g.doubtful = true
@@ -77,7 +77,7 @@ func (p *pool) noteTrouble(c *claimant, err error, now time.Time) {
 
 // endTrouble notes that a claim of a namespace was served, or is gone. The others are tried again at once where one was
 // served. It reports whether there are such.
-func (p *pool) endTrouble(c *claimant, served bool) bool {
+func (p *memory) endTrouble(c *claimant, served bool) bool {
 	t := p.troubled[c.owner.Namespace]
 	if t == nil {
 		return false
@@ -99,7 +99,7 @@ func (p *pool) endTrouble(c *claimant, served bool) bool {
 
 // inTrouble says why a claim is not tried now: too many of its namespace fail. Now and then one of those that wait is
 // tried.
-func (p *pool) inTrouble(c *claimant, now time.Time) *refusal {
+func (p *memory) inTrouble(c *claimant, now time.Time) *refusal {
 	t := p.troubled[c.owner.Namespace]
 	if t == nil || len(t.claims) < maxTroubled {
 		return nil
@@ -116,7 +116,7 @@ func (p *pool) inTrouble(c *claimant, now time.Time) *refusal {
 }
 
 // nextTrial is how long until a claim of a troubled namespace is tried, 0 if there is none.
-func (p *pool) nextTrial(now time.Time) (wait time.Duration) {
+func (p *memory) nextTrial(now time.Time) (wait time.Duration) {
 	for _, t := range p.troubled {
 		if len(t.claims) >= maxTroubled && p.pending.Len() > 0 {
 			wait = sooner(wait, max(t.next.Sub(now), time.Millisecond))

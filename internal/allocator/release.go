@@ -17,7 +17,7 @@ import (
 )
 
 // reuseGrace is how long an address rests before somebody else gets it.
-func (p *pool) reuseGrace() time.Duration {
+func (p *memory) reuseGrace() time.Duration {
 	if p.base == nil {
 		return 0
 	}
@@ -25,10 +25,10 @@ func (p *pool) reuseGrace() time.Duration {
 }
 
 // releasable is what the end of a claimant makes free.
-func (p *pool) releasable(c *claimant) netipx.IPRange { return c.kind.releasable(p, c) }
+func (p *memory) releasable(c *claimant) netipx.IPRange { return c.kind.releasable(p, c) }
 
 // unitOf is what an IPAddress has of the pool; not valid where it says no address.
-func (p *pool) unitOf(addr *attached) netipx.IPRange {
+func (p *memory) unitOf(addr *attached) netipx.IPRange {
 	if !addr.ip.IsValid() {
 		return netipx.IPRange{}
 	}
@@ -37,14 +37,14 @@ func (p *pool) unitOf(addr *attached) netipx.IPRange {
 
 // isKept reports whether somebody else's finalizer alone keeps the IPAddress of a deleted claim: all of ours is done,
 // and the watch shows when that is gone.
-func (p *pool) isKept(c *claimant) bool {
+func (p *memory) isKept(c *claimant) bool {
 	addr := p.attachedTo(c)
 	return addr != nil && addr.claimantUID == c.owner.UID && addr.deleting && !addr.protected && len(addr.others) > 0
 }
 
 // endGrant ends the grant of a deleted claimant that has nothing. Nothing can be recorded of it any more, so it ends
 // with the next commit, and the release goes on then.
-func (p *pool) endGrant(uid types.UID) {
+func (p *memory) endGrant(uid types.UID) {
 	if g := p.grants[uid]; g != nil {
 		g.confirmed = g.confirmed || g.committed
 	}
@@ -55,15 +55,15 @@ func (p *pool) endGrant(uid types.UID) {
 // since a restore may bring the claim after its address (R2).
 func (a *Allocator) runOrphan(ctx context.Context, p *pool, addr *attached) {
 	kept, err := a.resolveOrphan(ctx, p, addr)
-	p.mu.Lock()
-	p.jobs--
-	if s := p.orphans[addr.key()]; s != nil && s.uid == addr.uid {
+	m := p.lock()
+	m.jobs--
+	if s := m.orphans[addr.key()]; s != nil && s.uid == addr.uid {
 		s.busy = false
 		if !kept {
 			s.retryAt = a.now().Add(time.Second)
 		}
 	}
-	p.mu.Unlock()
+	m.unlock()
 	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
 		log.FromContext(ctx).Error(err, "An IPAddress without a claim could not be settled; it is tried again",
 			"address", addr.key().String(), "pool", p.key.String())
@@ -73,7 +73,7 @@ func (a *Allocator) runOrphan(ctx context.Context, p *pool, addr *attached) {
 
 // nextCheck is when an orphan is to be looked at: when its grace is over, and before that when nobody has
 // looked or somebody needs what it has.
-func (p *pool) nextCheck(s *orphan, grace time.Duration) time.Time {
+func (p *memory) nextCheck(s *orphan, grace time.Duration) time.Time {
 	if end := s.since.Add(grace); !s.since.IsZero() && end.After(s.retryAt) && !p.isInTheWay(s) {
 		return end
 	}
@@ -82,7 +82,7 @@ func (p *pool) nextCheck(s *orphan, grace time.Duration) time.Time {
 
 // inTheWay reports whether a claim has the name of an orphan, or anybody its address. The claim that
 // remembers the address adopts the IPAddress.
-func (p *pool) isInTheWay(s *orphan) bool {
+func (p *memory) isInTheWay(s *orphan) bool {
 	if c := p.byName[s.key()]; c != nil {
 		return !p.adoptable(c, s.attached)
 	}
@@ -92,9 +92,9 @@ func (p *pool) isInTheWay(s *orphan) bool {
 // requestCleanup has the pool settle at once what an earlier claim of a name has left: a claim of another
 // pool needs the name.
 func (a *Allocator) requestCleanup(key pools.Key, name types.NamespacedName) {
-	p := a.locked(key)
-	defer p.mu.Unlock()
-	if s := p.orphans[name]; s != nil && !s.inTheWay {
+	m := a.locked(key)
+	defer m.unlock()
+	if s := m.orphans[name]; s != nil && !s.inTheWay {
 		s.inTheWay = true
 		a.wake(key)
 	}
@@ -109,38 +109,38 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *pool, addr *attached) 
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	p.mu.Lock()
+	m := p.lock()
 	if err == nil {
 		if key, _ := addr.kind.poolOf(live); key == p.key {
-			p.observe(addr.kind.of(live))
+			m.observe(addr.kind.of(live))
 		}
 	}
-	current := p.orphans[addr.key()]
-	if current == nil || current.uid != addr.uid || (!p.holder && p.base != nil) {
-		p.mu.Unlock()
+	current := m.orphans[addr.key()]
+	if current == nil || current.uid != addr.uid || (!m.holder && m.base != nil) {
+		m.unlock()
 		return false, nil
 	}
-	if c := p.byName[addr.key()]; c != nil && p.adoptable(c, current.attached) {
-		p.sort(c)
-		p.mu.Unlock()
+	if c := m.byName[addr.key()]; c != nil && m.adoptable(c, current.attached) {
+		m.sort(c)
+		m.unlock()
 		return false, nil
 	}
 	if current.since.IsZero() {
 		current.since = a.now()
 	}
 	current.inTheWay = current.inTheWay || err == nil
-	inTheWay := p.isInTheWay(current)
+	inTheWay := m.isInTheWay(current)
 	event := orphanGC
 	if inTheWay {
 		event = "VoidAddressRemoved"
 	}
 	kept = !inTheWay && a.now().Before(current.since.Add(a.OrphanGrace))
 	current.provenOrphan = !kept
-	if p.orphanNeedsCooling(current, a.now()) {
+	if m.orphanNeedsCooling(current, a.now()) {
 		kept = true // until the commit has noted it, which the wake of the pool makes
 	}
-	addr, base := current.attached, p.base
-	p.mu.Unlock()
+	addr, base := current.attached, m.base
+	m.unlock()
 	if kept {
 		return true, nil
 	}

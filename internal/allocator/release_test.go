@@ -15,39 +15,39 @@ func ends(c *ipamv1.IPAddressClaim) { c.DeletionTimestamp = &c.CreationTimestamp
 // Whatever way an address becomes free, it rests first (R9).
 func TestCoolReleases(t *testing.T) {
 	served := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = c.Name }
-	void := func(p *pool) {
+	void := func(p *memory) {
 		seeAddress(p, "a", "10.0.0.1", "gone")
 		p.orphans[p.attached[nameOf(claimOf(newClaim("a", 0)).owner)].key()].provenOrphan = true
 	}
 	tests := map[string]struct {
-		as   func(p *pool)
+		as   func(p *memory)
 		want bool
 	}{
-		"Released": {as: func(p *pool) {
+		"Released": {as: func(p *memory) {
 			see(p, "a", 0, remembers("10.0.0.1"), ends)
 			seeAddress(p, "a", "10.0.0.1", "uid-a")
 		}, want: true},
-		"ForcedAway":       {as: func(p *pool) { see(p, "a", 0, remembers("10.0.0.1"), served, ends) }, want: true},
-		"NeverHadIt":       {as: func(p *pool) { see(p, "a", 0, remembers("10.0.0.1"), ends) }},
+		"ForcedAway":       {as: func(p *memory) { see(p, "a", 0, remembers("10.0.0.1"), served, ends) }, want: true},
+		"NeverHadIt":       {as: func(p *memory) { see(p, "a", 0, remembers("10.0.0.1"), ends) }},
 		"Void":             {as: void, want: true},
-		"NotProvenYet":     {as: func(p *pool) { seeAddress(p, "a", "10.0.0.1", "gone") }},
-		"SomebodyHasItToo": {as: func(p *pool) { void(p); see(p, "b", 0, remembers("10.0.0.1")) }},
-		"NotedAlready": {as: func(p *pool) {
+		"NotProvenYet":     {as: func(p *memory) { seeAddress(p, "a", "10.0.0.1", "gone") }},
+		"SomebodyHasItToo": {as: func(p *memory) { void(p); see(p, "b", 0, remembers("10.0.0.1")) }},
+		"NotedAlready": {as: func(p *memory) {
 			void(p)
 			cools("10.0.0.1", "a")(p.base.(*v1alpha1.NetworkPool))
 			p.loadCooling(p.base.PoolStatus())
 		}},
-		"ThePoolIsPaused": {as: func(p *pool) {
+		"ThePoolIsPaused": {as: func(p *memory) {
 			see(p, "a", 0, remembers("10.0.0.1"), served, ends)
 			p.base.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
 		}},
-		"ItsClaimLivesOn": {as: func(p *pool) { see(p, "a", 0, remembers("10.0.0.1"), served) }},
+		"ItsClaimLivesOn": {as: func(p *memory) { see(p, "a", 0, remembers("10.0.0.1"), served) }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](30) })
 			tc.as(p)
-			if got := New(Options{}).coolReleases(t.Context(), p, noon); got != tc.want {
+			if got := p.coolReleases(noon, New(Options{}).releases(t.Context(), p)); got != tc.want {
 				t.Errorf("does not rest as it should: %v, want %v", got, tc.want)
 			}
 		})

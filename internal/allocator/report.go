@@ -12,11 +12,11 @@ import (
 
 // report publishes what a commit changed: gauges, and events where a condition turned.
 func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
-	p.mu.Lock()
-	s := p.base.PoolStatus()
-	waiting, resting := p.pending.Len(), p.cooling.Len()
-	base := p.base
-	p.mu.Unlock()
+	m := p.lock()
+	s := m.base.PoolStatus()
+	waiting, resting := m.pending.Len(), m.cooling.Len()
+	base := m.base
+	m.unlock()
 	l := []string{p.key.Kind, p.key.Namespace, p.key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))
 	metrics.PoolAllocated.WithLabelValues(l...).Set(float64(s.AllocatedIPs))

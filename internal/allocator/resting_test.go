@@ -125,7 +125,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	}
 	// turns releases what may be released, and returns in how many turns.
 	turns := func() (turn int) {
-		for ; a.coolReleases(t.Context(), p, clock.Now()); turn++ {
+		for ; p.coolReleases(clock.Now(), a.releases(t.Context(), p)); turn++ {
 			noted := 0
 			for _, c := range claims {
 				if c != nil && p.claimants[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
@@ -205,7 +205,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	c := see(p, "late", 0, remembers("10.0.200.201"), bothReady, ends)
 	seeAddress(p, "late", "10.0.200.201", "uid-late")
-	if a.coolReleases(t.Context(), p, noon) || !p.needsCooling(p.releasable(c), c.owner, noon) || len(p.todo) > 0 {
+	if p.coolReleases(noon, a.releases(t.Context(), p)) || !p.needsCooling(p.releasable(c), c.owner, noon) || len(p.todo) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
 	if ready := p.conditions(p.ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims wait") {
@@ -226,7 +226,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	p.crowd(c)
 	p.expireCooling(noon.Add(2 * time.Hour))
-	if !a.coolReleases(t.Context(), p, noon.Add(2*time.Hour)) {
+	if !p.coolReleases(noon.Add(2*time.Hour), a.releases(t.Context(), p)) {
 		t.Error("it waits, though nothing rests any more")
 	}
 }

@@ -94,7 +94,7 @@ func TestServe(t *testing.T) {
 	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	p.plan(noon, 9, anyone)
 	p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
-	if err := a.serve(t.Context(), p, *c); err != nil {
+	if err := a.serve(t.Context(), poolOf(p), *c); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 50"}
@@ -107,24 +107,24 @@ func TestServe(t *testing.T) {
 func TestServeLeaves(t *testing.T) {
 	tests := map[string]struct {
 		// as is what the pool knows, of claim "a" with UID "uid-a".
-		as          func(p *pool) *claimant
+		as          func(p *memory) *claimant
 		live        func(*ipamv1.IPAddressClaim)
 		fails       bool
 		termSuspect bool
 	}{
-		"AnOldGrant": {as: func(p *pool) *claimant { // it was handed out in time, and waited for a writer
+		"AnOldGrant": {as: func(p *memory) *claimant { // it was handed out in time, and waited for a writer
 			c := see(p, "a", 0)
 			p.plan(noon, 9, anyone)
 			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon.Add(-requestTimeout-1)
 			return c
 		}},
-		"AnotherRecord": {as: func(p *pool) *claimant {
+		"AnotherRecord": {as: func(p *memory) *claimant {
 			c := see(p, "a", 0)
 			p.plan(noon, 9, anyone)
 			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
 			return see(p, "a", 0, version("4"), remembers("10.0.0.9"))
 		}, live: remembers("10.0.0.9"), fails: true, termSuspect: true},
-		"TheNextClaimsIPAddress": {as: func(p *pool) *claimant { // ours is gone, and the watch is behind
+		"TheNextClaimsIPAddress": {as: func(p *memory) *claimant { // ours is gone, and the watch is behind
 			seeAddress(p, "a", "10.0.0.1", "uid-next")
 			return see(p, "a", 0, remembers("10.0.0.1"))
 		}, live: uid("uid-next", "9")},
@@ -140,7 +140,7 @@ func TestServeLeaves(t *testing.T) {
 				tc.live(api.claim)
 			}
 			a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.serve(t.Context(), p, *c); (err != nil) != tc.fails {
+			if err := a.serve(t.Context(), poolOf(p), *c); (err != nil) != tc.fails {
 				t.Errorf("error: %v", err)
 			}
 			if len(api.did) > 0 {
@@ -179,7 +179,7 @@ func TestResolveOrphan(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
 			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			s.since = noon.Add(-a.OrphanGrace)
-			if _, err := a.resolveOrphan(t.Context(), p, s.attached); (err != nil) != tc.fails {
+			if _, err := a.resolveOrphan(t.Context(), poolOf(p), s.attached); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if d := cmp.Diff(tc.want, api.did); d != "" {
@@ -222,7 +222,7 @@ func TestARefusalLeavesWhatAStatusShows(t *testing.T) {
 	c := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
 	api := &forbids{}
 	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	if err := a.serve(t.Context(), p, *c); !apierrors.IsForbidden(err) {
+	if err := a.serve(t.Context(), poolOf(p), *c); !apierrors.IsForbidden(err) {
 		t.Errorf("it fails with %v", err)
 	}
 	if api.statuses > 0 || p.blocker(c.shown, ledger.Owner{Name: "another"}) == nil {

@@ -214,7 +214,7 @@ func TestRefusedCommit(t *testing.T) {
 	api := &oneWrite{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
 	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.base.(*v1alpha1.NetworkPool) }
-	a.pools[testKey] = p
+	a.pools[testKey] = poolOf(p)
 	p.quota = a.quota
 	see(p, "a", 0)
 	for range 5 {
@@ -302,12 +302,12 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 func TestUnservedPoolTellsOnce(t *testing.T) {
 	a := New(Options{ID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
-	p := a.pool(key)
+	p := a.pool(key).memory
 	c := see(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
 		c.busy, p.jobs = false, 0
-		a.notOurs(t.Context(), p, obj, a.unserved(key))
+		a.notOurs(t.Context(), poolOf(p), obj, a.unserved(key))
 		return p.jobs
 	}
 	c.status = &shownStatus{refusal: refusal{"PoolExhausted", "by the manager that serves it"}}
@@ -322,13 +322,13 @@ func TestUnservedPoolTellsOnce(t *testing.T) {
 // Whether the last holder has looked at the spec that there is now, and at the neighbours.
 func TestOutdatedPoolIsWork(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(*pool)
+		change func(*memory)
 		want   bool
 	}{
-		"NoNews":      {change: func(*pool) {}},
-		"AnEdit":      {change: func(p *pool) { p.base.SetGeneration(2) }, want: true},
-		"ANeighbour":  {change: func(p *pool) { p.overlap = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
-		"AnOlderPool": {change: func(p *pool) { p.owes = true }, want: true},
+		"NoNews":      {change: func(*memory) {}},
+		"AnEdit":      {change: func(p *memory) { p.base.SetGeneration(2) }, want: true},
+		"ANeighbour":  {change: func(p *memory) { p.overlap = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
+		"AnOlderPool": {change: func(p *memory) { p.owes = true }, want: true},
 	} {
 		p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
 		p.holder = false

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -16,16 +17,16 @@ func (a *Allocator) serves(key pools.Key) bool { return a.Shard.Has(key.Kind, ke
 // anything yet: a manager that does serve the pool has the last word. What its claims hold is its holder's to release.
 func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) {
 	a.observeOnly(p, seen, a.now())
-	p.mu.Lock()
+	m := p.lock()
 	var tell []*claimant
-	p.pending.Scan(func(c *claimant) bool {
+	m.pending.Scan(func(c *claimant) bool {
 		gated := c.cluster.Name != "" && a.gateOf(ctx, c.cluster) != open
 		if !gated && !a.leavesAlone(c) && !c.busy && c.shownRefusal() == (refusal{}) {
 			tell = append(tell, c)
 		}
 		return true
 	})
-	p.mu.Unlock()
+	m.unlock()
 	a.tell(p, tell, no)
 }
 
@@ -33,15 +34,17 @@ func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no
 // nothing to its claims, and releases nothing. Its spec counts for overlaps, and its claims for the quotas of Clusters.
 func (a *Allocator) observeOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
 	if seen != nil {
-		p.refreshBase(seen, a.ID, now)
 		a.publishSpec(seen)
 	}
-	p.mu.Lock()
-	if seen == nil {
-		p.unsetBase()
+	m := p.lock()
+	if seen != nil && m.refreshBase(seen, a.ID, now) {
+		countLostTerm(p.key)
 	}
-	p.rotateGone(now)
-	p.mu.Unlock()
+	if seen == nil && m.unsetBase() {
+		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
+	}
+	m.rotateGone(now)
+	m.unlock()
 	if seen == nil {
 		a.withdrawSpec(p.key)
 	}

@@ -66,7 +66,7 @@ func (c *claimant) saysAfter(found sighting) sighting {
 func (c *claimant) owesSighting() bool { return c.saysAfter(c.found) != c.told }
 
 // noteSighting remembers what a job has found of the Cluster of an IPAllocation. It is called with the pool locked.
-func (p *pool) noteSighting(c *claimant, found sighting) {
+func (p *memory) noteSighting(c *claimant, found sighting) {
 	if known := p.claimants[c.owner.UID]; known != nil {
 		known.found = found
 		p.await(known)
@@ -74,7 +74,7 @@ func (p *pool) noteSighting(c *claimant, found sighting) {
 }
 
 // await remembers the Clusters that nobody has seen, to look for them when they come.
-func (p *pool) await(c *claimant) {
+func (p *memory) await(c *claimant) {
 	if c.saysAfter(c.found) == seen {
 		return
 	}
@@ -85,7 +85,7 @@ func (p *pool) await(c *claimant) {
 }
 
 // awaits reports whether a Cluster is one that nobody has seen. Then the next reconcile looks for it.
-func (p *pool) awaits(cluster types.NamespacedName) bool {
+func (p *memory) awaits(cluster types.NamespacedName) bool {
 	_, awaited := p.awaited[cluster]
 	if awaited {
 		delete(p.awaited, cluster)

@@ -64,14 +64,14 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			p.holder = true
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, tt.said))
-			a.sweep(t.Context(), p, noon)
+			a.sweep(t.Context(), poolOf(p), noon)
 			if p.jobs != tt.jobs || len(api.fences) > 0 {
 				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.jobs, len(api.fences))
 			}
 			if owes := p.todo[c.owner.UID] != nil; owes != tt.owes {
 				t.Errorf("%s: to be written: %v", tt.reason, owes)
 			}
-			if wait := a.sweep(t.Context(), p, noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
+			if wait := a.sweep(t.Context(), poolOf(p), noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
 				t.Errorf("%s: it comes back after %v", tt.reason, wait)
 			}
 		})
@@ -125,11 +125,11 @@ func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 // The Cluster that comes at last is looked for at once.
 func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	a, api := looker(noCluster)
-	p := a.pool(testKey)
+	p := a.pool(testKey).memory
 	was := aPool(t, "10.0.0.1-10.0.0.9")
 	p.base, p.layout, p.ledger, p.holder = was.base, was.layout, was.ledger, true
 	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unseen))
-	a.sweep(t.Context(), p, noon)
+	a.sweep(t.Context(), poolOf(p), noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
 	if keys := a.PoolsWaitingFor(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 {
 		t.Errorf("another Cluster wakes %v", keys)
@@ -138,7 +138,7 @@ func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	if keys := a.PoolsWaitingFor(cluster); len(keys) != 1 {
 		t.Fatalf("woken: %v", keys)
 	}
-	if a.sweep(t.Context(), p, noon); p.todo[c.owner.UID] == nil {
+	if a.sweep(t.Context(), poolOf(p), noon); p.todo[c.owner.UID] == nil {
 		t.Error("nothing is written")
 	}
 }

@@ -91,7 +91,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				for i := range 3 * writers {
 					a.ObserveClaim(waitingClaim(api, "fast", i))
 				}
-				p := a.pool(pools.KeyOf(fast))
+				p := a.pool(pools.KeyOf(fast)).memory
 				for {
 					if _, err := a.Reconcile(ctx, pools.KeyOf(fast), fast); err != nil {
 						t.Fatal(err)
@@ -120,7 +120,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	}}
 	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
-	p := a.pool(pools.KeyOf(o))
+	p := a.pool(pools.KeyOf(o)).memory
 	p.setBase(o)
 	p.holder, p.triedOnce = true, true
 	return o

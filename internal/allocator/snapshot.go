@@ -19,7 +19,7 @@ import (
 
 // Snapshot is a pool as the objects of one moment show it: the allocator's memory and its rules without its
 // writes, for tools that say what is and what would be. It is not safe for concurrent use.
-type Snapshot struct{ p *pool }
+type Snapshot struct{ p *memory }
 
 // Answer is what the allocator would tell a claim, or an IPAllocation, that has nothing yet.
 type Answer struct {
@@ -32,7 +32,7 @@ type Answer struct {
 // SnapshotOf looks at a pool. Objects of other pools are passed over.
 func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
 	key := pools.KeyOf(obj)
-	p := newPool(key)
+	p := newMemory(key, kinds)
 	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
 	p.compile()
 	found := byPool{key: {}}

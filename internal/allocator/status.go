@@ -21,7 +21,7 @@ import (
 
 // compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
 // as it is, and the last layout that could be for what is already promised.
-func (p *pool) compile() {
+func (p *memory) compile() {
 	layout, errs := poolspec.Of(p.base)
 	p.specErr = ""
 	if len(errs) > 0 {
@@ -39,7 +39,7 @@ func (p *pool) compile() {
 	p.addPins()
 }
 
-func (p *pool) space() (*netipx.IPSet, int) {
+func (p *memory) space() (*netipx.IPSet, int) {
 	if p.layout == nil {
 		return nil, 128
 	}
@@ -58,7 +58,7 @@ func (p *pool) space() (*netipx.IPSet, int) {
 }
 
 // addPins states the preAllocations: their addresses are nobody else's.
-func (p *pool) addPins() {
+func (p *memory) addPins() {
 	if p.layout == nil {
 		return
 	}
@@ -71,7 +71,7 @@ func (p *pool) addPins() {
 	}
 }
 
-func (p *pool) removePins() {
+func (p *memory) removePins() {
 	if p.layout == nil {
 		return
 	}
@@ -81,7 +81,7 @@ func (p *pool) removePins() {
 }
 
 // describe writes what the pool is into a status.
-func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
+func (p *memory) describe(obj v1alpha1.Pool, now time.Time) {
 	s, n := obj.PoolStatus(), p.ledger.Counts()
 	s.TotalIPs, s.AllocatedIPs, s.AvailableIPs, s.OutOfRangeIPs = n.Total, n.Allocated, n.Available, n.OutOfRange
 	s.AllocationCount, s.LargestFreeBlock, s.FragmentationPercent = n.Owners, n.LargestFree, n.FragmentationPercent
@@ -102,7 +102,7 @@ func (p *pool) describe(obj v1alpha1.Pool, now time.Time) {
 }
 
 // conditions says what the pool is worth to a person. All are always present.
-func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
+func (p *memory) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	ready := metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
 		Message: fmt.Sprintf("%d/%d IPs available (%d allocations)", n.Available, n.Total, n.Owners),
@@ -128,7 +128,7 @@ func (p *pool) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 
 // closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait
 // over a restart (R10).
-func (p *pool) closed(now time.Time) (reason, message string) {
+func (p *memory) closed(now time.Time) (reason, message string) {
 	reason, message = p.closedForGood()
 	if !p.quarantineUntil.After(now) {
 		return reason, message
@@ -145,7 +145,7 @@ func (p *pool) closed(now time.Time) (reason, message string) {
 }
 
 // closedForGood is closed for what no time ends.
-func (p *pool) closedForGood() (reason, message string) {
+func (p *memory) closedForGood() (reason, message string) {
 	switch {
 	case p.base.GetDeletionTimestamp() != nil:
 		return v1alpha1.DeletingReason, p.usersMessage()
@@ -168,7 +168,7 @@ func (p *pool) closedForGood() (reason, message string) {
 }
 
 // movedMessage says how the pool is opened again: objects that are being moved still would close it at once.
-func (p *pool) movedMessage() string {
+func (p *memory) movedMessage() string {
 	const text = "addresses of this pool were moved to another management cluster and may be given away there; " +
 		"remove the entries from status.held to use the pool here again"
 	var first string
@@ -183,7 +183,7 @@ func (p *pool) movedMessage() string {
 	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, v1alpha1.DeleteForMoveAnnotation)
 }
 
-func (p *pool) isMoved() bool {
+func (p *memory) isMoved() bool {
 	for _, h := range p.held {
 		if h.Reason == v1alpha1.MovedReason {
 			return true
@@ -193,7 +193,7 @@ func (p *pool) isMoved() bool {
 }
 
 // usersMessage names who keeps a pool from being deleted.
-func (p *pool) usersMessage() string {
+func (p *memory) usersMessage() string {
 	const named = 3
 	n := p.ledger.Counts().Owners
 	if n == 0 {

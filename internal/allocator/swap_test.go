@@ -44,7 +44,7 @@ func TestTakeOverAfterOther(t *testing.T) {
 			p.holder = false
 			api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.takeOver(t.Context(), p); err != nil {
+			if err := a.takeOver(t.Context(), poolOf(p)); err != nil {
 				t.Fatal(err)
 			}
 			if !p.quarantineUntil.Equal(c.until) {

@@ -24,7 +24,7 @@ import (
 
 // mayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
-func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable admit) (bool, time.Duration) {
+func (p *memory) mayTakeOver(now time.Time, elected bool, admission, releasable admit) (bool, time.Duration) {
 	if now.Before(p.notBefore) {
 		return false, p.notBefore.Sub(now)
 	}
@@ -55,7 +55,7 @@ func (p *pool) mayTakeOver(now time.Time, elected bool, admission, releasable ad
 
 // hasWork reports whether the pool has something that a live holder would have done by now. What is
 // paused, or another manager's by its label, is none.
-func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable admit) bool {
+func (p *memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable admit) bool {
 	work := p.base.GetDeletionTimestamp() != nil || p.outdated()
 	wants := func(c *claimant) bool {
 		rule := admission
@@ -91,16 +91,14 @@ func (p *pool) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable ad
 }
 
 // outdated reports whether the status on record speaks of an older spec, or of other neighbours, than the pool has now.
-func (p *pool) outdated() bool {
+func (p *memory) outdated() bool {
 	overlaps := meta.IsStatusConditionTrue(p.base.GetConditions(), v1alpha1.OverlapCondition)
 	return p.base.PoolStatus().ObservedGeneration != p.base.GetGeneration() || overlaps != (p.overlap != "") || p.owes
 }
 
 // loseTerm is called when another manager has written the pool: what we planned on is void. The
 // wait grows while two managers meet again and again (R5).
-func (p *pool) loseTerm(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) loseTerm(now time.Time) {
 	p.holder, p.unanswered = false, nil
 	p.roomToRest()
 	for uid, g := range p.grants {
@@ -113,7 +111,16 @@ func (p *pool) loseTerm(now time.Time) {
 	p.backoff = min(max(2*p.backoff, p.listTook, 100*time.Millisecond), time.Minute)
 	p.notBefore = now.Add(p.backoff + p.jitter(2*p.backoff))
 	p.changed, p.workSince = now, time.Time{}
-	metrics.LostTerms.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+}
+
+// loseTerm ends the term of a pool, and counts that.
+func (a *Allocator) loseTerm(m *memory) {
+	m.loseTerm(a.now())
+	countLostTerm(m.key)
+}
+
+func countLostTerm(key pools.Key) {
+	metrics.LostTerms.WithLabelValues(key.Kind, key.Namespace, key.Name).Inc()
 }
 
 // Fence makes this manager the holder of pools. It must be called before the lists with which the
@@ -135,15 +142,17 @@ func (a *Allocator) Fence(ctx context.Context, all []v1alpha1.Pool) {
 		}
 		g.Go(func() error {
 			p := a.pool(key)
-			p.setBase(obj)
+			m := p.lock()
+			m.setBase(obj)
+			m.unlock()
 			term, err := a.fence(ctx, p)
 			if err != nil {
 				log.FromContext(ctx).V(1).Info("A pool is taken over later", "pool", key.String(), "because", err.Error())
 				return nil
 			}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.fencedTerm = term
+			m = p.lock()
+			defer m.unlock()
+			m.fencedTerm = term
 			return nil
 		})
 	}
@@ -152,11 +161,14 @@ func (a *Allocator) Fence(ctx context.Context, all []v1alpha1.Pool) {
 
 // fence writes this manager into the pool as its holder, and returns its term.
 func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) {
-	old := p.base.PoolStatus().Allocator
+	m := p.lock()
+	base := m.base
+	m.unlock()
+	old := base.PoolStatus().Allocator
 	if old != nil && old.Holder == a.ID {
 		return old.Term, nil
 	}
-	next := p.base.DeepCopyObject().(v1alpha1.Pool)
+	next := base.DeepCopyObject().(v1alpha1.Pool)
 	state := &v1alpha1.AllocatorStatus{Holder: a.ID, Term: 1}
 	if old != nil {
 		state.Term, state.InFlight = old.Term+1, old.InFlight
@@ -178,16 +190,19 @@ func (a *Allocator) fence(ctx context.Context, p *pool) (term int64, err error) 
 	if err := a.updateStatus(ctx, next); err != nil {
 		return 0, fmt.Errorf("taking over %s: %w", p.key, err)
 	}
-	p.setBase(next)
+	m = p.lock()
+	defer m.unlock()
+	m.setBase(next)
 	return state.Term, nil
 }
 
 // takeOver makes this manager the pool's holder: first the write, then the list, so that whatever
 // the old holder granted is in the list or in flight, and its next commit fails.
 func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
-	is := p.base.PoolStatus().Allocator
-	done := p.fencedTerm
-	p.fencedTerm = 0
+	m := p.lock()
+	is, done, took := m.base.PoolStatus().Allocator, m.fencedTerm, m.listTook
+	m.fencedTerm = 0
+	m.unlock()
 	found := &listed{}
 	if done == 0 || is == nil || is.Holder != a.ID || is.Term != done {
 		var err error
@@ -198,23 +213,24 @@ func (a *Allocator) takeOver(ctx context.Context, p *pool) error {
 		if found, err = a.lists.list(ctx, p.key); err != nil {
 			return fmt.Errorf("listing what %s has given: %w", p.key, err)
 		}
-		p.listTook = a.now().Sub(start)
+		took = a.now().Sub(start)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.adopting = p.wasAdopting() != nil
-	p.rebuild(found)
-	p.holder, p.triedOnce, p.term = true, true, done
-	p.quarantine(a.Quarantine)
-	p.quarantineAfterOther(a.now(), a.Quarantine)
+	m = p.lock()
+	defer m.unlock()
+	m.listTook = took
+	m.adopting = m.wasAdopting() != nil
+	m.rebuild(found)
+	m.holder, m.triedOnce, m.term = true, true, done
+	m.quarantine(a.Quarantine)
+	m.quarantineAfterOther(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
-	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", p.term,
-		"claims", len(p.claimants), "addresses", len(p.attached), "inFlight", len(p.grants))
+	log.FromContext(ctx).Info("Took the pool over", "pool", p.key.String(), "term", m.term,
+		"claims", len(m.claimants), "addresses", len(m.attached), "inFlight", len(m.grants))
 	return nil
 }
 
 // rebuild makes the ledger from the list, what the watches know beyond it, and what is in flight.
-func (p *pool) rebuild(found *listed) {
+func (p *memory) rebuild(found *listed) {
 	status := p.base.PoolStatus()
 	space, unit := p.space()
 	p.ledger = ledger.New(space, unit)
@@ -237,7 +253,7 @@ func (p *pool) rebuild(found *listed) {
 		if err != nil {
 			continue
 		}
-		owner := ledger.Owner{Kind: kindOf(g.Kind).traits().name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
+		owner := ledger.Owner{Kind: p.kindOf(g.Kind).traits().name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
 		if c := p.claimants[owner.UID]; c != nil && c.mayGetAnother() && p.addressed(r, owner) {
 			continue
 		}
@@ -258,14 +274,14 @@ func (p *pool) rebuild(found *listed) {
 }
 
 // addressed reports whether an IPAddress of somebody else has some of a range.
-func (p *pool) addressed(r netipx.IPRange, o ledger.Owner) bool {
+func (p *memory) addressed(r netipx.IPRange, o ledger.Owner) bool {
 	return slices.ContainsFunc(p.ledger.Overlapping(r), func(h *ledger.Hold) bool {
 		return h.Source == ledger.Object && p.blocks(h, o)
 	})
 }
 
 // loadCooling takes what rests from the pool's status: an operator may have taken an entry out.
-func (p *pool) loadCooling(status *v1alpha1.NetworkPoolStatus) {
+func (p *memory) loadCooling(status *v1alpha1.NetworkPoolStatus) {
 	for _, rest := range p.cooling.All() {
 		p.cooling.Remove(rest.Range)
 	}
@@ -294,14 +310,14 @@ func (p *pool) loadCooling(status *v1alpha1.NetworkPoolStatus) {
 
 // quarantine holds new grants back where no allocator is on record, but addresses exist or there was an allocator
 // (R10). It survives a restart in the Ready condition.
-func (p *pool) quarantine(length time.Duration) {
+func (p *memory) quarantine(length time.Duration) {
 	if c := p.wasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || p.ledger.Counts().Owners > 0) {
 		p.quarantineUntil = c.LastTransitionTime.Add(length)
 	}
 }
 
 // wasAdopting returns the condition that a quarantine which is not over has left, if one has.
-func (p *pool) wasAdopting() *metav1.Condition {
+func (p *memory) wasAdopting() *metav1.Condition {
 	c := meta.FindStatusCondition(p.base.GetConditions(), v1alpha1.ReadyCondition)
 	if c == nil || c.Reason != v1alpha1.AdoptingReason {
 		return nil

@@ -37,7 +37,7 @@ func TestTakeOver(t *testing.T) {
 	lists := &listedAfter{write: api}
 	lists.has(testKey, "a", "10.0.0.1")
 	a := New(Options{Client: api, Live: api, Lists: lists, ID: "me"})
-	if err := a.takeOver(t.Context(), p); err != nil {
+	if err := a.takeOver(t.Context(), poolOf(p)); err != nil {
 		t.Fatal(err)
 	}
 	if lists.early {
@@ -61,7 +61,7 @@ func TestOnlookerForgets(t *testing.T) {
 	p.holder = false
 	clock := clocktesting.NewFakeClock(noon)
 	a := New(Options{ID: "me", Clock: clock})
-	a.pools[testKey] = p
+	a.pools[testKey] = poolOf(p)
 	p.forget("gone")
 	for range 2 {
 		if !p.isGone("gone") {

@@ -45,9 +45,11 @@ func (a *Allocator) Views() []View {
 	all := a.all()
 	out := make([]View, 0, len(all))
 	for _, p := range all {
-		if v, exists := p.view(); exists {
+		m := p.lock()
+		if v, exists := m.view(); exists {
 			out = append(out, v)
 		}
+		m.unlock()
 	}
 	slices.SortFunc(out, func(v, w View) int {
 		return cmp.Or(cmp.Compare(v.Key.Namespace, w.Key.Namespace), cmp.Compare(v.Key.Name, w.Key.Name), cmp.Compare(v.Key.Kind, w.Key.Kind))
@@ -55,9 +57,7 @@ func (a *Allocator) Views() []View {
 	return out
 }
 
-func (p *pool) view() (v View, exists bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) view() (v View, exists bool) {
 	if p.base == nil || p.dropped {
 		return View{}, false
 	}
@@ -119,7 +119,9 @@ func (a *Allocator) Walk(key pools.Key, from netip.Addr, visit func(Held) bool) 
 	}
 	buffer := make([]Held, 0, viewChunk)
 	for from.IsValid() {
-		buffer = p.heldFrom(from, buffer[:0])
+		m := p.lock()
+		buffer = m.heldFrom(from, buffer[:0])
+		m.unlock()
 		for _, h := range buffer {
 			if !visit(h) {
 				return
@@ -140,9 +142,7 @@ func (a *Allocator) find(key pools.Key) *pool {
 }
 
 // heldFrom appends the next ranges from an address on, at most viewChunk.
-func (p *pool) heldFrom(from netip.Addr, to []Held) []Held {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) heldFrom(from netip.Addr, to []Held) []Held {
 	p.ledger.Taken(from, func(r netipx.IPRange, holds []*ledger.Hold) bool {
 		to = append(to, p.use(r, holds))
 		return len(to) < viewChunk
@@ -151,7 +151,7 @@ func (p *pool) heldFrom(from netip.Addr, to []Held) []Held {
 }
 
 // use says why a range is not free, by the strongest of the facts about it.
-func (p *pool) use(r netipx.IPRange, holds []*ledger.Hold) Held {
+func (p *memory) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 	best := holds[0]
 	for _, h := range holds[1:] {
 		if h.Source < best.Source {
@@ -175,12 +175,12 @@ func (p *pool) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 		out.Cluster = c.cluster.Name
 		out.Use, out.Since = c.kind.use(c)
 	case best.Source == ledger.Object:
-		out.Use, out.Kind = UseNoClaim, kindOf(best.Owner.Kind).traits().attaches.kind()
+		out.Use, out.Kind = UseNoClaim, p.kindOf(best.Owner.Kind).traits().attaches.kind()
 	}
 	for _, h := range holds {
 		if h.Source.Uses() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
 			out.Use = UseConflict
-			if who := describeHold(h); !slices.Contains(out.Others, who) {
+			if who := p.describeHold(h); !slices.Contains(out.Others, who) {
 				out.Others = append(out.Others, who)
 			}
 		}
@@ -209,7 +209,9 @@ func (a *Allocator) Waiting(key pools.Key, visit func(Waiter) bool) {
 	var last *claimant
 	buffer := make([]Waiter, 0, viewChunk)
 	for {
-		buffer, last = p.waitingAfter(last, buffer[:0])
+		m := p.lock()
+		buffer, last = m.waitingAfter(last, buffer[:0])
+		m.unlock()
 		for _, w := range buffer {
 			if !visit(w) {
 				return
@@ -222,9 +224,7 @@ func (a *Allocator) Waiting(key pools.Key, visit func(Waiter) bool) {
 }
 
 // waitingAfter appends those that wait and are served after a claim, at most viewChunk, and returns the last.
-func (p *pool) waitingAfter(after *claimant, to []Waiter) ([]Waiter, *claimant) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *memory) waitingAfter(after *claimant, to []Waiter) ([]Waiter, *claimant) {
 	add := func(c *claimant) bool {
 		if after != nil && !older(after, c) {
 			return true

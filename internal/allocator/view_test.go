@@ -18,9 +18,9 @@ import (
 )
 
 // with returns an allocator that remembers a pool.
-func with(p *pool) *Allocator {
+func with(p *memory) *Allocator {
 	a := New(Options{})
-	a.pools[p.key] = p
+	a.pools[p.key] = poolOf(p)
 	return a
 }
 
@@ -74,7 +74,7 @@ func TestWalk(t *testing.T) {
 	if d := cmp.Diff(want[5:], walked(a, "10.0.0.18")); d != "" {
 		t.Errorf("from the middle of a block, -want +got:\n%s", d)
 	}
-	if got := walked(with(newPool(pools.Key{Name: "other"})), "0.0.0.0"); got != nil {
+	if got := walked(with(newMemory(pools.Key{Name: "other"}, kinds)), "0.0.0.0"); got != nil {
 		t.Errorf("of a pool that is not there: %v", got)
 	}
 	v := a.Views()
@@ -133,11 +133,11 @@ func TestWaiting(t *testing.T) {
 }
 
 // claimed is a pool of which so many claims have an address.
-func claimed(tb testing.TB, n int) *pool {
+func claimed(tb testing.TB, n int) *memory {
 	tb.Helper()
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
-	p := newPool(testKey)
+	p := newMemory(testKey, kinds)
 	p.holder = true
 	p.setBase(obj)
 	ip := netip.MustParseAddr("10.0.0.1")

@@ -10,7 +10,7 @@ import (
 )
 
 // firstWithheld names the first address of a range that the pool does not hand out, and why, to end a sentence.
-func (p *pool) firstWithheld(r netipx.IPRange) string {
+func (p *memory) firstWithheld(r netipx.IPRange) string {
 	if p.layout == nil {
 		return ""
 	}
@@ -30,7 +30,7 @@ func (a *attached) keptBy() string {
 }
 
 // nothingLeft says that the spec of the pool leaves nothing to hand out, empty where it leaves something.
-func (p *pool) nothingLeft() string {
+func (p *memory) nothingLeft() string {
 	if p.layout == nil || p.ledger.Counts().Total > 0 {
 		return ""
 	}
