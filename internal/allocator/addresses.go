@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
@@ -34,9 +33,9 @@ func (addresses) kind() string { return "IPAddress" }
 
 func (addresses) finalizer() string { return v1alpha1.AddressFinalizer }
 
-func (addresses) object() client.Object { return &ipamv1.IPAddress{} }
+func (addresses) object() Object { return &ipamv1.IPAddress{} }
 
-func (addresses) poolOf(o client.Object) (pools.Key, bool) {
+func (addresses) poolOf(o Object) (pools.Key, bool) {
 	a, is := o.(*ipamv1.IPAddress)
 	if !is {
 		return pools.Key{}, false
@@ -45,7 +44,7 @@ func (addresses) poolOf(o client.Object) (pools.Key, bool) {
 	return key, true
 }
 
-func (addresses) of(o client.Object) *attached { return addressOf(o.(*ipamv1.IPAddress)) }
+func (addresses) of(o Object) *attached { return addressOf(o.(*ipamv1.IPAddress)) }
 
 func addressOf(a *ipamv1.IPAddress) *attached {
 	own := &addressFacts{prefix: ptr.Deref(a.Spec.Prefix, 0), gateway: intern(a.Spec.Gateway)}
@@ -80,7 +79,7 @@ func (addresses) takesUp(p *memory, c *claimant, a *attached) bool {
 		a.ip.IsValid() && p.ledger.InSpace(p.ledger.Unit(a.ip))
 }
 
-func (addresses) taken(o client.Object) *refusal {
+func (addresses) taken(o Object) *refusal {
 	a, is := o.(*ipamv1.IPAddress)
 	if !is {
 		return nil

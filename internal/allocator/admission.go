@@ -105,7 +105,7 @@ func (a *Allocator) rules(ctx context.Context, m *memory, now time.Time) admit {
 			case v1alpha1.DeletingReason:
 				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
-				out.refused = &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text.Message(fmt.Sprintf("%s has no free address: %s", m.key, message))}
+				out.refused = &refusal{reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, message: text.Message(fmt.Sprintf("%s has no free address: %s", m.key, message))}
 				return out
 			}
 			out.refused = notReady("%s grants nothing now (%s): %s", m.key, reason, message)

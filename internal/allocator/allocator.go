@@ -69,12 +69,8 @@ const (
 	// lowWater is the number of grants being written below which more are planned, so that the writers
 	// never run dry and a commit carries many grants when there is much to do.
 	lowWater = 96
-	// requestTimeout bounds each write (R6).
-	requestTimeout = 15 * time.Second
 	// confirmDelay is how long an idle pool may show grants that are done.
 	confirmDelay = time.Second
-	// patience is how long work waits before a manager that was not elected takes a pool over (R5).
-	patience = 3 * time.Second
 )
 
 // Allocator serves all pools of a manager.
@@ -148,8 +144,7 @@ func (a *Allocator) pool(key pools.Key) *pool {
 	defer a.mu.Unlock()
 	p := a.pools[key]
 	if p == nil {
-		p = poolOf(newMemory(key, kinds))
-		p.memory.quota = a.quota
+		p = poolOf(newMemory(key, kinds, a.quota))
 		a.pools[key] = p
 	}
 	return p

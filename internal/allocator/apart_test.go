@@ -127,9 +127,9 @@ func TestKeepApart(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			a.Fence(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
 			for _, o := range []*v1alpha1.NetworkPool{tc.elder, tc.younger} {
-				a.pool(pools.KeyOf(o)).memory.setBase(o.DeepCopy())
+				unlocked(a.pool(pools.KeyOf(o))).setBase(o.DeepCopy())
 			}
-			p, q := a.pool(pools.KeyOf(tc.elder)).memory, a.pool(pools.KeyOf(tc.younger)).memory
+			p, q := unlocked(a.pool(pools.KeyOf(tc.elder))), unlocked(a.pool(pools.KeyOf(tc.younger)))
 			a.findOverlap(q)
 			a.keepApart(t.Context(), poolOf(p))
 			a.keepApart(t.Context(), poolOf(q))
@@ -184,11 +184,11 @@ func TestStillHas(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
 			a.publishSpec(o)
-			p := a.pool(pools.KeyOf(o)).memory
+			p := unlocked(a.pool(pools.KeyOf(o)))
 			p.setBase(o)
 			if tc.known != nil {
 				a.publishSpec(tc.known)
-				a.pool(pools.KeyOf(tc.known)).memory.setBase(tc.known)
+				unlocked(a.pool(pools.KeyOf(tc.known))).setBase(tc.known)
 			}
 			for range 2 { // the second time nothing is news
 				a.keepApart(t.Context(), poolOf(p))
@@ -209,9 +209,9 @@ func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
 	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
 		a.publishSpec(obj)
-		a.pool(pools.KeyOf(obj)).memory.setBase(obj)
+		unlocked(a.pool(pools.KeyOf(obj))).setBase(obj)
 	}
-	p := a.pool(pools.KeyOf(o)).memory
+	p := unlocked(a.pool(pools.KeyOf(o)))
 	a.keepApart(t.Context(), poolOf(p))
 	if len(p.yields) != 1 || p.yields[0].Generation != 3 {
 		t.Errorf("it yields to %v", p.yields)
@@ -235,17 +235,17 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
 		a.publishSpec(obj)
-		a.pool(pools.KeyOf(obj)).memory.setBase(obj)
+		unlocked(a.pool(pools.KeyOf(obj))).setBase(obj)
 	}
-	seeAddress(a.pool(pools.KeyOf(narrowed)).memory, "kept", "10.0.0.1", "uid-kept")
-	p := a.pool(pools.KeyOf(o)).memory
+	seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
+	p := unlocked(a.pool(pools.KeyOf(o)))
 	a.keepApart(t.Context(), poolOf(p))
 	r, free := p.ledger.TakeOne()
 	if !free || addressText(r) != "10.0.0.2" {
 		t.Errorf("it would give %s", addressText(r))
 	}
 	p.ledger.Untake(r)
-	seesEnd := a.pool(pools.KeyOf(narrowed)).memory
+	seesEnd := unlocked(a.pool(pools.KeyOf(narrowed)))
 	seesEnd.forgetAttached("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
 	a.keepApart(t.Context(), poolOf(p))
 	if n := p.ledger.Counts().Available; n != 2 {

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -49,7 +48,7 @@ type holding struct {
 	uid  types.UID
 	what string
 	// about is whom it concerns: the object that its owner looks at.
-	about func() client.Object
+	about func() Object
 }
 
 // audit counts duplicates at once. Orphans and drift count when two audits in a row find them: what
@@ -100,10 +99,10 @@ func (au *Auditor) audit(ctx context.Context) error {
 		return err
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
-		if c := claimOfAllocation(obj); c.blockRange().IsValid() {
-			has(pools.KeyOfAllocation(obj), holding{c.blockRange(), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(m *memory) bool {
+		if c := claimOfAllocation(obj); blockRange(c).IsValid() {
+			has(pools.KeyOfAllocation(obj), holding{blockRange(c), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(m *memory) bool {
 				mine := m.claimants[c.owner.UID]
-				return mine != nil && mine.blockRange() == c.blockRange()
+				return mine != nil && blockRange(mine) == blockRange(c)
 			})
 		}
 	})

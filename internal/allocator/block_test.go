@@ -182,7 +182,7 @@ func TestOverlappingAdoption(t *testing.T) {
 	// The end of one is the end of the overlap of the other.
 	y = seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"), has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 	p.forget(x.owner.UID)
-	if text := p.overlapOf(y); text != "" || !p.ledger.InSpace(y.blockRange()) {
+	if text := p.overlapOf(y); text != "" || !p.ledger.InSpace(blockRange(y)) {
 		t.Errorf("still: %s", text)
 	}
 	if r, _ := p.ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
@@ -217,7 +217,7 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 func TestStatusByHand(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.60")
 	c := seeBlock(p, "x", 4, has("10.0.0.8/30"), shows("10.0.0.1", "10.0.0.4"))
-	if got := c.blockRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
+	if got := blockRange(c); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
 		t.Errorf("it has %s", got)
 	}
 	if _, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: c.owner.UID}); known {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -55,9 +54,9 @@ func blockFactsOf(c *claimant) *blockFacts { return c.own.(*blockFacts) }
 
 func (blocks) traits() *traits { return blockTraits }
 
-func (blocks) object() client.Object { return &v1alpha1.IPAllocation{} }
+func (blocks) object() Object { return &v1alpha1.IPAllocation{} }
 
-func (blocks) poolOf(o client.Object) (pools.Key, bool) {
+func (blocks) poolOf(o Object) (pools.Key, bool) {
 	a, is := o.(*v1alpha1.IPAllocation)
 	if !is {
 		return pools.Key{}, false
@@ -65,7 +64,7 @@ func (blocks) poolOf(o client.Object) (pools.Key, bool) {
 	return pools.KeyOfAllocation(a), true
 }
 
-func (blocks) of(o client.Object) *claimant { return claimOfAllocation(o.(*v1alpha1.IPAllocation)) }
+func (blocks) of(o Object) *claimant { return claimOfAllocation(o.(*v1alpha1.IPAllocation)) }
 
 func claimOfAllocation(a *v1alpha1.IPAllocation) *claimant {
 	b := &blockFacts{use: a.Spec.Type, count: int64(ptr.Deref(a.Spec.Count, 0)), generation: a.Generation, phase: a.Status.Phase}
@@ -96,7 +95,7 @@ func claimOfAllocation(a *v1alpha1.IPAllocation) *claimant {
 	if len(a.Status.Conditions) > 0 {
 		out.status = &shownStatus{conditions: a.Status.Conditions}
 		if ready.Status == metav1.ConditionFalse {
-			out.status.refusal = refusal{ready.Reason, ready.Message}
+			out.status.refusal = refusal{reason: ready.Reason, message: ready.Message}
 		}
 	}
 	return out
@@ -144,7 +143,7 @@ func (b *blockFacts) size(spec *v1alpha1.NetworkPoolSpec) int64 {
 }
 
 // blockRange is what an allocation has: what it remembers, else what its status says, as Butler left it.
-func (c *claimant) blockRange() netipx.IPRange {
+func blockRange(c *claimant) netipx.IPRange {
 	if c.hasRecord() {
 		return c.record
 	}
@@ -153,7 +152,7 @@ func (c *claimant) blockRange() netipx.IPRange {
 
 // BlockOf returns what an IPAllocation has, if anything.
 func BlockOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
-	r := claimOfAllocation(a).blockRange()
+	r := blockRange(claimOfAllocation(a))
 	return r, r.IsValid()
 }
 
@@ -174,7 +173,7 @@ func (blocks) need(p *memory, c *claimant) need {
 	switch {
 	case shows && c.statusDone && c.pauseShown() && c.recordText == poolutil.FormatRange(c.record) && b.overlap == p.overlapOf(c) && !c.owesSighting():
 		return needNothing
-	case shows, p.adopts(c), p.grants[c.owner.UID] != nil:
+	case shows, adopts(p, c), p.grants[c.owner.UID] != nil:
 		return needWrite
 	}
 	return needGrant
@@ -182,7 +181,7 @@ func (blocks) need(p *memory, c *claimant) need {
 
 func (blocks) confirmed(_ *memory, c *claimant) bool { return c.hasRecord() }
 
-func (blocks) releasable(_ *memory, c *claimant) netipx.IPRange { return c.blockRange() }
+func (blocks) releasable(_ *memory, c *claimant) netipx.IPRange { return blockRange(c) }
 
 // designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
 // pinned to, or the one that rests for its name.
@@ -221,7 +220,7 @@ func (k blocks) designated(p *memory, c *claimant) (netipx.IPRange, *refusal) {
 func (blocks) size(p *memory, c *claimant) int64 { return blockFactsOf(c).size(p.base.PoolSpec()) }
 
 func (k blocks) noRoom(p *memory, c *claimant) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, fmt.Sprintf(
+	return &refusal{reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, message: fmt.Sprintf(
 		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations",
 		p.key, k.size(p, c))}
 }
@@ -239,4 +238,4 @@ func (blocks) use(c *claimant) (Use, time.Time) {
 
 // adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record
 // of ours is older (R10).
-func (p *memory) adopts(c *claimant) bool { return p.adopting && !c.hasRecord() && c.shown.IsValid() }
+func adopts(p *memory, c *claimant) bool { return p.adopting && !c.hasRecord() && c.shown.IsValid() }

@@ -18,7 +18,7 @@ import (
 func (blocks) serve(p *memory, c *claimant, t *attempt) step {
 	var r netipx.IPRange
 	switch {
-	case p.adopts(c):
+	case adopts(p, c):
 		r = c.shown
 	case c.hasRecord():
 		r = c.record
@@ -54,7 +54,7 @@ func (blocks) release(p *memory, c *claimant, t *attempt) step {
 	case p.grants[c.owner.UID] != nil:
 		return look(endGrant)
 	case c.hasFinalizer && blockFactsOf(c).phase != v1alpha1.AllocationReleased:
-		return step{request: request{patch, "release"}, status: map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(t.now)}}
+		return step{request: request{verb: patch, name: "release"}, status: map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(t.now)}}
 	}
 	return ended(c)
 }
@@ -62,7 +62,7 @@ func (blocks) release(p *memory, c *claimant, t *attempt) step {
 // allocatedBlock writes the status of an IPAllocation that has addresses.
 func allocatedBlock(c *claimant, rng netipx.IPRange, overlap string, says sighting, now time.Time) step {
 	n, text := poolutil.Size(rng), poolutil.FormatRange(rng)
-	b, tmp := blockFactsOf(c), c.withConditions()
+	b, tmp := blockFactsOf(c), withConditions(c)
 	message := fmt.Sprintf("allocated %d IPs: %s", n, text)
 	if says == unseen {
 		message += "; " + doesNotExistYet(c.cluster)
@@ -84,7 +84,7 @@ func allocatedBlock(c *claimant, rng netipx.IPRange, overlap string, says sighti
 	if at.IsZero() || (c.shown.IsValid() && c.shown != rng) {
 		at = now
 	}
-	out := step{request: request{patch, "status"}, fulfils: !c.hadAddress, status: map[string]any{
+	out := step{request: request{verb: patch, name: "status"}, fulfils: !c.hadAddress, status: map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "observedGeneration": b.generation,
 		"cidr": text, "startAddress": rng.From().String(), "endAddress": rng.To().String(),
 		"addresses": poolutil.Enumerate(rng)[:listedOf(rng)], "allocatedCount": n,
@@ -104,11 +104,11 @@ func (blocks) refuse(c *claimant, no refusal) step {
 	if no.reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason {
 		phase = v1alpha1.AllocationPending
 	}
-	tmp := c.withConditions()
+	tmp := withConditions(c)
 	conditions.Set(tmp, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
 	})
-	out := step{request: request{patch, "refusal"}, status: map[string]any{
+	out := step{request: request{verb: patch, name: "refusal"}, status: map[string]any{
 		"phase": phase, "observedGeneration": blockFactsOf(c).generation,
 		"cidr": nil, "startAddress": nil, "endAddress": nil, "addresses": nil, "allocatedCount": 0,
 		"allocatedAt": nil, "allocatedBy": nil, conditionsField: tmp.Status.Conditions,
@@ -120,7 +120,7 @@ func (blocks) refuse(c *claimant, no refusal) step {
 }
 
 // withConditions returns an IPAllocation with the conditions of c, to set one on.
-func (c *claimant) withConditions() *v1alpha1.IPAllocation {
+func withConditions(c *claimant) *v1alpha1.IPAllocation {
 	out := &v1alpha1.IPAllocation{}
 	out.Generation = blockFactsOf(c).generation
 	if c.status != nil {

@@ -13,15 +13,16 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
+
+// claimKind is the kind of IPAddressClaims.
+const claimKind = "IPAddressClaim"
 
 // claims is the kind of IPAddressClaims: each asks for one address, or one prefix, and gets an IPAddress of its name.
 type claims struct{}
@@ -39,9 +40,9 @@ type claimFacts struct {
 
 func (claims) traits() *traits { return claimTraits }
 
-func (claims) object() client.Object { return &ipamv1.IPAddressClaim{} }
+func (claims) object() Object { return &ipamv1.IPAddressClaim{} }
 
-func (claims) poolOf(o client.Object) (pools.Key, bool) {
+func (claims) poolOf(o Object) (pools.Key, bool) {
 	c, is := o.(*ipamv1.IPAddressClaim)
 	if !is {
 		return pools.Key{}, false
@@ -50,7 +51,7 @@ func (claims) poolOf(o client.Object) (pools.Key, bool) {
 	return key, true
 }
 
-func (claims) of(o client.Object) *claimant { return claimOf(o.(*ipamv1.IPAddressClaim)) }
+func (claims) of(o Object) *claimant { return claimOf(o.(*ipamv1.IPAddressClaim)) }
 
 // ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none:
 // CAPV copies a label that may be missing.
@@ -81,7 +82,7 @@ func claimOf(c *ipamv1.IPAddressClaim) *claimant {
 		out.status, own.legacy = &shownStatus{conditions: c.Status.Conditions}, legacy
 	}
 	if ready.Status == metav1.ConditionFalse {
-		out.status.refusal = refusal{ready.Reason, ready.Message}
+		out.status.refusal = refusal{reason: ready.Reason, message: ready.Message}
 	}
 	return out
 }
@@ -148,13 +149,13 @@ func (claims) releasable(p *memory, c *claimant) netipx.IPRange {
 // or the one that rests for its name.
 func (claims) designated(p *memory, c *claimant) (netipx.IPRange, *refusal) {
 	if other := p.attachedTo(c); other != nil && other.claimantUID != c.owner.UID {
-		return netipx.IPRange{}, p.nameTaken(c, other)
+		return netipx.IPRange{}, nameTaken(p, c, other)
 	}
 	if c.record.IsValid() {
 		return p.recorded(c, p.ledger.Unit(c.record.From()))
 	}
 	if pin, ok := p.layout.Pin(c.owner.Name); ok {
-		return p.thisAddress(c, pin, "preAllocated")
+		return thisAddress(p, c, pin, "preAllocated")
 	}
 	if requested := ownOf(c).requested; requested != "" {
 		ip, err := netip.ParseAddr(requested)
@@ -165,7 +166,7 @@ func (claims) designated(p *memory, c *claimant) (netipx.IPRange, *refusal) {
 			return netipx.IPRange{}, failed("the requested address %s is not among those %s hands out (%s); ask for another, or remove the annotation %s",
 				ip, p.key, poolspec.Withheld(p.base.PoolSpec(), p.layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
-		return p.thisAddress(c, ip.Unmap(), "requested")
+		return thisAddress(p, c, ip.Unmap(), "requested")
 	}
 	return p.coolingFor(c.owner, func(r netipx.IPRange) bool { return p.ledger.Unit(r.From()) == r }), nil
 }
@@ -179,13 +180,13 @@ func (claims) noRoom(p *memory, _ *claimant) *refusal {
 	if p.ledger.Counts().Total > 0 {
 		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", p.key)
 	}
-	return &refusal{ipamv1.IPAddressClaimReadyPoolExhaustedReason, text}
+	return &refusal{reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, message: text}
 }
 
 func (claims) use(c *claimant) (Use, time.Time) { return UseClaim, c.created }
 
 // nameTaken says which IPAddress keeps a claim from having one of its name.
-func (p *memory) nameTaken(c *claimant, a *attached) *refusal {
+func nameTaken(p *memory, c *claimant, a *attached) *refusal {
 	if !a.byHand {
 		return failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.key(), a.keptBy())
 	}
@@ -209,19 +210,10 @@ func (p *memory) nameTaken(c *claimant, a *attached) *refusal {
 	return failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.key(), why)
 }
 
-func (p *memory) thisAddress(c *claimant, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
+func thisAddress(p *memory, c *claimant, ip netip.Addr, what string) (netipx.IPRange, *refusal) {
 	r := p.ledger.Unit(ip)
 	if h := p.blocker(r, c.owner); h != nil {
 		return netipx.IPRange{}, failed("the %s address %s is held by %s", what, ip, p.describeHold(h))
 	}
 	return r, nil
-}
-
-// heldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
-// a pool with grants that were given to somebody else since (R10).
-func (p *memory) heldByAnother(c *claimant, g *grant) error {
-	if h := p.blocker(g.rng, c.owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.rng), c.owner.Kind, p.describeHold(h))
-	}
-	return nil
 }

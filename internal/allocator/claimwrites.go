@@ -45,24 +45,16 @@ func (claims) serve(p *memory, c *claimant, t *attempt) step {
 	case !recorded || !c.hasFinalizer:
 		return recordOn(c, text)
 	case a == nil:
-		return step{request: request{create, "create"}, object: newAddress(p, c, r)}
-	case needsRepair(p, c, a) && !slices.Contains(t.done, request{patch, "address"}):
+		return step{request: request{verb: create, name: "create"}, object: newAddress(p, c, r)}
+	case needsRepair(p, c, a) && !slices.Contains(t.done, request{verb: patch, name: "address"}):
 		owners := append(ownersOf(c, p.base), addressFactsOf(a).owners...)
-		return step{request: request{patch, "address"}, attached: a, meta: map[string]any{
+		return step{request: request{verb: patch, name: "address"}, attached: a, meta: map[string]any{
 			"finalizers": append(slices.Clone(a.others), v1alpha1.AddressFinalizer), "ownerReferences": owners,
 		}}
 	case !c.statusDone || c.pauseTold != "":
-		return step{request: request{patch, "status"}, status: boundStatus(c, text), fulfils: !c.hadAddress}
+		return step{request: request{verb: patch, name: "status"}, status: boundStatus(c, text), fulfils: !c.hadAddress}
 	}
 	return nothing()
-}
-
-// recordOn writes on a claimant what it is given, together with our finalizer, before anything else (R1).
-func recordOn(c *claimant, text string) step {
-	return step{request: request{record, "record"}, meta: map[string]any{
-		"finalizers":  append(slices.Clone(c.others), c.kind.traits().finalizer),
-		"annotations": map[string]string{v1alpha1.AddressAnnotation: text},
-	}}
 }
 
 // release gives up what a deleted claim has: the IPAddress first, then, when it is proven to be gone and no grant is
@@ -83,7 +75,7 @@ func (claims) release(p *memory, c *claimant, t *attempt) step {
 // boundStatus names the IPAddress of a claim, and says Ready in both generations of conditions, with what the claim
 // has.
 func boundStatus(c *claimant, has string) map[string]any {
-	tmp := c.withStatus()
+	tmp := withStatus(c)
 	conditions.Set(tmp, metav1.Condition{
 		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "allocated " + has,
 	})
@@ -92,16 +84,16 @@ func boundStatus(c *claimant, has string) map[string]any {
 }
 
 func (claims) refuse(c *claimant, no refusal) step {
-	tmp := c.withStatus()
+	tmp := withStatus(c)
 	conditions.Set(tmp, metav1.Condition{
 		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message,
 	})
 	v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.reason, clusterv1.ConditionSeverityWarning, "%s", no.message)
-	return step{request: request{patch, "refusal"}, status: claimStatus(tmp, "")}
+	return step{request: request{verb: patch, name: "refusal"}, status: claimStatus(tmp, "")}
 }
 
 // withStatus returns an IPAddressClaim with the conditions of c, to set one on.
-func (c *claimant) withStatus() *ipamv1.IPAddressClaim {
+func withStatus(c *claimant) *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{}
 	if c.status != nil {
 		out.Status.Conditions = withoutPause(c.status.conditions)

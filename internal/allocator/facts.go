@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
@@ -21,12 +20,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-const (
-	claimKind = "IPAddressClaim"
-
-	// conditionsField is the name of the conditions in a status.
-	conditionsField = "conditions"
-)
+// conditionsField is the name of the conditions in a status.
+const conditionsField = "conditions"
 
 // keyOf is keyOfRef for a manager that may leave the pools of the in-cluster provider to that.
 func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (pools.Key, bool) {
@@ -41,7 +36,7 @@ func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (pools.K
 const maxAnnotation = 128
 
 // annotation returns what is remembered of an annotation, in memory of its own.
-func annotation(o client.Object, name string) string {
+func annotation(o Object, name string) string {
 	text := o.GetAnnotations()[name]
 	return strings.Clone(text[:min(len(text), maxAnnotation)])
 }
@@ -107,7 +102,7 @@ type shownStatus struct {
 }
 
 // claimantOf returns what is remembered of an object of any kind.
-func claimantOf(k kind, o client.Object, own any) *claimant {
+func claimantOf(k kind, o Object, own any) *claimant {
 	out := &claimant{
 		kind:       k,
 		owner:      ledger.Owner{Kind: k.traits().name, Namespace: intern(o.GetNamespace()), Name: o.GetName(), UID: o.GetUID()},
@@ -132,19 +127,19 @@ func (c *claimant) shownRefusal() refusal {
 }
 
 // object is an empty object with the kind and the name of a claimant.
-func (c *claimant) object() client.Object {
+func (c *claimant) object() Object {
 	return named(c.kind.object(), c.owner.Namespace, c.owner.Name)
 }
 
 // subject is the object of a claimant, for events.
-func (c *claimant) subject() client.Object {
+func (c *claimant) subject() Object {
 	out := c.object()
 	out.SetUID(c.owner.UID)
 	out.SetResourceVersion(c.rv)
 	return out
 }
 
-func named(o client.Object, namespace, name string) client.Object {
+func named(o Object, namespace, name string) Object {
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	return o
@@ -157,7 +152,7 @@ func (c *claimant) hasRecord() bool { return c.record.IsValid() && c.hasFinalize
 // moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone
 // says nothing: clusterctl writes it before the delete and may end between the two, and whoever may write the object
 // may write it.
-func moved(o client.Object) bool {
+func moved(o Object) bool {
 	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
 	return marked && o.GetDeletionTimestamp() != nil
 }
@@ -226,7 +221,7 @@ type orphan struct {
 }
 
 // attachedOf returns what is remembered of an object that is attached to claimants of a kind.
-func attachedOf(k kind, o client.Object, own any) *attached {
+func attachedOf(k kind, o Object, own any) *attached {
 	out := &attached{
 		kind:      k,
 		namespace: intern(o.GetNamespace()),
@@ -250,7 +245,7 @@ func (a *attached) owner() ledger.Owner {
 }
 
 // object is an empty object with the kind and the name of an attached one.
-func (a *attached) object() client.Object {
+func (a *attached) object() Object {
 	return named(a.kind.traits().attaches.object(), a.namespace, a.name)
 }
 
@@ -258,7 +253,7 @@ func (a *attached) object() client.Object {
 func (a *attached) text() string { return a.kind.traits().attaches.kind() + " " + a.key().String() }
 
 // subject is the claimant of an attached object, or the object where it has none.
-func (a *attached) subject() client.Object {
+func (a *attached) subject() Object {
 	if a.claimantUID == "" {
 		out := a.object()
 		out.SetUID(a.uid)

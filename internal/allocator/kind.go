@@ -4,10 +4,17 @@ import (
 	"time"
 
 	"go4.org/netipx"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
+
+// Object is an object of the API server.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
 
 // kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a
 // pool that is locked, change nothing, and return what is to be done.
@@ -15,12 +22,12 @@ type kind interface {
 	// traits are what is true of all claimants of the kind.
 	traits() *traits
 	// object is an empty object of the kind.
-	object() client.Object
+	object() Object
 	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
 	// of another kind.
-	poolOf(o client.Object) (pools.Key, bool)
+	poolOf(o Object) (pools.Key, bool)
 	// of returns what is remembered of an object of the kind.
-	of(o client.Object) *claimant
+	of(o Object) *claimant
 	// keep carries over what the API server does not hold from what was remembered of a claimant before.
 	keep(c, old *claimant)
 
@@ -73,16 +80,16 @@ type attacher interface {
 	// kind is that of the objects, finalizer ours on them.
 	kind() string
 	finalizer() string
-	object() client.Object
+	object() Object
 	// poolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
 	// of another kind.
-	poolOf(o client.Object) (pools.Key, bool)
+	poolOf(o Object) (pools.Key, bool)
 	// of returns what is remembered of an object.
-	of(o client.Object) *attached
+	of(o Object) *attached
 	// takesUp reports whether a claimant takes up an object of its name that nobody made for it.
 	takesUp(p *memory, c *claimant, a *attached) bool
 	// taken says that an object of another pool has the name of a claimant.
-	taken(o client.Object) *refusal
+	taken(o Object) *refusal
 }
 
 // need is what is to be done for a claimant.

@@ -22,7 +22,7 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 	if !wake || len(a.all()) != 1 {
 		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.all()))
 	}
-	before := a.pool(key).memory
+	before := unlocked(a.pool(key))
 	a.ForgetClaim(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil {
 		t.Fatal(err)

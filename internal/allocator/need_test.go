@@ -17,7 +17,7 @@ func TestNeed(t *testing.T) {
 		p.attached[nameOf(c.owner)].own.(*addressFacts).poolUID = "pool-uid"
 		return c
 	}
-	grants := func(p *memory, c *claimant) *claimant {
+	inFlight := func(p *memory, c *claimant) *claimant {
 		p.plan(noon, 9, anyone)
 		return c
 	}
@@ -29,7 +29,7 @@ func TestNeed(t *testing.T) {
 		want   need
 	}{
 		"New":              {as: func(p *memory) *claimant { return see(p, "a", 0) }, want: needGrant},
-		"Granted":          {as: func(p *memory) *claimant { return grants(p, see(p, "a", 0)) }, want: needWrite},
+		"Granted":          {as: func(p *memory) *claimant { return inFlight(p, see(p, "a", 0)) }, want: needWrite},
 		"Recorded":         {reason: "its IPAddress was forced away", as: func(p *memory) *claimant { return see(p, "a", 0, remembers("10.0.0.1")) }, want: needGrant},
 		"NotTold":          {reason: "its status says nothing", as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1")) }, want: needWrite},
 		"Served":           {as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), bothReady) }},
@@ -48,7 +48,7 @@ func TestNeed(t *testing.T) {
 		"DeletedWithNothing":   {as: func(p *memory) *claimant { return see(p, "a", 0, ends) }},
 		"Moved":                {reason: "clusterctl deletes it, and what it has is held (R9)", as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), ends, isMoved) }},
 		"BlockNew":             {as: func(p *memory) *claimant { return seeBlock(p, "x", 4) }, want: needGrant},
-		"BlockGranted":         {as: func(p *memory) *claimant { return grants(p, seeBlock(p, "x", 4)) }, want: needWrite},
+		"BlockGranted":         {as: func(p *memory) *claimant { return inFlight(p, seeBlock(p, "x", 4)) }, want: needWrite},
 		"BlockRecorded":        {reason: "a record that no status shows is planned for again (R8)", as: func(p *memory) *claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30")) }, want: needGrant},
 		"BlockServed":          {as: func(p *memory) *claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unlooked)) }},
 		"BlockOfAnUnseenCluster": {reason: "its status is to say so", as: func(p *memory) *claimant {

@@ -127,7 +127,7 @@ func BenchmarkOverlap(b *testing.B) {
 		all := make([]*memory, n)
 		for i := range all {
 			key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
-			all[i] = a.pool(key).memory
+			all[i] = unlocked(a.pool(key))
 			all[i].setBase(&v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
 				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},

@@ -108,7 +108,7 @@ func BenchmarkPools(b *testing.B) {
 		key := pools.KeyOf(obj)
 		wake := make(chan struct{}, 1)
 		woken.Store(key, wake)
-		p := a.pool(key).memory
+		p := unlocked(a.pool(key))
 		p.setBase(obj)
 		p.holder, p.triedOnce = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}
@@ -119,9 +119,9 @@ func BenchmarkPools(b *testing.B) {
 					b.Error(err)
 					return
 				}
-				p.mu.Lock()
+				poolOf(p).lock()
 				left := p.pending.Len() + len(p.todo) + p.unfinished()
-				p.mu.Unlock()
+				p.unlock()
 				if left == 0 {
 					return
 				}

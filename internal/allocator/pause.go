@@ -95,7 +95,7 @@ func (a *Allocator) tellPause(ctx context.Context, p *pool, c claimant, text str
 	conditions.Set(setter, metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: text,
 	})
-	return a.carryOut(ctx, p, c, step{request: request{patch, "status"}, status: map[string]any{conditionsField: setter.GetConditions()}}, &attempt{})
+	return a.carryOut(ctx, p, c, step{request: request{verb: patch, name: "status"}, status: map[string]any{conditionsField: setter.GetConditions()}}, &attempt{})
 }
 
 // pauseIn is what the conditions of a claim say of a pause, empty if nothing.

@@ -17,11 +17,11 @@ import (
 type refusal struct{ reason, message string }
 
 func failed(format string, args ...any) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyAllocationFailedReason, text.Message(fmt.Sprintf(format, args...))}
+	return &refusal{reason: ipamv1.IPAddressClaimReadyAllocationFailedReason, message: text.Message(fmt.Sprintf(format, args...))}
 }
 
 func notReady(format string, args ...any) *refusal {
-	return &refusal{ipamv1.IPAddressClaimReadyPoolNotReadyReason, text.Message(fmt.Sprintf(format, args...))}
+	return &refusal{reason: ipamv1.IPAddressClaimReadyPoolNotReadyReason, message: text.Message(fmt.Sprintf(format, args...))}
 }
 
 // plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the
@@ -228,4 +228,13 @@ func (p *memory) describeHold(h *ledger.Hold) string {
 		return who + ", which has it too"
 	}
 	return who
+}
+
+// heldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
+// a pool with grants that were given to somebody else since (R10).
+func (p *memory) heldByAnother(c *claimant, g *grant) error {
+	if h := p.blocker(g.rng, c.owner); h != nil && h.Source == ledger.Object {
+		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.rng), c.owner.Kind, p.describeHold(h))
+	}
+	return nil
 }

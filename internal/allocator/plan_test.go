@@ -34,7 +34,7 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 	for _, f := range change {
 		f(obj)
 	}
-	p := newMemory(testKey, kinds)
+	p := newMemory(testKey, kinds, newQuota(func(pools.Key) {}))
 	p.holder, p.triedOnce, p.term = true, true, 3
 	p.setBase(obj)
 	p.loadCooling(obj.PoolStatus())
@@ -142,7 +142,7 @@ func TestPlan(t *testing.T) {
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
 			claims: func(p *memory) {
-				see(p, "bad", 1, asks("nonsense")).status = &shownStatus{refusal: refusal{no, `the requested address "nonsense" is not an IP address`}}
+				see(p, "bad", 1, asks("nonsense")).status = &shownStatus{refusal: refusal{reason: no, message: `the requested address "nonsense" is not an IP address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
@@ -333,25 +333,25 @@ func TestMayTakeOver(t *testing.T) {
 			p.workSince, p.changed = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: patience - time.Second, reason: "the holder writes"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *memory) {
-			see(p, "a", 0).status = &shownStatus{refusal: refusal{"r", "so"}}
+			see(p, "a", 0).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
 		"a full pool, and its claim": {pool: func(p *memory) {
-			see(p, "b", 0, remembers("10.0.0.1")).status = &shownStatus{refusal: refusal{"r", "so"}}
+			see(p, "b", 0, remembers("10.0.0.1")).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
 		"a request for what is held": {pool: func(p *memory) {
-			see(p, "a", 0, asks("10.0.0.1")).status = &shownStatus{refusal: refusal{"r", "so"}}
+			see(p, "a", 0, asks("10.0.0.1")).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
 		"a block that fits nowhere": {pool: func(p *memory) {
-			seeBlock(p, "x", 10).status = &shownStatus{refusal: refusal{"r", "so"}}
+			seeBlock(p, "x", 10).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
 		"a block that fits": {pool: func(p *memory) {
-			seeBlock(p, "x", 9).status = &shownStatus{refusal: refusal{"r", "so"}}
+			seeBlock(p, "x", 9).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
 			p.workSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {

@@ -104,7 +104,7 @@ func (p *memory) reserve(c *claimant) *refusal {
 		c.counted = true
 		return nil
 	}
-	return &refusal{v1alpha1.QuotaExceededReason, fmt.Sprintf(
+	return &refusal{reason: v1alpha1.QuotaExceededReason, message: fmt.Sprintf(
 		"Cluster %s has addresses for %d machines, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
 		c.cluster, limit)}
 }

@@ -12,7 +12,7 @@ import (
 
 // A selector that selects nothing because it cannot be read is the pool's fault, not its claims'.
 func TestAPoolWithABrokenSelectorSaysSo(t *testing.T) {
-	p := newMemory(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, kinds)
+	p := newMemory(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, kinds, newQuota(func(pools.Key) {}))
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	obj.Spec.CIDR = "10.0.0.0/24"
 	obj.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Inn"}}}

@@ -302,7 +302,7 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 func TestUnservedPoolTellsOnce(t *testing.T) {
 	a := New(Options{ID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
-	p := a.pool(key).memory
+	p := unlocked(a.pool(key))
 	c := see(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
@@ -310,7 +310,7 @@ func TestUnservedPoolTellsOnce(t *testing.T) {
 		a.notOurs(t.Context(), poolOf(p), obj, a.unserved(key))
 		return p.jobs
 	}
-	c.status = &shownStatus{refusal: refusal{"PoolExhausted", "by the manager that serves it"}}
+	c.status = &shownStatus{refusal: refusal{reason: "PoolExhausted", message: "by the manager that serves it"}}
 	if jobs() != 0 {
 		t.Error("it writes over what the other manager says")
 	}

@@ -125,7 +125,7 @@ func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 // The Cluster that comes at last is looked for at once.
 func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	a, api := looker(noCluster)
-	p := a.pool(testKey).memory
+	p := unlocked(a.pool(testKey))
 	was := aPool(t, "10.0.0.1-10.0.0.9")
 	p.base, p.layout, p.ledger, p.holder = was.base, was.layout, was.ledger, true
 	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unseen))

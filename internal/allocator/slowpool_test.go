@@ -91,15 +91,15 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				for i := range 3 * writers {
 					a.ObserveClaim(waitingClaim(api, "fast", i))
 				}
-				p := a.pool(pools.KeyOf(fast)).memory
+				p := unlocked(a.pool(pools.KeyOf(fast)))
 				for {
 					if _, err := a.Reconcile(ctx, pools.KeyOf(fast), fast); err != nil {
 						t.Fatal(err)
 					}
 					synctest.Wait()
-					p.mu.Lock()
+					poolOf(p).lock()
 					left := p.pending.Len() + len(p.todo) + p.unfinished()
-					p.mu.Unlock()
+					p.unlock()
 					if left == 0 {
 						break
 					}
@@ -120,7 +120,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	}}
 	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
-	p := a.pool(pools.KeyOf(o)).memory
+	p := unlocked(a.pool(pools.KeyOf(o)))
 	p.setBase(o)
 	p.holder, p.triedOnce = true, true
 	return o

@@ -32,7 +32,7 @@ type Answer struct {
 // SnapshotOf looks at a pool. Objects of other pools are passed over.
 func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
 	key := pools.KeyOf(obj)
-	p := newMemory(key, kinds)
+	p := newMemory(key, kinds, newQuota(func(pools.Key) {}))
 	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
 	p.compile()
 	found := byPool{key: {}}

@@ -5,7 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // step is the next thing to do for a claimant: one request at most. What the answer shows is fed back, and the kind of
@@ -13,7 +14,7 @@ import (
 type step struct {
 	request
 	// object is what is created.
-	object client.Object
+	object Object
 	// attached is what is patched, deleted or read instead of the claimant.
 	attached *attached
 	// meta and status are what a patch says; a status patch has no meta.
@@ -96,7 +97,7 @@ func fails(err error) step { return step{err: err} }
 // once, whoever puts it back.
 func removal(a *attached, t *attempt) step {
 	if a.protected && !t.did(patch) {
-		return step{request: request{patch, "address"}, attached: a, meta: map[string]any{"finalizers": a.others}}
+		return step{request: request{verb: patch, name: "address"}, attached: a, meta: map[string]any{"finalizers": a.others}}
 	}
 	return step{request: request{verb: remove}, attached: a}
 }
@@ -109,5 +110,13 @@ func ended(c *claimant) step {
 	if !c.hasFinalizer {
 		return nothing()
 	}
-	return step{request: request{dropFinalizer, "release"}, meta: map[string]any{"finalizers": c.others}}
+	return step{request: request{verb: dropFinalizer, name: "release"}, meta: map[string]any{"finalizers": c.others}}
+}
+
+// recordOn writes on a claimant what it is given, together with our finalizer, before anything else (R1).
+func recordOn(c *claimant, text string) step {
+	return step{request: request{verb: record, name: "record"}, meta: map[string]any{
+		"finalizers":  append(slices.Clone(c.others), c.kind.traits().finalizer),
+		"annotations": map[string]string{v1alpha1.AddressAnnotation: text},
+	}}
 }

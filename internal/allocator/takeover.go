@@ -22,6 +22,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
+// patience is how long work waits before a manager that was not elected takes a pool over (R5).
+const patience = 3 * time.Second
+
 // mayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
 func (p *memory) mayTakeOver(now time.Time, elected bool, admission, releasable admit) (bool, time.Duration) {

@@ -20,7 +20,7 @@ func TestVerdictOn(t *testing.T) {
 		}
 		return out
 	}
-	grants := func(p *v1alpha1.NetworkPool) { p.Status.Allocator.InFlight = []v1alpha1.Grant{granted} }
+	granting := func(p *v1alpha1.NetworkPool) { p.Status.Allocator.InFlight = []v1alpha1.Grant{granted} }
 	free := func(p *v1alpha1.NetworkPool) { p.Status.AvailableIPs = 7 }
 	by := func(holder string, term int64) func(*v1alpha1.NetworkPool) {
 		return func(p *v1alpha1.NetworkPool) { p.Status.Allocator.Holder, p.Status.Allocator.Term = holder, term }
@@ -30,15 +30,15 @@ func TestVerdictOn(t *testing.T) {
 		sent, live *v1alpha1.NetworkPool
 		want       verdict
 	}{
-		"nothing changed":                        {sent: pool("1", grants), live: pool("1"), want: mayLand},
-		"the grants are there":                   {sent: pool("1", grants), live: pool("2", grants), want: hasLanded},
-		"the grants are there, then edited":      {sent: pool("1", grants, free), live: pool("3", grants), want: hasLanded},
-		"edited":                                 {sent: pool("1", grants), live: pool("2"), want: neverLands},
-		"another holder":                         {sent: pool("1", grants), live: pool("2", by("you", 4)), want: termLost},
-		"another holder, who kept the grants":    {sent: pool("1", grants), live: pool("3", grants, by("you", 4)), want: termLost},
-		"the same holder in a later term":        {sent: pool("1", grants), live: pool("3", by("me", 5)), want: termLost},
-		"the record is gone":                     {sent: pool("1", grants), live: pool("2", func(p *v1alpha1.NetworkPool) { p.Status.Allocator = nil }), want: termLost},
-		"another pool of the name":               {sent: pool("1", grants), live: pool("1", func(p *v1alpha1.NetworkPool) { p.UID = types.UID("new") }), want: termLost},
+		"nothing changed":                        {sent: pool("1", granting), live: pool("1"), want: mayLand},
+		"the granting are there":                   {sent: pool("1", granting), live: pool("2", granting), want: hasLanded},
+		"the granting are there, then edited":      {sent: pool("1", granting, free), live: pool("3", granting), want: hasLanded},
+		"edited":                                 {sent: pool("1", granting), live: pool("2"), want: neverLands},
+		"another holder":                         {sent: pool("1", granting), live: pool("2", by("you", 4)), want: termLost},
+		"another holder, who kept the granting":    {sent: pool("1", granting), live: pool("3", granting, by("you", 4)), want: termLost},
+		"the same holder in a later term":        {sent: pool("1", granting), live: pool("3", by("me", 5)), want: termLost},
+		"the record is gone":                     {sent: pool("1", granting), live: pool("2", func(p *v1alpha1.NetworkPool) { p.Status.Allocator = nil }), want: termLost},
+		"another pool of the name":               {sent: pool("1", granting), live: pool("1", func(p *v1alpha1.NetworkPool) { p.UID = types.UID("new") }), want: termLost},
 		"no grant, the counts are there":         {sent: pool("1", free), live: pool("2", free), want: hasLanded},
 		"no grant, edited: the counts are not":   {sent: pool("1", free), live: pool("2"), want: neverLands},
 		"nothing was sent, edited by a user":     {sent: pool("1"), live: pool("2", free), want: neverLands},

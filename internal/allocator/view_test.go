@@ -18,6 +18,13 @@ import (
 )
 
 // with returns an allocator that remembers a pool.
+// unlocked is the memory of a pool that nobody else uses.
+func unlocked(p *pool) *memory {
+	m := p.lock()
+	m.unlock()
+	return m
+}
+
 func with(p *memory) *Allocator {
 	a := New(Options{})
 	a.pools[p.key] = poolOf(p)
@@ -74,7 +81,7 @@ func TestWalk(t *testing.T) {
 	if d := cmp.Diff(want[5:], walked(a, "10.0.0.18")); d != "" {
 		t.Errorf("from the middle of a block, -want +got:\n%s", d)
 	}
-	if got := walked(with(newMemory(pools.Key{Name: "other"}, kinds)), "0.0.0.0"); got != nil {
+	if got := walked(with(newMemory(pools.Key{Name: "other"}, kinds, newQuota(func(pools.Key) {}))), "0.0.0.0"); got != nil {
 		t.Errorf("of a pool that is not there: %v", got)
 	}
 	v := a.Views()
@@ -137,7 +144,7 @@ func claimed(tb testing.TB, n int) *memory {
 	tb.Helper()
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
-	p := newMemory(testKey, kinds)
+	p := newMemory(testKey, kinds, newQuota(func(pools.Key) {}))
 	p.holder = true
 	p.setBase(obj)
 	ip := netip.MustParseAddr("10.0.0.1")

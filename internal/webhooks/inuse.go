@@ -55,9 +55,9 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 	if err != nil {
 		return nil, fmt.Errorf("listing the IPAddresses of %s: %w", describe(pool), err)
 	}
-	err = pages(ctx, l.Reader, pool, func(blocks *v1alpha1.IPAllocationList) {
-		for i := range blocks.Items {
-			a := &blocks.Items[i]
+	err = pages(ctx, l.Reader, pool, func(all *v1alpha1.IPAllocationList) {
+		for i := range all.Items {
+			a := &all.Items[i]
 			if r, has := allocator.BlockOf(a); has && pools.KeyOfAllocation(a) == pools.KeyOf(pool) {
 				found.add(v1alpha1.IPAllocationKind, a.Namespace, a.Name, r)
 			}
