@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // Blocks are the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
@@ -92,7 +92,7 @@ func (b *Blocks) Observe(a *v1alpha1.IPAllocation) {
 		of = &clusterBlocks{all: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
 		b.byCluster[cluster] = of
 	}
-	if old := of.all[key]; old != nil && old.UID == a.UID && !allocator.Newer(a.ResourceVersion, old.ResourceVersion) {
+	if old := of.all[key]; old != nil && old.UID == a.UID && !grants.Newer(a.ResourceVersion, old.ResourceVersion) {
 		return
 	}
 	of.set(key, lean(a))

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -25,7 +25,7 @@ func rangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 	if a.Status.Phase != v1alpha1.AllocationAllocated && living(a) {
 		return netipx.IPRange{}, false
 	}
-	return allocator.BlockOf(a)
+	return blocks.RangeOf(a)
 }
 
 // refused reports whether an allocation was asked for and not granted: its place in the pool is not taken.

@@ -19,6 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
@@ -78,12 +81,12 @@ type Allocator struct {
 	Options
 
 	mu    sync.Mutex
-	pools map[pools.Key]*pool
+	pools map[pools.Key]*grants.Pool
 	// life is nil before Start.
 	life         atomic.Pointer[life]
 	workers      workers
 	lists        lister
-	quota        *quota
+	quota        *grants.Quota
 	overlaps     overlaps
 	saidUnserved onceTold
 }
@@ -112,11 +115,11 @@ func New(o Options) *Allocator {
 	}
 	a := &Allocator{
 		Options: o,
-		pools:   map[pools.Key]*pool{},
+		pools:   map[pools.Key]*grants.Pool{},
 		workers: workers{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
-	a.quota = newQuota(a.wake)
+	a.quota = grants.NewQuota(a.wake)
 	return a
 }
 
@@ -139,45 +142,45 @@ func (a *Allocator) do(pool pools.Key, job func(context.Context)) {
 	a.workers.do(pool, func() { job(ctx) })
 }
 
-func (a *Allocator) pool(key pools.Key) *pool {
+func (a *Allocator) pool(key pools.Key) *grants.Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pools[key]
 	if p == nil {
-		p = poolOf(newMemory(key, kinds, a.quota))
+		p = grants.PoolOf(grants.New(key, kinds, a.quota))
 		a.pools[key] = p
 	}
 	return p
 }
 
 // locked returns the memory of a pool that is not dropped, locked.
-func (a *Allocator) locked(key pools.Key) *memory {
+func (a *Allocator) locked(key pools.Key) *grants.Memory {
 	for {
-		m := a.pool(key).lock()
-		if !m.dropped {
+		m := a.pool(key).Lock()
+		if !m.Dropped {
 			return m
 		}
-		m.unlock()
+		m.Unlock()
 	}
 }
 
 // drop forgets a pool that does not exist and of which nobody has anything: claims can name any pool.
-func (a *Allocator) drop(p *pool) {
-	m := p.lock()
-	defer m.unlock()
-	if m.base != nil || len(m.claimants)+len(m.attached)+len(m.grants)+m.jobs > 0 {
+func (a *Allocator) drop(p *grants.Pool) {
+	m := p.Lock()
+	defer m.Unlock()
+	if m.Base != nil || len(m.Claimants)+len(m.Attached)+len(m.Grants)+m.Jobs > 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m.dropped = true
-	delete(a.pools, p.key)
+	m.Dropped = true
+	delete(a.pools, p.Key)
 }
 
-func (a *Allocator) all() []*pool {
+func (a *Allocator) all() []*grants.Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := make([]*pool, 0, len(a.pools))
+	out := make([]*grants.Pool, 0, len(a.pools))
 	for _, p := range a.pools {
 		out = append(out, p)
 	}
@@ -191,8 +194,8 @@ func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 		return key, false
 	}
 	m := a.locked(key)
-	defer m.unlock()
-	return key, m.observe(claimOf(c))
+	defer m.Unlock()
+	return key, m.Observe(claims.Of(c))
 }
 
 // ForgetClaim feeds the proof that a claim is gone.
@@ -202,8 +205,8 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 		return key, false
 	}
 	m := a.locked(key)
-	defer m.unlock()
-	m.forget(c.UID)
+	defer m.Unlock()
+	m.Forget(c.UID)
 	return key, true
 }
 
@@ -211,16 +214,16 @@ func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
 func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
 	key := pools.KeyOfAllocation(o)
 	m := a.locked(key)
-	defer m.unlock()
-	return key, m.observe(claimOfAllocation(o))
+	defer m.Unlock()
+	return key, m.Observe(blocks.Of(o))
 }
 
 // ForgetAllocation feeds the proof that an IPAllocation is gone.
 func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
 	key := pools.KeyOfAllocation(o)
 	m := a.locked(key)
-	defer m.unlock()
-	m.forget(o.UID)
+	defer m.Unlock()
+	m.Forget(o.UID)
 	return key, true
 }
 
@@ -231,8 +234,8 @@ func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
 		return key, false
 	}
 	m := a.locked(key)
-	defer m.unlock()
-	return key, m.observeAttached(addressOf(addr))
+	defer m.Unlock()
+	return key, m.ObserveAttached(claims.AddressOf(addr))
 }
 
 // ForgetAddress feeds the proof that an IPAddress is gone.
@@ -242,8 +245,8 @@ func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
 		return key, false
 	}
 	m := a.locked(key)
-	defer m.unlock()
-	m.forgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
+	defer m.Unlock()
+	m.ForgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
 	return key, true
 }
 
@@ -263,18 +266,18 @@ func (a *Allocator) AllocationsBeyond(listed map[types.UID]struct{}) []*v1alpha1
 func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in func(O, pools.Key)) []O {
 	var out []O
 	for _, p := range a.all() {
-		m := p.lock()
-		for uid, c := range m.claimants {
+		m := p.Lock()
+		for uid, c := range m.Claimants {
 			if _, ok := listed[uid]; ok {
 				continue
 			}
-			if stub, is := c.object().(O); is {
+			if stub, is := c.Object().(O); is {
 				stub.SetUID(uid)
-				in(stub, p.key)
+				in(stub, p.Key)
 				out = append(out, stub)
 			}
 		}
-		m.unlock()
+		m.Unlock()
 	}
 	return out
 }
@@ -283,15 +286,15 @@ func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in fun
 func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddress {
 	var out []*ipamv1.IPAddress
 	for _, p := range a.all() {
-		m := p.lock()
-		for _, addr := range m.attached {
-			if _, ok := listed[addr.uid]; !ok {
-				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.key.Ref()}}
-				stub.Namespace, stub.Name, stub.UID = addr.namespace, addr.name, addr.uid
+		m := p.Lock()
+		for _, addr := range m.Attached {
+			if _, ok := listed[addr.UID]; !ok {
+				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.Key.Ref()}}
+				stub.Namespace, stub.Name, stub.UID = addr.Namespace, addr.Name, addr.UID
 				out = append(out, stub)
 			}
 		}
-		m.unlock()
+		m.Unlock()
 	}
 	return out
 }
@@ -302,19 +305,19 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	key := pools.KeyOf(obj)
 	a.publishSpec(obj) // all pools are known before the first of them is reconciled, in whatever order that is
 	m := a.locked(key)
-	defer m.unlock()
-	return key, !m.triedOnce || m.base == nil || Newer(obj.GetResourceVersion(), m.base.GetResourceVersion())
+	defer m.Unlock()
+	return key, !m.TriedOnce || m.Base == nil || grants.Newer(obj.GetResourceVersion(), m.Base.GetResourceVersion())
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.
 func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
 	var keys []pools.Key
 	for _, p := range a.all() {
-		m := p.lock()
-		if _, waits := m.waitingClusters[cluster]; m.awaits(cluster) || waits {
-			keys = append(keys, p.key)
+		m := p.Lock()
+		if _, waits := m.WaitingClusters[cluster]; m.Awaits(cluster) || waits {
+			keys = append(keys, p.Key)
 		}
-		m.unlock()
+		m.Unlock()
 	}
 	return keys
 }
@@ -323,8 +326,8 @@ func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
 func (a *Allocator) GlobalPools() []pools.Key {
 	var keys []pools.Key
 	for _, p := range a.all() {
-		if p.key.Kind == v1alpha1.GlobalNetworkPoolKind {
-			keys = append(keys, p.key)
+		if p.Key.Kind == v1alpha1.GlobalNetworkPoolKind {
+			keys = append(keys, p.Key)
 		}
 	}
 	return keys
@@ -336,12 +339,15 @@ func (a *Allocator) Ready(key pools.Key) bool {
 		return true
 	}
 	m := a.locked(key)
-	defer m.unlock()
-	return m.triedOnce
+	defer m.Unlock()
+	return m.TriedOnce
 }
 
 func (a *Allocator) now() time.Time { return a.Clock.Now() }
 
 func timed(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, requestTimeout)
+	return context.WithTimeout(ctx, grants.RequestTimeout)
 }
+
+// QuotaChanged has the claims of a Cluster that wait for room in its quota looked at again.
+func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.Changed(cluster) }

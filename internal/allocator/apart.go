@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // Two pools of one network that share addresses (R11), each maybe served by another manager: the younger one commits
@@ -29,11 +28,11 @@ const maxYields = 64
 
 // keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it
 // yields. It reads from the API server only where a younger pool has just yielded, or an older one has gone.
-func (a *Allocator) keepApart(ctx context.Context, p *pool) {
-	m := p.lock()
-	said := m.base.PoolStatus().Yields
-	m.unlock()
-	mine, neighbours := a.overlaps.neighbours(p.key)
+func (a *Allocator) keepApart(ctx context.Context, p *grants.Pool) {
+	m := p.Lock()
+	said := m.Base.PoolStatus().Yields
+	m.Unlock()
+	mine, neighbours := a.overlaps.neighbours(p.Key)
 	apart := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
 	waitsFor, outstanding := "", ""
@@ -47,7 +46,7 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 			}
 			continue
 		}
-		ranges, final := a.given(ctx, a.pool(n.key), yielded(p.key, mine.uid, mine.generation), n.shared)
+		ranges, final := a.given(ctx, a.pool(n.key), yielded(p.Key, mine.uid, mine.generation), n.shared)
 		for _, r := range ranges {
 			apart[r] = n.key
 		}
@@ -70,10 +69,10 @@ func (a *Allocator) keepApart(ctx context.Context, p *pool) {
 	if !mine.allows {
 		a.usedBeyond(p, mine, apart)
 	}
-	m = p.lock()
-	defer m.unlock()
-	m.waitsFor, m.yields, m.outstanding = waitsFor, yields, outstanding
-	m.setApart(apart)
+	m = p.Lock()
+	defer m.Unlock()
+	m.WaitsFor, m.Yields, m.Outstanding = waitsFor, yields, outstanding
+	m.SetApart(apart)
 }
 
 func yielded(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
@@ -96,113 +95,52 @@ func keyOfYielded(y v1alpha1.YieldedPool) pools.Key {
 
 // given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of
 // them while the younger one has not yielded, then what that has. final: it has yielded.
-func (a *Allocator) given(ctx context.Context, younger *pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
-	m := younger.lock()
-	yields := m.yieldsTo(to)
-	m.unlock()
+func (a *Allocator) given(ctx context.Context, younger *grants.Pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
+	m := younger.Lock()
+	yields := m.YieldsTo(to)
+	m.Unlock()
 	if !yields {
 		return shared, false
 	}
 	if err := a.survey(ctx, younger, to); err != nil {
 		log.FromContext(ctx).Error(err, "What a younger pool of the network has could not be listed; what both have waits",
-			"pool", keyOfYielded(to).String(), "younger", younger.key.String())
+			"pool", keyOfYielded(to).String(), "younger", younger.Key.String())
 		return shared, false
 	}
-	m = younger.lock()
-	defer m.unlock()
-	if !m.yieldsTo(to) {
+	m = younger.Lock()
+	defer m.Unlock()
+	if !m.YieldsTo(to) {
 		return shared, false // it has taken its word back meanwhile
 	}
-	return m.usedIn(shared), true
-}
-
-// yieldsTo reports whether it is on record that a pool yields to another one.
-func (p *memory) yieldsTo(to v1alpha1.YieldedPool) bool {
-	return p.base != nil && slices.Contains(p.base.PoolStatus().Yields, to)
+	return m.UsedIn(shared), true
 }
 
 // survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which
 // had yielded to it, has seen a later generation of it.
-func (a *Allocator) survey(ctx context.Context, p *pool, reason v1alpha1.YieldedPool) error {
-	m := p.lock()
-	surveyed := m.surveyed[reason]
-	m.unlock()
+func (a *Allocator) survey(ctx context.Context, p *grants.Pool, reason v1alpha1.YieldedPool) error {
+	m := p.Lock()
+	surveyed := m.Surveyed[reason]
+	m.Unlock()
 	if surveyed {
 		return nil
 	}
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	found, err := a.lists.list(ctx, p.key)
+	found, err := a.lists.list(ctx, p.Key)
 	if err != nil {
 		return err
 	}
-	m = p.lock()
-	defer m.unlock()
-	m.observeAll(found)
-	m.surveyed[reason] = true
+	m = p.Lock()
+	defer m.Unlock()
+	m.ObserveAll(found)
+	m.Surveyed[reason] = true
 	return nil
-}
-
-// forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing
-// of it was seen: it became an object that the watch is yet to show, or nothing.
-func (p *memory) forgetSurveys(seen v1alpha1.Pool) {
-	if p.base == nil || p.holder || len(p.surveyed) == 0 {
-		return
-	}
-	still := inFlightOf(seen.PoolStatus())
-	for _, g := range inFlightOf(p.base.PoolStatus()) {
-		uid := types.UID(g.UID)
-		_, remembers := p.ledger.Get(ledger.Key{Source: ledger.Record, UID: uid})
-		if !slices.Contains(still, g) && !remembers && !p.isGone(uid) {
-			clear(p.surveyed)
-			return
-		}
-	}
-}
-
-// usedIn returns what a pool has in use or in flight of some ranges.
-func (p *memory) usedIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
-	for _, r := range ranges {
-		out = append(out, p.usedOf(r)...)
-	}
-	return out
-}
-
-func (p *memory) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
-	add := func(used netipx.IPRange) {
-		if used.From().Less(r.From()) {
-			used = netipx.IPRangeFrom(r.From(), used.To())
-		}
-		if r.To().Less(used.To()) {
-			used = netipx.IPRangeFrom(used.From(), r.To())
-		}
-		if used.IsValid() {
-			out = append(out, used)
-		}
-	}
-	p.ledger.Taken(r.From(), func(taken netipx.IPRange, holds []*ledger.Hold) bool {
-		if r.To().Less(taken.From()) {
-			return false
-		}
-		if slices.ContainsFunc(holds, func(h *ledger.Hold) bool { return h.Source.Uses() }) {
-			add(taken)
-		}
-		return true
-	})
-	if p.base != nil {
-		for _, g := range inFlightOf(p.base.PoolStatus()) {
-			if granted, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil && granted.Overlaps(r) {
-				add(granted)
-			}
-		}
-	}
-	return out
 }
 
 // stillHas returns what an older pool, with which a pool does not overlap any more, has of its addresses all the same:
 // the word that was given to it stays on record as long. why: the pool grants nothing yet, since what is known of the
 // older one may be old, and it may grant what both have.
-func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPool, mine declared) (has []netipx.IPRange, why string) {
+func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, mine declared) (has []netipx.IPRange, why string) {
 	key := keyOfYielded(to)
 	if mine.allows || mine.layout == nil {
 		return nil, ""
@@ -219,77 +157,47 @@ func (a *Allocator) stillHas(ctx context.Context, p *pool, to v1alpha1.YieldedPo
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it says now is known", key)
 	}
 	elder := a.pool(key)
-	if err := a.survey(ctx, elder, yielded(p.key, mine.uid, seen.generation)); err != nil {
+	if err := a.survey(ctx, elder, yielded(p.Key, mine.uid, seen.generation)); err != nil {
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it has in use can be listed: %v", key, err)
 	}
-	m := elder.lock()
-	defer m.unlock()
-	return m.usedIn(mine.layout.Allocatable().Ranges()), ""
+	m := elder.Lock()
+	defer m.Unlock()
+	return m.UsedIn(mine.layout.Allocatable().Ranges()), ""
 }
 
 // usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their
 // claims keep what they have.
-func (a *Allocator) usedBeyond(p *pool, mine declared, apart map[netipx.IPRange]pools.Key) {
+func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) {
 	if mine.layout == nil {
 		return
 	}
 	for _, other := range a.all() {
-		if other.key == p.key {
+		if other.Key == p.Key {
 			continue
 		}
-		m := other.lock()
-		if m.usesBeyond() && a.overlaps.declared(other.key).network == mine.network {
-			for _, used := range m.usedIn(mine.layout.Allocatable().Ranges()) {
-				apart[used] = other.key
+		m := other.Lock()
+		if m.UsesBeyond() && a.overlaps.declared(other.Key).network == mine.network {
+			for _, used := range m.UsedIn(mine.layout.Allocatable().Ranges()) {
+				apart[used] = other.Key
 			}
 		}
-		m.unlock()
+		m.Unlock()
 	}
-}
-
-// usesBeyond reports whether anything outside of the spec is in use, or in flight.
-func (p *memory) usesBeyond() bool {
-	if p.ledger.Counts().OutOfRange > 0 {
-		return true
-	}
-	return p.base != nil && p.layout != nil && slices.ContainsFunc(inFlightOf(p.base.PoolStatus()), func(g v1alpha1.Grant) bool {
-		granted, err := poolutil.ParseRange(g.First + "-" + g.Last)
-		return err == nil && !p.layout.Contains(granted)
-	})
-}
-
-// setApart states what is kept apart, and nothing else.
-func (p *memory) setApart(apart map[netipx.IPRange]pools.Key) {
-	for r, key := range p.apart {
-		if apart[r] != key {
-			p.ledger.Remove(ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())})
-		}
-	}
-	for r, key := range apart {
-		p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
-	}
-	p.apart = apart
-}
-
-// news is what the older pools of a network wait to hear of a younger one.
-type news struct {
-	version string
-	used    int64
 }
 
 // tellElders wakes the older pools that a pool yields to when that is on record, or when it has less than before.
-func (a *Allocator) tellElders(p *pool) {
-	m := p.lock()
+func (a *Allocator) tellElders(p *grants.Pool) {
+	m := p.Lock()
 	var yields []v1alpha1.YieldedPool
-	if m.base != nil {
-		yields = m.base.PoolStatus().Yields
+	if m.Base != nil {
+		yields = m.Base.PoolStatus().Yields
 	}
-	n := m.ledger.Counts()
-	is := news{version: fmt.Sprint(yields), used: n.Allocated + n.OutOfRange}
-	was := m.toldElders
-	m.toldElders = is
-	m.unlock()
-	if is.version == was.version && is.used >= was.used {
+	n := m.Ledger.Counts()
+	is := grants.News{Version: fmt.Sprint(yields), Used: n.Allocated + n.OutOfRange}
+	was := m.ToldElders
+	m.ToldElders = is
+	m.Unlock()
+	if is.Version == was.Version && is.Used >= was.Used {
 		return
 	}
 	for _, y := range yields {

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -58,7 +60,7 @@ func yieldsTo(other *v1alpha1.NetworkPool, generation int64) func(*v1alpha1.Netw
 // inFlightTo has the status of a pool say that an address was granted.
 func inFlightTo(name, address string) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
-		o.Status.Allocator.InFlight = []v1alpha1.Grant{{Kind: claimKind, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}}
+		o.Status.Allocator.InFlight = []v1alpha1.Grant{{Kind: claims.Name, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}}
 	}
 }
 
@@ -127,20 +129,20 @@ func TestKeepApart(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			a.Fence(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
 			for _, o := range []*v1alpha1.NetworkPool{tc.elder, tc.younger} {
-				unlocked(a.pool(pools.KeyOf(o))).setBase(o.DeepCopy())
+				unlocked(a.pool(pools.KeyOf(o))).SetBase(o.DeepCopy())
 			}
 			p, q := unlocked(a.pool(pools.KeyOf(tc.elder))), unlocked(a.pool(pools.KeyOf(tc.younger)))
 			a.findOverlap(q)
-			a.keepApart(t.Context(), poolOf(p))
-			a.keepApart(t.Context(), poolOf(q))
+			a.keepApart(t.Context(), grants.PoolOf(p))
+			a.keepApart(t.Context(), grants.PoolOf(q))
 			if free := freeOf(p); !slices.Equal(free, tc.free) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.free)
 			}
-			if (p.waitsFor != "") != tc.waits {
-				t.Errorf("%s: it waits: %q", tc.reason, p.waitsFor)
+			if (p.WaitsFor != "") != tc.waits {
+				t.Errorf("%s: it waits: %q", tc.reason, p.WaitsFor)
 			}
-			if len(q.yields) != tc.yields {
-				t.Errorf("%s: the younger one yields to %v", tc.reason, q.yields)
+			if len(q.Yields) != tc.yields {
+				t.Errorf("%s: the younger one yields to %v", tc.reason, q.Yields)
 			}
 		})
 	}
@@ -185,16 +187,16 @@ func TestStillHas(t *testing.T) {
 			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
 			a.publishSpec(o)
 			p := unlocked(a.pool(pools.KeyOf(o)))
-			p.setBase(o)
+			p.SetBase(o)
 			if tc.known != nil {
 				a.publishSpec(tc.known)
-				unlocked(a.pool(pools.KeyOf(tc.known))).setBase(tc.known)
+				unlocked(a.pool(pools.KeyOf(tc.known))).SetBase(tc.known)
 			}
 			for range 2 { // the second time nothing is news
-				a.keepApart(t.Context(), poolOf(p))
-				reason, _ := p.closed(noon)
-				if free := freeOf(p); len(p.yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
-					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.yields, reason, free)
+				a.keepApart(t.Context(), grants.PoolOf(p))
+				reason, _ := p.Closed(noon)
+				if free := freeOf(p); len(p.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
+					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.Yields, reason, free)
 				}
 			}
 		})
@@ -209,18 +211,18 @@ func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
 	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
 		a.publishSpec(obj)
-		unlocked(a.pool(pools.KeyOf(obj))).setBase(obj)
+		unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
 	}
 	p := unlocked(a.pool(pools.KeyOf(o)))
-	a.keepApart(t.Context(), poolOf(p))
-	if len(p.yields) != 1 || p.yields[0].Generation != 3 {
-		t.Errorf("it yields to %v", p.yields)
+	a.keepApart(t.Context(), grants.PoolOf(p))
+	if len(p.Yields) != 1 || p.Yields[0].Generation != 3 {
+		t.Errorf("it yields to %v", p.Yields)
 	}
 }
 
 // freeOf returns the addresses of a pool that it may grant.
-func freeOf(p *memory) (out []string) {
-	for r := range p.ledger.Free() {
+func freeOf(p *grants.Memory) (out []string) {
+	for r := range p.Ledger.Free() {
 		for ip := r.From(); r.Contains(ip); ip = ip.Next() {
 			out = append(out, ip.String())
 		}
@@ -235,20 +237,20 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
 		a.publishSpec(obj)
-		unlocked(a.pool(pools.KeyOf(obj))).setBase(obj)
+		unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
 	}
 	seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
 	p := unlocked(a.pool(pools.KeyOf(o)))
-	a.keepApart(t.Context(), poolOf(p))
-	r, free := p.ledger.TakeOne()
+	a.keepApart(t.Context(), grants.PoolOf(p))
+	r, free := p.Ledger.TakeOne()
 	if !free || addressText(r) != "10.0.0.2" {
 		t.Errorf("it would give %s", addressText(r))
 	}
-	p.ledger.Untake(r)
+	p.Ledger.Untake(r)
 	seesEnd := unlocked(a.pool(pools.KeyOf(narrowed)))
-	seesEnd.forgetAttached("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
-	a.keepApart(t.Context(), poolOf(p))
-	if n := p.ledger.Counts().Available; n != 2 {
+	seesEnd.ForgetAttached("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
+	a.keepApart(t.Context(), grants.PoolOf(p))
+	if n := p.Ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)
 	}
 }

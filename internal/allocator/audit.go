@@ -13,6 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -48,7 +51,7 @@ type holding struct {
 	uid  types.UID
 	what string
 	// about is whom it concerns: the object that its owner looks at.
-	about func() Object
+	about func() grants.Object
 }
 
 // audit counts duplicates at once. Orphans and drift count when two audits in a row find them: what
@@ -60,9 +63,9 @@ func (au *Auditor) audit(ctx context.Context) error {
 	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
 	oldOrphans, oldDrift := 0, 0
 	// has notes what an object has, and whether the memory knows it.
-	has := func(key pools.Key, h holding, known func(*memory) bool) {
+	has := func(key pools.Key, h holding, known func(*grants.Memory) bool) {
 		m := a.locked(key)
-		defer m.unlock()
+		defer m.Unlock()
 		held[key] = append(held[key], h)
 		if !known(m) {
 			drift[h.uid] = true
@@ -80,17 +83,17 @@ func (au *Auditor) audit(ctx context.Context) error {
 		if !ours {
 			return
 		}
-		addr := addressOf(obj)
-		if _, lives := living[addr.claimantUID]; !lives && !addr.byHand {
-			orphans[addr.uid] = true
-			if au.orphans[addr.uid] {
+		addr := claims.AddressOf(obj)
+		if _, lives := living[addr.ClaimantUID]; !lives && !addr.ByHand {
+			orphans[addr.UID] = true
+			if au.orphans[addr.UID] {
 				oldOrphans++
 			}
 			return
 		}
-		if addr.ip.IsValid() {
-			has(key, holding{netipx.IPRangeFrom(addr.ip, addr.ip), addr.uid, addr.text(), addr.subject}, func(m *memory) bool {
-				_, known := m.ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.uid})
+		if addr.IP.IsValid() {
+			has(key, holding{netipx.IPRangeFrom(addr.IP, addr.IP), addr.UID, addr.Text(), addr.Subject}, func(m *grants.Memory) bool {
+				_, known := m.Ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.UID})
 				return known
 			})
 		}
@@ -99,10 +102,10 @@ func (au *Auditor) audit(ctx context.Context) error {
 		return err
 	}
 	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
-		if c := claimOfAllocation(obj); blockRange(c).IsValid() {
-			has(pools.KeyOfAllocation(obj), holding{blockRange(c), c.owner.UID, "IPAllocation " + nameOf(c.owner).String(), c.subject}, func(m *memory) bool {
-				mine := m.claimants[c.owner.UID]
-				return mine != nil && blockRange(mine) == blockRange(c)
+		if c := blocks.Of(obj); blocks.Range(c).IsValid() {
+			has(pools.KeyOfAllocation(obj), holding{blocks.Range(c), c.Owner.UID, "IPAllocation " + grants.NameOf(c.Owner).String(), c.Subject}, func(m *grants.Memory) bool {
+				mine := m.Claimants[c.Owner.UID]
+				return mine != nil && blocks.Range(mine) == blocks.Range(c)
 			})
 		}
 	})

@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // seeBlock has a pool see an IPAllocation of so many addresses; 0: it does not say.
-func seeBlock(p *memory, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *claimant {
+func seeBlock(p *grants.Memory, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *grants.Claimant {
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1,
 		CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{},
@@ -28,8 +30,8 @@ func seeBlock(p *memory, name string, count int32, change ...func(*v1alpha1.IPAl
 	for _, f := range change {
 		f(o)
 	}
-	p.observe(claimOfAllocation(o))
-	return p.claimants[o.UID]
+	p.Observe(blocks.Of(o))
+	return p.Claimants[o.UID]
 }
 
 func has(block string) func(*v1alpha1.IPAllocation) {
@@ -63,7 +65,7 @@ func TestChooseBlock(t *testing.T) {
 	defaults := says(3, 6)
 	tests := map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
-		there func(*memory)
+		there func(*grants.Memory)
 		count int32
 		ask   []func(*v1alpha1.IPAllocation)
 		want  string // the block, or what the refusal says
@@ -77,16 +79,22 @@ func TestChooseBlock(t *testing.T) {
 		"the other half":            {pool: []func(*v1alpha1.NetworkPool){says(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
 		"best fit": {
-			there: func(p *memory) { seeBlock(p, "y", 1, has("10.0.0.5/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
+			there: func(p *grants.Memory) {
+				seeBlock(p, "y", 1, has("10.0.0.5/32"))
+				seeBlock(p, "z", 1, has("10.0.0.10/32"))
+			},
 			count: 4, want: "10.0.0.1-10.0.0.4", // not among the 50 at the end
 		},
 		"best fit, the next hole": {
-			there: func(p *memory) { seeBlock(p, "y", 1, has("10.0.0.4/32")); seeBlock(p, "z", 1, has("10.0.0.10/32")) },
+			there: func(p *grants.Memory) {
+				seeBlock(p, "y", 1, has("10.0.0.4/32"))
+				seeBlock(p, "z", 1, has("10.0.0.10/32"))
+			},
 			count: 4, want: "10.0.0.5-10.0.0.8",
 		},
 		"too large": {count: 61, want: "no contiguous block available"},
 		"fragmented": {
-			there: func(p *memory) { seeAddress(p, "c", "10.0.0.30", "uid-c") },
+			there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.30", "uid-c") },
 			count: 31, want: "no contiguous block available",
 		},
 		"pinned": {ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
@@ -96,11 +104,11 @@ func TestChooseBlock(t *testing.T) {
 			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "not wholly among the addresses",
 		},
 		"pinned over a claim's": {
-			there: func(p *memory) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
+			there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
 			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25/32, which is held by IPAddress ns/c",
 		},
 		"pinned over a block": {
-			there: func(p *memory) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },
+			there: func(p *grants.Memory) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },
 			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.28/30, which is held by IPAllocation ns/y",
 		},
 		"pinned over a preAllocation of its name": {
@@ -126,7 +134,7 @@ func TestChooseBlock(t *testing.T) {
 		},
 		"what its status says": {ask: []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
 		"what its status says, and another has": {
-			there: func(p *memory) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
+			there: func(p *grants.Memory) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
 			ask:   []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, want: "the status says 10.0.0.40-10.0.0.44, of which 10.0.0.44/30 is held by IPAllocation ns/y",
 		},
 		"a pool of prefixes": {
@@ -143,11 +151,11 @@ func TestChooseBlock(t *testing.T) {
 				tt.there(p)
 			}
 			c := seeBlock(p, "x", tt.count, tt.ask...)
-			_, full := p.available(c)
-			r, no := p.choose(c)
+			_, full := p.Available(c)
+			r, no := p.Choose(c)
 			var got string
 			if no != nil {
-				got = no.message
+				got = no.Message
 			} else {
 				got = r.From().String() + "-" + r.To().String()
 			}
@@ -164,28 +172,28 @@ func TestChooseBlock(t *testing.T) {
 // What two allocations had before us is not for us to judge: both keep it and say so, and nobody else is held up.
 func TestOverlappingAdoption(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.60")
-	p.adopting = true
+	p.Adopting = true
 	x := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
 	y := seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"))
 	z := seeBlock(p, "z", 4)
-	for _, c := range []*claimant{x, y} {
-		if p.todo[c.owner.UID] == nil || p.overlapOf(c) == "" {
-			t.Errorf("%s: among those with something to do: %v, overlap %q", c.owner.Name, p.todo[c.owner.UID] != nil, p.overlapOf(c))
+	for _, c := range []*grants.Claimant{x, y} {
+		if p.Todo[c.Owner.UID] == nil || p.OverlapOf(c) == "" {
+			t.Errorf("%s: among those with something to do: %v, overlap %q", c.Owner.Name, p.Todo[c.Owner.UID] != nil, p.OverlapOf(c))
 		}
 	}
-	if n := p.ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
+	if n := p.Ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
 		t.Errorf("%+v", n)
 	}
-	if p.plan(noon, 9, anyone); p.grants[z.owner.UID] == nil || p.grants[x.owner.UID] != nil {
-		t.Errorf("granted: %v", p.grants)
+	if p.Plan(noon, 9, anyone); p.Grants[z.Owner.UID] == nil || p.Grants[x.Owner.UID] != nil {
+		t.Errorf("granted: %v", p.Grants)
 	}
 	// The end of one is the end of the overlap of the other.
 	y = seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"), has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	p.forget(x.owner.UID)
-	if text := p.overlapOf(y); text != "" || !p.ledger.InSpace(blockRange(y)) {
+	p.Forget(x.Owner.UID)
+	if text := p.OverlapOf(y); text != "" || !p.Ledger.InSpace(blocks.Range(y)) {
 		t.Errorf("still: %s", text)
 	}
-	if r, _ := p.ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
+	if r, _ := p.Ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("the addresses that only x had are not free: %s", r)
 	}
 }
@@ -200,14 +208,14 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := listedOf(r); got != want {
+		if got := blocks.ListedOf(r); got != want {
 			t.Errorf("%s: %d addresses, want %d", in, got, want)
 		}
 		text := 0
-		for _, a := range poolutil.Enumerate(r)[:listedOf(r)] {
+		for _, a := range poolutil.Enumerate(r)[:blocks.ListedOf(r)] {
 			text += len(a) + 3
 		}
-		if text > maxListedText {
+		if text > blocks.MaxListedText {
 			t.Errorf("%s: %d bytes", in, text)
 		}
 	}
@@ -217,13 +225,13 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 func TestStatusByHand(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.60")
 	c := seeBlock(p, "x", 4, has("10.0.0.8/30"), shows("10.0.0.1", "10.0.0.4"))
-	if got := blockRange(c); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
+	if got := blocks.Range(c); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
 		t.Errorf("it has %s", got)
 	}
-	if _, known := p.ledger.Get(ledger.Key{Source: ledger.Object, UID: c.owner.UID}); known {
+	if _, known := p.Ledger.Get(ledger.Key{Source: ledger.Object, UID: c.Owner.UID}); known {
 		t.Error("what the status says counts as taken")
 	}
-	if r, no := p.choose(c); no != nil || r != c.record {
+	if r, no := p.Choose(c); no != nil || r != c.Record {
 		t.Errorf("it is given %s, %v", r, no)
 	}
 }

@@ -21,13 +21,13 @@ func TestBlocksByAge(t *testing.T) {
 	seeBlock(p, "c-first", 4, born(1))
 	see(p, "b-second", 2)
 	seeBlock(p, "d-fourth", 2, born(4))
-	granted, refused := p.plan(noon, maxBatch, anyone)
+	granted, refused := p.Plan(noon, maxBatch, anyone)
 	got := map[string]string{}
-	for _, g := range p.grants {
-		got[g.owner.Name] = g.rng.String()
+	for _, g := range p.Grants {
+		got[g.Owner.Name] = g.Range.String()
 	}
 	for c := range refused {
-		got[c.owner.Name] = "refused"
+		got[c.Owner.Name] = "refused"
 	}
 	want := map[string]string{
 		"c-first": "10.0.0.1-10.0.0.4", "b-second": "10.0.0.5-10.0.0.5", "a-third": "refused", "d-fourth": "10.0.0.6-10.0.0.7",

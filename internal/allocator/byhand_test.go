@@ -6,6 +6,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
 // An IPAddress that somebody made for a claim that was to come: the in-cluster provider takes it up.
@@ -16,7 +19,7 @@ func TestMadeByHand(t *testing.T) {
 		text  string
 		claim []func(*ipamv1.IPAddressClaim)
 		// also sees what else there is.
-		also func(*memory)
+		also func(*grants.Memory)
 		made func(*ipamv1.IPAddress)
 		// told is why it is not taken up; empty: it is.
 		told string
@@ -30,11 +33,11 @@ func TestMadeByHand(t *testing.T) {
 		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "does not hand out"},
 		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "no address"},
 		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11/32, which IPAddress ns/other has",
-			also: func(p *memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
+			also: func(p *grants.Memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
 		"that names the mirror": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
 		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "made it by hand; delete it"},
 		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
-			a.OwnerReferences = []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-before"}}
+			a.OwnerReferences = []metav1.OwnerReference{{Kind: claims.Name, Name: "c", UID: "uid-before"}}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,19 +47,19 @@ func TestMadeByHand(t *testing.T) {
 			if c.made != nil {
 				c.made(a)
 			}
-			p.observeAttached(addressOf(a))
+			p.ObserveAttached(claims.AddressOf(a))
 			if c.also != nil {
 				c.also(p)
 			}
 			seen := see(p, "c", 0, c.claim...)
 			if c.told == "" {
-				if _, taken := p.todo[seen.owner.UID]; !taken {
-					_, no := p.choose(seen)
+				if _, taken := p.Todo[seen.Owner.UID]; !taken {
+					_, no := p.Choose(seen)
 					t.Errorf("it is not taken up: %+v", no)
 				}
 				return
 			}
-			if _, no := p.choose(seen); no == nil || !strings.Contains(no.message, c.told) {
+			if _, no := p.Choose(seen); no == nil || !strings.Contains(no.Message, c.told) {
 				t.Errorf("it is told %+v, want %q", no, c.told)
 			}
 		})

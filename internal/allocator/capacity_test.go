@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -33,11 +34,11 @@ func TestCapacityEvents(t *testing.T) {
 		{60, 99, nil, "once is enough"},
 	} {
 		now := noon.Add(time.Duration(step.minute) * time.Minute)
-		s.Conditions = capacity(ledger.Counts{Total: 100, Allocated: step.used})
-		next := capacityEvents(s, now)
+		s.Conditions = grants.Capacity(ledger.Counts{Total: 100, Allocated: step.used})
+		next := grants.CapacityEvents(s, now)
 		var news []string
 		for _, e := range next {
-			if last := lastEvent(s, e.Condition); last == nil || !last.Time.Equal(&e.Time) {
+			if last := grants.LastEvent(s, e.Condition); last == nil || !last.Time.Equal(&e.Time) {
 				news = append(news, e.Condition+"="+string(e.Status))
 			}
 		}
@@ -49,7 +50,7 @@ func TestCapacityEvents(t *testing.T) {
 }
 
 func TestCapacityOfAnEmptyPool(t *testing.T) {
-	for _, c := range capacity(ledger.Counts{}) {
+	for _, c := range grants.Capacity(ledger.Counts{}) {
 		if c.Status != metav1.ConditionFalse || c.Message != "Pool utilization is 0% (0/0 IPs)" {
 			t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
 		}

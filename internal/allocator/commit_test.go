@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // oneWrite is an API server that answers one commit: with an error, if any, and what a live read
@@ -134,25 +135,25 @@ func TestCommit(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.1")
 			c := see(p, "a", 0)
 			if !tt.quiet {
-				p.plan(noon, 9, anyone)
+				p.Plan(noon, 9, anyone)
 			}
 			if tt.gone {
-				p.forget(c.owner.UID)
+				p.Forget(c.Owner.UID)
 			}
-			err := a.commit(t.Context(), poolOf(p), p.prepare(a.now()))
+			err := a.commit(t.Context(), grants.PoolOf(p), p.Prepare(a.now()))
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
-			if g := p.grants[c.owner.UID]; (g != nil && g.committed) != tt.commit || (g != nil && g.confirmed != tt.gone) {
+			if g := p.Grants[c.Owner.UID]; (g != nil && g.Committed) != tt.commit || (g != nil && g.Confirmed != tt.gone) {
 				t.Errorf("%s: grant %+v", tt.reason, g)
 			}
-			if again := p.unanswered != nil; again != tt.again || p.holder != tt.holds {
-				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.holder)
+			if again := p.Unanswered != nil; again != tt.again || p.Holder != tt.holds {
+				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.Holder)
 			}
 			if tt.api.writes != 1 {
 				t.Errorf("%s: written %d times; nothing is applied again before it is known what became of it (R3)", tt.reason, tt.api.writes)
 			}
-			if free := p.ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
+			if free := p.Ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
 				t.Errorf("%s: the address is free: %v", tt.reason, free)
 			}
 		})
@@ -165,23 +166,23 @@ func TestCommitAgain(t *testing.T) {
 	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	see(p, "a", 0)
-	p.plan(noon, 9, anyone)
-	if err := a.commit(t.Context(), poolOf(p), p.prepare(a.now())); err == nil {
+	p.Plan(noon, 9, anyone)
+	if err := a.commit(t.Context(), grants.PoolOf(p), p.Prepare(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent
 	see(p, "b", 1)
-	edited := p.base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	edited := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
 	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
-	p.refreshBase(edited, "me", noon)
+	p.RefreshBase(edited, "me", noon)
 	api.err = nil
-	if err := a.sendCommit(t.Context(), poolOf(p)); err != nil {
+	if err := a.sendCommit(t.Context(), grants.PoolOf(p)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {
 		t.Errorf("sent %v at %s, first %v", got, api.sent.ResourceVersion, want)
 	}
-	if len(p.grants) != 1 || !p.grants["uid-a"].committed {
-		t.Errorf("%d grants", len(p.grants))
+	if len(p.Grants) != 1 || !p.Grants["uid-a"].Committed {
+		t.Errorf("%d grants", len(p.Grants))
 	}
 }

@@ -10,45 +10,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
 // carryOut carries out one step for a claimant, given as the step was decided on, and feeds back what the answer shows.
-func (a *Allocator) carryOut(ctx context.Context, p *pool, c claimant, s step, t *attempt) (err error) {
-	switch s.verb {
-	case stop, endGrant:
-		return s.err
-	case create:
-		err = a.create(ctx, p, c, s.object)
-	case remove:
-		err = a.deleteAttached(ctx, p, s.attached, t)
-	case record, patch, dropFinalizer:
-		if s.attached != nil {
+func (a *Allocator) carryOut(ctx context.Context, p *grants.Pool, c grants.Claimant, s grants.Step, t *grants.Attempt) (err error) {
+	switch s.Verb {
+	case grants.Stop, grants.EndGrant:
+		return s.Err
+	case grants.Create:
+		err = a.create(ctx, p, c, s.Object)
+	case grants.Remove:
+		err = a.deleteAttached(ctx, p, s.Attached, t)
+	case grants.Record, grants.Patch, grants.DropFinalizer:
+		if s.Attached != nil {
 			err = a.patchAttached(ctx, p, s, t)
 		} else {
 			err = a.patchClaimant(ctx, p, c, s)
 		}
-	case lookAtClaimant:
+	case grants.LookAtClaimant:
 		err = a.refresh(ctx, p, c)
-		t.read = true
-	case lookAtAttached:
+		t.Read = true
+	case grants.LookAtAttached:
 		err = a.lookForAttached(ctx, p, c)
-		t.gone = true
-	case lookAtTerm:
-		t.ours, err = a.suspectTerm(ctx, p, c)
+		t.Gone = true
+	case grants.LookAtTerm:
+		t.Ours, err = a.suspectTerm(ctx, p, c)
 	}
-	if err == nil && s.event != nil {
-		a.Recorder.Eventf(c.subject(), nil, s.event.eventType, s.event.reason, s.event.action, "%s", s.event.note)
+	if err == nil && s.Event != nil {
+		a.Recorder.Eventf(c.Subject(), nil, s.Event.EventType, s.Event.Reason, s.Event.Action, "%s", s.Event.Note)
 	}
 	return err
 }
 
 // patchClaimant patches the metadata or the status of a claimant, fenced by UID and resource version (R3). What changed
 // meanwhile is read.
-func (a *Allocator) patchClaimant(ctx context.Context, p *pool, c claimant, s step) error {
-	obj := c.object()
-	if err := a.patch(ctx, obj, c.owner.UID, c.rv, s.meta, s.status); err != nil {
-		metrics.WriteErrs.WithLabelValues(s.name).Inc()
+func (a *Allocator) patchClaimant(ctx context.Context, p *grants.Pool, c grants.Claimant, s grants.Step) error {
+	obj := c.Object()
+	if err := a.patch(ctx, obj, c.Owner.UID, c.Version, s.Meta, s.Status); err != nil {
+		metrics.WriteErrs.WithLabelValues(s.Name).Inc()
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
 			return err
 		}
@@ -60,26 +61,26 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *pool, c claimant, s st
 		}
 		return errAgain
 	}
-	if s.fulfils {
-		metrics.FulfilmentOf(c.owner.Kind).Observe(a.now().Sub(c.created).Seconds())
+	if s.Fulfils {
+		metrics.FulfilmentOf(c.Owner.Kind).Observe(a.now().Sub(c.Created).Seconds())
 	}
-	if s.verb == dropFinalizer {
-		metrics.Releases.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Inc()
+	if s.Verb == grants.DropFinalizer {
+		metrics.Releases.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	}
-	next := c.kind.of(obj)
-	m := p.lock()
-	defer m.unlock()
-	if s.verb == dropFinalizer && len(c.others) == 0 {
+	next := c.Kind.Of(obj)
+	m := p.Lock()
+	defer m.Unlock()
+	if s.Verb == grants.DropFinalizer && len(c.Others) == 0 {
 		// The answer to the patch that takes the last finalizer off a deleted object is its end.
-		m.forget(c.owner.UID)
+		m.Forget(c.Owner.UID)
 		return nil
 	}
-	ours := next.record
-	m.observe(next) // it takes what was remembered before for the record
-	if known := m.claimants[c.owner.UID]; s.verb == record && known != nil && known.record != ours {
-		known.record = ours // from now on, whatever a user wrote
-		m.state(known)
-		m.sort(known)
+	ours := next.Record
+	m.Observe(next) // it takes what was remembered before for the record
+	if known := m.Claimants[c.Owner.UID]; s.Verb == grants.Record && known != nil && known.Record != ours {
+		known.Record = ours // from now on, whatever a user wrote
+		m.State(known)
+		m.Sort(known)
 	}
 	return nil
 }
@@ -110,99 +111,99 @@ func withPreconditions(meta map[string]any, uid types.UID, rv string) map[string
 }
 
 // refresh reads a claimant live: the answer to a write that was refused.
-func (a *Allocator) refresh(ctx context.Context, p *pool, c claimant) error {
-	live := c.object()
-	err := a.Live.Get(ctx, nameOf(c.owner), live)
-	m := p.lock()
-	defer m.unlock()
+func (a *Allocator) refresh(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+	live := c.Object()
+	err := a.Live.Get(ctx, grants.NameOf(c.Owner), live)
+	m := p.Lock()
+	defer m.Unlock()
 	switch {
 	case apierrors.IsNotFound(err):
-		m.forget(c.owner.UID)
+		m.Forget(c.Owner.UID)
 		return nil
 	case err != nil:
 		return err
-	case live.GetUID() != c.owner.UID:
-		m.forget(c.owner.UID)
+	case live.GetUID() != c.Owner.UID:
+		m.Forget(c.Owner.UID)
 	}
-	if key, _ := c.kind.poolOf(live); key == p.key {
-		m.observe(c.kind.of(live))
+	if key, _ := c.Kind.PoolOf(live); key == p.Key {
+		m.Observe(c.Kind.Of(live))
 	}
 	return nil
 }
 
 // create makes the object that shows what a claimant was granted. It is idempotent: the name is the claimant's, and the
 // object tells whose it is.
-func (a *Allocator) create(ctx context.Context, p *pool, c claimant, obj client.Object) error {
-	kind := c.kind.traits().attaches
+func (a *Allocator) create(ctx context.Context, p *grants.Pool, c grants.Claimant, obj client.Object) error {
+	kind := c.Kind.Traits().Attaches
 	err := a.Client.Create(ctx, obj)
 	if err != nil {
 		metrics.WriteErrs.WithLabelValues("create").Inc()
 		if !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating %s %s: %w", kind.kind(), nameOf(c.owner), err)
+			return fmt.Errorf("creating %s %s: %w", kind.Kind(), grants.NameOf(c.Owner), err)
 		}
-		if err := a.Live.Get(ctx, nameOf(c.owner), obj); err != nil {
+		if err := a.Live.Get(ctx, grants.NameOf(c.Owner), obj); err != nil {
 			return err
 		}
 	}
-	if key, _ := kind.poolOf(obj); key != p.key {
+	if key, _ := kind.PoolOf(obj); key != p.Key {
 		// Its end is none of this pool's events: the name is tried again.
 		if key.Kind != "" {
-			a.requestCleanup(key, nameOf(c.owner))
+			a.requestCleanup(key, grants.NameOf(c.Owner))
 		}
-		return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *kind.taken(obj)))
+		return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *kind.Taken(obj)))
 	}
-	made := kind.of(obj)
-	m := p.lock()
-	defer m.unlock()
-	m.observeAttached(made)
-	if made.claimantUID == c.owner.UID {
+	made := kind.Of(obj)
+	m := p.Lock()
+	defer m.Unlock()
+	m.ObserveAttached(made)
+	if made.ClaimantUID == c.Owner.UID {
 		return nil
 	}
 	return errAgain
 }
 
 // patchAttached patches the metadata of an attached object, fenced by UID and resource version (R3).
-func (a *Allocator) patchAttached(ctx context.Context, p *pool, s step, t *attempt) error {
-	was, obj := s.attached, s.attached.object()
-	t.gone = false // what was proven before spoke of another one
-	if err := a.patch(ctx, obj, was.uid, was.rv, s.meta, nil); err != nil {
+func (a *Allocator) patchAttached(ctx context.Context, p *grants.Pool, s grants.Step, t *grants.Attempt) error {
+	was, obj := s.Attached, s.Attached.Object()
+	t.Gone = false // what was proven before spoke of another one
+	if err := a.patch(ctx, obj, was.UID, was.Version, s.Meta, nil); err != nil {
 		return a.attachedChanged(ctx, p, was, err)
 	}
-	next := was.kind.traits().attaches.of(obj)
-	m := p.lock()
-	defer m.unlock()
-	if was.deleting && len(was.others) == 0 && !next.protected {
+	next := was.Kind.Traits().Attaches.Of(obj)
+	m := p.Lock()
+	defer m.Unlock()
+	if was.Deleting && len(was.Others) == 0 && !next.Protected {
 		// The answer to the patch that takes the last finalizer off a deleted object is its end.
-		m.forgetAttached(was.uid, was.key())
-		t.gone = true
+		m.ForgetAttached(was.UID, was.Key())
+		t.Gone = true
 		return nil
 	}
-	m.observeAttached(next)
-	t.answer = next
+	m.ObserveAttached(next)
+	t.Answer = next
 	return nil
 }
 
 // attachedChanged reads an attached object live after a write of it was refused.
-func (a *Allocator) attachedChanged(ctx context.Context, p *pool, was *attached, err error) error {
+func (a *Allocator) attachedChanged(ctx context.Context, p *grants.Pool, was *grants.Attached, err error) error {
 	metrics.WriteErrs.WithLabelValues("address").Inc()
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	live, kind := was.object(), was.kind.traits().attaches
-	getErr := a.Live.Get(ctx, was.key(), live)
-	m := p.lock()
-	defer m.unlock()
+	live, kind := was.Object(), was.Kind.Traits().Attaches
+	getErr := a.Live.Get(ctx, was.Key(), live)
+	m := p.Lock()
+	defer m.Unlock()
 	switch {
 	case apierrors.IsNotFound(getErr):
-		m.forgetAttached(was.uid, was.key())
+		m.ForgetAttached(was.UID, was.Key())
 	case getErr != nil:
 		return getErr
 	default:
-		if live.GetUID() != was.uid {
-			m.forgetAttached(was.uid, was.key())
+		if live.GetUID() != was.UID {
+			m.ForgetAttached(was.UID, was.Key())
 		}
-		if key, _ := kind.poolOf(live); key == p.key {
-			m.observeAttached(kind.of(live))
+		if key, _ := kind.PoolOf(live); key == p.Key {
+			m.ObserveAttached(kind.Of(live))
 		}
 	}
 	return errAgain
@@ -210,59 +211,59 @@ func (a *Allocator) attachedChanged(ctx context.Context, p *pool, was *attached,
 
 // deleteAttached deletes an attached object as it was seen. Where nobody else's finalizer was on it, the answer proves
 // that it is gone.
-func (a *Allocator) deleteAttached(ctx context.Context, p *pool, was *attached, t *attempt) error {
-	uid, rv := was.uid, was.rv
-	t.gone = false // what was proven before spoke of another one
-	err := a.Client.Delete(ctx, was.object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
+func (a *Allocator) deleteAttached(ctx context.Context, p *grants.Pool, was *grants.Attached, t *grants.Attempt) error {
+	uid, rv := was.UID, was.Version
+	t.Gone = false // what was proven before spoke of another one
+	err := a.Client.Delete(ctx, was.Object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // a look tells what there is now
 	}
 	if err != nil {
-		return fmt.Errorf("deleting %s: %w", was.text(), err)
+		return fmt.Errorf("deleting %s: %w", was.Text(), err)
 	}
-	if len(was.others) == 0 {
-		m := p.lock()
-		m.forgetAttached(was.uid, was.key())
-		m.unlock()
-		t.gone = true
+	if len(was.Others) == 0 {
+		m := p.Lock()
+		m.ForgetAttached(was.UID, was.Key())
+		m.Unlock()
+		t.Gone = true
 	}
 	return nil
 }
 
 // lookForAttached returns nil when a live read shows that nothing is attached to a claimant's UID.
-func (a *Allocator) lookForAttached(ctx context.Context, p *pool, c claimant) error {
-	kind := c.kind.traits().attaches
-	live := named(kind.object(), c.owner.Namespace, c.owner.Name)
-	m := p.lock()
-	was := m.attachedTo(&c) // what comes after the read is not what the read speaks of (R7)
-	m.unlock()
-	err := a.Live.Get(ctx, nameOf(c.owner), live)
+func (a *Allocator) lookForAttached(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+	kind := c.Kind.Traits().Attaches
+	live := grants.Named(kind.Object(), c.Owner.Namespace, c.Owner.Name)
+	m := p.Lock()
+	was := m.AttachedTo(&c) // what comes after the read is not what the read speaks of (R7)
+	m.Unlock()
+	err := a.Live.Get(ctx, grants.NameOf(c.Owner), live)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	m = p.lock()
-	defer m.unlock()
+	m = p.Lock()
+	defer m.Unlock()
 	if err == nil {
-		if is := kind.of(live); is.claimantUID == c.owner.UID {
-			m.observeAttached(is)
+		if is := kind.Of(live); is.ClaimantUID == c.Owner.UID {
+			m.ObserveAttached(is)
 			return errAgain // somebody else's finalizer keeps it, or it was not seen before
 		}
 	}
-	if was != nil && was.claimantUID == c.owner.UID {
-		m.forgetAttached(was.uid, was.key())
+	if was != nil && was.ClaimantUID == c.Owner.UID {
+		m.ForgetAttached(was.UID, was.Key())
 	}
 	return nil
 }
 
 // detach removes an attached object that has no claimant.
-func (a *Allocator) detach(ctx context.Context, p *pool, o *attached) error {
-	t := &attempt{}
-	if o.protected {
-		if err := a.patchAttached(ctx, p, removal(o, t), t); err != nil || t.gone {
+func (a *Allocator) detach(ctx context.Context, p *grants.Pool, o *grants.Attached) error {
+	t := &grants.Attempt{}
+	if o.Protected {
+		if err := a.patchAttached(ctx, p, grants.Removal(o, t), t); err != nil || t.Gone {
 			return err
 		}
 		// As the answer shows it, and not as it is known by now: a claimant may have adopted it meanwhile (R2, R3).
-		o = t.answer
+		o = t.Answer
 	}
 	return a.deleteAttached(ctx, p, o, t)
 }

@@ -23,7 +23,7 @@ func makeMirror(addresses string, owners ...metav1.OwnerReference) action {
 	return action{"mirror a pool of " + addresses, func(w *world) bool {
 		return w.api.Create(&v1alpha1.NetworkPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: mirror, OwnerReferences: owners},
-			Spec:       pool(addresses, func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }),
+			Spec:       Pool(addresses, func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }),
 		}) == nil
 	}}
 }
@@ -43,19 +43,19 @@ func addTheirs(name string) action {
 
 var mirrors = []scenario{
 	{
-		name: "drop-in", spec: pool("10.1.0.1-10.1.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
+		name: "drop-in", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
 		before: []action{makeMirror("10.0.0.1-10.0.0.2", theirPool), addTheirs("x")},
 		script: []action{addTheirs("y"), addTheirs("z"), remove("x"), rip(faults.Addresses, "y"), another, remove("y"), addTheirs("x")},
 		want:   map[string]string{"a": "10.1.0.1"},
 	},
 	{
-		name: "drop-in of a mirror made by hand", spec: pool("10.1.0.1-10.1.0.2"), capacity: 2,
+		name: "drop-in of a mirror made by hand", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 2,
 		before: []action{makeMirror("10.0.0.1-10.0.0.2"), addTheirs("x")}, script: []action{another, addTheirs("y"), remove("x")},
 	},
 	{
 		// A claim that names the mirror by its own name is given nothing: what it had would be given again by the other
 		// provider.
-		name: "drop-in by name", spec: pool("10.1.0.1-10.1.0.2"), capacity: 1, before: []action{makeMirror("10.0.0.1-10.0.0.2", theirPool), addTheirs("x")},
+		name: "drop-in by name", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 1, before: []action{makeMirror("10.0.0.1-10.0.0.2", theirPool), addTheirs("x")},
 		script: []action{addTo(mirror, "direct"), remove("direct")},
 	},
 }

@@ -219,7 +219,7 @@ var another = action{"another manager starts", func(w *world) bool {
 var (
 	dropPool = action{"delete the pool", func(w *world) bool { return w.api.Delete(ref(faults.Pools, poolName), false) == nil }}
 	makePool = action{"create the pool again", func(w *world) bool {
-		return w.api.Create(scenario{spec: pool("10.0.0.1-10.0.0.2")}.pool()) == nil
+		return w.api.Create(scenario{spec: Pool("10.0.0.1-10.0.0.2")}.pool()) == nil
 	}}
 )
 
@@ -290,7 +290,7 @@ var see = action{"watches go on", func(w *world) bool {
 // seeLate is see, when what looks like an orphan has long looked like one.
 var seeLate = action{see.text + " late", func(w *world) bool { return time.Since(w.blinded) > 4*time.Minute && see.do(w) }}
 
-func pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.NetworkPoolSpec {
+func Pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.NetworkPoolSpec {
 	bits := int32(24)
 	s := v1alpha1.NetworkPoolSpec{Addresses: []string{addresses}, Prefix: &bits}
 	for _, change := range more {
@@ -308,7 +308,7 @@ func grace(seconds int64) func(*v1alpha1.NetworkPoolSpec) {
 
 var scenarios = []scenario{
 	{
-		name: "blocks", spec: pool("10.0.0.1-10.0.0.16"), prompt: true, capacity: 16, claims: []string{"a", "b"},
+		name: "blocks", spec: Pool("10.0.0.1-10.0.0.16"), prompt: true, capacity: 16, claims: []string{"a", "b"},
 		before: []action{allocate("w", 3, pinned("10.0.0.14", "10.0.0.16"))},
 		script: []action{
 			allocate("x", 4), allocate("y", 6), add("c"), allocate("z", 5), deallocate("x"), remove("a"), deallocate("y"),
@@ -316,36 +316,36 @@ var scenarios = []scenario{
 		want: map[string]string{"w": "10.0.0.14-10.0.0.16"},
 	},
 	{
-		name: "blocks again", spec: pool("10.0.0.0-10.0.0.3", reserve), prompt: true, capacity: 0,
+		name: "blocks again", spec: Pool("10.0.0.0-10.0.0.3", reserve), prompt: true, capacity: 0,
 		script: slices.Repeat([]action{allocate("x", 4), deallocate("x")}, 4),
 	},
 	{
-		name: "forced blocks", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		name: "forced blocks", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{
 			allocate("x", 4), rip(faults.Allocations, "x"), allocate("x", 6), allocated("x", "10.0.0.1", "10.0.0.2"), add("b"), deallocate("x"),
 		},
 	},
 	{
-		name: "block cooling", spec: pool("10.0.0.0-10.0.0.3", reserve, grace(30)), capacity: 0,
+		name: "block cooling", spec: Pool("10.0.0.0-10.0.0.3", reserve, grace(30)), capacity: 0,
 		script: []action{allocate("x", 4), deallocate("x"), allocate("y", 4), deallocate("y"), allocate("y", 4)},
 	},
 	{
 		// Whose Cluster is gone is collected; one that is there again was never an orphan.
-		name: "orphaned blocks", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		name: "orphaned blocks", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{allocate("x", 4), rip(faults.Clusters, "tenant"), add("b"), makeCluster, allocate("y", 4), rip(faults.Clusters, "tenant")},
 	},
 	{
 		// What a cache does not show may be there all the same.
-		name: "unseen Cluster", spec: pool("10.0.0.1-10.0.0.8"), capacity: 1,
+		name: "unseen Cluster", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 1,
 		script: []action{allocate("x", 4, pinned("10.0.0.5", "10.0.0.8")), blind(faults.Clusters), add("a"), seeLate},
 		want:   map[string]string{"x": "10.0.0.5-10.0.0.8"},
 	},
 	{
-		name: "unseen claim", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		name: "unseen claim", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{blind(faults.Claims), inherit("b", "10.0.0.2"), allocate("x", 4), seeLate}, want: map[string]string{"b": "10.0.0.2"},
 	},
 	{
-		name: "adopted blocks", spec: pool("10.0.0.1-10.0.0.12"), capacity: 2,
+		name: "adopted blocks", spec: Pool("10.0.0.1-10.0.0.12"), capacity: 2,
 		before: []action{
 			allocate("x", 4), allocated("x", "10.0.0.2", "10.0.0.5"), allocate("y", 2), allocated("y", "10.0.0.7", "10.0.0.8"),
 		},
@@ -353,23 +353,23 @@ var scenarios = []scenario{
 		want: map[string]string{"x": "10.0.0.2-10.0.0.5"},
 	},
 	{
-		name: "burst", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
+		name: "burst", spec: Pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
 		claims: []string{"a", "b", "c", "d"},
 	},
 	{
-		name: "arrivals", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
+		name: "arrivals", spec: Pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
 		script: []action{add("a"), add("b"), add("c")},
 	},
 	{
-		name: "release", spec: pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
+		name: "release", spec: Pool("10.0.0.1-10.0.0.8"), prompt: true, capacity: 8,
 		claims: []string{"a", "b", "c"}, script: []action{remove("a"), remove("c")},
 	},
 	{
-		name: "full", spec: pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
+		name: "full", spec: Pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
 		claims: []string{"a", "b", "c", "d"}, script: []action{remove("a"), remove("d"), remove("b"), add("e")},
 	},
 	{
-		name: "pinned", spec: pool("10.0.0.1-10.0.0.3", func(s *v1alpha1.NetworkPoolSpec) {
+		name: "pinned", spec: Pool("10.0.0.1-10.0.0.3", func(s *v1alpha1.NetworkPoolSpec) {
 			s.PreAllocations = map[string]string{"vip": "10.0.0.1"}
 		}), prompt: true, capacity: 3,
 		script: []action{request("x", "10.0.0.3"), add("a"), add("vip"), remove("vip"), add("vip")},
@@ -377,18 +377,18 @@ var scenarios = []scenario{
 	},
 	{
 		// What somebody has is kept for a name from the moment on at which he gives it back.
-		name: "pinned late", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3,
+		name: "pinned late", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3,
 		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), rip(faults.Addresses, "a"), add("b"), remove("a")},
 		want: map[string]string{"vip": "10.0.0.1"},
 	},
 	{
-		name: "cooling", spec: pool("10.0.0.1-10.0.0.2", grace(30)), capacity: 2,
+		name: "cooling", spec: Pool("10.0.0.1-10.0.0.2", grace(30)), capacity: 2,
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
 	},
 	{
 		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is
 		// removed.
-		name: "forced cooling", spec: pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
+		name: "forced cooling", spec: Pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
 		claims: []string{"a", "b"}, script: []action{
 			rip(faults.Addresses, "a"), remove("a"), add("c"), rip(faults.Claims, "b"), add("b"), hold("c", true), rip(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
 		},
@@ -398,82 +398,82 @@ var scenarios = []scenario{
 		claims: []string{"a", "b", "c"}, script: []action{remove("b"), add("d")},
 	},
 	{
-		name: "forced", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
+		name: "forced", spec: Pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
 		claims: []string{"a", "b"}, script: []action{rip(faults.Addresses, "a"), add("c"), discard("b"), rip(faults.Addresses, "b"), remove("a")},
 	},
 	{
-		name: "guarded", spec: pool("10.0.0.1-10.0.0.1"), capacity: 1,
+		name: "guarded", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
 		claims: []string{"a"}, script: []action{guard("a", true), remove("a"), add("b"), guard("a", false)},
 		want: map[string]string{"b": "10.0.0.1"},
 	},
 	{
 		// Nobody may make its IPAddress anew now, and nobody else may have the address.
-		name: "forced while paused", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		name: "forced while paused", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		claims: []string{"a"}, script: []action{hold("a", true), rip(faults.Addresses, "a"), add("b"), hold("a", false)},
 	},
 	{
 		// What was granted before the pause is kept for its claim, and nobody else waits.
-		name: "Cluster pauses", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{addFor("a"), addFor("b")},
+		name: "Cluster pauses", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{addFor("a"), addFor("b")},
 		script: []action{holdCluster(true), add("c"), remove("a"), addFor("d"), holdCluster(false)},
 	},
 	{
-		name: "again", spec: pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
+		name: "again", spec: Pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
 		claims: []string{"a", "b", "c"}, script: []action{remove("a"), add("a"), remove("a"), add("a")},
 	},
 	{
-		name: "remade", spec: pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
+		name: "remade", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
 		claims: []string{"a"}, script: slices.Repeat([]action{remove("a"), add("a")}, 6),
 	},
 	{
-		name: "ripped", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		name: "ripped", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		claims: []string{"a", "b", "c"}, script: []action{rip(faults.Claims, "a"), add("a"), rip(faults.Claims, "b")},
 	},
 	{
 		// The next claim of the name needs what is left of the one that was ripped out.
-		name: "replaced", spec: pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
+		name: "replaced", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
 		claims: []string{"a"}, script: slices.Repeat([]action{rip(faults.Claims, "a"), add("a")}, 4),
 	},
 	{
-		name: "takeover", spec: pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
+		name: "takeover", spec: Pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
 		claims: []string{"a", "b"}, script: []action{another, remove("a"), add("c"), add("d"), add("e")},
 	},
 	{
-		name: "resized", spec: pool("10.0.0.1-10.0.0.4"), capacity: 2,
+		name: "resized", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2,
 		claims: []string{"a", "b"}, script: []action{resize("10.0.0.2-10.0.0.3"), remove("a"), add("c")},
 	},
 	{
-		name: "renewed", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		name: "renewed", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		claims: []string{"a", "b"}, script: []action{dropPool, add("c"), remove("a"), remove("b"), makePool, add("d")},
 	},
 	{
-		name: "stale", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, claims: []string{"a"},
+		name: "stale", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, claims: []string{"a"},
 		script: []action{another, remove("a"), dropPool, blind(faults.Pools, faults.Addresses), makePool, add("c"), see},
 	},
 	{
 		// What the manager that takes over again has missed is in its list.
-		name: "behind", spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		name: "behind", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{another, blind(faults.Claims, faults.Addresses), add("b"), die, allocate("x", 2), see},
 	},
 	{
 		// Who does not know that its term is over, nor that the claim is another one, sees the new IPAddress.
-		name: "usurped", spec: pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"},
+		name: "usurped", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"},
 		script: []action{blind(faults.Pools, faults.Claims, faults.Addresses), another, remove("a"), add("a"), seeAddresses, see},
 	},
 	{
-		name: "poolless", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, before: []action{inherit("a", "10.0.0.2"), dropPool},
+		name: "poolless", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, before: []action{inherit("a", "10.0.0.2"), dropPool},
 		script: []action{makePool, add("b"), dropPool, remove("b"), remove("a"), makePool},
 	},
 	{
-		name: "adopted", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
+		name: "adopted", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
 		claims: []string{"b"}, script: []action{add("c"), remove("b")}, want: map[string]string{"a": "10.0.0.2"},
 	},
 	{
-		name: "restored", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
+		name: "restored", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{inherit("a", "10.0.0.2")},
 		claims: []string{"b"}, script: []action{inheritLate("c", "10.0.0.1")}, want: map[string]string{"a": "10.0.0.2"},
 	},
 	{
 		// A move brings the pool first.
-		name: "moved here", spec: pool("10.0.0.1-10.0.0.3"), capacity: 2, before: []action{servedElsewhere},
+		name: "moved here", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 2, before: []action{servedElsewhere},
 		claims: []string{"b"}, script: []action{inheritLate("a", "10.0.0.1")},
 	},
 }

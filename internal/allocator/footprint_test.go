@@ -15,6 +15,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
 // mostBytes is what may be remembered of a claim that has its address, and of its IPAddress: what was measured, which
@@ -88,7 +89,7 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
-				{Kind: claimKind, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
+				{Kind: claims.Name, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
 			},
 		},
 		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.Ref(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},

@@ -6,6 +6,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
@@ -40,33 +42,33 @@ func FuzzAnnotations(f *testing.F) {
 			a.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
 		}
 		if bits&8 != 0 {
-			p.observe(claimOfAllocation(a))
+			p.Observe(blocks.Of(a))
 		}
 		see(p, "after", 3)
-		_, refused := p.plan(noon, 10, anyone)
+		_, refused := p.Plan(noon, 10, anyone)
 		for c, no := range refused {
-			if no.message == "" || text.Message(no.message) != no.message {
-				t.Errorf("%s is told %q", c.owner.Name, no.message)
+			if no.Message == "" || text.Message(no.Message) != no.Message {
+				t.Errorf("%s is told %q", c.Owner.Name, no.Message)
 			}
 		}
-		for uid, g := range p.grants {
-			c := p.claimants[uid]
-			if !p.layout.Contains(g.rng) && !c.hadAddress {
-				t.Errorf("%s is given %s, which the pool does not hand out", c.owner.Name, poolutil.FormatRange(g.rng))
+		for uid, g := range p.Grants {
+			c := p.Claimants[uid]
+			if !p.Layout.Contains(g.Range) && !c.HadAddress {
+				t.Errorf("%s is given %s, which the pool does not hand out", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			if g.rng.Contains(p.attached[nameOf(p.claimants["uid-owner"].owner)].ip) {
-				t.Errorf("%s is given %s of the owner", c.owner.Name, poolutil.FormatRange(g.rng))
+			if g.Range.Contains(p.Attached[grants.NameOf(p.Claimants["uid-owner"].Owner)].IP) {
+				t.Errorf("%s is given %s of the owner", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			if pin, _ := p.layout.Pin("vip"); g.rng.Contains(pin) {
-				t.Errorf("%s is given %s, which is kept", c.owner.Name, poolutil.FormatRange(g.rng))
+			if pin, _ := p.Layout.Pin("vip"); g.Range.Contains(pin) {
+				t.Errorf("%s is given %s, which is kept", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			for other, h := range p.grants {
-				if other != uid && h.rng.Overlaps(g.rng) {
-					t.Errorf("%s and %s are given %s and %s", c.owner.Name, p.claimants[other].owner.Name, poolutil.FormatRange(g.rng), poolutil.FormatRange(h.rng))
+			for other, h := range p.Grants {
+				if other != uid && h.Range.Overlaps(g.Range) {
+					t.Errorf("%s and %s are given %s and %s", c.Owner.Name, p.Claimants[other].Owner.Name, poolutil.FormatRange(g.Range), poolutil.FormatRange(h.Range))
 				}
 			}
-			if r, err := poolutil.ParseRange(first + "-" + last); c.kind == kind(blocks{}) && !c.hasRecord() && (err != nil || r != g.rng) {
-				t.Errorf("%s is given %s, and asks for %q to %q", c.owner.Name, poolutil.FormatRange(g.rng), first, last)
+			if r, err := poolutil.ParseRange(first + "-" + last); c.Kind == blocks.Kind && !c.HasRecord() && (err != nil || r != g.Range) {
+				t.Errorf("%s is given %s, and asks for %q to %q", c.Owner.Name, poolutil.FormatRange(g.Range), first, last)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ func TestHandover(t *testing.T) {
 		return w.api.Create(c) == nil
 	}}
 	s := scenario{
-		name: "handover", spec: pool("10.0.0.1-10.0.0.4"), capacity: 2, want: map[string]string{"c": "10.0.0.1"},
+		name: "handover", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2, want: map[string]string{"c": "10.0.0.1"},
 		before: []action{rip(faults.Clusters, "tenant"), tenants}, claims: []string{"c"},
 	}
 	s.run(t, func(w *world) {

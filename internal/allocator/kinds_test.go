@@ -36,8 +36,8 @@ func TestKeyOfClaim(t *testing.T) {
 			if (no != nil) != (c.says != "") && c.want != (pools.Key{}) {
 				t.Errorf("unserved: %v", no)
 			}
-			if no != nil && c.says != "" && (!strings.Contains(no.message, c.says) || no.reason != "PoolNotReady") {
-				t.Errorf("%s: %s", no.reason, no.message)
+			if no != nil && c.says != "" && (!strings.Contains(no.Message, c.says) || no.Reason != "PoolNotReady") {
+				t.Errorf("%s: %s", no.Reason, no.Message)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -17,13 +18,6 @@ type Lists interface {
 	Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (version string, err error)
 	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (version string, err error)
 	Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (version string, err error)
-}
-
-// listed is what a consistent list found of one pool. The lists of several kinds add to it at once.
-type listed struct {
-	mu        sync.Mutex
-	claimants []*claimant
-	attached  []*attached
 }
 
 // lister lists claims and IPAddresses with consistent reads. Pools of one namespace that ask while
@@ -44,16 +38,16 @@ type shared struct {
 }
 
 // byPool sorts objects by the pools that are its keys, and passes over those of others.
-type byPool map[pools.Key]*listed
+type byPool map[pools.Key]*grants.Listed
 
 // claimant sorts an object that asks a pool for addresses.
 func (f byPool) claimant(o client.Object) {
 	k, key := kindOfObject(o)
 	if of := f[key]; of != nil && k != nil {
-		c := k.of(o)
-		of.mu.Lock()
-		defer of.mu.Unlock()
-		of.claimants = append(of.claimants, c)
+		c := k.Of(o)
+		of.Mu.Lock()
+		defer of.Mu.Unlock()
+		of.Claimants = append(of.Claimants, c)
 	}
 }
 
@@ -61,15 +55,15 @@ func (f byPool) claimant(o client.Object) {
 func (f byPool) attached(o client.Object) {
 	k, key := attacherOfObject(o)
 	if of := f[key]; of != nil && k != nil {
-		at := k.of(o)
-		of.mu.Lock()
-		defer of.mu.Unlock()
-		of.attached = append(of.attached, at)
+		at := k.Of(o)
+		of.Mu.Lock()
+		defer of.Mu.Unlock()
+		of.Attached = append(of.Attached, at)
 	}
 }
 
 // list returns what exists of a pool at some moment after the call.
-func (l *lister) list(ctx context.Context, key pools.Key) (*listed, error) {
+func (l *lister) list(ctx context.Context, key pools.Key) (*grants.Listed, error) {
 	namespace := key.Namespace
 	l.mu.Lock()
 	if l.running == nil {
@@ -82,7 +76,7 @@ func (l *lister) list(ctx context.Context, key pools.Key) (*listed, error) {
 		go l.run(ctx, namespace, batch, l.running[namespace])
 	}
 	if batch.found[key] == nil {
-		batch.found[key] = &listed{}
+		batch.found[key] = &grants.Listed{}
 	}
 	l.mu.Unlock()
 	select {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -63,7 +64,7 @@ func (e *existing) has(pool pools.Key, name, ip string) {
 	meta := metav1.ObjectMeta{Namespace: pool.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5"}
 	e.claims = append(e.claims, &ipamv1.IPAddressClaim{ObjectMeta: meta, Spec: ipamv1.IPAddressClaimSpec{PoolRef: pool.Ref()}})
 	meta.UID = types.UID("address-" + name)
-	meta.OwnerReferences = []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: types.UID("uid-" + name)}}
+	meta.OwnerReferences = []metav1.OwnerReference{{Kind: claims.Name, Name: name, UID: types.UID("uid-" + name)}}
 	e.addrs = append(e.addrs, &ipamv1.IPAddress{ObjectMeta: meta, Spec: ipamv1.IPAddressSpec{
 		ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: pool.Ref(), Address: ip,
 	}})
@@ -83,9 +84,9 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found.claimants) != 2 || len(found.attached) != 1 || found.attached[0].name != want ||
-			found.claimants[0].owner.Name != want || found.claimants[1].owner.Name != want || found.claimants[0].kind == found.claimants[1].kind {
-			t.Errorf("%s: %d claimants and %d IPAddresses, want those of %s", key, len(found.claimants), len(found.attached), want)
+		if len(found.Claimants) != 2 || len(found.Attached) != 1 || found.Attached[0].Name != want ||
+			found.Claimants[0].Owner.Name != want || found.Claimants[1].Owner.Name != want || found.Claimants[0].Kind == found.Claimants[1].Kind {
+			t.Errorf("%s: %d claimants and %d IPAddresses, want those of %s", key, len(found.Claimants), len(found.Attached), want)
 		}
 	}
 }
@@ -105,8 +106,8 @@ func TestListsOfKindsRunBesideEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found.claimants) != 2*n || len(found.attached) != n {
-		t.Errorf("%d claimants and %d IPAddresses were found, not %d and %d", len(found.claimants), len(found.attached), 2*n, n)
+	if len(found.Claimants) != 2*n || len(found.Attached) != n {
+		t.Errorf("%d claimants and %d IPAddresses were found, not %d and %d", len(found.Claimants), len(found.Attached), 2*n, n)
 	}
 }
 

@@ -34,6 +34,6 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 	if p := a.locked(key); p == before {
 		t.Error("the memory that was dropped is used again")
 	} else {
-		p.unlock()
+		p.Unlock()
 	}
 }

@@ -8,7 +8,9 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -18,10 +20,10 @@ var (
 )
 
 // aMirror is the memory of a pool that mirrors InClusterIPPool p.
-func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *memory {
+func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *grants.Memory {
 	t.Helper()
 	p := aPool(t, addresses, change...)
-	p.key = mirrorKey
+	p.Key = mirrorKey
 	return p
 }
 
@@ -52,22 +54,22 @@ func TestNamingMirrors(t *testing.T) {
 				}
 			})
 			seen := see(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, c.claim...)...)
-			granted, refused := p.plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
+			granted, refused := p.Plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
 			switch no := refused[seen]; {
 			case c.refuse == "" && (granted != 1 || no != nil):
 				t.Errorf("it is refused: %+v", no)
-			case c.refuse != "" && (no == nil || no.reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason || !strings.Contains(no.message, c.refuse)):
+			case c.refuse != "" && (no == nil || no.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason || !strings.Contains(no.Message, c.refuse)):
 				t.Errorf("%d are granted, it is told %+v", granted, no)
 			}
 		})
 	}
 	t.Run("an IPAllocation", func(t *testing.T) {
 		p := aMirror(t, "10.0.0.10-10.0.0.40")
-		p.observe(claimOfAllocation(&v1alpha1.IPAllocation{
+		p.Observe(blocks.Of(&v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
 			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
 		}))
-		if granted, refused := p.plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
+		if granted, refused := p.Plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
 			t.Errorf("%d are granted, %d refused", granted, len(refused))
 		}
 	})

@@ -7,71 +7,77 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
 // What a claimant needs, of either kind, by what is known of it.
 func TestNeed(t *testing.T) {
-	owned := func(p *memory, change ...func(*ipamv1.IPAddressClaim)) *claimant {
+	owned := func(p *grants.Memory, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 		c := see(p, "a", 0, change...)
 		seeAddress(p, "a", "10.0.0.1", "uid-a")
-		p.attached[nameOf(c.owner)].own.(*addressFacts).poolUID = "pool-uid"
+		p.Attached[grants.NameOf(c.Owner)].Own.(*claims.AddressFacts).PoolUID = "pool-uid"
 		return c
 	}
-	inFlight := func(p *memory, c *claimant) *claimant {
-		p.plan(noon, 9, anyone)
+	inFlight := func(p *grants.Memory, c *grants.Claimant) *grants.Claimant {
+		p.Plan(noon, 9, anyone)
 		return c
 	}
 	paused := func(c *ipamv1.IPAddressClaim) { c.Annotations[clusterv1.PausedAnnotation] = "" }
 	gone := func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &o.CreationTimestamp }
 	for name, tc := range map[string]struct {
 		reason string
-		as     func(p *memory) *claimant
-		want   need
+		as     func(p *grants.Memory) *grants.Claimant
+		want   grants.Need
 	}{
-		"New":              {as: func(p *memory) *claimant { return see(p, "a", 0) }, want: needGrant},
-		"Granted":          {as: func(p *memory) *claimant { return inFlight(p, see(p, "a", 0)) }, want: needWrite},
-		"Recorded":         {reason: "its IPAddress was forced away", as: func(p *memory) *claimant { return see(p, "a", 0, remembers("10.0.0.1")) }, want: needGrant},
-		"NotTold":          {reason: "its status says nothing", as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1")) }, want: needWrite},
-		"Served":           {as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), bothReady) }},
-		"ServedAndPaused":  {reason: "it is to say so", as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), bothReady, paused) }, want: needWrite},
-		"WithoutFinalizer": {as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), bothReady, noFinalizer) }, want: needWrite},
-		"OfADeadClaim": {reason: "an IPAddress that the claim remembers is adopted (R2)", as: func(p *memory) *claimant {
+		"New":             {as: func(p *grants.Memory) *grants.Claimant { return see(p, "a", 0) }, want: grants.NeedGrant},
+		"Granted":         {as: func(p *grants.Memory) *grants.Claimant { return inFlight(p, see(p, "a", 0)) }, want: grants.NeedWrite},
+		"Recorded":        {reason: "its IPAddress was forced away", as: func(p *grants.Memory) *grants.Claimant { return see(p, "a", 0, remembers("10.0.0.1")) }, want: grants.NeedGrant},
+		"NotTold":         {reason: "its status says nothing", as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1")) }, want: grants.NeedWrite},
+		"Served":          {as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), bothReady) }},
+		"ServedAndPaused": {reason: "it is to say so", as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), bothReady, paused) }, want: grants.NeedWrite},
+		"WithoutFinalizer": {as: func(p *grants.Memory) *grants.Claimant {
+			return owned(p, remembers("10.0.0.1"), bothReady, noFinalizer)
+		}, want: grants.NeedWrite},
+		"OfADeadClaim": {reason: "an IPAddress that the claim remembers is adopted (R2)", as: func(p *grants.Memory) *grants.Claimant {
 			seeAddress(p, "a", "10.0.0.1", "dead")
 			return see(p, "a", 0, remembers("10.0.0.1"))
-		}, want: needWrite},
-		"OfAnother": {reason: "it waits for the end of the other one's", as: func(p *memory) *claimant {
+		}, want: grants.NeedWrite},
+		"OfAnother": {reason: "it waits for the end of the other one's", as: func(p *grants.Memory) *grants.Claimant {
 			seeAddress(p, "a", "10.0.0.1", "dead")
 			return see(p, "a", 0)
-		}, want: needGrant},
-		"Deleted":              {as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), ends) }, want: needRelease},
-		"DeletedWithAnAddress": {reason: "somebody took the finalizer off", as: func(p *memory) *claimant { return owned(p, ends, noFinalizer) }, want: needRelease},
-		"DeletedWithNothing":   {as: func(p *memory) *claimant { return see(p, "a", 0, ends) }},
-		"Moved":                {reason: "clusterctl deletes it, and what it has is held (R9)", as: func(p *memory) *claimant { return owned(p, remembers("10.0.0.1"), ends, isMoved) }},
-		"BlockNew":             {as: func(p *memory) *claimant { return seeBlock(p, "x", 4) }, want: needGrant},
-		"BlockGranted":         {as: func(p *memory) *claimant { return inFlight(p, seeBlock(p, "x", 4)) }, want: needWrite},
-		"BlockRecorded":        {reason: "a record that no status shows is planned for again (R8)", as: func(p *memory) *claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30")) }, want: needGrant},
-		"BlockServed":          {as: func(p *memory) *claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unlooked)) }},
-		"BlockOfAnUnseenCluster": {reason: "its status is to say so", as: func(p *memory) *claimant {
-			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unlooked))
-			c.found = unseen
+		}, want: grants.NeedGrant},
+		"Deleted":              {as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), ends) }, want: grants.NeedRelease},
+		"DeletedWithAnAddress": {reason: "somebody took the finalizer off", as: func(p *grants.Memory) *grants.Claimant { return owned(p, ends, noFinalizer) }, want: grants.NeedRelease},
+		"DeletedWithNothing":   {as: func(p *grants.Memory) *grants.Claimant { return see(p, "a", 0, ends) }},
+		"Moved":                {reason: "clusterctl deletes it, and what it has is held (R9)", as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), ends, isMoved) }},
+		"BlockNew":             {as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4) }, want: grants.NeedGrant},
+		"BlockGranted":         {as: func(p *grants.Memory) *grants.Claimant { return inFlight(p, seeBlock(p, "x", 4)) }, want: grants.NeedWrite},
+		"BlockRecorded":        {reason: "a record that no status shows is planned for again (R8)", as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30")) }, want: grants.NeedGrant},
+		"BlockServed": {as: func(p *grants.Memory) *grants.Claimant {
+			return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
+		}},
+		"BlockOfAnUnseenCluster": {reason: "its status is to say so", as: func(p *grants.Memory) *grants.Claimant {
+			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
+			c.Found = grants.Unseen
 			return c
-		}, want: needWrite},
-		"BlockOfAStatus": {reason: "taken on trust only while the pool is adopted (R10)", as: func(p *memory) *claimant { return seeBlock(p, "x", 4, shows("10.0.0.4", "10.0.0.7")) }, want: needGrant},
-		"BlockAdopted": {as: func(p *memory) *claimant {
-			p.adopting = true
+		}, want: grants.NeedWrite},
+		"BlockOfAStatus": {reason: "taken on trust only while the pool is adopted (R10)", as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, shows("10.0.0.4", "10.0.0.7")) }, want: grants.NeedGrant},
+		"BlockAdopted": {as: func(p *grants.Memory) *grants.Claimant {
+			p.Adopting = true
 			return seeBlock(p, "x", 4, shows("10.0.0.4", "10.0.0.7"))
-		}, want: needWrite},
-		"BlockShared": {reason: "its status is to say who has some of it too", as: func(p *memory) *claimant {
+		}, want: grants.NeedWrite},
+		"BlockShared": {reason: "its status is to say who has some of it too", as: func(p *grants.Memory) *grants.Claimant {
 			seeAddress(p, "a", "10.0.0.4", "dead")
-			return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unlooked))
-		}, want: needWrite},
-		"BlockDeleted":            {as: func(p *memory) *claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30"), gone) }, want: needRelease},
-		"BlockDeletedWithNothing": {as: func(p *memory) *claimant { return seeBlock(p, "x", 4, gone) }},
+			return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
+		}, want: grants.NeedWrite},
+		"BlockDeleted":            {as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30"), gone) }, want: grants.NeedRelease},
+		"BlockDeletedWithNothing": {as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, gone) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			c := tc.as(p)
-			if got := p.need(c); got != tc.want {
+			if got := p.Need(c); got != tc.want {
 				t.Errorf("it needs %d, want %d: %s", got, tc.want, tc.reason)
 			}
 		})

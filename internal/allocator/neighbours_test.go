@@ -17,7 +17,7 @@ const neighbour = "neighbour"
 func makeNeighbour(addresses string, change ...func(*v1alpha1.NetworkPoolSpec)) action {
 	return action{"add pool " + neighbour + " of " + addresses, func(w *world) bool {
 		return w.api.Create(&v1alpha1.NetworkPool{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: neighbour}, Spec: pool(addresses, change...),
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: neighbour}, Spec: Pool(addresses, change...),
 		}) == nil
 	}}
 }
@@ -45,7 +45,7 @@ func ofNetwork(name string) func(*v1alpha1.NetworkPoolSpec) {
 var neighbours = []scenario{
 	{
 		// What the younger one has is not given again, and is given when it comes free.
-		name: "elder widened", spec: pool("10.0.0.1-10.0.0.2"), capacity: 6, ordered: true, claims: []string{"a"},
+		name: "elder widened", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 6, ordered: true, claims: []string{"a"},
 		script: []action{
 			makeNeighbour("10.0.0.3-10.0.0.6"), addTo(neighbour, "y"), addTo(neighbour, "z"), resize("10.0.0.1-10.0.0.6"),
 			add("b"), add("c"), add("d"), add("e"), remove("y"),
@@ -54,7 +54,7 @@ var neighbours = []scenario{
 	},
 	{
 		// Two networks that turn out to be one.
-		name: "network renamed", spec: pool("10.0.0.1-10.0.0.3", ofNetwork("x")), capacity: 3, ordered: true, claims: []string{"a"},
+		name: "network renamed", spec: Pool("10.0.0.1-10.0.0.3", ofNetwork("x")), capacity: 3, ordered: true, claims: []string{"a"},
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.3"), addTo(neighbour, "y"), addTo(neighbour, "z"), edit(poolName, "the other's network", ofNetwork("")),
 			add("b"), addTo(neighbour, "x"), remove("z"),
@@ -63,12 +63,12 @@ var neighbours = []scenario{
 	},
 	{
 		// The younger one waits until the older one is gone, whatever restarts meanwhile.
-		name: "elder deleted", spec: pool("10.0.0.1-10.0.0.2"), capacity: 1, ordered: true, claims: []string{"a"},
+		name: "elder deleted", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, ordered: true, claims: []string{"a"},
 		script: []action{makeNeighbour("10.0.0.1-10.0.0.2"), dropPool, addTo(neighbour, "y"), remove("a")},
 	},
 	{
 		// The claims of the older one keep what its spec has no more.
-		name: "elder narrowed", spec: pool("10.0.0.1-10.0.0.4"), capacity: 4, ordered: true, claims: []string{"a", "b"},
+		name: "elder narrowed", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 4, ordered: true, claims: []string{"a", "b"},
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.4"), addTo(neighbour, "y"), resize("10.0.0.9"), addTo(neighbour, "z"), addTo(neighbour, "x"), remove("a"),
 		},
@@ -77,7 +77,7 @@ var neighbours = []scenario{
 	{
 		// Whoever serves the younger one has not seen what another manager gave from the older one, before that was
 		// narrowed.
-		name: "elder narrowed unseen", spec: pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
+		name: "elder narrowed unseen", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,
 			blind(faults.Claims, faults.Addresses), request("b", "10.0.0.1"),
@@ -86,7 +86,7 @@ var neighbours = []scenario{
 	},
 	{
 		// As above, and it takes over from the manager that has seen all that.
-		name: "elder narrowed before a takeover", spec: pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
+		name: "elder narrowed before a takeover", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,
 			blind(faults.Claims, faults.Addresses, faults.Pools),
@@ -94,16 +94,16 @@ var neighbours = []scenario{
 		},
 	},
 	{
-		name: "one second", spec: pool("10.0.0.1-10.0.0.4"), capacity: 2, claims: []string{"a", "b"},
+		name: "one second", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2, claims: []string{"a", "b"},
 		before: []action{makeNeighbour("10.0.0.1-10.0.0.4"), addTo(neighbour, "y"), addTo(neighbour, "z")},
 	},
 	{
-		name: "overlap allowed", spec: pool("10.0.0.1-10.0.0.2"), capacity: 2, ordered: true, claims: []string{"a"},
+		name: "overlap allowed", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, ordered: true, claims: []string{"a"},
 		script: []action{makeNeighbour("10.0.0.1-10.0.0.2", func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }), addTo(neighbour, "y")},
 	},
 	{
 		// A block of the younger one counts like an address.
-		name: "elder widened over a block", spec: pool("10.0.0.1-10.0.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
+		name: "elder widened over a block", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
 		script: []action{
 			makeNeighbour("10.0.0.3-10.0.0.8"), allocate("x", 4, func(o *v1alpha1.IPAllocation) { o.Spec.PoolRef.Name = neighbour }),
 			resize("10.0.0.1-10.0.0.8"), add("b"), add("c"), allocate("y", 2), deallocate("x"),

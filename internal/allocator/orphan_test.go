@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // uid gives a claim a UID and a resource version of its own.
@@ -17,47 +19,47 @@ func uid(u types.UID, version string) func(*ipamv1.IPAddressClaim) {
 func TestNextCheck(t *testing.T) {
 	const grace = 75 * time.Second
 	tests := map[string]struct {
-		happens func(*Allocator, *memory)
+		happens func(*Allocator, *grants.Memory)
 		want    time.Duration // after noon, when it was looked at
 	}{
-		"Nothing":         {func(*Allocator, *memory) {}, grace},
-		"AnotherName":     {func(_ *Allocator, p *memory) { see(p, "b", 1) }, grace},
-		"TheNameIsNeeded": {func(_ *Allocator, p *memory) { see(p, "a", 1, uid("new", "5")) }, 0},
-		"NeededElsewhere": {func(a *Allocator, _ *memory) {
+		"Nothing":         {func(*Allocator, *grants.Memory) {}, grace},
+		"AnotherName":     {func(_ *Allocator, p *grants.Memory) { see(p, "b", 1) }, grace},
+		"TheNameIsNeeded": {func(_ *Allocator, p *grants.Memory) { see(p, "a", 1, uid("new", "5")) }, 0},
+		"NeededElsewhere": {func(a *Allocator, _ *grants.Memory) {
 			a.requestCleanup(testKey, types.NamespacedName{Namespace: "ns", Name: "a"})
 		}, 0},
 		"TheAddressIsRemembered": {
-			func(_ *Allocator, p *memory) { see(p, "b", 1, remembers("10.0.0.1")) }, 0,
+			func(_ *Allocator, p *grants.Memory) { see(p, "b", 1, remembers("10.0.0.1")) }, 0,
 		},
 		"TheClaimIsBack": {
-			func(_ *Allocator, p *memory) { see(p, "a", 1, uid("new", "5"), remembers("10.0.0.1")) }, grace,
+			func(_ *Allocator, p *grants.Memory) { see(p, "a", 1, uid("new", "5"), remembers("10.0.0.1")) }, grace,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{})
 			p := aPool(t, "10.0.0.1-10.0.0.9")
-			a.pools[testKey] = poolOf(p)
+			a.pools[testKey] = grants.PoolOf(p)
 			seeAddress(p, "a", "10.0.0.1", "gone")
-			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			if s == nil {
 				t.Fatal("an address without a claim is an orphan")
 			}
-			if got := p.nextCheck(s, grace); !got.IsZero() {
+			if got := p.NextCheck(s, grace); !got.IsZero() {
 				t.Errorf("one that nobody has looked at is due at %v, want at once", got)
 			}
-			s.since = noon
+			s.Since = noon
 			tc.happens(a, p)
 			want := time.Time{}
 			if tc.want > 0 {
 				want = noon.Add(tc.want)
 			}
-			if got := p.nextCheck(s, grace); !got.Equal(want) {
+			if got := p.NextCheck(s, grace); !got.Equal(want) {
 				t.Errorf("due at %v, want %v", got, want)
 			}
-			s.retryAt = noon.Add(2 * grace)
-			if got := p.nextCheck(s, grace); !got.Equal(s.retryAt) {
-				t.Errorf("due at %v, want not before the next try at %v", got, s.retryAt)
+			s.RetryAt = noon.Add(2 * grace)
+			if got := p.NextCheck(s, grace); !got.Equal(s.RetryAt) {
+				t.Errorf("due at %v, want not before the next try at %v", got, s.RetryAt)
 			}
 		})
 	}
@@ -75,9 +77,9 @@ func TestOneClaimOfAName(t *testing.T) {
 			for _, change := range order {
 				see(p, "c", 1, change)
 			}
-			known := p.byName[types.NamespacedName{Namespace: "ns", Name: "c"}]
-			if len(p.claimants) != 1 || p.pending.Len() != 1 || known == nil || known.owner.UID != "a" || !p.isGone("m") {
-				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.claimants), p.pending.Len(), known)
+			known := p.ByName[types.NamespacedName{Namespace: "ns", Name: "c"}]
+			if len(p.Claimants) != 1 || p.Pending.Len() != 1 || known == nil || known.Owner.UID != "a" || !p.IsGone("m") {
+				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.Claimants), p.Pending.Len(), known)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // deletes is an API server that answers a live read of the Cluster, and counts deletes.
@@ -39,10 +40,10 @@ func (d *deletes) Delete(_ context.Context, _ client.Object, opts ...client.Dele
 func TestSightingsStay(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	was := seeBlock(p, "x", 4, has("10.0.0.4/30"))
-	was.orphanSince, was.found = noon, unseen
+	was.OrphanSince, was.Found = noon, grants.Unseen
 	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	if c.rv != "2" || !c.orphanSince.Equal(noon) || c.found != unseen {
-		t.Errorf("at %s it was first seen so at %v", c.rv, c.orphanSince)
+	if c.Version != "2" || !c.OrphanSince.Equal(noon) || c.Found != grants.Unseen {
+		t.Errorf("at %s it was first seen so at %v", c.Version, c.OrphanSince)
 	}
 }
 
@@ -72,10 +73,10 @@ func TestCheckOrphan(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"))
 			if tt.since > 0 {
-				c.orphanSince = noon.Add(-tt.since)
+				c.OrphanSince = noon.Add(-tt.since)
 			}
 			snapshot := *c
-			if err := a.checkOrphan(t.Context(), poolOf(p), snapshot); (err != nil) != tt.fails {
+			if err := a.checkOrphan(t.Context(), grants.PoolOf(p), snapshot); (err != nil) != tt.fails {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
 			if len(tt.api.fences) != tt.deleted {
@@ -90,7 +91,7 @@ func TestCheckOrphan(t *testing.T) {
 			if tt.want < 0 {
 				want = time.Time{}
 			}
-			if got := p.claimants["uid-x"].orphanSince; !got.Equal(want) {
+			if got := p.Claimants["uid-x"].OrphanSince; !got.Equal(want) {
 				t.Errorf("%s: first seen at %v, want %v", tt.reason, got, want)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -171,11 +172,11 @@ func (a *Allocator) wakeAll(keys []pools.Key) {
 }
 
 // findOverlap notes which other pool of the same network has addresses of this one.
-func (a *Allocator) findOverlap(m *memory) {
-	text, younger := a.overlaps.of(m.key)
-	mine, neighbours := a.overlaps.neighbours(m.key)
-	m.overlap, m.younger, m.owes = text, younger, false
+func (a *Allocator) findOverlap(m *grants.Memory) {
+	text, younger := a.overlaps.of(m.Key)
+	mine, neighbours := a.overlaps.neighbours(m.Key)
+	m.Overlap, m.Younger, m.Owes = text, younger, false
 	for i, n := range slices.DeleteFunc(neighbours, func(n neighbour) bool { return !n.elder || mine.allows }) {
-		m.owes = m.owes || (i < maxYields && !slices.Contains(m.base.PoolStatus().Yields, yielded(n.key, n.is.uid, n.is.generation)))
+		m.Owes = m.Owes || (i < maxYields && !slices.Contains(m.Base.PoolStatus().Yields, yielded(n.key, n.is.uid, n.is.generation)))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
@@ -122,13 +123,13 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 // time.
 func BenchmarkOverlap(b *testing.B) {
 	const n = 1000
-	fleet := func() (*Allocator, []*memory) {
+	fleet := func() (*Allocator, []*grants.Memory) {
 		a := New(Options{})
-		all := make([]*memory, n)
+		all := make([]*grants.Memory, n)
 		for i := range all {
 			key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
 			all[i] = unlocked(a.pool(key))
-			all[i].setBase(&v1alpha1.NetworkPool{
+			all[i].SetBase(&v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
 				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},
 			})
@@ -141,18 +142,18 @@ func BenchmarkOverlap(b *testing.B) {
 			a, all := fleet()
 			b.StartTimer()
 			for _, p := range all {
-				a.publishSpec(p.base)
+				a.publishSpec(p.Base)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, all := fleet()
 		for _, p := range all {
-			a.publishSpec(p.base)
+			a.publishSpec(p.Base)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.publishSpec(all[i%n].base)
+			a.publishSpec(all[i%n].Base)
 			a.findOverlap(all[i%n])
 		}
 	})

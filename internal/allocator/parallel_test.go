@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -109,8 +110,8 @@ func BenchmarkPools(b *testing.B) {
 		wake := make(chan struct{}, 1)
 		woken.Store(key, wake)
 		p := unlocked(a.pool(key))
-		p.setBase(obj)
-		p.holder, p.triedOnce = true, true
+		p.SetBase(obj)
+		p.Holder, p.TriedOnce = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}
 		n := 0
 		serve := func() {
@@ -119,9 +120,9 @@ func BenchmarkPools(b *testing.B) {
 					b.Error(err)
 					return
 				}
-				poolOf(p).lock()
-				left := p.pending.Len() + len(p.todo) + p.unfinished()
-				p.unlock()
+				grants.PoolOf(p).Lock()
+				left := p.Pending.Len() + len(p.Todo) + p.Unfinished()
+				p.Unlock()
 				if left == 0 {
 					return
 				}

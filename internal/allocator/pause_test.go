@@ -9,6 +9,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // annotated pauses an object.
@@ -23,19 +24,19 @@ func TestPauseOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
 		claim []func(*ipamv1.IPAddressClaim)
-		gate  gate
+		gate  grants.Gate
 		want  string
 	}{
 		"nothing":              {},
 		"the claim":            {claim: []func(*ipamv1.IPAddressClaim){own}, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
-		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: paused, want: "Cluster ns/k is paused"},
+		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterPaused, want: "Cluster ns/k is paused"},
 		"the pool":             {pool: []func(*v1alpha1.NetworkPool){held}, want: "NetworkPool ns/pool is paused"},
-		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: paused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
-		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: absent},
+		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: grants.ClusterPaused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
+		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterAbsent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", c.pool...)
-			if got := p.pauseOf(see(p, "c", 0, c.claim...), c.gate); got != c.want {
+			if got := p.PauseOf(see(p, "c", 0, c.claim...), c.gate); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -50,7 +51,7 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		said, follows bool
-		gate          gate
+		gate          grants.Gate
 		filter        string
 		want          bool
 	}{
@@ -58,19 +59,19 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 		"who was told":                 {said: true},
 		"another manager's pool":       {follows: true},
 		"another manager's claim":      {filter: "theirs"},
-		"whose Cluster nobody can see": {gate: unknown},
+		"whose Cluster nobody can see": {gate: grants.ClusterUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{WatchFilter: c.filter})
 			p := aPool(t, "10.0.0.1-10.0.0.9")
-			p.holder = !c.follows
+			p.Holder = !c.follows
 			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { annotated(c) }}
 			if c.said {
 				changes = append(changes, told)
 			}
 			claim := see(p, "c", 0, changes...)
-			p.note(claim, ruling{waits: true, silent: a.isAnothers(claim), gate: c.gate})
-			if got := len(p.toTell) > 0; got != c.want {
+			p.Note(claim, grants.Ruling{Waits: true, Silent: a.isAnothers(claim), Gate: c.gate})
+			if got := len(p.ToTell) > 0; got != c.want {
 				t.Errorf("told: %v", got)
 			}
 		})
@@ -93,12 +94,12 @@ func TestAnAdoptionStaysOnRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", c.change)
-			p.specErr = c.specErr
-			if reason, _ := p.closed(noon); reason != c.reason {
+			p.SpecErr = c.specErr
+			if reason, _ := p.Closed(noon); reason != c.reason {
 				t.Errorf("it says %s", reason)
 			}
-			p.quarantineUntil = noon.Add(1)
-			adopting, text := p.closed(noon)
+			p.QuarantineUntil = noon.Add(1)
+			adopting, text := p.Closed(noon)
 			if adopting != v1alpha1.AdoptingReason || !strings.HasSuffix(text, c.besides) {
 				t.Errorf("while it is adopted it says %s, %s", adopting, text)
 			}

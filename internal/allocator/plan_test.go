@@ -15,6 +15,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -25,7 +27,7 @@ var (
 )
 
 // aPool is the memory of a pool that has these addresses, taken over by "me".
-func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *memory {
+func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *grants.Memory {
 	t.Helper()
 	bits := int32(24)
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
@@ -34,18 +36,18 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 	for _, f := range change {
 		f(obj)
 	}
-	p := newMemory(testKey, kinds, newQuota(func(pools.Key) {}))
-	p.holder, p.triedOnce, p.term = true, true, 3
-	p.setBase(obj)
-	p.loadCooling(obj.PoolStatus())
+	p := grants.New(testKey, kinds, grants.NewQuota(func(pools.Key) {}))
+	p.Holder, p.TriedOnce, p.Term = true, true, 3
+	p.SetBase(obj)
+	p.LoadCooling(obj.PoolStatus())
 	return p
 }
 
 // see has a pool see a claim that was created so many seconds after noon.
-func see(p *memory, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *claimant {
+func see(p *grants.Memory, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 	c := newClaim(name, second, change...)
-	p.observe(claimOf(c))
-	return p.claimants[c.UID]
+	p.Observe(claims.Of(c))
+	return p.Claimants[c.UID]
 }
 
 // newClaim is a claim that was created so many seconds after noon.
@@ -72,13 +74,13 @@ func asks(address string) func(*ipamv1.IPAddressClaim) {
 }
 
 // seeAddress has a pool see an IPAddress of a claim UID.
-func seeAddress(p *memory, name, address string, claimUID types.UID) {
+func seeAddress(p *grants.Memory, name, address string, claimUID types.UID) {
 	a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{v1alpha1.AddressFinalizer},
-		OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: name, UID: claimUID}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: claims.Name, Name: name, UID: claimUID}},
 	}}
 	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.Ref(), Address: address}
-	p.observeAttached(addressOf(a))
+	p.ObserveAttached(claims.AddressOf(a))
 }
 
 func pins(name, address string) func(*v1alpha1.NetworkPool) {
@@ -93,7 +95,7 @@ func cools(address, name string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-func anyone(*claimant) ruling { return ruling{} }
+func anyone(*grants.Claimant) grants.Ruling { return grants.Ruling{} }
 
 func TestPlan(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
@@ -101,27 +103,27 @@ func TestPlan(t *testing.T) {
 	tests := map[string]struct {
 		addresses string
 		pool      []func(*v1alpha1.NetworkPool)
-		claims    func(*memory)
+		claims    func(*grants.Memory)
 		room      int
-		admission admit
+		admission grants.Admit
 		want      map[string]string // claim: address, or the reason of its refusal
 		reason    string
 	}{
 		"oldest first": {
 			addresses: "10.0.0.1-10.0.0.2",
-			claims:    func(p *memory) { see(p, "young", 2); see(p, "b", 1); see(p, "a", 1) },
+			claims:    func(p *grants.Memory) { see(p, "young", 2); see(p, "b", 1); see(p, "a", 1) },
 			want:      map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "young": full},
 			reason:    "by creation time, then by name; the youngest gets nothing",
 		},
 		"room": {
 			addresses: "10.0.0.1-10.0.0.9", room: 1,
-			claims: func(p *memory) { see(p, "b", 2); see(p, "a", 1) },
+			claims: func(p *grants.Memory) { see(p, "b", 2); see(p, "a", 1) },
 			want:   map[string]string{"a": "10.0.0.1"},
 			reason: "no more than fit into a commit",
 		},
 		"one failure": {
 			addresses: "10.0.0.1-10.0.0.2",
-			claims: func(p *memory) {
+			claims: func(p *grants.Memory) {
 				see(p, "bad", 1, asks("nonsense"))
 				see(p, "outside", 2, asks("10.0.9.9"))
 				see(p, "good", 3)
@@ -131,9 +133,9 @@ func TestPlan(t *testing.T) {
 		},
 		"busy, backing off": {
 			addresses: "10.0.0.1-10.0.0.9",
-			claims: func(p *memory) {
-				see(p, "busy", 1).busy = true
-				see(p, "later", 1).retryAt = noon.Add(time.Second)
+			claims: func(p *grants.Memory) {
+				see(p, "busy", 1).Busy = true
+				see(p, "later", 1).RetryAt = noon.Add(time.Second)
 				see(p, "good", 2)
 			},
 			want:   map[string]string{"good": "10.0.0.1"},
@@ -141,31 +143,31 @@ func TestPlan(t *testing.T) {
 		},
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
-			claims: func(p *memory) {
-				see(p, "bad", 1, asks("nonsense")).status = &shownStatus{refusal: refusal{reason: no, message: `the requested address "nonsense" is not an IP address`}}
+			claims: func(p *grants.Memory) {
+				see(p, "bad", 1, asks("nonsense")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: no, Message: `the requested address "nonsense" is not an IP address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
 		"admission": {
 			addresses: "10.0.0.1-10.0.0.9",
-			claims:    func(p *memory) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
-			admission: func(c *claimant) ruling {
-				if c.owner.Name == "refused" {
-					return ruling{refused: failed("not here")}
+			claims:    func(p *grants.Memory) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
+			admission: func(c *grants.Claimant) grants.Ruling {
+				if c.Owner.Name == "refused" {
+					return grants.Ruling{Refused: grants.Failed("not here")}
 				}
-				return ruling{waits: c.owner.Name == "paused"}
+				return grants.Ruling{Waits: c.Owner.Name == "paused"}
 			},
 			want: map[string]string{"refused": no, "good": "10.0.0.1"}, reason: "who is not admitted gets no address",
 		},
 		"pins": {
 			addresses: "10.0.0.1-10.0.0.2", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *memory) { see(p, "a", 1); see(p, "thief", 2, asks("10.0.0.1")); see(p, "vip", 3) },
+			claims: func(p *grants.Memory) { see(p, "a", 1); see(p, "thief", 2, asks("10.0.0.1")); see(p, "vip", 3) },
 			want:   map[string]string{"a": "10.0.0.2", "thief": no, "vip": "10.0.0.1"},
 			reason: "a pinned address is nobody else's, even by request",
 		},
 		"pinned to what is held": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *memory) {
+			claims: func(p *grants.Memory) {
 				see(p, "owner", 1)
 				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
 				see(p, "vip", 2)
@@ -174,7 +176,7 @@ func TestPlan(t *testing.T) {
 		},
 		"pinned to what is claimed by hand": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *memory) {
+			claims: func(p *grants.Memory) {
 				see(p, "thief", 1, func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1" })
 				see(p, "vip", 2)
 			},
@@ -182,12 +184,12 @@ func TestPlan(t *testing.T) {
 		},
 		"pinned to what is remembered": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *memory) { see(p, "owner", 1, remembers("10.0.0.1")); see(p, "vip", 2) },
+			claims: func(p *grants.Memory) { see(p, "owner", 1, remembers("10.0.0.1")); see(p, "vip", 2) },
 			want:   map[string]string{"owner": no, "vip": no}, reason: "a record of ours may be that of somebody who has it",
 		},
 		"pinned since, and forced away": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *memory) {
+			claims: func(p *grants.Memory) {
 				see(p, "owner", 1, remembers("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "owner" })
 				see(p, "vip", 2)
 			},
@@ -195,24 +197,24 @@ func TestPlan(t *testing.T) {
 		},
 		"requested": {
 			addresses: "10.0.0.1-10.0.0.4",
-			claims:    func(p *memory) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
+			claims:    func(p *grants.Memory) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
 			want:      map[string]string{"x": "10.0.0.3", "y": no}, reason: "the older claim has it",
 		},
 		"cooling": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){cools("10.0.0.1", "a"), cools("10.0.0.2", "b")},
-			claims: func(p *memory) { see(p, "c", 1); see(p, "d", 2); see(p, "b", 3) },
+			claims: func(p *grants.Memory) { see(p, "c", 1); see(p, "d", 2); see(p, "b", 3) },
 			want:   map[string]string{"c": "10.0.0.3", "d": full, "b": "10.0.0.2"},
 			reason: "an address at rest is given to a claim of its old name only",
 		},
 		"record": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims:    func(p *memory) { see(p, "first", 1); see(p, "back", 2, remembers("10.0.0.1")) },
+			claims:    func(p *grants.Memory) { see(p, "first", 1); see(p, "back", 2, remembers("10.0.0.1")) },
 			want:      map[string]string{"first": "10.0.0.2", "back": "10.0.0.1"},
 			reason:    "what a living claim remembers is taken",
 		},
 		"record that is blocked": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims: func(p *memory) {
+			claims: func(p *grants.Memory) {
 				see(p, "owner", 1)
 				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
 				see(p, "liar", 2, remembers("10.0.0.1"))
@@ -221,14 +223,14 @@ func TestPlan(t *testing.T) {
 		},
 		"name of a dead claim's address": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims:    func(p *memory) { see(p, "again", 1); seeAddress(p, "again", "10.0.0.1", "uid-before") },
+			claims:    func(p *grants.Memory) { see(p, "again", 1); seeAddress(p, "again", "10.0.0.1", "uid-before") },
 			want:      map[string]string{"again": no}, reason: "R12: a claim waits until the IPAddress of its name is gone",
 		},
 		"prefixes": {
 			addresses: "10.0.0.0/27", pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 				o.Spec.AllocationPrefixLength = new(int32(28))
 			}},
-			claims: func(p *memory) { see(p, "a", 1); see(p, "b", 2); see(p, "c", 3) },
+			claims: func(p *grants.Memory) { see(p, "a", 1); see(p, "b", 2); see(p, "c", 3) },
 			want:   map[string]string{"a": "10.0.0.0/28", "b": "10.0.0.16/28", "c": full}, reason: "each gets a whole prefix",
 		},
 	}
@@ -242,19 +244,19 @@ func TestPlan(t *testing.T) {
 			if tt.admission == nil {
 				tt.admission = anyone
 			}
-			granted, refused := p.plan(noon, tt.room, tt.admission)
+			granted, refused := p.Plan(noon, tt.room, tt.admission)
 			got := map[string]string{}
-			for uid, g := range p.grants {
-				got[p.claimants[uid].owner.Name] = addressText(g.rng)
-				if p.todo[uid] == nil {
-					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, addressText(g.rng))
+			for uid, g := range p.Grants {
+				got[p.Claimants[uid].Owner.Name] = addressText(g.Range)
+				if p.Todo[uid] == nil {
+					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, addressText(g.Range))
 				}
 			}
-			if granted != len(p.grants) {
-				t.Errorf("%s: %d grants are told, there are %d", tt.reason, granted, len(p.grants))
+			if granted != len(p.Grants) {
+				t.Errorf("%s: %d grants are told, there are %d", tt.reason, granted, len(p.Grants))
 			}
 			for c, r := range refused {
-				got[c.owner.Name] = r.reason
+				got[c.Owner.Name] = r.Reason
 			}
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("%s: %s", tt.reason, d)
@@ -296,11 +298,11 @@ func TestBlocker(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
-			if h := p.blocker(r, me); h != nil {
+			if h := p.Blocker(r, me); h != nil {
 				t.Fatalf("a free address is blocked by %v", h)
 			}
-			p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
-			if h := p.blocker(r, me); (h != nil) != tt.blocks {
+			p.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
+			if h := p.Blocker(r, me); (h != nil) != tt.blocks {
 				t.Errorf("blocked by %v", h)
 			}
 		})
@@ -311,61 +313,61 @@ func TestMayTakeOver(t *testing.T) {
 	other := func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "you" }
 	tests := map[string]struct {
 		change  []func(*v1alpha1.NetworkPool)
-		pool    func(*memory)
+		pool    func(*grants.Memory)
 		elected bool
 		may     bool
 		wait    time.Duration
 		reason  string
 	}{
 		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
-		"first turn":   {pool: func(p *memory) { p.triedOnce = false }, may: true, reason: "what is there must be known"},
+		"first turn":   {pool: func(p *grants.Memory) { p.TriedOnce = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
-		"backing off":  {elected: true, pool: func(p *memory) { p.notBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
-		"elected lost": {elected: true, pool: func(p *memory) { p.backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"backing off":  {elected: true, pool: func(p *grants.Memory) { p.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *grants.Memory) { p.Backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
-		"new work":     {pool: func(p *memory) { see(p, "a", 0) }, wait: patience, reason: "the holder has time to do it"},
-		"old work": {pool: func(p *memory) {
+		"new work":     {pool: func(p *grants.Memory) { see(p, "a", 0) }, wait: grants.Patience, reason: "the holder has time to do it"},
+		"old work": {pool: func(p *grants.Memory) {
 			see(p, "a", 0)
-			p.workSince = noon.Add(-patience)
+			p.WorkSince = noon.Add(-grants.Patience)
 		}, may: true, reason: "the holder does nothing"},
-		"old work, live holder": {pool: func(p *memory) {
+		"old work, live holder": {pool: func(p *grants.Memory) {
 			see(p, "a", 0)
-			p.workSince, p.changed = noon.Add(-time.Hour), noon.Add(-time.Second)
-		}, wait: patience - time.Second, reason: "the holder writes"},
-		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *memory) {
-			see(p, "a", 0).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
+			p.WorkSince, p.Changed = noon.Add(-time.Hour), noon.Add(-time.Second)
+		}, wait: grants.Patience - time.Second, reason: "the holder writes"},
+		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.Memory) {
+			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.workSince = noon.Add(-time.Hour)
+			p.WorkSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
-		"a full pool, and its claim": {pool: func(p *memory) {
-			see(p, "b", 0, remembers("10.0.0.1")).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
-			p.workSince = noon.Add(-time.Hour)
+		"a full pool, and its claim": {pool: func(p *grants.Memory) {
+			see(p, "b", 0, remembers("10.0.0.1")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			p.WorkSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
-		"a request for what is held": {pool: func(p *memory) {
-			see(p, "a", 0, asks("10.0.0.1")).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
+		"a request for what is held": {pool: func(p *grants.Memory) {
+			see(p, "a", 0, asks("10.0.0.1")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.workSince = noon.Add(-time.Hour)
+			p.WorkSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
-		"a block that fits nowhere": {pool: func(p *memory) {
-			seeBlock(p, "x", 10).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
-			p.workSince = noon.Add(-time.Hour)
+		"a block that fits nowhere": {pool: func(p *grants.Memory) {
+			seeBlock(p, "x", 10).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			p.WorkSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
-		"a block that fits": {pool: func(p *memory) {
-			seeBlock(p, "x", 9).status = &shownStatus{refusal: refusal{reason: "r", message: "so"}}
-			p.workSince = noon.Add(-time.Hour)
+		"a block that fits": {pool: func(p *grants.Memory) {
+			seeBlock(p, "x", 9).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			p.WorkSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *memory) { p.workSince = noon.Add(-patience) }, may: true, reason: "a grant that nobody finishes"},
+		}}, pool: func(p *grants.Memory) { p.WorkSince = noon.Add(-grants.Patience) }, may: true, reason: "a grant that nobody finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", append([]func(*v1alpha1.NetworkPool){other}, tt.change...)...)
-			p.holder = false
+			p.Holder = false
 			if tt.pool != nil {
 				tt.pool(p)
 			}
-			if may, wait := p.mayTakeOver(noon, tt.elected, anyone, anyone); may != tt.may || wait != tt.wait {
+			if may, wait := p.MayTakeOver(noon, tt.elected, anyone, anyone); may != tt.may || wait != tt.wait {
 				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)
 			}
 		})
@@ -375,27 +377,27 @@ func TestMayTakeOver(t *testing.T) {
 func TestLoseTerm(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.1")
 	c := see(p, "a", 0)
-	p.plan(noon, 9, anyone)
+	p.Plan(noon, 9, anyone)
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
-		p.loseTerm(noon)
-		if wait := p.notBefore.Sub(noon); p.backoff != want || wait < want || wait > 3*want {
-			t.Errorf("turn %d: backs off %v and waits %v", i, p.backoff, wait)
+		p.LoseTerm(noon)
+		if wait := p.NotBefore.Sub(noon); p.Backoff != want || wait < want || wait > 3*want {
+			t.Errorf("turn %d: backs off %v and waits %v", i, p.Backoff, wait)
 		}
 	}
-	p.listTook = time.Second
-	if p.loseTerm(noon); p.backoff != time.Second {
-		t.Errorf("backs off %v after a list of a second", p.backoff)
+	p.ListTook = time.Second
+	if p.LoseTerm(noon); p.Backoff != time.Second {
+		t.Errorf("backs off %v after a list of a second", p.Backoff)
 	}
 	for range 9 {
-		p.loseTerm(noon)
+		p.LoseTerm(noon)
 	}
-	if p.backoff != time.Minute {
-		t.Errorf("backs off %v at last", p.backoff)
+	if p.Backoff != time.Minute {
+		t.Errorf("backs off %v at last", p.Backoff)
 	}
-	if p.holder || len(p.grants) > 0 || !p.ledger.HasFree() {
-		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.holder, len(p.grants), p.ledger.Counts())
+	if p.Holder || len(p.Grants) > 0 || !p.Ledger.HasFree() {
+		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Holder, len(p.Grants), p.Ledger.Counts())
 	}
-	if _, waits := p.pending.Get(c); !waits {
+	if _, waits := p.Pending.Get(c); !waits {
 		t.Error("the claim does not wait for a new grant")
 	}
 }
@@ -425,10 +427,10 @@ func TestQuarantine(t *testing.T) {
 			if tt.used {
 				see(p, "a", 0, remembers("10.0.0.1"))
 			}
-			if p.quarantine(75 * time.Second); !p.quarantineUntil.Equal(tt.want) {
-				t.Errorf("until %v, not %v", p.quarantineUntil, tt.want)
+			if p.Quarantine(75 * time.Second); !p.QuarantineUntil.Equal(tt.want) {
+				t.Errorf("until %v, not %v", p.QuarantineUntil, tt.want)
 			}
-			if reason, _ := p.closed(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
+			if reason, _ := p.Closed(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
 				t.Errorf("closed: %q", reason)
 			}
 		})
@@ -443,14 +445,14 @@ func TestRecordNeverChanges(t *testing.T) {
 	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
 		c.ResourceVersion, c.Finalizers = "3", []string{v1alpha1.ClaimFinalizer}
 	})
-	if got := addressText(p.claimants["uid-a"].record); got != "10.0.0.1" {
+	if got := addressText(p.Claimants["uid-a"].Record); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}
 	see(p, "b", 1)
-	p.plan(noon, 9, anyone)
+	p.Plan(noon, 9, anyone)
 	got := map[string]string{}
-	for uid, g := range p.grants {
-		got[strings.TrimPrefix(string(uid), "uid-")] = addressText(g.rng)
+	for uid, g := range p.Grants {
+		got[strings.TrimPrefix(string(uid), "uid-")] = addressText(g.Range)
 	}
 	if want := (map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}); !maps.Equal(got, want) {
 		t.Error(fmt.Sprint(got))

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -14,13 +16,13 @@ import (
 func TestRecall(t *testing.T) {
 	tests := map[string]struct {
 		had    string
-		then   func(p *memory)
+		then   func(p *grants.Memory)
 		a, b   string
 		reason string
 	}{
 		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress tells what the record says"},
-		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *memory) { see(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
-		"TheRecordComes":    {had: "10.0.0.1", then: func(p *memory) { see(p, "a", 5, version("2"), remembers("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
+		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *grants.Memory) { see(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
+		"TheRecordComes":    {had: "10.0.0.1", then: func(p *grants.Memory) { see(p, "a", 5, version("2"), remembers("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
 		"ByHand":            {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
 	}
 	for name, tc := range tests {
@@ -28,14 +30,14 @@ func TestRecall(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.2")
 			a := see(p, "a", 5)
 			seeAddress(p, "a", tc.had, "uid-a")
-			p.forgetAttached("address-a", nameOf(a.owner))
+			p.ForgetAttached("address-a", grants.NameOf(a.Owner))
 			if tc.then != nil {
 				tc.then(p)
 			}
 			see(p, "b", 0)
-			p.plan(noon, 9, anyone)
+			p.Plan(noon, 9, anyone)
 			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
-				if g := p.grants[uid]; g == nil || addressText(g.rng) != want {
+				if g := p.Grants[uid]; g == nil || addressText(g.Range) != want {
 					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
 				}
 			}
@@ -47,18 +49,22 @@ func TestRecall(t *testing.T) {
 // given the address since.
 func TestAdoptable(t *testing.T) {
 	tests := map[string]struct {
-		others func(t *testing.T, p *memory)
+		others func(t *testing.T, p *grants.Memory)
 		want   bool
 	}{
-		"Nobody":          {want: true},
-		"ItsFormerClaim":  {others: func(_ *testing.T, p *memory) { see(p, "a", 0, uid("dead", "0")) }},
-		"ARecord":         {others: func(_ *testing.T, p *memory) { see(p, "b", -1, remembers("10.0.0.1")) }},
-		"AYoungerRecord":  {others: func(_ *testing.T, p *memory) { see(p, "b", 9, remembers("10.0.0.1")) }, want: true},
-		"AnIPAddress":     {others: func(_ *testing.T, p *memory) { see(p, "b", 0); seeAddress(p, "b", "10.0.0.1", "uid-b") }},
-		"AStray":          {others: func(_ *testing.T, p *memory) { seeAddress(p, "b", "10.0.0.1", "dead-too") }},
-		"ABlock":          {others: func(_ *testing.T, p *memory) { seeBlock(p, "x", 4, has("10.0.0.0/30")) }},
-		"AGrantToAnother": {others: func(_ *testing.T, p *memory) { granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"}) }},
-		"AGrantOfBefore":  {others: func(_ *testing.T, p *memory) { granted(p, ledger.Owner{Namespace: "ns", Name: "a", UID: "dead"}) }, want: true},
+		"Nobody":         {want: true},
+		"ItsFormerClaim": {others: func(_ *testing.T, p *grants.Memory) { see(p, "a", 0, uid("dead", "0")) }},
+		"ARecord":        {others: func(_ *testing.T, p *grants.Memory) { see(p, "b", -1, remembers("10.0.0.1")) }},
+		"AYoungerRecord": {others: func(_ *testing.T, p *grants.Memory) { see(p, "b", 9, remembers("10.0.0.1")) }, want: true},
+		"AnIPAddress":    {others: func(_ *testing.T, p *grants.Memory) { see(p, "b", 0); seeAddress(p, "b", "10.0.0.1", "uid-b") }},
+		"AStray":         {others: func(_ *testing.T, p *grants.Memory) { seeAddress(p, "b", "10.0.0.1", "dead-too") }},
+		"ABlock":         {others: func(_ *testing.T, p *grants.Memory) { seeBlock(p, "x", 4, has("10.0.0.0/30")) }},
+		"AGrantToAnother": {others: func(_ *testing.T, p *grants.Memory) {
+			granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"})
+		}},
+		"AGrantOfBefore": {others: func(_ *testing.T, p *grants.Memory) {
+			granted(p, ledger.Owner{Namespace: "ns", Name: "a", UID: "dead"})
+		}, want: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +73,8 @@ func TestAdoptable(t *testing.T) {
 			if tc.others != nil {
 				tc.others(t, p)
 			}
-			c := claimOf(newClaim("a", 1, uid("new", "5"), remembers("10.0.0.1")))
-			if got := p.adoptable(c, p.attached[nameOf(c.owner)]); got != tc.want {
+			c := claims.Of(newClaim("a", 1, uid("new", "5"), remembers("10.0.0.1")))
+			if got := p.Adoptable(c, p.Attached[grants.NameOf(c.Owner)]); got != tc.want {
 				t.Errorf("adoptable: %v, want %v", got, tc.want)
 			}
 		})
@@ -76,6 +82,6 @@ func TestAdoptable(t *testing.T) {
 }
 
 // granted states that 10.0.0.1 is granted.
-func granted(p *memory, o ledger.Owner) {
-	p.ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
+func granted(p *grants.Memory, o ledger.Owner) {
+	p.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.Ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -32,35 +33,35 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.leave(ctx, p, seen, no)
 	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
-		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.key))
+		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.Key))
 	}
-	m := p.lock()
-	if m.refreshBase(seen, a.ID, now) {
-		countLostTerm(p.key)
+	m := p.Lock()
+	if m.RefreshBase(seen, a.ID, now) {
+		countLostTerm(p.Key)
 	}
-	m.limits = a.limits(ctx)
-	unanswered := m.unanswered != nil
-	m.unlock()
+	m.Limits = a.limits(ctx)
+	unanswered := m.Unanswered != nil
+	m.Unlock()
 	if unanswered {
 		if err := a.sendCommit(ctx, p); err != nil {
 			return a.outcome(p, err)
 		}
 	}
-	m = p.lock()
-	if m.takeSuspicion() {
+	m = p.Lock()
+	if m.TakeSuspicion() {
 		a.loseTerm(m)
 	}
-	holder := m.holder
-	a.publishSpec(m.base) // whoever holds it
+	holder := m.Holder
+	a.publishSpec(m.Base) // whoever holds it
 	a.findOverlap(m)
-	m.unlock()
+	m.Unlock()
 	a.tellElders(p)
 	if !holder {
-		m = p.lock()
-		may, wait := m.mayTakeOver(now, a.Elected, a.admission(ctx, m, now), a.releases(ctx, m))
-		m.triedOnce = m.triedOnce || !may
-		m.rotateGone(now)
-		m.unlock()
+		m = p.Lock()
+		may, wait := m.MayTakeOver(now, a.Elected, a.admission(ctx, m, now), a.releases(ctx, m))
+		m.TriedOnce = m.TriedOnce || !may
+		m.RotateGone(now)
+		m.Unlock()
 		if !may {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
@@ -79,13 +80,6 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	}
 	a.tellElders(p)
 	return reconcile.Result{RequeueAfter: next}, nil
-}
-
-// takeSuspicion reports whether a job has found a reason to end the term.
-func (p *memory) takeSuspicion() bool {
-	was := p.termSuspect
-	p.termSuspect = false
-	return was && p.holder
 }
 
 // limits returns what each Cluster may have, read once.
@@ -110,53 +104,53 @@ func (a *Allocator) limits(ctx context.Context) func(types.NamespacedName) (int6
 
 // takeOverFailed deals with a takeover that failed: an edit of the pool by a user does not end our term, another
 // manager's does.
-func (a *Allocator) takeOverFailed(ctx context.Context, p *pool, err error) (reconcile.Result, error) {
+func (a *Allocator) takeOverFailed(ctx context.Context, p *grants.Pool, err error) (reconcile.Result, error) {
 	if !apierrors.IsConflict(err) {
 		return reconcile.Result{}, err
 	}
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	live, err := p.key.Get(ctx, a.Live)
+	live, err := p.Key.Get(ctx, a.Live)
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // the watch tells of its end
 	}
-	m := p.lock()
-	defer m.unlock()
-	if verdictOn(m.base, m.base, live) != termLost {
-		m.setBase(live)
+	m := p.Lock()
+	defer m.Unlock()
+	if grants.VerdictOn(m.Base, m.Base, live) != grants.TermLost {
+		m.SetBase(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	a.loseTerm(m)
-	return reconcile.Result{RequeueAfter: m.backoff}, nil
+	return reconcile.Result{RequeueAfter: m.Backoff}, nil
 }
 
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
 // the others, so it can call none of a global pool's free; nor can one that leaves the pools of the in-cluster
 // provider to that, of a pool that mirrors one.
-func (a *Allocator) unserved(key pools.Key) *refusal {
+func (a *Allocator) unserved(key pools.Key) *grants.Refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
 	switch {
 	case !key.IsPool():
 		return noSuchKind(key)
 	case a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind:
-		return notReady("%s is not served by this manager, which watches only namespace %s; "+
+		return grants.NotReady("%s is not served by this manager, which watches only namespace %s; "+
 			"run a manager without --namespace for global pools", key, a.Namespace)
 	case mirror && !a.InClusterPools:
-		return notReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools", key)
+		return grants.NotReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools", key)
 	}
 	return nil
 }
 
 // outcome turns the end of a term or a moved spec into a quiet retry, the end of the pool into a wait for the watch
 // that shows it, and everything else into backoff.
-func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
+func (a *Allocator) outcome(p *grants.Pool, err error) (reconcile.Result, error) {
 	var refused *refusedCommit
 	switch {
 	case errors.As(err, &refused):
-		m := p.lock()
-		base, no := m.base, m.refusal
-		m.unlock()
-		a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", no.message)
+		m := p.Lock()
+		base, no := m.Base, m.Refusal
+		m.Unlock()
+		a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", no.Message)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // the claims are told; the commit has its own time
 	case errors.Is(err, errTermLost), errors.Is(err, errMoved):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
@@ -168,45 +162,45 @@ func (a *Allocator) outcome(p *pool, err error) (reconcile.Result, error) {
 
 // reconcileBatch plans and commits one batch and dispatches what is to be written. It returns when to come
 // back if nothing happens before.
-func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) (time.Duration, error) {
-	m := p.lock()
+func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time.Time) (time.Duration, error) {
+	m := p.Lock()
 	admission := a.admission(ctx, m, now)
-	clear(m.toTell)
-	m.expireCooling(now)
-	m.endAdoption(now)
-	m.rotateGone(now)
-	before := m.base
-	working, room := m.working(), min(maxBatch, maxInFlight-m.unfinished())
-	granted, refused := 0, map[*claimant]*refusal{}
-	if no := m.refusal; no != nil && now.Before(m.commitAfter) {
-		m.pending.Scan(func(c *claimant) bool {
-			if !admission(c).waits && c.shownRefusal() != *no {
+	clear(m.ToTell)
+	m.ExpireCooling(now)
+	m.EndAdoption(now)
+	m.RotateGone(now)
+	before := m.Base
+	working, room := m.Working(), min(maxBatch, maxInFlight-m.Unfinished())
+	granted, refused := 0, map[*grants.Claimant]*grants.Refusal{}
+	if no := m.Refusal; no != nil && now.Before(m.CommitAfter) {
+		m.Pending.Scan(func(c *grants.Claimant) bool {
+			if !admission(c).Waits && c.ShownRefusal() != *no {
 				refused[c] = no
 			}
 			return true
 		})
-	} else if !annotations.HasPaused(m.base) && room > 0 && working <= lowWater && (working < a.Writers || m.pending.Len() >= maxBatch/2) {
+	} else if !annotations.HasPaused(m.Base) && room > 0 && working <= lowWater && (working < a.Writers || m.Pending.Len() >= maxBatch/2) {
 		begun := a.now()
-		clear(m.waitingClusters) // those who still wait are noted by the plan
-		granted, refused = m.plan(now, room, admission)
+		clear(m.WaitingClusters) // those who still wait are noted by the plan
+		granted, refused = m.Plan(now, room, admission)
 		metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	}
-	m.giveBack(admission)
-	held := now.Before(m.commitAfter)
-	cooled := !held && m.coolReleases(now, a.releases(ctx, m))
-	freed := m.frees()
-	next := m.prepare(now)
-	differs, urgent := next.news(m.base)
-	due := granted > 0 || cooled || freed || m.staleGrants(now) || urgent || (differs && now.Sub(m.lastCommit) >= confirmDelay)
-	m.unlock()
+	m.GiveBack(admission)
+	held := now.Before(m.CommitAfter)
+	cooled := !held && m.CoolReleases(now, a.releases(ctx, m))
+	freed := m.Frees()
+	next := m.Prepare(now)
+	differs, urgent := next.News(m.Base)
+	due := granted > 0 || cooled || freed || m.StaleGrants(now) || urgent || (differs && now.Sub(m.LastCommit) >= confirmDelay)
+	m.Unlock()
 
 	if due && !held {
 		if err := a.commit(ctx, p, next); err != nil {
 			return 0, err
 		}
 		// A commit counts the grants that it ends: what is left of dead claims is counted out by the next one.
-		differs = len(next.confirmed) > 0
-		metrics.Grants.WithLabelValues(p.key.Kind, p.key.Namespace, p.key.Name).Add(float64(granted))
+		differs = len(next.Confirmed) > 0
+		metrics.Grants.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(float64(granted))
 	}
 	a.report(p, before)
 	for c, no := range refused {
@@ -218,103 +212,55 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *pool, now time.Time) 
 	}
 	a.tellPauses(ctx, p, now, admission)
 	if d := a.sweep(ctx, p, now); d > 0 {
-		wait = sooner(wait, d)
+		wait = grants.Sooner(wait, d)
 	}
-	m = p.lock()
-	defer m.unlock()
-	if freed && m.pending.Len() > 0 {
+	m = p.Lock()
+	defer m.Unlock()
+	if freed && m.Pending.Len() > 0 {
 		wait = time.Millisecond // for whom nothing was free before the commit
 	}
-	if differs || len(m.grants) > 0 {
-		wait = sooner(wait, confirmDelay)
+	if differs || len(m.Grants) > 0 {
+		wait = grants.Sooner(wait, confirmDelay)
 	}
-	for _, d := range []time.Duration{m.quarantineUntil.Sub(now), m.commitAfter.Sub(now), m.nextTrial(now)} {
+	for _, d := range []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now), m.NextTrial(now)} {
 		if d > 0 {
-			wait = sooner(wait, d)
+			wait = grants.Sooner(wait, d)
 		}
 	}
-	for _, rest := range m.cooling.All() {
-		wait = sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
+	for _, rest := range m.Cooling.All() {
+		wait = grants.Sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
 	}
-	if m.outstanding != "" {
-		wait = sooner(wait, time.Second)
+	if m.Outstanding != "" {
+		wait = grants.Sooner(wait, time.Second)
 	}
 	return wait, nil
 }
 
-// frees reports whether the next commit ends a grant that holds up somebody: the release of its claim or,
-// where the claim is gone, whoever waits for an address.
-func (p *memory) frees() bool {
-	for uid, g := range p.grants {
-		if c := p.claimants[uid]; g.confirmed && ((c != nil && c.deleting) || (c == nil && p.pending.Len() > 0)) {
-			return true
-		}
-	}
-	return false
-}
-
-// sooner returns the shorter of two waits, of which 0 is none at all.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b < a {
-		return b
-	}
-	return a
-}
-
-// refreshBase takes the pool as the cache shows it, if that is news. It reports whether that ends the term.
-func (p *memory) refreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
-	if p.base != nil && p.base.GetUID() == seen.GetUID() && !Newer(seen.GetResourceVersion(), p.base.GetResourceVersion()) {
-		return false
-	}
-	if p.unanswered != nil {
-		return false // what the commit became is found out first, against the base it was made on
-	}
-	seen = seen.DeepCopyObject().(v1alpha1.Pool)
-	if p.base != nil && p.base.GetUID() != seen.GetUID() {
-		p.holder, p.quarantineUntil, p.generation = false, time.Time{}, 0
-		for uid := range p.grants {
-			p.dropGrant(uid)
-		}
-		p.loadCooling(seen.PoolStatus())
-	}
-	state := seen.PoolStatus().Allocator
-	if ends = p.holder && (state == nil || state.Holder != id || state.Term != p.term); ends {
-		p.loseTerm(now)
-	}
-	p.changed, p.commitAfter = now, time.Time{}
-	p.forgetSurveys(seen)
-	p.setBase(seen)
-	if p.holder {
-		p.loadCooling(seen.PoolStatus())
-	}
-	return ends
-}
-
 // withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it:
 // they are told, and what they hold is released when they are deleted. Nobody can grant from such a pool.
-func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
-	m := p.lock()
-	if m.unsetBase() {
-		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
+func (a *Allocator) withoutPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (reconcile.Result, error) {
+	m := p.Lock()
+	if m.UnsetBase() {
+		metrics.ForgetPool(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
-	a.withdrawSpec(p.key)
-	clear(m.waitingClusters)
-	clear(m.toTell)
-	m.rotateGone(a.now())
+	a.withdrawSpec(p.Key)
+	clear(m.WaitingClusters)
+	clear(m.ToTell)
+	m.RotateGone(a.now())
 	admission := a.admission(ctx, m, a.now())
-	var tell []*claimant
-	m.pending.Scan(func(c *claimant) bool {
+	var tell []*grants.Claimant
+	m.Pending.Scan(func(c *grants.Claimant) bool {
 		ruled := admission(c)
-		if !ruled.waits && ruled.refused == nil && !c.busy && !c.shows(*no) {
+		if !ruled.Waits && ruled.Refused == nil && !c.Busy && !c.Shows(*no) {
 			tell = append(tell, c)
 		}
 		return true
 	})
-	m.unlock()
+	m.Unlock()
 	if len(tell) > 0 {
 		// A pool that lost our finalizer while another keeps it is there, and nobody grants from it.
 		if seen == nil {
-			if exists, err := a.exists(ctx, p.key); exists || err != nil {
+			if exists, err := a.exists(ctx, p.Key); exists || err != nil {
 				return reconcile.Result{}, err // the cache is behind; its watch brings the pool
 			}
 		}
@@ -326,21 +272,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *pool, seen v1alpha1.Pool
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// unsetBase notes that there is no pool. It reports whether that is news.
-func (p *memory) unsetBase() bool {
-	if p.base == nil {
-		return false
-	}
-	p.base, p.holder, p.unanswered, p.generation, p.layout = nil, false, nil, 0, nil
-	p.roomToRest()
-	p.triedOnce = false
-	for uid := range p.grants {
-		p.dropGrant(uid)
-	}
-	return true
-}
-
-func (a *Allocator) tell(p *pool, claims []*claimant, no *refusal) {
+func (a *Allocator) tell(p *grants.Pool, claims []*grants.Claimant, no *grants.Refusal) {
 	for _, c := range claims {
 		a.refuse(p, c, *no)
 	}
@@ -356,10 +288,10 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 
 // finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
 // has an address of it any more. It reports whether the pool is gone.
-func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error) {
-	m := p.lock()
-	base, used := m.base, m.ledger.Counts().Owners > 0 || len(m.grants) > 0
-	m.unlock()
+func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, err error) {
+	m := p.Lock()
+	base, used := m.Base, m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0
+	m.Unlock()
 	has := controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer)
 	deleting := base.GetDeletionTimestamp() != nil
 	if has != deleting {
@@ -370,14 +302,14 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 			return false, nil
 		}
 		// The watch may lag behind an object that another manager wrote: the list decides.
-		found, err := a.lists.list(ctx, p.key)
+		found, err := a.lists.list(ctx, p.Key)
 		if err != nil {
 			return false, err
 		}
-		for _, c := range found.claimants {
-			used = used || c.hasRecord() || c.shown.IsValid()
+		for _, c := range found.Claimants {
+			used = used || c.HasRecord() || c.Shown.IsValid()
 		}
-		if used || len(found.attached) > 0 {
+		if used || len(found.Attached) > 0 {
 			return false, nil
 		}
 	}
@@ -396,48 +328,18 @@ func (a *Allocator) finalize(ctx context.Context, p *pool) (gone bool, err error
 		}
 		return false, err
 	}
-	m = p.lock()
-	defer m.unlock()
-	m.setBase(next)
+	m = p.Lock()
+	defer m.Unlock()
+	m.SetBase(next)
 	return deleting, nil
 }
 
-// endAdoption ends what is taken on trust, when the quarantine is over.
-func (p *memory) endAdoption(now time.Time) {
-	if !p.adopting || p.quarantineUntil.After(now) {
-		return
-	}
-	p.adopting = false
-	for _, c := range p.claimants {
-		if !c.hasRecord() {
-			p.sort(c)
-		}
-	}
-}
-
-// staleGrants reports whether a grant is too old to be written on without asking again (a process
-// that was paused): a commit confirms it or shows that the term is over. Monotonic and wall clock
-// both count, whichever is further on.
-func (p *memory) staleGrants(now time.Time) bool {
-	for _, g := range p.grants {
-		if g.stale(now) {
-			return true
-		}
-	}
-	return false
-}
-
-// elapsed is the time since a moment by the monotonic or the wall clock, whichever is further.
-func elapsed(since, now time.Time) time.Duration {
-	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
-}
-
-func (a *Allocator) claimSnapshot(p *pool, uid types.UID) (claimant, bool) {
-	m := p.lock()
-	defer m.unlock()
-	c := m.claimants[uid]
+func (a *Allocator) claimSnapshot(p *grants.Pool, uid types.UID) (grants.Claimant, bool) {
+	m := p.Lock()
+	defer m.Unlock()
+	c := m.Claimants[uid]
 	if c == nil {
-		return claimant{}, false
+		return grants.Claimant{}, false
 	}
 	return *c, true
 }

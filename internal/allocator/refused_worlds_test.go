@@ -58,7 +58,7 @@ func TestOneNamespaceIsRefused(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(name, " elected ", elected), func(t *testing.T) {
-				s := scenario{name: "refused", spec: pool("10.0.0.1-10.0.0.2"), before: []action{globally(each)}, capacity: 3 * each}
+				s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), before: []action{globally(each)}, capacity: 3 * each}
 				s.run(t, func(w *world) {
 					w.order, w.elected = orders["eager"], elected
 					if !elected {
@@ -179,7 +179,7 @@ func TestReadsFailBesideJobs(t *testing.T) {
 	for _, kind := range []faults.Kind{faults.Pools, faults.Claims, faults.Addresses} {
 		for nth := 1; nth <= 3; nth++ {
 			t.Run(fmt.Sprintf("%s %d", kind, nth), func(t *testing.T) {
-				s := scenario{name: "busy", spec: pool("10.0.0.1-10.0.0.3"), capacity: 3, claims: []string{"a", "b"}, script: []action{all}}
+				s := scenario{name: "busy", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3, claims: []string{"a", "b"}, script: []action{all}}
 				s.run(t, func(w *world) {
 					w.order = orders["eager"]
 					left := nth
@@ -219,7 +219,7 @@ func TestRestoredBesideAGarbageCollector(t *testing.T) {
 	}}
 	for name, o := range orders {
 		t.Run(name, func(t *testing.T) {
-			s := scenario{name: "restored", spec: pool("10.0.0.1-10.0.0.3"), capacity: 1, before: []action{restored}, want: map[string]string{"a": "10.0.0.2"}}
+			s := scenario{name: "restored", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, before: []action{restored}, want: map[string]string{"a": "10.0.0.2"}}
 			s.run(t, func(w *world) { w.order = o })
 		})
 	}
@@ -227,7 +227,7 @@ func TestRestoredBesideAGarbageCollector(t *testing.T) {
 
 // An outage that is longer than most backoffs grow: a pool is looked at again within the backstop.
 func TestPoolWakesAfterAnOutage(t *testing.T) {
-	s := scenario{name: "outage", spec: pool("10.0.0.1-10.0.0.3"), capacity: 1, claims: []string{"a"}}
+	s := scenario{name: "outage", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, claims: []string{"a"}}
 	s.run(t, func(w *world) {
 		w.order = orders["eager"]
 		begin := time.Now()

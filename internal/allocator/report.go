@@ -7,17 +7,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
 // report publishes what a commit changed: gauges, and events where a condition turned.
-func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
-	m := p.lock()
-	s := m.base.PoolStatus()
-	waiting, resting := m.pending.Len(), m.cooling.Len()
-	base := m.base
-	m.unlock()
-	l := []string{p.key.Kind, p.key.Namespace, p.key.Name}
+func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
+	m := p.Lock()
+	s := m.Base.PoolStatus()
+	waiting, resting := m.Pending.Len(), m.Cooling.Len()
+	base := m.Base
+	m.Unlock()
+	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))
 	metrics.PoolAllocated.WithLabelValues(l...).Set(float64(s.AllocatedIPs))
 	metrics.PoolAvailable.WithLabelValues(l...).Set(float64(s.AvailableIPs))
@@ -26,20 +27,20 @@ func (a *Allocator) report(p *pool, before v1alpha1.Pool) {
 	metrics.PoolFragmentation.WithLabelValues(l...).Set(float64(s.FragmentationPercent))
 	metrics.PoolCooling.WithLabelValues(l...).Set(float64(resting))
 	metrics.PoolWaiting.WithLabelValues(l...).Set(float64(waiting))
-	metrics.PoolInFlight.WithLabelValues(l...).Set(float64(len(inFlightOf(s))))
+	metrics.PoolInFlight.WithLabelValues(l...).Set(float64(len(grants.InFlightOf(s))))
 
 	was := before.GetConditions()
-	for _, tier := range capacityTiers {
-		event := lastEvent(s, tier.condition)
-		is := meta.FindStatusCondition(s.Conditions, tier.condition)
+	for _, tier := range grants.CapacityTiers {
+		event := grants.LastEvent(s, tier.Condition)
+		is := meta.FindStatusCondition(s.Conditions, tier.Condition)
 		switch {
-		case event == nil || is == nil || equality.Semantic.DeepEqual(event, lastEvent(before.PoolStatus(), tier.condition)):
+		case event == nil || is == nil || equality.Semantic.DeepEqual(event, grants.LastEvent(before.PoolStatus(), tier.Condition)):
 		case event.Status == metav1.ConditionTrue:
-			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, tier.event, "Allocate", "%s", is.Message)
+			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, tier.Event, "Allocate", "%s", is.Message)
 		default:
 			// The recorder takes events of one reason and action for one: each tier has an action of its own.
-			a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.condition,
-				"%s, below %d%%", is.Message, tier.percent)
+			a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.Condition,
+				"%s, below %d%%", is.Message, tier.Percent)
 		}
 	}
 	for _, name := range []string{v1alpha1.ReadyCondition, v1alpha1.OverlapCondition} {

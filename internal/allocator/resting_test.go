@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -41,35 +42,35 @@ func TestFullStatusStaysSmall(t *testing.T) {
 		return netipx.IPRangeFrom(ip, ip)
 	}
 	noted := 0
-	for p.startCooling(next(), owner(noted), noon) {
+	for p.StartCooling(next(), owner(noted), noon) {
 		noted++
 	}
-	for i := range 5 * maxHeld {
+	for i := range 5 * grants.MaxHeld {
 		r := next()
-		p.addHeld(r, v1alpha1.HeldRange{
+		p.AddHeld(r, v1alpha1.HeldRange{
 			First: r.From().String(), Last: r.To().String(), Reason: v1alpha1.MovedReason, Namespace: owner(i).Namespace, Name: owner(i).Name,
 		})
 	}
 	for i := range maxInFlight {
-		p.grants[owner(i).UID] = &grant{owner: owner(i), rng: next(), committed: true}
+		p.Grants[owner(i).UID] = &grants.Grant{Owner: owner(i), Range: next(), Committed: true}
 	}
 	for i := range maxYields {
-		p.yields = append(p.yields, v1alpha1.YieldedPool{
+		p.Yields = append(p.Yields, v1alpha1.YieldedPool{
 			Kind: v1alpha1.GlobalNetworkPoolKind, Namespace: longest(63, i), Name: longest(253, i), UID: longest(36, i), Generation: 1 << 40,
 		})
 	}
-	obj := p.base.DeepCopyObject().(*v1alpha1.NetworkPool)
-	p.describe(obj, noon)
+	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	p.Describe(obj, noon)
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes: %d rest, %d are held, %d in flight", len(raw), p.cooling.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
+	t.Logf("%d bytes: %d rest, %d are held, %d in flight", len(raw), p.Cooling.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
 	if len(raw) > 400_000 {
 		t.Errorf("the pool has %d bytes", len(raw))
 	}
-	if len(obj.Status.Held) > maxHeld || p.cooling.Len() < 90 {
-		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.cooling.Len())
+	if len(obj.Status.Held) > grants.MaxHeld || p.Cooling.Len() < 90 {
+		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.Cooling.Len())
 	}
 }
 
@@ -78,13 +79,13 @@ func TestMustRestAgain(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
 	c := see(p, "a", 0, remembers("10.0.0.1"), bothReady, ends)
 	seeAddress(p, "a", "10.0.0.1", "uid-a")
-	r := p.releasable(c)
-	if !p.needsCooling(r, c.owner, noon) {
+	r := p.Releasable(c)
+	if !p.NeedsCooling(r, c.Owner, noon) {
 		t.Fatal("it need not rest")
 	}
-	p.startCooling(r, c.owner, noon)
+	p.StartCooling(r, c.Owner, noon)
 	for after, must := range map[time.Duration]bool{0: false, 4 * time.Minute: false, 6 * time.Minute: true} {
-		if got := p.needsCooling(r, c.owner, noon.Add(after)); got != must {
+		if got := p.NeedsCooling(r, c.Owner, noon.Add(after)); got != must {
 			t.Errorf("noted %v ago: must rest %v", after, got)
 		}
 	}
@@ -114,7 +115,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	})
 	api := &oneWrite{}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
-	claims := make([]*claimant, n)
+	claims := make([]*grants.Claimant, n)
 	deleted := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := order(i)
@@ -125,16 +126,16 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	}
 	// turns releases what may be released, and returns in how many turns.
 	turns := func() (turn int) {
-		for ; p.coolReleases(clock.Now(), a.releases(t.Context(), p)); turn++ {
+		for ; p.CoolReleases(clock.Now(), a.releases(t.Context(), p)); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.claimants[c.owner.UID] != nil && !p.needsCooling(p.releasable(c), c.owner, clock.Now()) {
+				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.Releasable(c), c.Owner, clock.Now()) {
 					noted++
-					p.forgetAttached("address-"+types.UID(c.owner.Name), nameOf(c.owner))
-					p.forget(c.owner.UID)
+					p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
+					p.Forget(c.Owner.UID)
 				}
 			}
-			if noted > maxJobs {
+			if noted > grants.MaxJobs {
 				t.Fatalf("%d are noted at once", noted)
 			}
 			clock.Step(50 * time.Millisecond)
@@ -144,27 +145,27 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	deleted(0, n/2)
 	first := turns()
 	fresh := see(p, "new", 1)
-	if granted, _ := p.plan(clock.Now(), 9, anyone); granted != 1 {
+	if granted, _ := p.Plan(clock.Now(), 9, anyone); granted != 1 {
 		t.Error("a new claim is not served while releases wait")
 	}
-	p.dropGrant(fresh.owner.UID)
-	p.forget(fresh.owner.UID)
-	waited := len(p.crowded)
+	p.DropGrant(fresh.Owner.UID)
+	p.Forget(fresh.Owner.UID)
+	waited := len(p.Crowded)
 	deleted(n/2, n)
 	second := turns()
 	t.Logf("%d turns for %d, %d had to wait; %d for the others", first, n/2, waited, second)
-	if len(p.todo)+len(p.crowded) > 0 {
-		t.Fatalf("%d are left: %d wait for room, %d ranges in %d bytes", len(p.todo), len(p.crowded), p.cooling.Len(), p.cooling.Size())
+	if len(p.Todo)+len(p.Crowded) > 0 {
+		t.Fatalf("%d are left: %d wait for room, %d ranges in %d bytes", len(p.Todo), len(p.Crowded), p.Cooling.Len(), p.Cooling.Size())
 	}
-	if first+second > 2*n/maxJobs {
-		t.Errorf("%d turns, and each could have noted %d", first+second, maxJobs)
+	if first+second > 2*n/grants.MaxJobs {
+		t.Errorf("%d turns, and each could have noted %d", first+second, grants.MaxJobs)
 	}
-	if p.cooling.Size() > 2*cooling.MaxText {
-		t.Errorf("what rests has %d bytes", p.cooling.Size())
+	if p.Cooling.Size() > 2*cooling.MaxText {
+		t.Errorf("what rests has %d bytes", p.Cooling.Size())
 	}
 	for _, c := range claims {
-		if h := p.blocker(p.ledger.Unit(c.record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
-			t.Fatalf("%s does not rest", c.recordText)
+		if h := p.Blocker(p.Ledger.Unit(c.Record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
+			t.Fatalf("%s does not rest", c.RecordText)
 		}
 	}
 }
@@ -181,14 +182,14 @@ func TestRestEnds(t *testing.T) {
 			{Until: metav1.NewTime(noon.Add(3 * time.Hour)), Addresses: "10.0.0.3"},
 		}
 	}
-	p.base.PoolStatus().Cooling = groups(cooling.MaxText)
+	p.Base.PoolStatus().Cooling = groups(cooling.MaxText)
 	for after, want := range map[time.Duration]time.Duration{0: time.Hour, 59 * time.Minute: time.Minute, time.Hour: 0, 90 * time.Minute: 0} {
-		if got := p.restEnds(noon.Add(after)); got != want {
+		if got := p.RestEnds(noon.Add(after)); got != want {
 			t.Errorf("after %v: %v, not %v", after, got, want)
 		}
 	}
-	p.base.PoolStatus().Cooling = groups(cooling.MaxText / 2)
-	if got := p.restEnds(noon); got != 0 {
+	p.Base.PoolStatus().Cooling = groups(cooling.MaxText / 2)
+	if got := p.RestEnds(noon); got != 0 {
 		t.Errorf("there is room, and it waits %v", got)
 	}
 }
@@ -200,33 +201,33 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	})
 	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	ip := netip.MustParseAddr("10.0.0.2")
-	for p.startCooling(p.ledger.Unit(ip), ledger.Owner{Namespace: "ns", Name: "gone"}, noon) {
+	for p.StartCooling(p.Ledger.Unit(ip), ledger.Owner{Namespace: "ns", Name: "gone"}, noon) {
 		ip = ip.Next().Next()
 	}
 	c := see(p, "late", 0, remembers("10.0.200.201"), bothReady, ends)
 	seeAddress(p, "late", "10.0.200.201", "uid-late")
-	if p.coolReleases(noon, a.releases(t.Context(), p)) || !p.needsCooling(p.releasable(c), c.owner, noon) || len(p.todo) > 0 {
+	if p.CoolReleases(noon, a.releases(t.Context(), p)) || !p.NeedsCooling(p.Releasable(c), c.Owner, noon) || len(p.Todo) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
-	if ready := p.conditions(p.ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims wait") {
+	if ready := p.Conditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims wait") {
 		t.Error(ready.Message)
 	}
 	// Another manager, that would have as little room, leaves it alone until a rest ends.
-	p.describe(p.base, noon)
-	p.triedOnce, p.workSince, p.changed = true, noon, noon
-	p.roomToRest()
-	wait, after := p.base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*patience)
-	if may, d := p.mayTakeOver(after, false, anyone, anyone); may || d != wait-2*patience {
+	p.Describe(p.Base, noon)
+	p.TriedOnce, p.WorkSince, p.Changed = true, noon, noon
+	p.RoomToRest()
+	wait, after := p.Base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*grants.Patience)
+	if may, d := p.MayTakeOver(after, false, anyone, anyone); may || d != wait-2*grants.Patience {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
-	after = noon.Add(wait + 2*patience)
-	p.workSince = noon
-	if may, _ := p.mayTakeOver(after, false, anyone, anyone); !may {
+	after = noon.Add(wait + 2*grants.Patience)
+	p.WorkSince = noon
+	if may, _ := p.MayTakeOver(after, false, anyone, anyone); !may {
 		t.Error("nobody takes over, though there is room")
 	}
-	p.crowd(c)
-	p.expireCooling(noon.Add(2 * time.Hour))
-	if !p.coolReleases(noon.Add(2*time.Hour), a.releases(t.Context(), p)) {
+	p.Crowd(c)
+	p.ExpireCooling(noon.Add(2 * time.Hour))
+	if !p.CoolReleases(noon.Add(2*time.Hour), a.releases(t.Context(), p)) {
 		t.Error("it waits, though nothing rests any more")
 	}
 }

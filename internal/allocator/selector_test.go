@@ -7,20 +7,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // A selector that selects nothing because it cannot be read is the pool's fault, not its claims'.
 func TestAPoolWithABrokenSelectorSaysSo(t *testing.T) {
-	p := newMemory(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, kinds, newQuota(func(pools.Key) {}))
+	p := grants.New(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, kinds, grants.NewQuota(func(pools.Key) {}))
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	obj.Spec.CIDR = "10.0.0.0/24"
 	obj.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Inn"}}}
-	p.setBase(obj)
-	if reason, message := p.closed(noon); reason != v1alpha1.ValidationFailedReason || !strings.Contains(message, `"Inn"`) {
+	p.SetBase(obj)
+	if reason, message := p.Closed(noon); reason != v1alpha1.ValidationFailedReason || !strings.Contains(message, `"Inn"`) {
 		t.Errorf("%s: %s", reason, message)
 	}
-	if p.layout == nil || p.ledger.Counts().Total == 0 {
+	if p.Layout == nil || p.Ledger.Counts().Total == 0 {
 		t.Error("what is in use is not counted")
 	}
 }

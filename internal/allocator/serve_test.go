@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -92,9 +93,9 @@ func TestServe(t *testing.T) {
 		api.claim = c
 	})
 	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	p.plan(noon, 9, anyone)
-	p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
-	if err := a.serve(t.Context(), poolOf(p), *c); err != nil {
+	p.Plan(noon, 9, anyone)
+	p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon
+	if err := a.serve(t.Context(), grants.PoolOf(p), *c); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 50"}
@@ -107,24 +108,24 @@ func TestServe(t *testing.T) {
 func TestServeLeaves(t *testing.T) {
 	tests := map[string]struct {
 		// as is what the pool knows, of claim "a" with UID "uid-a".
-		as          func(p *memory) *claimant
+		as          func(p *grants.Memory) *grants.Claimant
 		live        func(*ipamv1.IPAddressClaim)
 		fails       bool
 		termSuspect bool
 	}{
-		"AnOldGrant": {as: func(p *memory) *claimant { // it was handed out in time, and waited for a writer
+		"AnOldGrant": {as: func(p *grants.Memory) *grants.Claimant { // it was handed out in time, and waited for a writer
 			c := see(p, "a", 0)
-			p.plan(noon, 9, anyone)
-			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon.Add(-requestTimeout-1)
+			p.Plan(noon, 9, anyone)
+			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon.Add(-grants.RequestTimeout-1)
 			return c
 		}},
-		"AnotherRecord": {as: func(p *memory) *claimant {
+		"AnotherRecord": {as: func(p *grants.Memory) *grants.Claimant {
 			c := see(p, "a", 0)
-			p.plan(noon, 9, anyone)
-			p.grants[c.owner.UID].committed, p.grants[c.owner.UID].at = true, noon
+			p.Plan(noon, 9, anyone)
+			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon
 			return see(p, "a", 0, version("4"), remembers("10.0.0.9"))
 		}, live: remembers("10.0.0.9"), fails: true, termSuspect: true},
-		"TheNextClaimsIPAddress": {as: func(p *memory) *claimant { // ours is gone, and the watch is behind
+		"TheNextClaimsIPAddress": {as: func(p *grants.Memory) *grants.Claimant { // ours is gone, and the watch is behind
 			seeAddress(p, "a", "10.0.0.1", "uid-next")
 			return see(p, "a", 0, remembers("10.0.0.1"))
 		}, live: uid("uid-next", "9")},
@@ -133,21 +134,21 @@ func TestServeLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.4")
 			c := tc.as(p)
-			underWay := &pendingCommit{}
-			p.unanswered = underWay
+			underWay := &grants.PendingCommit{}
+			p.Unanswered = underWay
 			api := &writes{claim: newClaim("a", 0, version("5"))}
 			if tc.live != nil {
 				tc.live(api.claim)
 			}
 			a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.serve(t.Context(), poolOf(p), *c); (err != nil) != tc.fails {
+			if err := a.serve(t.Context(), grants.PoolOf(p), *c); (err != nil) != tc.fails {
 				t.Errorf("error: %v", err)
 			}
 			if len(api.did) > 0 {
 				t.Errorf("it wrote %v", api.did)
 			}
-			if p.termSuspect != tc.termSuspect || p.unanswered != underWay || !p.holder {
-				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.termSuspect, p.holder, p.unanswered)
+			if p.TermSuspect != tc.termSuspect || p.Unanswered != underWay || !p.Holder {
+				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.TermSuspect, p.Holder, p.Unanswered)
 			}
 		})
 	}
@@ -177,9 +178,9 @@ func TestResolveOrphan(t *testing.T) {
 				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref()},
 			}}
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
-			s := p.orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
-			s.since = noon.Add(-a.OrphanGrace)
-			if _, err := a.resolveOrphan(t.Context(), poolOf(p), s.attached); (err != nil) != tc.fails {
+			s := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s.Since = noon.Add(-a.OrphanGrace)
+			if _, err := a.resolveOrphan(t.Context(), grants.PoolOf(p), s.Attached); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if d := cmp.Diff(tc.want, api.did); d != "" {
@@ -218,14 +219,14 @@ func (s takesStatus) Patch(context.Context, client.Object, client.Patch, ...clie
 // The status of an IPAllocation that is adopted is all that says what it has: a refusal is not written over it (R8, R10).
 func TestARefusalLeavesWhatAStatusShows(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.60")
-	p.adopting = true
+	p.Adopting = true
 	c := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
 	api := &forbids{}
 	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	if err := a.serve(t.Context(), poolOf(p), *c); !apierrors.IsForbidden(err) {
+	if err := a.serve(t.Context(), grants.PoolOf(p), *c); !apierrors.IsForbidden(err) {
 		t.Errorf("it fails with %v", err)
 	}
-	if api.statuses > 0 || p.blocker(c.shown, ledger.Owner{Name: "another"}) == nil {
+	if api.statuses > 0 || p.Blocker(c.Shown, ledger.Owner{Name: "another"}) == nil {
 		t.Errorf("%d statuses are written; what it has is free", api.statuses)
 	}
 }

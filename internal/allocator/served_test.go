@@ -18,6 +18,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -58,13 +60,13 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 			})
 			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{v1alpha1.AddressFinalizer},
-				OwnerReferences: []metav1.OwnerReference{{Kind: claimKind, Name: "c", UID: "uid-c"}, tc.owner},
+				OwnerReferences: []metav1.OwnerReference{{Kind: claims.Name, Name: "c", UID: "uid-c"}, tc.owner},
 			}}
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.address, Address: "10.0.0.1"}
-			p.observeAttached(addressOf(addr))
+			p.ObserveAttached(claims.AddressOf(addr))
 			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.claim })
-			if done := len(p.todo)+p.pending.Len() == 0; done != tc.done {
-				t.Errorf("done %v: %d to do", done, len(p.todo))
+			if done := len(p.Todo)+p.Pending.Len() == 0; done != tc.done {
+				t.Errorf("done %v: %d to do", done, len(p.Todo))
 			}
 		})
 	}
@@ -76,12 +78,12 @@ func TestDeletedAddressIsNotAdopted(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	c := see(p, "a", 0, remembers("10.0.0.2"))
 	seeAddress(p, "a", "10.0.0.2", "uid-before")
-	addr := *p.attached[nameOf(c.owner)]
-	if !p.adoptable(c, &addr) {
+	addr := *p.Attached[grants.NameOf(c.Owner)]
+	if !p.Adoptable(c, &addr) {
 		t.Fatal("one that stays is adopted")
 	}
-	addr.deleting = true
-	if p.adoptable(c, &addr) {
+	addr.Deleting = true
+	if p.Adoptable(c, &addr) {
 		t.Error("it is adopted")
 	}
 }
@@ -98,9 +100,9 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 		see(p, fmt.Sprint("waits-", i), 1)
 	}
 	tell := func() (told int) {
-		_, refused := p.plan(noon, maxBatch, anyone)
+		_, refused := p.Plan(noon, maxBatch, anyone)
 		for c, no := range refused {
-			c.status = &shownStatus{refusal: *no}
+			c.Status = &grants.ShownStatus{Refusal: *no}
 			told++
 		}
 		return told
@@ -108,10 +110,10 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 	if first, again := tell(), tell(); first != 100 || again != 0 {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
-	c := p.claimants["uid-has-3"]
-	p.startCooling(p.releasable(c), c.owner, noon)
-	p.forgetAttached("address-has-3", nameOf(c.owner))
-	p.forget(c.owner.UID)
+	c := p.Claimants["uid-has-3"]
+	p.StartCooling(p.Releasable(c), c.Owner, noon)
+	p.ForgetAttached("address-has-3", grants.NameOf(c.Owner))
+	p.Forget(c.Owner.UID)
 	if told := tell(); told > 0 {
 		t.Errorf("an address of a full pool begins to rest, and %d claims are written", told)
 	}
@@ -124,7 +126,7 @@ func TestHugeAnnotations(t *testing.T) {
 	b := seeBlock(p, "block", 1, func(o *v1alpha1.IPAllocation) {
 		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: strings.Repeat("z", 250_000)}
 	})
-	if n := len(ownOf(c).requested) + len(c.recordText) + len(b.recordText); n > 3*maxAnnotation {
+	if n := len(claims.FactsOf(c).Requested) + len(c.RecordText) + len(b.RecordText); n > 3*grants.MaxAnnotation {
 		t.Errorf("%d bytes are remembered of annotations that can be addresses only", n)
 	}
 }
@@ -145,17 +147,17 @@ func TestMovedClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			see(p, "c", 0, tc.is...)
-			reason, message := p.closed(noon)
+			reason, message := p.Closed(noon)
 			if (reason == v1alpha1.MovedReason) != tc.closes {
 				t.Errorf("%s: closed by %q", tc.reason, reason)
 			}
 			if tc.closes && !strings.Contains(message, "ns/c") {
 				t.Errorf("it does not say which claim: %s", message)
 			}
-			p.forget("uid-c")
-			status := p.base.PoolStatus().DeepCopy()
-			p.loadCooling(status) // an operator has removed the entries
-			if reason, _ := p.closed(noon); reason != "" {
+			p.Forget("uid-c")
+			status := p.Base.PoolStatus().DeepCopy()
+			p.LoadCooling(status) // an operator has removed the entries
+			if reason, _ := p.Closed(noon); reason != "" {
 				t.Errorf("it stays closed: %s", reason)
 			}
 		})
@@ -174,7 +176,7 @@ func TestReleaseWaitsForConsumers(t *testing.T) {
 	} {
 		p := aPool(t, "10.0.0.1-10.0.0.9")
 		c := see(p, "c", 0, remembers("10.0.0.1"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
-		if got := !a.admitRelease(t.Context(), p, c).waits; got != may {
+		if got := !a.admitRelease(t.Context(), p, c).Waits; got != may {
 			t.Errorf("%s: may be released %v", finalizer, got)
 		}
 	}
@@ -200,7 +202,7 @@ func TestRefusedForGood(t *testing.T) {
 		"Connection": {context.DeadlineExceeded, false},
 		"None":       {nil, false},
 	} {
-		if got := refusedForGood(tc.err); got != tc.want {
+		if got := grants.RefusedForGood(tc.err); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -213,25 +215,25 @@ func TestRefusedCommit(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	api := &oneWrite{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
 	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
-	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.base.(*v1alpha1.NetworkPool) }
-	a.pools[testKey] = poolOf(p)
-	p.quota = a.quota
+	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.Base.(*v1alpha1.NetworkPool) }
+	a.pools[testKey] = grants.PoolOf(p)
+	p.Quota = a.quota
 	see(p, "a", 0)
 	for range 5 {
-		if _, err := a.Reconcile(t.Context(), testKey, p.base); err != nil {
+		if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if api.writes != 1 || p.unanswered != nil || len(p.grants) > 0 {
-		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.unanswered, len(p.grants))
+	if api.writes != 1 || p.Unanswered != nil || len(p.Grants) > 0 {
+		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.Unanswered, len(p.Grants))
 	}
-	if p.refusal == nil || !strings.Contains(p.refusal.message, "a policy says no") {
-		t.Errorf("claims are told %v", p.refusal)
+	if p.Refusal == nil || !strings.Contains(p.Refusal.Message, "a policy says no") {
+		t.Errorf("claims are told %v", p.Refusal)
 	}
-	clock.Step(lastTry)
+	clock.Step(grants.LastTry)
 	api.err = nil
-	if _, err := a.Reconcile(t.Context(), testKey, p.base); err != nil || api.writes != 2 || p.refusal != nil {
-		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.refusal)
+	if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil || api.writes != 2 || p.Refusal != nil {
+		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.Refusal)
 	}
 }
 
@@ -239,31 +241,31 @@ func TestRefusedCommit(t *testing.T) {
 func TestTroubledNamespace(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
-	for i := range maxTroubled {
+	for i := range grants.MaxTroubled {
 		c := see(p, fmt.Sprint("q", i), 0)
-		p.plan(noon, 1, anyone)
-		g := p.grants[c.owner.UID]
-		g.committed, g.begun = true, true
-		p.noteTrouble(c, refused, noon)
-		if !g.confirmed {
+		p.Plan(noon, 1, anyone)
+		g := p.Grants[c.Owner.UID]
+		g.Committed, g.Begun = true, true
+		p.NoteTrouble(c, refused, noon)
+		if !g.Confirmed {
 			t.Fatal("a grant of which nothing can land is still in flight")
 		}
 	}
 	waits := see(p, "waits", 0)
 	other := see(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	_, told := p.plan(noon, 9, anyone)
-	if no := told[waits]; no == nil || !strings.Contains(no.message, "exceeded quota") || p.grants[waits.owner.UID] != nil {
+	_, told := p.Plan(noon, 9, anyone)
+	if no := told[waits]; no == nil || !strings.Contains(no.Message, "exceeded quota") || p.Grants[waits.Owner.UID] != nil {
 		t.Errorf("the next of the namespace is told %v", no)
 	}
-	if p.grants[other.owner.UID] == nil {
+	if p.Grants[other.Owner.UID] == nil {
 		t.Error("another namespace is not served")
 	}
-	p.plan(noon.Add(firstTry), 9, anyone)
-	if p.grants[waits.owner.UID] == nil {
+	p.Plan(noon.Add(grants.FirstTry), 9, anyone)
+	if p.Grants[waits.Owner.UID] == nil {
 		t.Error("it is never tried")
 	}
-	served := p.claimants["uid-q3"]
-	if !p.endTrouble(served, true) || p.inTrouble(waits, noon) != nil {
+	served := p.Claimants["uid-q3"]
+	if !p.EndTrouble(served, true) || p.InTrouble(waits, noon) != nil {
 		t.Error("one was served, and the others wait on")
 	}
 }
@@ -272,12 +274,12 @@ func TestTroubledNamespace(t *testing.T) {
 func TestDoubtfulGrantStays(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.200")
 	c := see(p, "a", 0)
-	p.plan(noon, 1, anyone)
-	g := p.grants[c.owner.UID]
-	g.committed, g.begun = true, true
-	p.noteTrouble(c, context.DeadlineExceeded, noon)
-	p.noteTrouble(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
-	if g.confirmed {
+	p.Plan(noon, 1, anyone)
+	g := p.Grants[c.Owner.UID]
+	g.Committed, g.Begun = true, true
+	p.NoteTrouble(c, context.DeadlineExceeded, noon)
+	p.NoteTrouble(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
+	if g.Confirmed {
 		t.Error("the first write may land, and its address is given to another")
 	}
 }
@@ -288,13 +290,13 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 	for i := range 5 {
 		see(p, fmt.Sprint("c", i), 0)
 	}
-	p.plan(noon, 9, anyone)
-	for uid, g := range p.grants {
-		g.committed, g.begun = true, uid == "uid-c0"
+	p.Plan(noon, 9, anyone)
+	for uid, g := range p.Grants {
+		g.Committed, g.Begun = true, uid == "uid-c0"
 	}
-	p.giveBack(func(*claimant) ruling { return ruling{waits: true} })
-	if n := p.unfinished(); n != 1 || p.working() != 0 {
-		t.Errorf("%d are in flight, %d hold up others", n, p.working())
+	p.GiveBack(func(*grants.Claimant) grants.Ruling { return grants.Ruling{Waits: true} })
+	if n := p.Unfinished(); n != 1 || p.Working() != 0 {
+		t.Errorf("%d are in flight, %d hold up others", n, p.Working())
 	}
 }
 
@@ -306,11 +308,11 @@ func TestUnservedPoolTellsOnce(t *testing.T) {
 	c := see(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
-		c.busy, p.jobs = false, 0
-		a.notOurs(t.Context(), poolOf(p), obj, a.unserved(key))
-		return p.jobs
+		c.Busy, p.Jobs = false, 0
+		a.notOurs(t.Context(), grants.PoolOf(p), obj, a.unserved(key))
+		return p.Jobs
 	}
-	c.status = &shownStatus{refusal: refusal{reason: "PoolExhausted", message: "by the manager that serves it"}}
+	c.Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "PoolExhausted", Message: "by the manager that serves it"}}
 	if jobs() != 0 {
 		t.Error("it writes over what the other manager says")
 	}
@@ -322,19 +324,19 @@ func TestUnservedPoolTellsOnce(t *testing.T) {
 // Whether the last holder has looked at the spec that there is now, and at the neighbours.
 func TestOutdatedPoolIsWork(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(*memory)
+		change func(*grants.Memory)
 		want   bool
 	}{
-		"NoNews":      {change: func(*memory) {}},
-		"AnEdit":      {change: func(p *memory) { p.base.SetGeneration(2) }, want: true},
-		"ANeighbour":  {change: func(p *memory) { p.overlap = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
-		"AnOlderPool": {change: func(p *memory) { p.owes = true }, want: true},
+		"NoNews":      {change: func(*grants.Memory) {}},
+		"AnEdit":      {change: func(p *grants.Memory) { p.Base.SetGeneration(2) }, want: true},
+		"ANeighbour":  {change: func(p *grants.Memory) { p.Overlap = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
+		"AnOlderPool": {change: func(p *grants.Memory) { p.Owes = true }, want: true},
 	} {
 		p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
-		p.holder = false
+		p.Holder = false
 		tc.change(p)
-		p.workSince = noon.Add(-time.Hour)
-		if may, _ := p.mayTakeOver(noon, false, anyone, anyone); may != tc.want {
+		p.WorkSince = noon.Add(-time.Hour)
+		if may, _ := p.MayTakeOver(noon, false, anyone, anyone); may != tc.want {
 			t.Errorf("%s: may take over %v", name, may)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -15,38 +16,38 @@ func (a *Allocator) serves(key pools.Key) bool { return a.Shard.Has(key.Kind, ke
 
 // notOurs keeps the memory of a pool that this manager does not serve at all, and tells the claims that nobody has told
 // anything yet: a manager that does serve the pool has the last word. What its claims hold is its holder's to release.
-func (a *Allocator) notOurs(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) {
+func (a *Allocator) notOurs(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) {
 	a.observeOnly(p, seen, a.now())
-	m := p.lock()
-	var tell []*claimant
-	m.pending.Scan(func(c *claimant) bool {
-		gated := c.cluster.Name != "" && a.gateOf(ctx, c.cluster) != open
-		if !gated && !a.leavesAlone(c) && !c.busy && c.shownRefusal() == (refusal{}) {
+	m := p.Lock()
+	var tell []*grants.Claimant
+	m.Pending.Scan(func(c *grants.Claimant) bool {
+		gated := c.Cluster.Name != "" && a.gateOf(ctx, c.Cluster) != grants.ClusterOpen
+		if !gated && !a.leavesAlone(c) && !c.Busy && c.ShownRefusal() == (grants.Refusal{}) {
 			tell = append(tell, c)
 		}
 		return true
 	})
-	m.unlock()
+	m.Unlock()
 	a.tell(p, tell, no)
 }
 
 // observeOnly keeps the memory of a pool of another shard as it is on the API server, and does nothing for it: it says
 // nothing to its claims, and releases nothing. Its spec counts for overlaps, and its claims for the quotas of Clusters.
-func (a *Allocator) observeOnly(p *pool, seen v1alpha1.Pool, now time.Time) {
+func (a *Allocator) observeOnly(p *grants.Pool, seen v1alpha1.Pool, now time.Time) {
 	if seen != nil {
 		a.publishSpec(seen)
 	}
-	m := p.lock()
-	if seen != nil && m.refreshBase(seen, a.ID, now) {
-		countLostTerm(p.key)
+	m := p.Lock()
+	if seen != nil && m.RefreshBase(seen, a.ID, now) {
+		countLostTerm(p.Key)
 	}
-	if seen == nil && m.unsetBase() {
-		metrics.ForgetPool(p.key.Kind, p.key.Namespace, p.key.Name)
+	if seen == nil && m.UnsetBase() {
+		metrics.ForgetPool(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
-	m.rotateGone(now)
-	m.unlock()
+	m.RotateGone(now)
+	m.Unlock()
 	if seen == nil {
-		a.withdrawSpec(p.key)
+		a.withdrawSpec(p.Key)
 	}
 	a.tellElders(p)
 	a.drop(p)

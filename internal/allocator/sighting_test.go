@@ -13,6 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 )
 
 var noCluster = apierrors.NewNotFound(schema.GroupResource{}, "tenant")
@@ -24,12 +26,12 @@ func looker(cluster error) (*Allocator, *deletes) {
 }
 
 // written has an allocation say what the allocator would write of it.
-func written(t *testing.T, says sighting) func(*v1alpha1.IPAllocation) {
+func written(t *testing.T, says grants.Sighting) func(*v1alpha1.IPAllocation) {
 	t.Helper()
 	return func(o *v1alpha1.IPAllocation) {
 		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
-		c := claimOfAllocation(o)
-		text, err := json.Marshal(allocatedBlock(c, c.record, "", says, noon).status)
+		c := blocks.Of(o)
+		text, err := json.Marshal(blocks.AllocatedBlock(c, c.Record, "", says, noon).Status)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,36 +44,36 @@ func written(t *testing.T, says sighting) func(*v1alpha1.IPAllocation) {
 // A platform may ask for the blocks of a Cluster before it makes the Cluster: what was never seen is not gone.
 func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 	tests := map[string]struct {
-		said    sighting
+		said    grants.Sighting
 		cluster error
 		// jobs look for the Cluster live; owes: the status does not say what was found.
 		jobs   int
 		owes   bool
 		reason string
 	}{
-		"not seen, and absent":     {said: unseen, cluster: noCluster, reason: "it waits for its Cluster, at rest"},
-		"not seen, and there":      {said: unseen, owes: true, reason: "from now on it can be gone"},
-		"says nothing, and absent": {said: unlooked, cluster: noCluster, owes: true, reason: "an earlier version has allocated it: nobody knows"},
-		"says nothing, and there":  {said: unlooked, owes: true, reason: "an earlier version has allocated it"},
-		"seen, and there":          {said: seen, reason: "at rest"},
-		"seen, and absent":         {said: seen, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
-		"nobody knows":             {said: unseen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
+		"not seen, and absent":     {said: grants.Unseen, cluster: noCluster, reason: "it waits for its Cluster, at rest"},
+		"not seen, and there":      {said: grants.Unseen, owes: true, reason: "from now on it can be gone"},
+		"says nothing, and absent": {said: grants.Unlooked, cluster: noCluster, owes: true, reason: "an earlier version has allocated it: nobody knows"},
+		"says nothing, and there":  {said: grants.Unlooked, owes: true, reason: "an earlier version has allocated it"},
+		"seen, and there":          {said: grants.Seen, reason: "at rest"},
+		"seen, and absent":         {said: grants.Seen, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
+		"nobody knows":             {said: grants.Unseen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, api := looker(tt.cluster)
 			a.workers.size = 0 // jobs are counted, not run
 			p := aPool(t, "10.0.0.1-10.0.0.9")
-			p.holder = true
+			p.Holder = true
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, tt.said))
-			a.sweep(t.Context(), poolOf(p), noon)
-			if p.jobs != tt.jobs || len(api.fences) > 0 {
-				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.jobs, len(api.fences))
+			a.sweep(t.Context(), grants.PoolOf(p), noon)
+			if p.Jobs != tt.jobs || len(api.fences) > 0 {
+				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.Jobs, len(api.fences))
 			}
-			if owes := p.todo[c.owner.UID] != nil; owes != tt.owes {
+			if owes := p.Todo[c.Owner.UID] != nil; owes != tt.owes {
 				t.Errorf("%s: to be written: %v", tt.reason, owes)
 			}
-			if wait := a.sweep(t.Context(), poolOf(p), noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
+			if wait := a.sweep(t.Context(), grants.PoolOf(p), noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
 				t.Errorf("%s: it comes back after %v", tt.reason, wait)
 			}
 		})
@@ -81,28 +83,28 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 	const block = "allocated 4 IPs: 10.0.0.4/30"
 	tests := map[string]struct {
-		told, found sighting
-		says        sighting
+		told, found grants.Sighting
+		says        grants.Sighting
 		ready       string
 		seen        string // of the condition; empty: there is none
 		reason      string
 	}{
-		"not looked":              {says: unlooked, ready: block},
-		"not there":               {found: unseen, says: unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"still not there":         {told: unseen, found: unseen, says: unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"not there, and not said": {told: unseen, says: unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"there":                   {found: seen, says: seen, ready: block, seen: "True"},
-		"there at last":           {told: unseen, found: seen, says: seen, ready: block, seen: "True"},
-		"gone":                    {told: seen, found: unseen, says: seen, ready: block, seen: "True", reason: "once seen is seen for good"},
+		"not looked":              {says: grants.Unlooked, ready: block},
+		"not there":               {found: grants.Unseen, says: grants.Unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"still not there":         {told: grants.Unseen, found: grants.Unseen, says: grants.Unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"not there, and not said": {told: grants.Unseen, says: grants.Unseen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"there":                   {found: grants.Seen, says: grants.Seen, ready: block, seen: "True"},
+		"there at last":           {told: grants.Unseen, found: grants.Seen, says: grants.Seen, ready: block, seen: "True"},
+		"gone":                    {told: grants.Seen, found: grants.Unseen, says: grants.Seen, ready: block, seen: "True", reason: "once seen is seen for good"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, tt.told))
-			if c.told != tt.told {
-				t.Fatalf("it was told %v", c.told)
+			if c.Told != tt.told {
+				t.Fatalf("it was told %v", c.Told)
 			}
-			says := c.saysAfter(tt.found)
+			says := c.SaysAfter(tt.found)
 			o := &v1alpha1.IPAllocation{}
 			o.Annotations, o.UID = map[string]string{}, "uid-x"
 			has("10.0.0.4/30")(o)
@@ -127,9 +129,9 @@ func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	a, api := looker(noCluster)
 	p := unlocked(a.pool(testKey))
 	was := aPool(t, "10.0.0.1-10.0.0.9")
-	p.base, p.layout, p.ledger, p.holder = was.base, was.layout, was.ledger, true
-	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unseen))
-	a.sweep(t.Context(), poolOf(p), noon)
+	p.Base, p.Layout, p.Ledger, p.Holder = was.Base, was.Layout, was.Ledger, true
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unseen))
+	a.sweep(t.Context(), grants.PoolOf(p), noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
 	if keys := a.PoolsWaitingFor(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 {
 		t.Errorf("another Cluster wakes %v", keys)
@@ -138,7 +140,7 @@ func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	if keys := a.PoolsWaitingFor(cluster); len(keys) != 1 {
 		t.Fatalf("woken: %v", keys)
 	}
-	if a.sweep(t.Context(), poolOf(p), noon); p.todo[c.owner.UID] == nil {
+	if a.sweep(t.Context(), grants.PoolOf(p), noon); p.Todo[c.Owner.UID] == nil {
 		t.Error("nothing is written")
 	}
 }
@@ -148,8 +150,8 @@ func TestWhatCannotBeSeenIsNotSaid(t *testing.T) {
 	a, _ := looker(noCluster)
 	a.Namespace = "ns"
 	p := aPool(t, "10.0.0.1-10.0.0.9")
-	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, unlooked))
-	if found := a.look(t.Context(), c); found != unlooked {
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
+	if found := a.look(t.Context(), c); found != grants.Unlooked {
 		t.Errorf("found: %v", found)
 	}
 }

@@ -14,7 +14,7 @@ func TestSlowList(t *testing.T) {
 		return true
 	}}
 	s := scenario{
-		spec: pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
+		spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{another, blind(faults.Claims, faults.Addresses), sleeps, allocate("x", 2), allocate("y", 1), see},
 	}
 	for _, name := range names(orders) {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -97,9 +98,9 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 						t.Fatal(err)
 					}
 					synctest.Wait()
-					poolOf(p).lock()
-					left := p.pending.Len() + len(p.todo) + p.unfinished()
-					p.unlock()
+					grants.PoolOf(p).Lock()
+					left := p.Pending.Len() + len(p.Todo) + p.Unfinished()
+					p.Unlock()
 					if left == 0 {
 						break
 					}
@@ -121,8 +122,8 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
 	p := unlocked(a.pool(pools.KeyOf(o)))
-	p.setBase(o)
-	p.holder, p.triedOnce = true, true
+	p.SetBase(o)
+	p.Holder, p.TriedOnce = true, true
 	return o
 }
 

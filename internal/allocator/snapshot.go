@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
@@ -19,7 +20,7 @@ import (
 
 // Snapshot is a pool as the objects of one moment show it: the allocator's memory and its rules without its
 // writes, for tools that say what is and what would be. It is not safe for concurrent use.
-type Snapshot struct{ p *memory }
+type Snapshot struct{ p *grants.Memory }
 
 // Answer is what the allocator would tell a claim, or an IPAllocation, that has nothing yet.
 type Answer struct {
@@ -32,9 +33,9 @@ type Answer struct {
 // SnapshotOf looks at a pool. Objects of other pools are passed over.
 func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
 	key := pools.KeyOf(obj)
-	p := newMemory(key, kinds, newQuota(func(pools.Key) {}))
-	p.base = obj.DeepCopyObject().(v1alpha1.Pool)
-	p.compile()
+	p := grants.New(key, kinds, grants.NewQuota(func(pools.Key) {}))
+	p.Base = obj.DeepCopyObject().(v1alpha1.Pool)
+	p.Compile()
 	found := byPool{key: {}}
 	for i := range claims {
 		found.claimant(&claims[i])
@@ -45,66 +46,66 @@ func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []i
 	for i := range allocations {
 		found.claimant(&allocations[i])
 	}
-	p.adopting = p.wasAdopting() != nil
-	p.rebuild(found[key])
+	p.Adopting = p.WasAdopting() != nil
+	p.Rebuild(found[key])
 	return &Snapshot{p}
 }
 
 // Layout is what the spec means; nil where it cannot be served.
-func (s *Snapshot) Layout() *poolspec.Layout { return s.p.layout }
+func (s *Snapshot) Layout() *poolspec.Layout { return s.p.Layout }
 
 // Counts are those that a manager would write into the status.
-func (s *Snapshot) Counts() ledger.Counts { return s.p.ledger.Counts() }
+func (s *Snapshot) Counts() ledger.Counts { return s.p.Ledger.Counts() }
 
 // Holds returns what keeps an address, or the prefix it lies in, from being free.
 func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold {
-	return s.p.ledger.Overlapping(s.p.ledger.Unit(a))
+	return s.p.Ledger.Overlapping(s.p.Ledger.Unit(a))
 }
 
 // HandsOut reports whether an address is among those that the pool hands out.
-func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.ledger.InSpace(s.p.ledger.Unit(a)) }
+func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.Ledger.InSpace(s.p.Ledger.Unit(a)) }
 
 // Free yields the free ranges, ascending.
-func (s *Snapshot) Free() iter.Seq[netipx.IPRange] { return s.p.ledger.Free() }
+func (s *Snapshot) Free() iter.Seq[netipx.IPRange] { return s.p.Ledger.Free() }
 
 // Place tells where an IPAllocation of n addresses would be placed, or one claim for n = 1; false: nowhere.
 func (s *Snapshot) Place(n int64) (netipx.IPRange, bool) {
-	take := func() (netipx.IPRange, bool) { return s.p.ledger.TakeBlock(uint64(n)) }
+	take := func() (netipx.IPRange, bool) { return s.p.Ledger.TakeBlock(uint64(n)) }
 	switch {
 	case n < 1:
 		return netipx.IPRange{}, false
 	case n == 1:
-		take = s.p.ledger.TakeOne
+		take = s.p.Ledger.TakeOne
 	}
 	r, ok := take()
 	if ok {
-		s.p.ledger.Untake(r)
+		s.p.Ledger.Untake(r)
 	}
 	return r, ok
 }
 
 // Waiting is the number of claims and IPAllocations that want a grant.
-func (s *Snapshot) Waiting() int { return s.p.pending.Len() }
+func (s *Snapshot) Waiting() int { return s.p.Pending.Len() }
 
 // Plan tells what each waiting claim and IPAllocation would be told now, in the order of the allocator. What
 // it gives is taken out of the Snapshot. Clusters and Namespaces are read from a reader. The quota of Clusters is
 // not looked at: it goes over all pools.
 func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) map[types.UID]Answer {
-	waiting := map[types.UID]*claimant{}
-	s.p.pending.Scan(func(c *claimant) bool {
-		waiting[c.owner.UID] = c
+	waiting := map[types.UID]*grants.Claimant{}
+	s.p.Pending.Scan(func(c *grants.Claimant) bool {
+		waiting[c.Owner.UID] = c
 		return true
 	})
 	a := New(Options{Client: from})
-	_, refused := s.p.plan(now, len(waiting), a.rules(ctx, s.p, now))
+	_, refused := s.p.Plan(now, len(waiting), a.rules(ctx, s.p, now))
 	out := map[types.UID]Answer{}
 	for uid, c := range waiting {
-		answer := Answer{Reason: c.shownRefusal().reason, Message: c.shownRefusal().message}
+		answer := Answer{Reason: c.ShownRefusal().Reason, Message: c.ShownRefusal().Message}
 		if no := refused[c]; no != nil {
-			answer = Answer{Reason: no.reason, Message: no.message}
+			answer = Answer{Reason: no.Reason, Message: no.Message}
 		}
-		if g := s.p.grants[uid]; g != nil {
-			answer = Answer{Range: g.rng}
+		if g := s.p.Grants[uid]; g != nil {
+			answer = Answer{Range: g.Range}
 		}
 		out[uid] = answer
 	}

@@ -10,6 +10,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is
@@ -41,14 +42,14 @@ func TestTakeOverAfterOther(t *testing.T) {
 			p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 			}, c.pool)
-			p.holder = false
+			p.Holder = false
 			api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.takeOver(t.Context(), poolOf(p)); err != nil {
+			if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
 				t.Fatal(err)
 			}
-			if !p.quarantineUntil.Equal(c.until) {
-				t.Errorf("nothing new is granted until %v, want %v", p.quarantineUntil, c.until)
+			if !p.QuarantineUntil.Equal(c.until) {
+				t.Errorf("nothing new is granted until %v, want %v", p.QuarantineUntil, c.until)
 			}
 			if says := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition); says == nil || says.Reason != c.says {
 				t.Errorf("the takeover says %v, want %s", says, c.says)

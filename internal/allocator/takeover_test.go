@@ -9,6 +9,8 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
 // listedAfter notes whether claims were listed before anything was written.
@@ -28,16 +30,16 @@ func (l *listedAfter) Claims(ctx context.Context, namespace string, visit func(*
 func TestTakeOver(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{
-			{Kind: claimKind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
+			{Kind: claims.Name, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
 		}}
 	})
-	p.holder = false
-	was := p.base.DeepCopyObject()
+	p.Holder = false
+	was := p.Base.DeepCopyObject()
 	api := &oneWrite{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
 	lists := &listedAfter{write: api}
 	lists.has(testKey, "a", "10.0.0.1")
 	a := New(Options{Client: api, Live: api, Lists: lists, ID: "me"})
-	if err := a.takeOver(t.Context(), poolOf(p)); err != nil {
+	if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
 		t.Fatal(err)
 	}
 	if lists.early {
@@ -47,7 +49,7 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("the takeover wrote %+v", got)
 	}
 	for ip, taken := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true} {
-		if holds := p.ledger.Overlapping(p.ledger.Unit(netip.MustParseAddr(ip))); (len(holds) > 0) != taken {
+		if holds := p.Ledger.Overlapping(p.Ledger.Unit(netip.MustParseAddr(ip))); (len(holds) > 0) != taken {
 			t.Errorf("%s is held by %v", ip, holds)
 		}
 	}
@@ -58,21 +60,21 @@ func TestOnlookerForgets(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 	})
-	p.holder = false
+	p.Holder = false
 	clock := clocktesting.NewFakeClock(noon)
 	a := New(Options{ID: "me", Clock: clock})
-	a.pools[testKey] = poolOf(p)
-	p.forget("gone")
+	a.pools[testKey] = grants.PoolOf(p)
+	p.Forget("gone")
 	for range 2 {
-		if !p.isGone("gone") {
+		if !p.IsGone("gone") {
 			t.Fatal("an answer that is under way could revive it")
 		}
-		if _, err := a.Reconcile(t.Context(), testKey, p.base); err != nil || p.holder {
-			t.Fatalf("holder %v, %v", p.holder, err)
+		if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil || p.Holder {
+			t.Fatalf("holder %v, %v", p.Holder, err)
 		}
-		clock.Step(3 * requestTimeout)
+		clock.Step(3 * grants.RequestTimeout)
 	}
-	if p.isGone("gone") {
+	if p.IsGone("gone") {
 		t.Error("it is remembered longer than a request can last")
 	}
 }

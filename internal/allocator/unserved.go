@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -45,27 +46,27 @@ func (o *onceTold) note(uid types.UID) {
 
 // leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to
 // do it, and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
-func (a *Allocator) leave(ctx context.Context, p *pool, seen v1alpha1.Pool, no *refusal) (reconcile.Result, error) {
+func (a *Allocator) leave(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (reconcile.Result, error) {
 	a.notOurs(ctx, p, seen, no)
-	if _, mirror := incluster.MirroredBy(p.key.Kind, p.key.Name); seen == nil || !mirror || a.InClusterPools {
+	if _, mirror := incluster.MirroredBy(p.Key.Kind, p.Key.Name); seen == nil || !mirror || a.InClusterPools {
 		return reconcile.Result{}, nil
 	}
 	if seen.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, a.removeMirrorFinalizer(ctx, p.key, seen)
+		return reconcile.Result{}, a.removeMirrorFinalizer(ctx, p.Key, seen)
 	}
 	return reconcile.Result{}, a.tellUnserved(ctx, seen, no)
 }
 
 // tellUnserved says in the condition Ready of a mirror that nobody serves it. Whoever serves it next reads there that
 // somebody else may have served what it mirrors meanwhile (fence).
-func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *refusal) error {
+func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *grants.Refusal) error {
 	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
 	if ready == nil || ready.Reason == v1alpha1.NotServedReason || a.saidUnserved.has(seen.GetUID()) {
 		return nil
 	}
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
 	meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.NotServedReason, Message: no.message,
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.NotServedReason, Message: no.Message,
 		ObservedGeneration: ready.ObservedGeneration, LastTransitionTime: metav1.NewTime(a.now()),
 	})
 	switch err := a.updateStatus(ctx, next); {
@@ -96,21 +97,21 @@ func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key pools.Key, se
 		return err
 	}
 	waits := sets.New[types.UID]() // for the IPAddress that it was granted, if it was
-	for _, c := range found.claimants {
-		if !c.deleting {
-			waits.Insert(c.owner.UID)
+	for _, c := range found.Claimants {
+		if !c.Deleting {
+			waits.Insert(c.Owner.UID)
 		}
-		if !c.mirrored && (c.hasRecord() || c.shown.IsValid()) {
+		if !c.Mirrored && (c.HasRecord() || c.Shown.IsValid()) {
 			return nil
 		}
 	}
-	for _, a := range found.attached {
-		waits.Delete(a.claimantUID)
-		if !a.mirrored {
+	for _, a := range found.Attached {
+		waits.Delete(a.ClaimantUID)
+		if !a.Mirrored {
 			return nil
 		}
 	}
-	if slices.ContainsFunc(inFlightOf(seen.PoolStatus()), func(g v1alpha1.Grant) bool { return waits.Has(types.UID(g.UID)) }) {
+	if slices.ContainsFunc(grants.InFlightOf(seen.PoolStatus()), func(g v1alpha1.Grant) bool { return waits.Has(types.UID(g.UID)) }) {
 		return nil
 	}
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
@@ -122,4 +123,15 @@ func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key pools.Key, se
 		return nil // the watch brings the newer one
 	}
 	return client.IgnoreNotFound(err)
+}
+
+// missing tells a claim that its pool does not exist. Of a mirror, which nobody is to create, it says what keeps it
+// from being there.
+func (a *Allocator) missing(ctx context.Context, key pools.Key) *grants.Refusal {
+	if a.Unmirrored != nil {
+		if why := a.Unmirrored(ctx, key); why != "" {
+			return grants.NotReady("%s does not exist: %s", key, why)
+		}
+	}
+	return grants.NotReady("%s does not exist; create it, or create this object again with the right poolRef", key)
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
 // patched keeps what an object becomes by a patch.
@@ -29,7 +30,7 @@ func (p *patched) Patch(_ context.Context, obj client.Object, _ client.Patch, _ 
 func TestLetMirrorGo(t *testing.T) {
 	inFlight := func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1, InFlight: []v1alpha1.Grant{
-			{Kind: claimKind, Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"},
+			{Kind: claims.Name, Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"},
 		}}
 	}
 	claims := func(change ...func(*ipamv1.IPAddressClaim)) func(*existing) {
@@ -70,7 +71,7 @@ func TestLetMirrorGo(t *testing.T) {
 				c.there(lists)
 			}
 			a := New(Options{Client: api, Live: api, Lists: lists})
-			if _, err := a.Reconcile(t.Context(), mirrorKey, p.base); err != nil {
+			if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base); err != nil {
 				t.Fatal(err)
 			}
 			if went := api.obj != nil && len(api.obj.GetFinalizers()) == 0; went == c.stays {
@@ -89,7 +90,7 @@ func TestToldUnserved(t *testing.T) {
 	api := &oneWrite{}
 	a := New(Options{Client: api, Live: api, Lists: &existing{}})
 	for _, api.err = range []error{apierrors.NewConflict(schema.GroupResource{}, "p.in-cluster", nil), nil, nil} {
-		if _, err := a.Reconcile(t.Context(), mirrorKey, p.base); err != nil {
+		if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base); err != nil {
 			t.Fatal(err)
 		}
 	}

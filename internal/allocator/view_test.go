@@ -14,26 +14,28 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // with returns an allocator that remembers a pool.
 // unlocked is the memory of a pool that nobody else uses.
-func unlocked(p *pool) *memory {
-	m := p.lock()
-	m.unlock()
+func unlocked(p *grants.Pool) *grants.Memory {
+	m := p.Lock()
+	m.Unlock()
 	return m
 }
 
-func with(p *memory) *Allocator {
+func with(p *grants.Memory) *Allocator {
 	a := New(Options{})
-	a.pools[p.key] = poolOf(p)
+	a.pools[p.Key] = grants.PoolOf(p)
 	return a
 }
 
 func walked(a *Allocator, from string) []string {
 	var out []string
-	a.Walk(testKey, netip.MustParseAddr(from), func(h Held) bool {
+	a.Walk(testKey, netip.MustParseAddr(from), func(h grants.Held) bool {
 		text := fmt.Sprintf("%s use=%d %s %s", h.Range, h.Use, h.Kind, h.Name)
 		if h.Cluster != "" {
 			text += " of " + h.Cluster
@@ -81,7 +83,7 @@ func TestWalk(t *testing.T) {
 	if d := cmp.Diff(want[5:], walked(a, "10.0.0.18")); d != "" {
 		t.Errorf("from the middle of a block, -want +got:\n%s", d)
 	}
-	if got := walked(with(newMemory(pools.Key{Name: "other"}, kinds, newQuota(func(pools.Key) {}))), "0.0.0.0"); got != nil {
+	if got := walked(with(grants.New(pools.Key{Name: "other"}, kinds, grants.NewQuota(func(pools.Key) {}))), "0.0.0.0"); got != nil {
 		t.Errorf("of a pool that is not there: %v", got)
 	}
 	v := a.Views()
@@ -92,10 +94,10 @@ func TestWalk(t *testing.T) {
 
 // What does not fit into one turn under the lock is seen all the same, once and in order.
 func TestWalkInChunks(t *testing.T) {
-	const n = 3*viewChunk + 1
+	const n = 3*grants.ViewChunk + 1
 	a := with(claimed(t, n))
 	next := netip.MustParseAddr("10.0.0.1")
-	a.Walk(testKey, netip.IPv4Unspecified(), func(h Held) bool {
+	a.Walk(testKey, netip.IPv4Unspecified(), func(h grants.Held) bool {
 		if h.Range.From() != next {
 			t.Fatalf("%s comes where %s is due", h.Range, next)
 		}
@@ -106,7 +108,7 @@ func TestWalkInChunks(t *testing.T) {
 		t.Errorf("it ended before %s instead of %s", next, want)
 	}
 	seen := 0
-	a.Walk(testKey, netip.IPv4Unspecified(), func(Held) bool { seen++; return seen < 200 })
+	a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Held) bool { seen++; return seen < 200 })
 	if seen != 200 {
 		t.Errorf("%d were seen after it was told to stop at 200", seen)
 	}
@@ -114,7 +116,7 @@ func TestWalkInChunks(t *testing.T) {
 
 func TestWaiting(t *testing.T) {
 	p := aPool(t, "10.0.0.0/30")
-	const n = 2*viewChunk + 3
+	const n = 2*grants.ViewChunk + 3
 	for i := range n {
 		see(p, fmt.Sprintf("w%04d", i), 0, func(c *ipamv1.IPAddressClaim) {
 			if i == 1 {
@@ -123,8 +125,8 @@ func TestWaiting(t *testing.T) {
 		})
 	}
 	i := 0
-	with(p).Waiting(testKey, func(w Waiter) bool {
-		want := Waiter{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: noon}
+	with(p).Waiting(testKey, func(w grants.Waiter) bool {
+		want := grants.Waiter{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: noon}
 		if i == 1 {
 			want.Reason, want.Message = "PoolExhausted", "full"
 		}
@@ -140,17 +142,17 @@ func TestWaiting(t *testing.T) {
 }
 
 // claimed is a pool of which so many claims have an address.
-func claimed(tb testing.TB, n int) *memory {
+func claimed(tb testing.TB, n int) *grants.Memory {
 	tb.Helper()
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
-	p := newMemory(testKey, kinds, newQuota(func(pools.Key) {}))
-	p.holder = true
-	p.setBase(obj)
+	p := grants.New(testKey, kinds, grants.NewQuota(func(pools.Key) {}))
+	p.Holder = true
+	p.SetBase(obj)
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		name := fmt.Sprintf("claim-%d", i)
-		p.observe(claimOf(&ipamv1.IPAddressClaim{
+		p.Observe(claims.Of(&ipamv1.IPAddressClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon),
 				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{v1alpha1.ClaimFinalizer},
@@ -170,21 +172,21 @@ func BenchmarkWalk(b *testing.B) {
 	a := with(p)
 	for b.Loop() {
 		seen := 0
-		a.Walk(testKey, netip.IPv4Unspecified(), func(Held) bool { seen++; return true })
+		a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Held) bool { seen++; return true })
 		if seen != n {
 			b.Fatalf("%d ranges", seen)
 		}
 	}
 	b.StopTimer()
 	var took []time.Duration
-	buffer := make([]Held, 0, viewChunk)
+	buffer := make([]grants.Held, 0, grants.ViewChunk)
 	for from := netip.IPv4Unspecified(); from.IsValid(); {
 		start := time.Now()
-		buffer = p.heldFrom(from, buffer[:0])
+		buffer = p.HeldFrom(from, buffer[:0])
 		took = append(took, time.Since(start))
 		from = netip.Addr{}
-		if len(buffer) == viewChunk {
-			from = buffer[viewChunk-1].Range.To().Next()
+		if len(buffer) == grants.ViewChunk {
+			from = buffer[grants.ViewChunk-1].Range.To().Next()
 		}
 	}
 	slices.Sort(took)
@@ -204,8 +206,8 @@ func BenchmarkViews(b *testing.B) {
 func BenchmarkUsersMessage(b *testing.B) {
 	p := claimed(b, 100_000)
 	for b.Loop() {
-		if !strings.HasSuffix(p.usersMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
-			b.Fatal(p.usersMessage())
+		if !strings.HasSuffix(p.UsersMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
+			b.Fatal(p.UsersMessage())
 		}
 	}
 }

@@ -20,13 +20,13 @@ func TestWhyARequestIsRefused(t *testing.T) {
 		"10.0.0.9": "spec.reserved 10.0.0.9: printer", "10.0.0.1": "spec.gateway", "10.0.0.0": "first or last address of its subnet",
 		"10.9.0.1": "the pool has no such address", "fd00::1": "the pool has no such address",
 	} {
-		_, no := p.choose(see(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, asks(address)))
-		if no == nil || !strings.Contains(no.message, "the requested address "+address+" is not among those NetworkPool ns/pool hands out ("+why) {
+		_, no := p.Choose(see(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, asks(address)))
+		if no == nil || !strings.Contains(no.Message, "the requested address "+address+" is not among those NetworkPool ns/pool hands out ("+why) {
 			t.Errorf("%s: %+v", address, no)
 		}
 	}
-	_, no := p.choose(seeBlock(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
-	if no == nil || !strings.HasSuffix(no.message, "hands out: 10.0.0.9 is not (spec.reserved 10.0.0.9: printer)") {
+	_, no := p.Choose(seeBlock(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
+	if no == nil || !strings.HasSuffix(no.Message, "hands out: 10.0.0.9 is not (spec.reserved 10.0.0.9: printer)") {
 		t.Errorf("a block: %+v", no)
 	}
 }
@@ -34,10 +34,10 @@ func TestWhyARequestIsRefused(t *testing.T) {
 func TestWhoKeepsAnAddress(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	seeAddress(p, "c", "10.0.0.4", "uid-before")
-	a := *p.attached[types.NamespacedName{Namespace: "ns", Name: "c"}]
-	a.rv, a.deleting, a.others = "2", true, []string{"example.com/hold"}
-	p.observeAttached(&a)
-	if _, no := p.choose(see(p, "c", 0)); no == nil || !strings.Contains(no.message, "it is kept by example.com/hold") {
+	a := *p.Attached[types.NamespacedName{Namespace: "ns", Name: "c"}]
+	a.Version, a.Deleting, a.Others = "2", true, []string{"example.com/hold"}
+	p.ObserveAttached(&a)
+	if _, no := p.Choose(see(p, "c", 0)); no == nil || !strings.Contains(no.Message, "it is kept by example.com/hold") {
 		t.Errorf("%+v", no)
 	}
 }
@@ -45,7 +45,7 @@ func TestWhoKeepsAnAddress(t *testing.T) {
 // A pool that has nothing to give says so itself, and not only to claims.
 func TestAPoolThatHasNothingToGive(t *testing.T) {
 	p := aPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}} })
-	all := p.conditions(p.ledger.Counts(), noon)
+	all := p.Conditions(p.Ledger.Counts(), noon)
 	ready := meta.FindStatusCondition(all, v1alpha1.ReadyCondition)
 	if ready.Status != "False" || ready.Reason != v1alpha1.PoolExhaustedReason || !strings.Contains(ready.Message, "all of its 16 addresses are reserved") {
 		t.Errorf("%+v", ready)

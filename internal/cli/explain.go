@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -92,7 +93,7 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	}
 	c := inspect.Case{
 		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: claim.Spec.PoolRef,
-		Cluster: allocator.ClusterOf(claim),
+		Cluster: claims.ClusterOf(claim),
 		Ours: claim.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group &&
 			(claim.Spec.PoolRef.Kind == v1alpha1.NetworkPoolKind || claim.Spec.PoolRef.Kind == v1alpha1.GlobalNetworkPoolKind),
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -203,7 +204,7 @@ func (c Case) poolName() string {
 // Closed says that a pool grants nothing now and why, as its Ready condition does; empty where it grants.
 func Closed(pool v1alpha1.Pool) string {
 	if annotations.HasPaused(pool) {
-		return allocator.PausedPool // the condition may not say so yet
+		return grants.PausedPool // the condition may not say so yet
 	}
 	if c := closing(pool); c != nil {
 		return fmt.Sprintf("grants nothing now (%s): %s", c.Reason, c.Message)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -19,7 +19,7 @@ func ExplainPool(pool v1alpha1.Pool) Explanation {
 	switch {
 	case annotations.HasPaused(pool):
 		e.Verdict = "grants nothing"
-		add("it "+allocator.PausedPool, "remove the annotation "+clusterv1.PausedAnnotation+" from the pool")
+		add("it "+grants.PausedPool, "remove the annotation "+clusterv1.PausedAnnotation+" from the pool")
 	case ready == nil || pool.PoolStatus().Allocator == nil:
 		e.Verdict = "grants nothing yet"
 		add("no manager has looked at it", "is the manager running, and does its flag --namespace include the pool?")

@@ -14,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
@@ -179,7 +180,7 @@ func holderOf(o invariants.Objects, owner ledger.Owner) Holder {
 		c := &o.Claims[i]
 		if c.Namespace == owner.Namespace && c.Name == owner.Name {
 			h.Object, h.Since = c, &c.CreationTimestamp.Time
-			if name := allocator.ClusterOf(c); name != "" {
+			if name := claims.ClusterOf(c); name != "" {
 				h.Cluster = c.Namespace + "/" + name
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -104,7 +104,7 @@ func gather(ctx context.Context, from client.Reader, source Source, target pools
 }
 
 func clusterOf(c *ipamv1.IPAddressClaim) client.ObjectKey {
-	return client.ObjectKey{Namespace: c.Namespace, Name: allocator.ClusterOf(c)}
+	return client.ObjectKey{Namespace: c.Namespace, Name: claims.ClusterOf(c)}
 }
 
 // running finds what of the in-cluster provider runs, or would run again by itself.

@@ -7,7 +7,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -36,21 +36,21 @@ type grid struct {
 }
 
 type listed struct {
-	Range string        `json:"range"`
-	N     int64         `json:"n"`
-	Use   allocator.Use `json:"use"`
+	Range string     `json:"range"`
+	N     int64      `json:"n"`
+	Use   grants.Use `json:"use"`
 }
 
 // span is a range that has one use.
 type span struct {
 	rng netipx.IPRange
-	use allocator.Use
+	use grants.Use
 }
 
 // run is a span in the numbers of a grid.
 type run struct {
 	first, last uint64
-	use         allocator.Use
+	use         grants.Use
 }
 
 // grid answers with the map of a pool.
@@ -87,7 +87,7 @@ func (p *Page) grid(r *http.Request) (any, error) {
 // taken are the ranges of a pool that are not free, in order, those of one use that follow each other as one.
 func (p *Page) taken(key pools.Key) []span {
 	var out []span
-	p.Pools.Walk(key, lowest, func(h allocator.Held) bool {
+	p.Pools.Walk(key, lowest, func(h grants.Held) bool {
 		if n := len(out); n > 0 && out[n-1].use == h.Use && out[n-1].rng.To().Next() == h.Range.From() {
 			out[n-1].rng = netipx.IPRangeFrom(out[n-1].rng.From(), h.Range.To())
 		} else {
@@ -108,7 +108,7 @@ type extent struct {
 }
 
 // extentsOf are the parts of a pool, widened to whole units, and whatever else of its addresses is taken.
-func extentsOf(v allocator.View, taken []span) ([]extent, error) {
+func extentsOf(v grants.View, taken []span) ([]extent, error) {
 	var b netipx.IPSetBuilder
 	for _, r := range v.Declared.Ranges() {
 		b.AddRange(whole(r, v.UnitBits))
@@ -167,7 +167,7 @@ func numbered(parts []extent, unit int, spans []span) []run {
 }
 
 // gatewayRuns are the gateways. A pool of prefixes has none of its own.
-func gatewayRuns(v allocator.View, parts []extent) []run {
+func gatewayRuns(v grants.View, parts []extent) []run {
 	if len(v.Gateways) == 0 || v.UnitBits < v.Gateways[0].BitLen() {
 		return nil
 	}
@@ -183,7 +183,7 @@ func gatewayRuns(v allocator.View, parts []extent) []run {
 }
 
 // reservedRuns are what the spec names and the pool does not hand out.
-func reservedRuns(v allocator.View, parts []extent) []run {
+func reservedRuns(v grants.View, parts []extent) []run {
 	var b netipx.IPSetBuilder
 	b.AddSet(v.Declared)
 	b.RemoveSet(v.Allocatable)

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
@@ -33,7 +33,7 @@ func TestMap(t *testing.T) {
 	spec := func(cidr string) v1alpha1.NetworkPoolSpec { return v1alpha1.NetworkPoolSpec{CIDR: cidr} }
 	length := int32(64)
 	claim := fleet.Claim("ns", "c")
-	lb := allocator.Held{Use: allocator.UseLoadBalancer, Name: "lb"}
+	lb := grants.Held{Use: grants.UseLoadBalancer, Name: "lb"}
 	tests := map[string]struct {
 		pool    *fleet.Pool
 		extents string
@@ -107,7 +107,7 @@ func TestTooLarge(t *testing.T) {
 	if g.Runs != nil || len(g.Ranges) != maxListed || !g.More {
 		t.Fatalf("%d runs, %d ranges, more: %t", len(g.Runs), len(g.Ranges), g.More)
 	}
-	if d := cmp.Diff(listed{Range: "fd00::1-fd00::2", N: 2, Use: allocator.UseClaim}, g.Ranges[0]); d != "" {
+	if d := cmp.Diff(listed{Range: "fd00::1-fd00::2", N: 2, Use: grants.UseClaim}, g.Ranges[0]); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

@@ -1,13 +1,13 @@
 package page
 
 import (
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // The names of what addresses are used for, as the page knows them: first those of the allocator, in its order.
 var uses = []string{"claim", "loadbalancer", "nodes", "noclaim", "conflict", "preallocated", "resting", "held", "reserved", "gateway"}
 
 const (
-	useReserved = allocator.UseHeld + 1 + iota
+	useReserved = grants.UseHeld + 1 + iota
 	useGateway
 )

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -29,14 +29,14 @@ type owner struct {
 	Message   string   `json:"message,omitempty"`
 }
 
-func ownerOf(h allocator.Held) owner {
+func ownerOf(h grants.Held) owner {
 	return owner{
 		Range: poolutil.ShowRange(h.Range), First: h.Range.From().String(), Use: uses[h.Use], Kind: h.Kind, Namespace: h.Namespace, Name: h.Name,
 		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others,
 	}
 }
 
-func waiterOf(w allocator.Waiter) owner {
+func waiterOf(w grants.Waiter) owner {
 	return owner{
 		Use: "waiting", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Cluster: w.Cluster, Since: unix(w.Since),
 		Reason: w.Reason, Message: w.Message,
@@ -81,7 +81,7 @@ func (p *Page) owners(r *http.Request) (any, error) {
 		return nil, badf("last is not an address")
 	}
 	out := list{Owners: []owner{}}
-	p.Pools.Walk(v.Key, first, func(h allocator.Held) bool {
+	p.Pools.Walk(v.Key, first, func(h grants.Held) bool {
 		return !last.Less(h.Range.From()) && out.add(ownerOf(h))
 	})
 	return out, nil
@@ -94,6 +94,6 @@ func (p *Page) waiting(r *http.Request) (any, error) {
 		return nil, err
 	}
 	out := list{Owners: []owner{}}
-	p.Pools.Waiting(v.Key, func(w allocator.Waiter) bool { return out.add(waiterOf(w)) })
+	p.Pools.Waiting(v.Key, func(w grants.Waiter) bool { return out.add(waiterOf(w)) })
 	return out, nil
 }

@@ -11,7 +11,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
@@ -25,9 +25,9 @@ const (
 
 // Pools is what the page shows. *allocator.Allocator implements it.
 type Pools interface {
-	Views() []allocator.View
-	Walk(pool pools.Key, from netip.Addr, visit func(allocator.Held) bool)
-	Waiting(pool pools.Key, visit func(allocator.Waiter) bool)
+	Views() []grants.View
+	Walk(pool pools.Key, from netip.Addr, visit func(grants.Held) bool)
+	Waiting(pool pools.Key, visit func(grants.Waiter) bool)
 }
 
 // History is how full pools were. *usage.History implements it.

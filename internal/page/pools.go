@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
@@ -56,7 +56,7 @@ func (p *Page) elected() bool {
 	}
 }
 
-func lineOf(v allocator.View) pool {
+func lineOf(v grants.View) pool {
 	out := pool{
 		ID: idOf(v.Key), Kind: v.Key.Kind, Namespace: v.Key.Namespace, Name: v.Key.Name,
 		Total: v.Counts.Total, Used: v.Counts.Allocated, Available: v.Counts.Available, OutOfRange: v.Counts.OutOfRange,
@@ -131,12 +131,12 @@ func thinned(samples []usage.Sample, n int) []usage.Sample {
 }
 
 // view finds the pool that a request names.
-func (p *Page) view(r *http.Request) (allocator.View, error) {
+func (p *Page) view(r *http.Request) (grants.View, error) {
 	id := r.URL.Query().Get("pool")
 	for _, v := range p.Pools.Views() {
 		if idOf(v.Key) == id {
 			return v, nil
 		}
 	}
-	return allocator.View{}, problem{http.StatusNotFound, "there is no such pool, or this manager does not know it"}
+	return grants.View{}, problem{http.StatusNotFound, "there is no such pool, or this manager does not know it"}
 }

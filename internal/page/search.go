@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // search answers with who has an address or, where the question is none, with whose name or Cluster contains it.
@@ -31,9 +31,9 @@ func (p *Page) search(r *http.Request) (any, error) {
 }
 
 // findAddress adds what a pool knows of an address.
-func (p *Page) findAddress(v allocator.View, ip netip.Addr, out *list) {
+func (p *Page) findAddress(v grants.View, ip netip.Addr, out *list) {
 	found := false
-	p.Pools.Walk(v.Key, ip, func(h allocator.Held) bool {
+	p.Pools.Walk(v.Key, ip, func(h grants.Held) bool {
 		if h.Range.Contains(ip) {
 			found = true
 			o := ownerOf(h)
@@ -58,11 +58,11 @@ func (p *Page) findAddress(v allocator.View, ip netip.Addr, out *list) {
 }
 
 // findName adds the owners, and those who wait, whose namespace/name or Cluster contains a text.
-func (p *Page) findName(v allocator.View, q string, out *list) {
+func (p *Page) findName(v grants.View, q string, out *list) {
 	matches := func(namespace, name, cluster string) bool {
 		return strings.Contains(strings.ToLower(namespace+"/"+name), q) || strings.Contains(strings.ToLower(cluster), q)
 	}
-	p.Pools.Walk(v.Key, lowest, func(h allocator.Held) bool {
+	p.Pools.Walk(v.Key, lowest, func(h grants.Held) bool {
 		if !matches(h.Namespace, h.Name, h.Cluster) {
 			return true
 		}
@@ -70,7 +70,7 @@ func (p *Page) findName(v allocator.View, q string, out *list) {
 		o.Pool = idOf(v.Key)
 		return out.add(o)
 	})
-	p.Pools.Waiting(v.Key, func(w allocator.Waiter) bool {
+	p.Pools.Waiting(v.Key, func(w grants.Waiter) bool {
 		if !matches(w.Namespace, w.Name, w.Cluster) {
 			return true
 		}

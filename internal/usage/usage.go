@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -32,7 +32,7 @@ type Sample struct {
 // a day of it takes 35 kB.
 type History struct {
 	clock clock.WithTicker
-	look  func() []allocator.View
+	look  func() []grants.View
 
 	mu    sync.Mutex
 	since time.Time
@@ -40,7 +40,7 @@ type History struct {
 }
 
 // New returns a history of what look shows.
-func New(c clock.WithTicker, look func() []allocator.View) *History {
+func New(c clock.WithTicker, look func() []grants.View) *History {
 	return &History{clock: c, look: look, since: c.Now(), pools: map[pools.Key][]Sample{}}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -17,17 +17,17 @@ var (
 	lab  = pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "lab"}
 )
 
-func full(used int64) allocator.View {
-	v := allocator.View{Key: lab}
+func full(used int64) grants.View {
+	v := grants.View{Key: lab}
 	v.Counts.Allocated, v.Counts.Total = used, 100
 	return v
 }
 
 // world is a history of pools that the test changes.
-func world() (h *History, c *clocktesting.FakeClock, pools *[]allocator.View) {
-	pools = &[]allocator.View{}
+func world() (h *History, c *clocktesting.FakeClock, pools *[]grants.View) {
+	pools = &[]grants.View{}
 	c = clocktesting.NewFakeClock(noon)
-	return New(c, func() []allocator.View { return *pools }), c, pools
+	return New(c, func() []grants.View { return *pools }), c, pools
 }
 
 func TestSamples(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSamples(t *testing.T) {
 		}
 	}
 	for _, used := range []int64{1, 1, 1, 7, 7, 3} {
-		*pools = []allocator.View{full(used)}
+		*pools = []grants.View{full(used)}
 		h.sample()
 		c.Step(every)
 	}
@@ -64,7 +64,7 @@ func TestSamples(t *testing.T) {
 func TestBounded(t *testing.T) {
 	h, c, pools := world()
 	for i := range 5000 {
-		*pools = []allocator.View{full(int64(i))}
+		*pools = []grants.View{full(int64(i))}
 		h.sample()
 		c.Step(every)
 	}
@@ -79,10 +79,10 @@ func TestBounded(t *testing.T) {
 
 func TestStart(t *testing.T) {
 	h, c, pools := world()
-	*pools = []allocator.View{full(1)}
+	*pools = []grants.View{full(1)}
 	looks := make(chan int, 3)
 	look, n := h.look, 0
-	h.look = func() []allocator.View { n++; looks <- n; return look() }
+	h.look = func() []grants.View { n++; looks <- n; return look() }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- h.Start(ctx) }()

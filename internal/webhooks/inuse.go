@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -58,7 +58,7 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 	err = pages(ctx, l.Reader, pool, func(all *v1alpha1.IPAllocationList) {
 		for i := range all.Items {
 			a := &all.Items[i]
-			if r, has := allocator.BlockOf(a); has && pools.KeyOfAllocation(a) == pools.KeyOf(pool) {
+			if r, has := blocks.RangeOf(a); has && pools.KeyOfAllocation(a) == pools.KeyOf(pool) {
 				found.add(v1alpha1.IPAllocationKind, a.Namespace, a.Name, r)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -76,7 +76,7 @@ func checkPool(t *testing.T, b []byte) {
 func checkAllocation(t *testing.T, b []byte) {
 	t.Helper()
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: metav1.NamespaceDefault}, Spec: draw.From(b).Allocation()}
-	if _, has := allocator.BlockOf(a); has {
+	if _, has := blocks.RangeOf(a); has {
 		t.Errorf("%+v has a block", a)
 	}
 	pools.KeyOfAllocation(a)

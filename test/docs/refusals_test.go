@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// allocatorDir is the package that refuses claims and allocations.
-const allocatorDir = "internal/allocator"
+// refusing are the packages that refuse claims and allocations.
+var refusing = []string{"internal/allocator", "internal/grants", "internal/kinds/blocks", "internal/kinds/claims"}
 
 // refusal is a reason with the message that goes with it, as a format.
 type refusal struct{ reason, format string }
@@ -15,7 +15,7 @@ type refusal struct{ reason, format string }
 func (s *source) refusals() []refusal {
 	makers := s.makers()
 	seen := map[refusal]bool{}
-	s.functions(allocatorDir, func(f *ast.FuncDecl) {
+	s.functions(refusing, func(f *ast.FuncDecl) {
 		if _, is := makers[f.Name.Name]; is {
 			return
 		}
@@ -48,7 +48,7 @@ func (s *source) refusals() []refusal {
 // makers are the functions that make a refusal of a format, and its reason.
 func (s *source) makers() map[string]string {
 	out := map[string]string{}
-	s.functions(allocatorDir, func(f *ast.FuncDecl) {
+	s.functions(refusing, func(f *ast.FuncDecl) {
 		params := f.Type.Params.List
 		if f.Recv != nil || len(params) == 0 {
 			return
@@ -70,10 +70,19 @@ func (s *source) makers() map[string]string {
 
 // literal is the reason of a refusal that is written out, and the expression of its message.
 func (s *source) literal(c *ast.CompositeLit) (string, ast.Expr) {
-	if name, is := c.Type.(*ast.Ident); !is || name.Name != "refusal" || len(c.Elts) != 2 {
+	name := c.Type
+	if of, is := name.(*ast.SelectorExpr); is {
+		name = of.Sel
+	}
+	if name, is := name.(*ast.Ident); !is || name.Name != "Refusal" || len(c.Elts) != 2 {
 		return "", nil
 	}
-	return s.text(c.Elts[0]), c.Elts[1]
+	reason, of := c.Elts[0].(*ast.KeyValueExpr)
+	message, what := c.Elts[1].(*ast.KeyValueExpr)
+	if !of || !what {
+		return "", nil
+	}
+	return s.text(reason.Value), message.Value
 }
 
 // formats are the texts that an expression may have: where it is a variable, what the function puts into it.

@@ -117,12 +117,14 @@ func orVerb(text string) string {
 	return text
 }
 
-// functions has visit see each function of a package.
-func (s *source) functions(dir string, visit func(*ast.FuncDecl)) {
-	for _, file := range s.files[dir] {
-		for _, d := range file.Decls {
-			if f, is := d.(*ast.FuncDecl); is && f.Body != nil {
-				visit(f)
+// functions has visit see each function of some packages.
+func (s *source) functions(dirs []string, visit func(*ast.FuncDecl)) {
+	for _, dir := range dirs {
+		for _, file := range s.files[dir] {
+			for _, d := range file.Decls {
+				if f, is := d.(*ast.FuncDecl); is && f.Body != nil {
+					visit(f)
+				}
 			}
 		}
 	}

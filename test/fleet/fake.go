@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -23,9 +23,9 @@ var Noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
 
 // Pool is a pool as the page sees it.
 type Pool struct {
-	allocator.View
-	Taken   []allocator.Held
-	Waiters []allocator.Waiter
+	grants.View
+	Taken   []grants.Held
+	Waiters []grants.Waiter
 	Samples []usage.Sample
 }
 
@@ -51,7 +51,7 @@ func MakePool(namespace, name string, spec v1alpha1.NetworkPoolSpec) *Pool {
 }
 
 // Take has a range taken. What is taken later must have higher addresses.
-func (p *Pool) Take(text string, h allocator.Held) *Pool {
+func (p *Pool) Take(text string, h grants.Held) *Pool {
 	r, err := poolutil.ParseRange(text)
 	if err != nil {
 		panic(err)
@@ -60,18 +60,18 @@ func (p *Pool) Take(text string, h allocator.Held) *Pool {
 }
 
 // TakeRange is Take of a range.
-func (p *Pool) TakeRange(r netipx.IPRange, h allocator.Held) *Pool {
+func (p *Pool) TakeRange(r netipx.IPRange, h grants.Held) *Pool {
 	h.Range = r
-	if h.Kind == "" && h.Use == allocator.UseClaim {
+	if h.Kind == "" && h.Use == grants.UseClaim {
 		h.Kind = "IPAddressClaim"
 	}
-	if h.Since.IsZero() && h.Use <= allocator.UseConflict {
+	if h.Since.IsZero() && h.Use <= grants.UseConflict {
 		h.Since = Noon
 	}
 	p.Taken = append(p.Taken, h)
 	n := poolutil.CountPrefixes(r, min(p.UnitBits, r.From().BitLen())).Int64()
 	p.Counts.Available -= n
-	if h.Use <= allocator.UseConflict {
+	if h.Use <= grants.UseConflict {
 		p.Counts.Allocated += n
 		p.Counts.Owners++
 	}
@@ -85,7 +85,7 @@ func (p *Pool) Refuse(reason, message string) *Pool {
 }
 
 // Wait has somebody wait.
-func (p *Pool) Wait(w allocator.Waiter) *Pool {
+func (p *Pool) Wait(w grants.Waiter) *Pool {
 	p.Waiters = append(p.Waiters, w)
 	p.Waiting++
 	return p
@@ -95,8 +95,8 @@ func (p *Pool) Wait(w allocator.Waiter) *Pool {
 type Pools []*Pool
 
 // Views implements page.Pools.
-func (ps Pools) Views() []allocator.View {
-	out := make([]allocator.View, 0, len(ps))
+func (ps Pools) Views() []grants.View {
+	out := make([]grants.View, 0, len(ps))
 	for _, p := range ps {
 		out = append(out, p.View)
 	}
@@ -111,7 +111,7 @@ func (ps Pools) pool(key pools.Key) *Pool {
 }
 
 // Walk implements page.Pools.
-func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(allocator.Held) bool) {
+func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(grants.Held) bool) {
 	taken := ps.pool(key).Taken
 	i := sort.Search(len(taken), func(i int) bool { return !taken[i].Range.To().Less(from) })
 	for _, h := range taken[i:] {
@@ -122,7 +122,7 @@ func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(allocator.Held) 
 }
 
 // Waiting implements page.Pools.
-func (ps Pools) Waiting(key pools.Key, visit func(allocator.Waiter) bool) {
+func (ps Pools) Waiting(key pools.Key, visit func(grants.Waiter) bool) {
 	for _, w := range ps.pool(key).Waiters {
 		if !visit(w) {
 			return
@@ -137,6 +137,6 @@ func (ps Pools) Span() (since, until time.Time) { return Noon.Add(-18 * time.Hou
 func (ps Pools) Of(key pools.Key) []usage.Sample { return ps.pool(key).Samples }
 
 // Claim is the address of a claim.
-func Claim(namespace, name string) allocator.Held {
-	return allocator.Held{Use: allocator.UseClaim, Namespace: namespace, Name: name}
+func Claim(namespace, name string) grants.Held {
+	return grants.Held{Use: grants.UseClaim, Namespace: namespace, Name: name}
 }

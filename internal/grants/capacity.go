@@ -1,4 +1,4 @@
-package allocator
+package grants
 
 import (
 	"fmt"
@@ -14,31 +14,31 @@ import (
 // eventPause is the least time between two events of one tier of one pool.
 const eventPause = 10 * time.Minute
 
-// capacityTiers are the conditions that say how full a pool is, from which utilization each is True,
+// CapacityTiers are the conditions that say how full a pool is, from which utilization each is True,
 // and the event of that.
-var capacityTiers = []struct {
-	condition string
-	percent   int64
-	event     string
+var CapacityTiers = []struct {
+	Condition string
+	Percent   int64
+	Event     string
 }{
 	{v1alpha1.CapacityWarningCondition, 70, "PoolCapacityWarning"},
 	{v1alpha1.CapacityCriticalCondition, 85, "PoolCapacityCritical"},
 	{v1alpha1.CapacityExhaustedCondition, 95, "PoolCapacityExhausted"},
 }
 
-// capacity says how full a pool is.
-func capacity(n ledger.Counts) []metav1.Condition {
+// Capacity says how full a pool is.
+func Capacity(n ledger.Counts) []metav1.Condition {
 	percent := int64(0)
 	if n.Total > 0 {
 		percent = int64(float64(n.Allocated) / float64(n.Total) * 100)
 	}
 	var out []metav1.Condition
-	for _, tier := range capacityTiers {
+	for _, tier := range CapacityTiers {
 		c := metav1.Condition{
-			Type: tier.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.BelowThresholdReason,
+			Type: tier.Condition, Status: metav1.ConditionFalse, Reason: v1alpha1.BelowThresholdReason,
 			Message: fmt.Sprintf("Pool utilization is %d%% (%d/%d IPs)", percent, n.Allocated, n.Total),
 		}
-		if n.Total > 0 && percent >= tier.percent {
+		if n.Total > 0 && percent >= tier.Percent {
 			c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.AboveThresholdReason
 		}
 		out = append(out, c)
@@ -54,30 +54,30 @@ func exhaustedByItsSpec(all []metav1.Condition, nothingLeft string) {
 	}
 }
 
-// capacityEvents decides which events are due: one where a condition is not what the last event of its
+// CapacityEvents decides which events are due: one where a condition is not what the last event of its
 // tier said, unless that was a short while ago. Then it is due later, if it is still so: whoever reads the
 // events knows how it ended. They are part of the status, so a restart repeats none.
-func capacityEvents(s *v1alpha1.NetworkPoolStatus, now time.Time) []v1alpha1.CapacityEvent {
+func CapacityEvents(s *v1alpha1.NetworkPoolStatus, now time.Time) []v1alpha1.CapacityEvent {
 	var out []v1alpha1.CapacityEvent
-	for _, tier := range capacityTiers {
+	for _, tier := range CapacityTiers {
 		status := metav1.ConditionFalse
-		if meta.IsStatusConditionTrue(s.Conditions, tier.condition) {
+		if meta.IsStatusConditionTrue(s.Conditions, tier.Condition) {
 			status = metav1.ConditionTrue
 		}
-		last := lastEvent(s, tier.condition)
+		last := LastEvent(s, tier.Condition)
 		switch {
 		case last == nil && status == metav1.ConditionFalse:
 			continue
 		case last == nil, last.Status != status && now.Sub(last.Time.Time) >= eventPause:
-			last = &v1alpha1.CapacityEvent{Condition: tier.condition, Status: status, Time: metav1.NewTime(now.Truncate(time.Second))}
+			last = &v1alpha1.CapacityEvent{Condition: tier.Condition, Status: status, Time: metav1.NewTime(now.Truncate(time.Second))}
 		}
 		out = append(out, *last)
 	}
 	return out
 }
 
-// lastEvent returns the last event of a tier, nil if there was none.
-func lastEvent(s *v1alpha1.NetworkPoolStatus, condition string) *v1alpha1.CapacityEvent {
+// LastEvent returns the last event of a tier, nil if there was none.
+func LastEvent(s *v1alpha1.NetworkPoolStatus, condition string) *v1alpha1.CapacityEvent {
 	for i := range s.CapacityEvents {
 		if s.CapacityEvents[i].Condition == condition {
 			return &s.CapacityEvents[i]

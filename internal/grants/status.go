@@ -1,4 +1,4 @@
-package allocator
+package grants
 
 import (
 	"fmt"
@@ -19,97 +19,97 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
+// Compile makes the layout of the base's spec. A spec that cannot be served leaves what is allocated
 // as it is, and the last layout that could be for what is already promised.
-func (p *memory) compile() {
-	layout, errs := poolspec.Of(p.base)
-	p.specErr = ""
+func (m *Memory) Compile() {
+	layout, errs := poolspec.Of(m.Base)
+	m.SpecErr = ""
 	if len(errs) > 0 {
-		p.specErr = text.Message(errs.ToAggregate().Error())
-		if p.layout != nil {
+		m.SpecErr = text.Message(errs.ToAggregate().Error())
+		if m.Layout != nil {
 			return
 		}
 	}
 	if layout != nil {
-		p.removePins()
-		p.layout = layout
+		m.removePins()
+		m.Layout = layout
 	}
-	space, unit := p.space()
-	p.ledger.Relayout(space, unit)
-	p.addPins()
+	space, unit := m.space()
+	m.Ledger.Relayout(space, unit)
+	m.addPins()
 }
 
-func (p *memory) space() (*netipx.IPSet, int) {
-	if p.layout == nil {
+func (m *Memory) space() (*netipx.IPSet, int) {
+	if m.Layout == nil {
 		return nil, 128
 	}
 	var b netipx.IPSetBuilder
-	b.AddSet(p.layout.Allocatable())
-	for _, pin := range p.layout.Pins() {
-		if unit, err := pin.Prefix(min(p.layout.UnitBits(), pin.BitLen())); err == nil {
+	b.AddSet(m.Layout.Allocatable())
+	for _, pin := range m.Layout.Pins() {
+		if unit, err := pin.Prefix(min(m.Layout.UnitBits(), pin.BitLen())); err == nil {
 			b.AddPrefix(unit)
 		}
 	}
 	set, err := b.IPSet()
 	if err != nil {
-		return p.layout.Allocatable(), p.layout.UnitBits()
+		return m.Layout.Allocatable(), m.Layout.UnitBits()
 	}
-	return set, p.layout.UnitBits()
+	return set, m.Layout.UnitBits()
 }
 
 // addPins states the preAllocations: their addresses are nobody else's.
-func (p *memory) addPins() {
-	if p.layout == nil {
+func (m *Memory) addPins() {
+	if m.Layout == nil {
 		return
 	}
-	for name, ip := range p.layout.Pins() {
-		p.ledger.Add(ledger.Hold{
+	for name, ip := range m.Layout.Pins() {
+		m.Ledger.Add(ledger.Hold{
 			Key:   ledger.Key{Source: ledger.Pin, UID: types.UID(name)},
 			Owner: ledger.Owner{Name: name},
-			Range: p.ledger.Unit(ip),
+			Range: m.Ledger.Unit(ip),
 		})
 	}
 }
 
-func (p *memory) removePins() {
-	if p.layout == nil {
+func (m *Memory) removePins() {
+	if m.Layout == nil {
 		return
 	}
-	for name := range p.layout.Pins() {
-		p.ledger.Remove(ledger.Key{Source: ledger.Pin, UID: types.UID(name)})
+	for name := range m.Layout.Pins() {
+		m.Ledger.Remove(ledger.Key{Source: ledger.Pin, UID: types.UID(name)})
 	}
 }
 
-// describe writes what the pool is into a status.
-func (p *memory) describe(obj v1alpha1.Pool, now time.Time) {
-	s, n := obj.PoolStatus(), p.ledger.Counts()
+// Describe writes what the pool is into a status.
+func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
+	s, n := obj.PoolStatus(), m.Ledger.Counts()
 	s.TotalIPs, s.AllocatedIPs, s.AvailableIPs, s.OutOfRangeIPs = n.Total, n.Allocated, n.Available, n.OutOfRange
 	s.AllocationCount, s.LargestFreeBlock, s.FragmentationPercent = n.Owners, n.LargestFree, n.FragmentationPercent
 	s.ObservedGeneration = obj.GetGeneration()
-	s.Allocator.InFlight = p.inFlight()
-	s.Cooling, s.Held, s.Yields = p.cooling.Groups(), nil, p.yields
-	for _, h := range p.held {
+	s.Allocator.InFlight = m.inFlight()
+	s.Cooling, s.Held, s.Yields = m.Cooling.Groups(), nil, m.Yields
+	for _, h := range m.held {
 		s.Held = append(s.Held, h)
 	}
 	slices.SortFunc(s.Held, func(a, b v1alpha1.HeldRange) int { return compareText(a.First, b.First) })
-	for _, c := range p.conditions(n, now) {
+	for _, c := range m.Conditions(n, now) {
 		c.ObservedGeneration = obj.GetGeneration()
 		c.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	setPaused(s, obj, now)
-	s.CapacityEvents = capacityEvents(s, now)
+	s.CapacityEvents = CapacityEvents(s, now)
 }
 
-// conditions says what the pool is worth to a person. All are always present.
-func (p *memory) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
+// Conditions says what the pool is worth to a person. All are always present.
+func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	ready := metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
 		Message: fmt.Sprintf("%d/%d IPs available (%d allocations)", n.Available, n.Total, n.Owners),
 	}
-	if reason, message := p.closed(now); reason != "" {
+	if reason, message := m.Closed(now); reason != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
-	} else if len(p.crowded) > 0 {
+	} else if len(m.Crowded) > 0 {
 		ready.Message += "; as many addresses rest as the status can say: deleted claims wait with theirs until some of these are free"
 	} else if n.OutOfRange > 0 {
 		ready.Message += fmt.Sprintf("; %d in use are outside the spec and stay until they are released", n.OutOfRange)
@@ -118,23 +118,23 @@ func (p *memory) conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason,
 		Message: "No other pool of this network has these addresses",
 	}
-	if p.overlap != "" {
-		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, p.overlap+p.waitsFor
+	if m.Overlap != "" {
+		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, m.Overlap+m.WaitsFor
 	}
-	out := append([]metav1.Condition{ready, overlap}, capacity(n)...)
-	exhaustedByItsSpec(out, p.nothingLeft())
+	out := append([]metav1.Condition{ready, overlap}, Capacity(n)...)
+	exhaustedByItsSpec(out, m.nothingLeft())
 	return out
 }
 
-// closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait
+// Closed tells why the pool grants nothing new, if so. Adopting comes before all else: the condition carries the wait
 // over a restart (R10).
-func (p *memory) closed(now time.Time) (reason, message string) {
-	reason, message = p.closedForGood()
-	if !p.quarantineUntil.After(now) {
+func (m *Memory) Closed(now time.Time) (reason, message string) {
+	reason, message = m.closedForGood()
+	if !m.QuarantineUntil.After(now) {
 		return reason, message
 	}
 	adopting := "somebody else may have given addresses of this pool; new ones are granted from " +
-		p.quarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
+		m.QuarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
 	switch reason {
 	case v1alpha1.DeletingReason: // claims are told this, and whom the pool waits for changes with every release
 		adopting += "; it grants nothing then either: it is being deleted"
@@ -145,35 +145,35 @@ func (p *memory) closed(now time.Time) (reason, message string) {
 }
 
 // closedForGood is closed for what no time ends.
-func (p *memory) closedForGood() (reason, message string) {
+func (m *Memory) closedForGood() (reason, message string) {
 	switch {
-	case p.base.GetDeletionTimestamp() != nil:
-		return v1alpha1.DeletingReason, p.usersMessage()
-	case p.specErr != "":
-		return v1alpha1.ValidationFailedReason, p.specErr
-	case p.mirrorProblem() != "":
-		return v1alpha1.ValidationFailedReason, p.mirrorProblem()
-	case p.isMoved():
-		return v1alpha1.MovedReason, p.movedMessage()
-	case annotations.HasPaused(p.base):
+	case m.Base.GetDeletionTimestamp() != nil:
+		return v1alpha1.DeletingReason, m.UsersMessage()
+	case m.SpecErr != "":
+		return v1alpha1.ValidationFailedReason, m.SpecErr
+	case m.mirrorProblem() != "":
+		return v1alpha1.ValidationFailedReason, m.mirrorProblem()
+	case m.isMoved():
+		return v1alpha1.MovedReason, m.movedMessage()
+	case annotations.HasPaused(m.Base):
 		return clusterv1.PausedReason, PausedPool
-	case p.nothingLeft() != "":
-		return v1alpha1.PoolExhaustedReason, p.nothingLeft()
-	case p.overlap != "" && !p.base.PoolSpec().AllowOverlap && p.younger:
-		return v1alpha1.OverlapReason, p.overlap
-	case p.outstanding != "":
-		return v1alpha1.OverlapReason, p.outstanding
+	case m.nothingLeft() != "":
+		return v1alpha1.PoolExhaustedReason, m.nothingLeft()
+	case m.Overlap != "" && !m.Base.PoolSpec().AllowOverlap && m.Younger:
+		return v1alpha1.OverlapReason, m.Overlap
+	case m.Outstanding != "":
+		return v1alpha1.OverlapReason, m.Outstanding
 	}
 	return "", ""
 }
 
 // movedMessage says how the pool is opened again: objects that are being moved still would close it at once.
-func (p *memory) movedMessage() string {
+func (m *Memory) movedMessage() string {
 	const text = "addresses of this pool were moved to another management cluster and may be given away there; " +
 		"remove the entries from status.held to use the pool here again"
 	var first string
-	for _, c := range p.claimants {
-		if name := c.owner.Namespace + "/" + c.owner.Name; c.moved && (first == "" || name < first) {
+	for _, c := range m.Claimants {
+		if name := c.Owner.Namespace + "/" + c.Owner.Name; c.Moved && (first == "" || name < first) {
 			first = name
 		}
 	}
@@ -183,8 +183,8 @@ func (p *memory) movedMessage() string {
 	return fmt.Sprintf("%s; first, end the move of %s, or remove its annotation %s if it is not being moved", text, first, v1alpha1.DeleteForMoveAnnotation)
 }
 
-func (p *memory) isMoved() bool {
-	for _, h := range p.held {
+func (m *Memory) isMoved() bool {
+	for _, h := range m.held {
 		if h.Reason == v1alpha1.MovedReason {
 			return true
 		}
@@ -192,16 +192,16 @@ func (p *memory) isMoved() bool {
 	return false
 }
 
-// usersMessage names who keeps a pool from being deleted.
-func (p *memory) usersMessage() string {
+// UsersMessage names who keeps a pool from being deleted.
+func (m *Memory) UsersMessage() string {
 	const named = 3
-	n := p.ledger.Counts().Owners
+	n := m.Ledger.Counts().Owners
 	if n == 0 {
 		return "the pool is being deleted"
 	}
 	var names []string
 	seen := map[types.UID]bool{}
-	p.ledger.Uses(func(_ netipx.IPRange, holds []*ledger.Hold) bool {
+	m.Ledger.Uses(func(_ netipx.IPRange, holds []*ledger.Hold) bool {
 		for _, h := range holds {
 			if !seen[h.Owner.UID] && len(names) < named {
 				seen[h.Owner.UID] = true

@@ -1,0 +1,81 @@
+package grants
+
+import (
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// RefreshBase takes the pool as the cache shows it, if that is news. It reports whether that ends the term.
+func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
+	if m.Base != nil && m.Base.GetUID() == seen.GetUID() && !Newer(seen.GetResourceVersion(), m.Base.GetResourceVersion()) {
+		return false
+	}
+	if m.Unanswered != nil {
+		return false // what the commit became is found out first, against the base it was made on
+	}
+	seen = seen.DeepCopyObject().(v1alpha1.Pool)
+	if m.Base != nil && m.Base.GetUID() != seen.GetUID() {
+		m.Holder, m.QuarantineUntil, m.generation = false, time.Time{}, 0
+		for uid := range m.Grants {
+			m.DropGrant(uid)
+		}
+		m.LoadCooling(seen.PoolStatus())
+	}
+	state := seen.PoolStatus().Allocator
+	if ends = m.Holder && (state == nil || state.Holder != id || state.Term != m.Term); ends {
+		m.LoseTerm(now)
+	}
+	m.Changed, m.CommitAfter = now, time.Time{}
+	m.forgetSurveys(seen)
+	m.SetBase(seen)
+	if m.Holder {
+		m.LoadCooling(seen.PoolStatus())
+	}
+	return ends
+}
+
+// UnsetBase notes that there is no pool. It reports whether that is news.
+func (m *Memory) UnsetBase() bool {
+	if m.Base == nil {
+		return false
+	}
+	m.Base, m.Holder, m.Unanswered, m.generation, m.Layout = nil, false, nil, 0, nil
+	m.RoomToRest()
+	m.TriedOnce = false
+	for uid := range m.Grants {
+		m.DropGrant(uid)
+	}
+	return true
+}
+
+// SetBase makes a pool the base of the next commit, and its spec what is planned on. A write
+// without managed fields leaves them as they are, and costs less.
+func (m *Memory) SetBase(obj v1alpha1.Pool) {
+	obj.SetManagedFields(nil)
+	m.Base = obj
+	if m.generation != obj.GetGeneration() {
+		m.generation = obj.GetGeneration()
+		m.Compile()
+	}
+}
+
+// EndAdoption ends what is taken on trust, when the quarantine is over.
+func (m *Memory) EndAdoption(now time.Time) {
+	if !m.Adopting || m.QuarantineUntil.After(now) {
+		return
+	}
+	m.Adopting = false
+	for _, c := range m.Claimants {
+		if !c.HasRecord() {
+			m.Sort(c)
+		}
+	}
+}
+
+// TakeSuspicion reports whether a job has found a reason to end the term.
+func (m *Memory) TakeSuspicion() bool {
+	was := m.TermSuspect
+	m.TermSuspect = false
+	return was && m.Holder
+}

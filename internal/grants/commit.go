@@ -1,0 +1,94 @@
+package grants
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// PendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is
+// known (R4).
+type PendingCommit struct {
+	Pool      v1alpha1.Pool
+	grants    []types.UID
+	Confirmed []types.UID
+	// Doubtful: it was sent, and what became of it is not known.
+	Doubtful bool
+}
+
+// Prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new
+// ones among them. It is called with the pool locked, once a turn.
+func (m *Memory) Prepare(now time.Time) *PendingCommit {
+	next := m.Base.DeepCopyObject().(v1alpha1.Pool)
+	try := &PendingCommit{Pool: next}
+	for uid, g := range m.Grants {
+		switch {
+		case g.Confirmed:
+			try.Confirmed = append(try.Confirmed, uid)
+		case !g.Committed:
+			try.grants = append(try.grants, uid)
+		}
+	}
+	m.Describe(next, now)
+	return try
+}
+
+// News reports whether a commit says anything that is not on record, and whether that should be shown without delay.
+func (c *PendingCommit) News(base v1alpha1.Pool) (differs, urgent bool) {
+	was, is := base.PoolStatus(), c.Pool.PoolStatus()
+	if equality.Semantic.DeepEqual(was, is) {
+		return false, false
+	}
+	for _, cond := range is.Conditions {
+		old := meta.FindStatusCondition(was.Conditions, cond.Type)
+		if old == nil || old.Status != cond.Status || old.Reason != cond.Reason {
+			return true, true
+		}
+	}
+	return true, len(is.Held) != len(was.Held) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
+}
+
+// Refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is
+// planned anew, after a pause that doubles or when the pool has changed, and whoever waits is told why.
+func (m *Memory) Refused(err error, now time.Time) {
+	m.Rollback(m.Base)
+	m.Refusal = NotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
+	m.commitPause = min(max(2*m.commitPause, FirstTry), LastTry)
+	m.CommitAfter = now.Add(m.commitPause)
+}
+
+// CommitLanded notes that the commit is what the API server has.
+func (m *Memory) CommitLanded(answer v1alpha1.Pool, at time.Time) {
+	for _, uid := range m.Unanswered.grants {
+		if g := m.Grants[uid]; g != nil {
+			g.Committed = true
+			m.confirm(uid) // while the commit was under way the claim went, or got what it needs
+		}
+	}
+	for _, g := range m.Grants {
+		g.At = at
+	}
+	for _, uid := range m.Unanswered.Confirmed {
+		m.DropGrant(uid)
+	}
+	m.Unanswered = nil
+	m.Backoff = 0
+	m.Refusal, m.commitPause, m.CommitAfter = nil, 0, time.Time{}
+	m.LastCommit = at
+	m.SetBase(answer)
+}
+
+// Rollback forgets the grants of a commit that cannot land any more.
+func (m *Memory) Rollback(live v1alpha1.Pool) {
+	for _, uid := range m.Unanswered.grants {
+		m.DropGrant(uid)
+	}
+	m.Unanswered = nil
+	m.SetBase(live)
+	m.LoadCooling(live.PoolStatus())
+}

@@ -1,0 +1,92 @@
+package grants
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DueWrites are what is to be written now for single claimants and IPAddresses.
+type DueWrites struct {
+	// Serve and release are claimants, resolve are IPAddresses without one.
+	Serve, Release []types.UID
+	Resolve        []*Attached
+}
+
+// Due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait:
+// 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released. It
+// is called with the pool locked.
+func (m *Memory) Due(now time.Time, free int, grace time.Duration, admission, releases Admit) (out DueWrites, wait time.Duration) {
+	wait = m.nextRetry(now)
+	for uid, c := range m.Todo {
+		if len(out.Serve)+len(out.Release) >= free {
+			break
+		}
+		switch g := m.Grants[uid]; {
+		case c.Busy || c.RetryAt.After(now):
+		case c.Deleting:
+			// A grant that a commit is to end holds up the release.
+			if (g != nil && g.Confirmed) || releases(c).Waits {
+				continue
+			}
+			// One that came up during the commit rests first (R9): the next batch notes it.
+			if m.NeedsCooling(m.Releasable(c), c.Owner, now) {
+				wait = m.soonIfNoted(wait, now)
+				continue
+			}
+			out.Release = append(out.Release, uid)
+		case m.Base == nil: // without a pool nothing is served
+		case g != nil && !g.Writable(now) && (!g.Confirmed || !c.Kind.Confirmed(m, c)): // a commit comes first
+		case !admission(c).Waits:
+			out.Serve = append(out.Serve, uid)
+		}
+	}
+	for _, o := range m.Orphans {
+		if o.Busy || o.ByHand || len(out.Resolve) >= free {
+			continue
+		}
+		if m.OrphanNeedsCooling(o, now) {
+			wait = m.soonIfNoted(wait, now)
+			continue
+		}
+		if d := m.NextCheck(o, grace).Sub(now); d > 0 {
+			wait = Sooner(wait, d)
+			continue
+		}
+		out.Resolve = append(out.Resolve, o.Attached)
+	}
+	return out, wait
+}
+
+// soonIfNoted is a wait that the next batch ends, if it can note what is to rest.
+func (m *Memory) soonIfNoted(wait time.Duration, now time.Time) time.Duration {
+	if m.mayNote(now) {
+		return time.Millisecond
+	}
+	return wait
+}
+
+const (
+	// MaxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
+	MaxJobs  = 256
+	minRetry = 50 * time.Millisecond
+	maxRetry = 30 * time.Second
+)
+
+// RetryDelay is how long a claimant waits after so many failures in a row.
+func RetryDelay(failures int) time.Duration {
+	return min(minRetry<<min(failures, 10), maxRetry)
+}
+
+// nextRetry is how long until a claim is due whose last try failed, 0 if there is none.
+func (m *Memory) nextRetry(now time.Time) time.Duration {
+	var wait time.Duration
+	for uid := range m.Retrying {
+		if c := m.Claimants[uid]; c != nil && c.RetryAt.After(now) {
+			wait = Sooner(wait, c.RetryAt.Sub(now))
+		} else {
+			delete(m.Retrying, uid)
+		}
+	}
+	return wait
+}

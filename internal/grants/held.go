@@ -1,0 +1,89 @@
+package grants
+
+import (
+	"slices"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// MaxHeld bounds the entries of status.held.
+const MaxHeld = 128
+
+// AddHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what
+// is between two may be kept back with them: so many are joined that the status stays small.
+func (m *Memory) AddHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+	m.setHeld(r, h)
+	for len(m.held) > MaxHeld {
+		m.joinHeld()
+	}
+}
+
+func (m *Memory) setHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+	m.held[r] = h
+	m.Ledger.Add(ledger.Hold{Key: restKey(ledger.Held, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
+}
+
+func (m *Memory) dropHeld(r netipx.IPRange) {
+	delete(m.held, r)
+	m.Ledger.Remove(restKey(ledger.Held, r))
+}
+
+// joinHeld joins each second entry with the one before it.
+func (m *Memory) joinHeld() {
+	order := make([]netipx.IPRange, 0, len(m.held))
+	for r := range m.held {
+		order = append(order, r)
+	}
+	slices.SortFunc(order, func(a, b netipx.IPRange) int { return a.From().Compare(b.From()) })
+	for pair := range slices.Chunk(order, 2) {
+		if len(pair) < 2 || pair[0].From().Is4() != pair[1].From().Is4() {
+			continue
+		}
+		reason := m.held[pair[0]].Reason
+		to := pair[1].To()
+		if to.Less(pair[0].To()) {
+			to = pair[0].To()
+		}
+		joined := netipx.IPRangeFrom(pair[0].From(), to)
+		m.dropHeld(pair[0])
+		m.dropHeld(pair[1])
+		m.setHeld(joined, v1alpha1.HeldRange{First: joined.From().String(), Last: to.String(), Reason: reason})
+	}
+}
+
+// keepMoved keeps back what a claim that is being moved to another cluster was given. A record without our finalizer is
+// a user's.
+func (m *Memory) keepMoved(c *Claimant) {
+	if c.Moved && c.HasRecord() {
+		m.holdMoved(c.Owner, c.Record)
+	}
+}
+
+// isHeld reports whether all of a range is kept back.
+func (m *Memory) isHeld(r netipx.IPRange) bool {
+	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Hold) bool {
+		return h.Source == ledger.Held && h.Range.Contains(r.From()) && h.Range.Contains(r.To())
+	})
+}
+
+// holdMoved keeps what is being moved to another cluster from being given away here (R9).
+func (m *Memory) holdMoved(o ledger.Owner, r netipx.IPRange) {
+	if !r.IsValid() {
+		return
+	}
+	if m.isHeld(r) {
+		return
+	}
+	m.AddHeld(r, v1alpha1.HeldRange{
+		First: r.From().String(), Last: r.To().String(), Reason: v1alpha1.MovedReason, Namespace: o.Namespace, Name: o.Name,
+	})
+}
+
+// restKey keys a fact that no object states by its range.
+func restKey(s ledger.Source, r netipx.IPRange) ledger.Key {
+	return ledger.Key{Source: s, UID: types.UID(r.String())}
+}

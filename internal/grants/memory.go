@@ -1,0 +1,142 @@
+package grants
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// Memory is what is known of one pool. Watch handlers and jobs feed it at any time; everything that decides runs in the
+// one goroutine that reconciles the pool.
+type Memory struct {
+	Key pools.Key
+	// kinds are those of claimants.
+	kinds []Kind
+
+	mu sync.Mutex
+	// Dropped: the allocator has forgotten this memory; there is another one for the key, or none.
+	Dropped bool
+
+	Claimants map[types.UID]*Claimant
+	// count is how many of the claimants are of each kind.
+	count    map[Kind]int
+	ByName   map[types.NamespacedName]*Claimant
+	Attached map[types.NamespacedName]*Attached
+	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
+	Pending *btree.BTreeG[*Claimant]
+	Todo    map[types.UID]*Claimant
+	// Retrying are claims of which the last try failed: those with a retryAt.
+	Retrying map[types.UID]struct{}
+	// Orphans are IPAddresses without a claim that we know.
+	Orphans map[types.NamespacedName]*Orphan
+	Grants  map[types.UID]*Grant
+	// gone are UIDs whose end was seen, those of before since the last rotation: an answer to a write of
+	// ours, or a list, that is older than the end must not revive them.
+	gone, goneBefore map[types.UID]struct{}
+	rotated          time.Time
+
+	Ledger *ledger.Ledger
+	// full is what a plan tells the claims that find nothing free, made once: thousands may wait.
+	full    *Refusal
+	Layout  *poolspec.Layout
+	SpecErr string
+	Cooling *cooling.Set
+	held    map[netipx.IPRange]v1alpha1.HeldRange
+	// Quota is shared by all pools; Limits says what a Cluster may have, nil: anything.
+	Quota  *Quota
+	Limits func(types.NamespacedName) (int64, bool)
+	// troubled are the namespaces of which claims cannot be written.
+	troubled map[string]*trouble
+	// Refusal is why the API server refuses the status of the pool, nil if it does not; nothing is committed before
+	// CommitAfter.
+	Refusal     *Refusal
+	CommitAfter time.Time
+	commitPause time.Duration
+	// WaitingClusters are the Clusters (namespace/name) that claims wait for.
+	WaitingClusters map[types.NamespacedName]struct{}
+
+	// Base is the pool as our last write, or the newest read, returned it.
+	Base       v1alpha1.Pool
+	generation int64
+	Holder     bool
+	Term       int64
+	// TermSuspect: a job found that what we believe of the pool is old. The term ends with the next reconcile.
+	TermSuspect bool
+	// FencedTerm is the term in which we are the holder on record, since before the watches began (Fence): the
+	// first half of a takeover. 0: none.
+	FencedTerm int64
+	Unanswered *PendingCommit
+	// Changed is when the pool last moved on by another hand; WorkSince since when work has waited.
+	Changed, WorkSince time.Time
+	NotBefore          time.Time
+	Backoff            time.Duration
+	jitter             func(time.Duration) time.Duration
+	ListTook           time.Duration
+	TriedOnce          bool
+	QuarantineUntil    time.Time
+	// Adopting: what exists is taken over from another allocator (R10).
+	Adopting   bool
+	LastCommit time.Time
+	// NextSweep is when orphans are looked for next.
+	NextSweep time.Time
+	// ToTell are claims that were not told what pauses them.
+	ToTell map[*Claimant]struct{}
+	// Awaited are the Clusters of IPAllocations that nobody has seen.
+	Awaited map[types.NamespacedName]struct{}
+	// Overlap names a pool of the same network with some of the addresses; Younger: it came first.
+	Overlap string
+	Younger bool
+	// Owes: it is not on record that the pool yields to an older one.
+	Owes bool
+	// apart are the ranges that another pool of the network has or may give; WaitsFor says which pool is to leave them
+	// to this one.
+	apart    map[netipx.IPRange]pools.Key
+	WaitsFor string
+	// Yields are the older pools that this one leaves addresses to, as the next commit says; Outstanding says why it
+	// does so still, where it does not overlap with one of them any more.
+	Yields      []v1alpha1.YieldedPool
+	Outstanding string
+	// Surveyed are the reasons for which all that this one has was listed (see survey).
+	Surveyed map[v1alpha1.YieldedPool]bool
+	// ToldElders is what the older pools were last woken for.
+	ToldElders News
+	// Crowded are the claims whose release waits because no more rests fit on record; RestsLate: others wait because as
+	// many as can be handed out are noted.
+	Crowded   map[types.UID]*Claimant
+	RestsLate bool
+	// Jobs is the number of writes handed out.
+	Jobs int
+}
+
+// New returns the memory of a pool of which nothing is known. Kinds are those of claimants; the quota is shared by all
+// pools of a manager.
+func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
+	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
+	m.Claimants, m.count = map[types.UID]*Claimant{}, map[Kind]int{}
+	m.gone = map[types.UID]struct{}{}
+	m.ByName = map[types.NamespacedName]*Claimant{}
+	m.Attached = map[types.NamespacedName]*Attached{}
+	m.Todo = map[types.UID]*Claimant{}
+	m.Retrying = map[types.UID]struct{}{}
+	m.Orphans = map[types.NamespacedName]*Orphan{}
+	m.Grants = map[types.UID]*Grant{}
+	m.Cooling, m.Crowded = cooling.NewSet(m.coolingBegan, m.coolingEnded), map[types.UID]*Claimant{}
+	m.held = map[netipx.IPRange]v1alpha1.HeldRange{}
+	m.troubled = map[string]*trouble{}
+	m.WaitingClusters = map[types.NamespacedName]struct{}{}
+	m.apart = map[netipx.IPRange]pools.Key{}
+	m.Surveyed = map[v1alpha1.YieldedPool]bool{}
+	m.Pending = btree.NewBTreeGOptions(older, btree.Options{NoLocks: true})
+	m.Ledger = ledger.New(nil, 128)
+	return m
+}

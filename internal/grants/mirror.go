@@ -1,0 +1,55 @@
+package grants
+
+import (
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// Direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool is
+// no mirror, or what it mirrors was handed over for good. The in-cluster provider does not count such a claim's
+// IPAddress, so it would give the address again as soon as it is back.
+func (m *Memory) Direct() *Refusal {
+	ref, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name)
+	if !mirror || m.Base == nil || incluster.Given(m.Base) {
+		return nil
+	}
+	return NotReady("%s mirrors %s %s, whose own provider would not know of this address if it came back: name %s %s in an IPAddressClaim, or "+
+		"hand it over for good: %s", m.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(m.Key.Namespace, ref))
+}
+
+// FarGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where
+// there is none.
+func (m *Memory) FarGateway(base v1alpha1.Pool) string {
+	if _, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name); !mirror {
+		return ""
+	}
+	return base.GetAnnotations()[incluster.GatewayAnnotation]
+}
+
+// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does.
+func (m *Memory) mirrorProblem() string {
+	if _, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name); !mirror {
+		return ""
+	}
+	return text.Message(m.Base.GetAnnotations()[incluster.ProblemAnnotation])
+}
+
+// QuarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of
+// its last requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything;
+// ours comes with a record, in one write. The condition Adopting, which the first commit writes before any record,
+// carries the wait over a restart.
+func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
+	since := now
+	if c := m.WasAdopting(); c != nil {
+		since = c.LastTransitionTime.Time
+	}
+	for _, c := range m.Claimants {
+		if c.Mirrored && c.HasFinalizer && c.RecordText == "" {
+			m.QuarantineUntil = since.Add(length)
+			return
+		}
+	}
+}

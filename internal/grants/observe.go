@@ -1,0 +1,206 @@
+package grants
+
+import (
+	"sync"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// Observe feeds a claim as an event, a list or our own write returned it. It reports whether the
+// pool has something to do.
+func (m *Memory) Observe(c *Claimant) bool {
+	if m.IsGone(c.Owner.UID) || !m.takesName(c) {
+		return false
+	}
+	old := m.Claimants[c.Owner.UID]
+	if old != nil {
+		if !Newer(c.Version, old.Version) {
+			return false
+		}
+		c.Busy, c.Failures, c.RetryAt, c.Lost, c.waits = old.Busy, old.Failures, old.RetryAt, old.Lost, old.waits
+		// A record never changes while the claim lives (R1): the first one stands, whatever is
+		// written over it. clusterctl replaces all annotations on the source of a move. Ours comes with
+		// our finalizer; what a user wrote before is no record yet.
+		if old.HasRecord() {
+			c.Record = old.Record
+		}
+		c.Kind.Keep(c, old)
+		if c.counted = old.counted; c.counted && c.Cluster != old.Cluster {
+			m.Quota.add(old.Cluster, -1)
+			c.counted = false
+		}
+		m.unsort(old)
+	} else {
+		m.count[c.Kind]++
+	}
+	m.Claimants[c.Owner.UID] = c
+	m.restoreRecord(c)
+	m.State(c)
+	m.keepMoved(c)
+	m.confirm(c.Owner.UID)
+	m.sortOverlapping(c)
+	if c.Kind.Traits().Attaches != nil {
+		m.ByName[NameOf(c.Owner)] = c
+		if a := m.AttachedTo(c); a != nil {
+			m.sortAttached(a)
+		}
+	}
+	return m.Sort(c)
+}
+
+// takesName reports whether the name of a claimant is its own, where something is attached to it by its name. Of two of
+// one name, the one that was written later proves the end of the other.
+func (m *Memory) takesName(c *Claimant) bool {
+	known := m.ByName[NameOf(c.Owner)]
+	if c.Kind.Traits().Attaches == nil || known == nil || known.Owner.UID == c.Owner.UID {
+		return true
+	}
+	if Newer(c.Version, known.Version) {
+		m.Forget(known.Owner.UID)
+		return true
+	}
+	m.Forget(c.Owner.UID)
+	return false
+}
+
+// State states what a claimant remembers it was given, and what its status shows.
+func (m *Memory) State(c *Claimant) {
+	record, shown := c.Kind.Holds(m, c)
+	m.stateOne(ledger.Record, c, record)
+	m.stateOne(ledger.Object, c, shown)
+}
+
+func (m *Memory) stateOne(source ledger.Source, c *Claimant, r netipx.IPRange) {
+	key := ledger.Key{Source: source, UID: c.Owner.UID}
+	if r.IsValid() {
+		m.Ledger.Add(ledger.Hold{Key: key, Owner: c.Owner, Range: r})
+	} else {
+		m.Ledger.Remove(key)
+	}
+}
+
+// restoreRecord has a claim remember the IPAddress that was forced away from it: a manager that has just taken the pool
+// over may see what the one before wrote in any order, and the record last.
+func (m *Memory) restoreRecord(c *Claimant) {
+	if c.Lost == nil || c.HasRecord() || !c.Lost.IP.IsValid() {
+		return
+	}
+	if r := m.Ledger.Unit(c.Lost.IP); c.HadAddress || m.Ledger.InSpace(r) {
+		c.Record = r
+	}
+}
+
+// Forget feeds the proof that a claim UID is gone.
+func (m *Memory) Forget(uid types.UID) {
+	m.gone[uid] = struct{}{}
+	c := m.Claimants[uid]
+	if c == nil {
+		return
+	}
+	m.unsort(c)
+	m.EndTrouble(c, false)
+	delete(m.Claimants, uid)
+	m.count[c.Kind]--
+	if m.ByName[NameOf(c.Owner)] == c {
+		delete(m.ByName, NameOf(c.Owner))
+	}
+	m.Ledger.Remove(ledger.Key{Source: ledger.Record, UID: uid})
+	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
+	if c.counted {
+		m.Quota.add(c.Cluster, -1)
+	}
+	m.confirm(uid)
+	m.sortOverlapping(c)
+	if a := m.AttachedTo(c); a != nil {
+		m.sortAttached(a)
+	}
+}
+
+// ObserveAttached feeds an IPAddress.
+func (m *Memory) ObserveAttached(a *Attached) bool {
+	if m.IsGone(a.UID) {
+		return false
+	}
+	if old := m.Attached[a.Key()]; old != nil {
+		if !Newer(a.Version, old.Version) {
+			return false
+		}
+		if old.UID != a.UID {
+			m.ForgetAttached(old.UID, old.Key())
+		}
+	}
+	if c := m.Claimants[a.ClaimantUID]; c != nil && c.Owner.Name == a.Name {
+		a.Name, a.ClaimantUID = c.Owner.Name, c.Owner.UID // equal, and kept once
+	}
+	m.Attached[a.Key()] = a
+	if a.IP.IsValid() {
+		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: a.UID}, Owner: a.owner(), Range: m.Ledger.Unit(a.IP)})
+	}
+	if a.moved && a.IP.IsValid() {
+		m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
+	}
+	wake := m.sortAttached(a)
+	if c := m.ByName[a.Key()]; c != nil {
+		if a.ClaimantUID == c.Owner.UID {
+			c.Lost = nil
+			m.confirm(c.Owner.UID)
+		}
+		return m.Sort(c) || wake
+	}
+	return wake
+}
+
+// ForgetAttached feeds the proof that an IPAddress UID is gone.
+func (m *Memory) ForgetAttached(uid types.UID, name types.NamespacedName) {
+	m.gone[uid] = struct{}{}
+	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
+	lost := m.Attached[name]
+	if lost != nil && lost.UID == uid {
+		delete(m.Attached, name)
+		delete(m.Orphans, name)
+	}
+	if c := m.ByName[name]; c != nil {
+		if lost != nil && lost.UID == uid && lost.ClaimantUID == c.Owner.UID && !c.Deleting {
+			c.Lost = lost
+			m.restoreRecord(c)
+			m.State(c)
+		}
+		c.Failures, c.RetryAt = 0, time.Time{} // it may have waited for this name
+		m.Sort(c)
+	}
+}
+
+// IsGone reports whether the end of a UID was seen.
+func (m *Memory) IsGone(uid types.UID) bool {
+	_, now := m.gone[uid]
+	_, before := m.goneBefore[uid]
+	return now || before
+}
+
+// RotateGone forgets ends that nothing can contradict any more: every request of ours has ended since.
+func (m *Memory) RotateGone(now time.Time) {
+	if elapsed(m.rotated, now) > 2*RequestTimeout {
+		m.gone, m.goneBefore, m.rotated = map[types.UID]struct{}{}, m.gone, now
+	}
+}
+
+// Listed is what a consistent list found of one pool. The lists of several kinds add to it at once.
+type Listed struct {
+	Mu        sync.Mutex
+	Claimants []*Claimant
+	Attached  []*Attached
+}
+
+// ObserveAll feeds what a list has found.
+func (m *Memory) ObserveAll(found *Listed) {
+	for _, c := range found.Claimants {
+		m.Observe(c)
+	}
+	for _, a := range found.Attached {
+		m.ObserveAttached(a)
+	}
+}

@@ -1,0 +1,54 @@
+package grants
+
+import (
+	"slices"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// Adoptable reports whether what is attached to a name may be a claimant's of that name: the claimant remembers it (R2;
+// a move or a restore gives claims new UIDs), and nobody else was given the address since. It is, when a live read
+// shows that this claimant has the name: the other one is gone then. One that is being deleted cannot be made this
+// claimant's: it is void, and the record brings the address back.
+func (m *Memory) Adoptable(c *Claimant, a *Attached) bool {
+	remembered := c.Record.IsValid() && a.IP.IsValid() && c.Record.From() == a.IP && m.Claimants[a.ClaimantUID] == nil
+	if a.Deleting || (!remembered && !a.Kind.Traits().Attaches.TakesUp(m, c, a)) {
+		return false
+	}
+	return !slices.ContainsFunc(m.Ledger.Overlapping(m.Ledger.Unit(a.IP)), func(h *ledger.Hold) bool {
+		former := h.UID == a.UID || (a.ClaimantUID != "" && h.Owner.UID == a.ClaimantUID)
+		return h.Source.Uses() && !former && h.Owner.UID != c.Owner.UID && !m.overridesRecord(c, h)
+	})
+}
+
+// NextCheck is when an orphan is to be looked at: when its grace is over, and before that when nobody has
+// looked or somebody needs what it has.
+func (m *Memory) NextCheck(s *Orphan, grace time.Duration) time.Time {
+	if end := s.Since.Add(grace); !s.Since.IsZero() && end.After(s.RetryAt) && !m.IsInTheWay(s) {
+		return end
+	}
+	return s.RetryAt
+}
+
+// IsInTheWay reports whether a claim has the name of an orphan, or anybody its address. The claim that
+// remembers the address adopts the IPAddress.
+func (m *Memory) IsInTheWay(s *Orphan) bool {
+	if c := m.ByName[s.Key()]; c != nil {
+		return !m.Adoptable(c, s.Attached)
+	}
+	return s.InTheWay || (s.IP.IsValid() && m.Blocker(m.Ledger.Unit(s.IP), s.owner()) != nil)
+}
+
+// Orphan is an attached object without a claimant that we know.
+type Orphan struct {
+	*Attached
+	// Since is when a live read first showed that it has none.
+	Since time.Time
+	// InTheWay: a claimant of another pool needs its name.
+	InTheWay bool
+	// ProvenOrphan: it was proven that nobody has it, and that it is to go.
+	ProvenOrphan bool
+	Busy         bool
+	RetryAt      time.Time
+}

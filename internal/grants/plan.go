@@ -1,0 +1,242 @@
+package grants
+
+import (
+	"fmt"
+	"time"
+
+	"go4.org/netipx"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// Refusal is why a claim gets nothing now: a reason of the CAPI contract and what to do about it.
+type Refusal struct{ Reason, Message string }
+
+// Failed is the refusal of a claim that cannot be served as it is.
+func Failed(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyAllocationFailedReason, Message: text.Message(fmt.Sprintf(format, args...))}
+}
+
+// NotReady is the refusal of a claim whose pool cannot serve it.
+func NotReady(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolNotReadyReason, Message: text.Message(fmt.Sprintf(format, args...))}
+}
+
+// Plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the
+// claims that are refused with the reason. One claim's failure never holds up another's.
+func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, refused map[*Claimant]*Refusal) {
+	refused = map[*Claimant]*Refusal{}
+	m.full = nil
+	var grants []*Grant
+	m.Pending.Scan(func(c *Claimant) bool {
+		if len(grants) >= room {
+			return false
+		}
+		if c.Busy || c.RetryAt.After(now) {
+			return true
+		}
+		ruled := admission(c)
+		if ruled.Waits {
+			return true
+		}
+		no := ruled.Refused
+		if no == nil {
+			no = m.InTrouble(c, now)
+		}
+		var r netipx.IPRange
+		if no == nil {
+			r, no = m.Choose(c)
+		}
+		if no != nil {
+			if !c.Shows(*no) {
+				refused[c] = no
+			}
+			return true
+		}
+		g := &Grant{Owner: c.Owner, Range: r}
+		m.Cooling.Remove(r)
+		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
+		grants = append(grants, g)
+		return true
+	})
+	for _, g := range grants {
+		m.Grants[g.Owner.UID] = g
+		m.Sort(m.Claimants[g.Owner.UID])
+	}
+	return len(grants), refused
+}
+
+// Choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards
+// the quota of its Cluster.
+func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
+	r, no := m.Available(c)
+	if no == nil {
+		no = m.reserve(c)
+	}
+	switch {
+	case no != nil:
+		return netipx.IPRange{}, no
+	case r.IsValid():
+		return r, nil
+	}
+	take := m.Ledger.TakeOne
+	if n := c.Kind.Size(m, c); n > 0 {
+		take = func() (netipx.IPRange, bool) { return m.Ledger.TakeBlock(uint64(n)) }
+	}
+	if r, ok := take(); ok {
+		return r, nil
+	}
+	return netipx.IPRange{}, m.noRoom(c)
+}
+
+// Available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits.
+func (m *Memory) Available(c *Claimant) (netipx.IPRange, *Refusal) {
+	r, no := c.Kind.Designated(m, c)
+	if no == nil && !r.IsValid() && !m.hasRoom(c) {
+		no = m.noRoom(c)
+	}
+	return r, no
+}
+
+// hasRoom reports whether something is free that a claim would take.
+func (m *Memory) hasRoom(c *Claimant) bool {
+	if n := c.Kind.Size(m, c); n > 0 {
+		return m.Ledger.Counts().LargestFree >= n
+	}
+	return m.Ledger.HasFree()
+}
+
+// noRoom says that nothing is free. Those that ask for one are told the same: thousands may wait.
+func (m *Memory) noRoom(c *Claimant) *Refusal {
+	if c.Kind.Size(m, c) > 0 {
+		return c.Kind.NoRoom(m, c)
+	}
+	if m.full == nil {
+		m.full = c.Kind.NoRoom(m, c)
+	}
+	return m.full
+}
+
+// Recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant
+// never had must be something that the pool hands out, and nobody else may have it (R1).
+func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
+	if r != c.Record || (!c.HadAddress && !m.Ledger.InSpace(r)) {
+		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
+			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
+	}
+	for _, h := range m.Ledger.Overlapping(r) {
+		if (h.Source == ledger.Pin && c.HadAddress) || (m.laterThanRecords(h) && c.HasRecord()) {
+			continue // the address was its own before
+		}
+		if !m.blocks(h, c.Owner) || m.overridesRecord(c, h) {
+			continue
+		}
+		if h.Source == ledger.Object && c.MayGetAnother() {
+			return netipx.IPRange{}, nil // any other
+		}
+		return netipx.IPRange{}, Failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
+			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, m.DescribeHold(h))
+	}
+	return r, nil
+}
+
+// laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already.
+// What is shared with another pool is, and what is held together with the ranges around it.
+func (m *Memory) laterThanRecords(h *ledger.Hold) bool {
+	return h.Source == ledger.Shared || (h.Source == ledger.Held && h.Owner.Name == "")
+}
+
+// MayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster
+// provider and we serve a pool by turns, it may have given somebody else what we had granted and nobody was told of: it
+// reads no records.
+func (c *Claimant) MayGetAnother() bool { return c.Mirrored && !c.HadAddress }
+
+// winsRecord tells whose record counts of two claims that remember one address, as copies of a manifest
+// do: that of the claim which had it, else the older one's.
+func (c *Claimant) winsRecord(other *Claimant) bool {
+	if c.HadAddress != other.HadAddress {
+		return c.HadAddress
+	}
+	return older(c, other)
+}
+
+// overridesRecord reports whether a fact is the record of a claim that another wins over.
+func (m *Memory) overridesRecord(c *Claimant, h *ledger.Hold) bool {
+	other := m.Claimants[h.Owner.UID]
+	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
+}
+
+// Blocker returns a fact that keeps a range from an owner, if there is one.
+func (m *Memory) Blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
+	for _, h := range m.Ledger.Overlapping(r) {
+		if m.blocks(h, o) {
+			return h
+		}
+	}
+	return nil
+}
+
+// blocks reports whether a fact keeps its range from an owner.
+func (m *Memory) blocks(h *ledger.Hold, o ledger.Owner) bool {
+	switch h.Source {
+	case ledger.Pin:
+		return h.Owner.Name != o.Name || !m.kindOf(o.Kind).Traits().Pinned
+	case ledger.Cooling:
+		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
+	case ledger.Record:
+		// Anybody can write a record. It does not keep an address from the name that it is kept for.
+		c := m.Claimants[h.UID]
+		return (h.Owner.UID != o.UID || o.UID == "") && (c == nil || c.HasFinalizer || c.HadAddress || !m.pinned(h.Range, o))
+	default:
+		return h.Owner.UID != o.UID || o.UID == ""
+	}
+}
+
+// pinned reports whether a range is kept for the name of an owner.
+func (m *Memory) pinned(r netipx.IPRange, o ledger.Owner) bool {
+	if m.Layout == nil || !m.kindOf(o.Kind).Traits().Pinned {
+		return false
+	}
+	pin, is := m.Layout.Pin(o.Name)
+	return is && r.Contains(pin)
+}
+
+// DescribeHold says whose a fact is.
+func (m *Memory) DescribeHold(h *ledger.Hold) string {
+	who := h.Owner.Name
+	if h.Owner.Namespace != "" {
+		who = h.Owner.Namespace + "/" + h.Owner.Name
+	}
+	switch h.Source {
+	case ledger.Object, ledger.Record, ledger.Grant:
+		if a := m.kindOf(h.Owner.Kind).Traits().Attaches; a != nil && h.Source == ledger.Object {
+			return a.Kind() + " " + who
+		}
+		return h.Owner.Kind + " " + who
+	case ledger.Pin:
+		return "a preAllocation for claims named " + who
+	case ledger.Cooling:
+		if who == "" {
+			return "its reuse grace period"
+		}
+		return "its reuse grace period (released by " + who + ")"
+	case ledger.Held:
+		return "status.held (released by " + who + ")"
+	case ledger.Shared:
+		return who + ", which has it too"
+	}
+	return who
+}
+
+// HeldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
+// a pool with grants that were given to somebody else since (R10).
+func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
+	if h := m.Blocker(g.Range, c.Owner); h != nil && h.Source == ledger.Object {
+		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeHold(h))
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package grants
+
+import (
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// Patience is how long work waits before a manager that was not elected takes a pool over (R5).
+const Patience = 3 * time.Second
+
+// MayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
+// (R5). Only the amount of work depends on the answer, never its safety.
+func (m *Memory) MayTakeOver(now time.Time, elected bool, admission, releasable Admit) (bool, time.Duration) {
+	if now.Before(m.NotBefore) {
+		return false, m.NotBefore.Sub(now)
+	}
+	state := m.Base.PoolStatus().Allocator
+	if state == nil || !m.TriedOnce || (elected && m.Backoff == 0) {
+		return true, 0
+	}
+	room := m.RestEnds(now)
+	if room > 0 {
+		releasable = func(*Claimant) Ruling { return Ruling{Waits: true, Silent: true} } // no live holder would
+	}
+	if !m.hasWork(state, admission, releasable) {
+		m.WorkSince = time.Time{}
+		return false, room
+	}
+	if m.WorkSince.IsZero() {
+		m.WorkSince = now
+	}
+	since := m.WorkSince
+	if m.Changed.After(since) {
+		since = m.Changed
+	}
+	if wait := Patience - now.Sub(since); wait > 0 {
+		return false, wait
+	}
+	return true, 0
+}
+
+// hasWork reports whether the pool has something that a live holder would have done by now. What is
+// paused, or another manager's by its label, is none.
+func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable Admit) bool {
+	work := m.Base.GetDeletionTimestamp() != nil || m.outdated()
+	wants := func(c *Claimant) bool {
+		rule := admission
+		if c.Deleting {
+			rule = releasable
+		}
+		return !rule(c).Waits
+	}
+	for _, g := range state.InFlight {
+		c := m.Claimants[types.UID(g.UID)]
+		work = work || c == nil || wants(c)
+	}
+	for _, c := range m.Todo {
+		work = work || wants(c)
+	}
+	if work {
+		return true
+	}
+	m.Pending.Scan(func(c *Claimant) bool {
+		ruled := admission(c)
+		switch {
+		case ruled.Waits:
+		case ruled.Refused != nil:
+			work = !c.Shows(*ruled.Refused)
+		case c.ShownRefusal().isRefused():
+		default:
+			_, no := m.Available(c)
+			work = c.ShownRefusal() == (Refusal{}) || (no == nil && m.WithinQuota(c))
+		}
+		return !work
+	})
+	return work
+}
+
+// outdated reports whether the status on record speaks of an older spec, or of other neighbours, than the pool has now.
+func (m *Memory) outdated() bool {
+	overlaps := meta.IsStatusConditionTrue(m.Base.GetConditions(), v1alpha1.OverlapCondition)
+	return m.Base.PoolStatus().ObservedGeneration != m.Base.GetGeneration() || overlaps != (m.Overlap != "") || m.Owes
+}
+
+// LoseTerm is called when another manager has written the pool: what we planned on is void. The
+// wait grows while two managers meet again and again (R5).
+func (m *Memory) LoseTerm(now time.Time) {
+	m.Holder, m.Unanswered = false, nil
+	m.RoomToRest()
+	for uid, g := range m.Grants {
+		m.Ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
+		delete(m.Grants, uid)
+		if c := m.Claimants[g.Owner.UID]; c != nil {
+			m.Sort(c)
+		}
+	}
+	m.Backoff = min(max(2*m.Backoff, m.ListTook, 100*time.Millisecond), time.Minute)
+	m.NotBefore = now.Add(m.Backoff + m.jitter(2*m.Backoff))
+	m.Changed, m.WorkSince = now, time.Time{}
+}
+
+// Rebuild makes the ledger from the list, what the watches know beyond it, and what is in flight.
+func (m *Memory) Rebuild(found *Listed) {
+	status := m.Base.PoolStatus()
+	space, unit := m.space()
+	m.Ledger = ledger.New(space, unit)
+	m.apart = map[netipx.IPRange]pools.Key{}
+	m.addPins()
+	for uid := range m.Grants {
+		delete(m.Grants, uid)
+	}
+	m.ObserveAll(found)
+	for _, c := range m.Claimants {
+		m.State(c)
+	}
+	for _, addr := range m.Attached {
+		if addr.IP.IsValid() {
+			m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: addr.UID}, Owner: addr.owner(), Range: m.Ledger.Unit(addr.IP)})
+		}
+	}
+	for _, g := range InFlightOf(status) {
+		r, err := poolutil.ParseRange(g.First + "-" + g.Last)
+		if err != nil {
+			continue
+		}
+		owner := ledger.Owner{Kind: m.kindOf(g.Kind).Traits().Name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
+		if c := m.Claimants[owner.UID]; c != nil && c.MayGetAnother() && m.addressed(r, owner) {
+			continue
+		}
+		m.Grants[owner.UID] = &Grant{Owner: owner, Range: r, Committed: true, Inherited: true}
+		m.confirm(owner.UID) // the list began after the fence: what it shows is proof (R6)
+		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
+	}
+	m.LoadCooling(status)
+	for _, c := range m.Claimants {
+		m.Sort(c)
+	}
+	for _, addr := range m.Attached {
+		m.sortAttached(addr)
+	}
+	if len(m.Orphans) == 0 {
+		m.Orphans = map[types.NamespacedName]*Orphan{} // before the claims came, all were orphans: a map does not shrink
+	}
+}
+
+// addressed reports whether an IPAddress of somebody else has some of a range.
+func (m *Memory) addressed(r netipx.IPRange, o ledger.Owner) bool {
+	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Hold) bool {
+		return h.Source == ledger.Object && m.blocks(h, o)
+	})
+}
+
+// LoadCooling takes what rests from the pool's status: an operator may have taken an entry out.
+func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
+	for _, rest := range m.Cooling.All() {
+		m.Cooling.Remove(rest.Range)
+	}
+	for r := range m.held {
+		m.dropHeld(r)
+	}
+	rests, _ := cooling.Parse(status.Cooling) // what cannot be read, nobody has written who knew what rests
+	for _, rest := range rests {
+		m.Cooling.Put(rest)
+	}
+	m.RoomToRest()
+	for _, h := range status.Held {
+		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
+			m.AddHeld(r, h)
+		}
+	}
+	for _, c := range m.Claimants {
+		m.keepMoved(c)
+	}
+	for _, a := range m.Attached {
+		if a.moved && a.IP.IsValid() {
+			m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
+		}
+	}
+}
+
+// Quarantine holds new grants back where no allocator is on record, but addresses exist or there was an allocator
+// (R10). It survives a restart in the Ready condition.
+func (m *Memory) Quarantine(length time.Duration) {
+	if c := m.WasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
+		m.QuarantineUntil = c.LastTransitionTime.Add(length)
+	}
+}
+
+// WasAdopting returns the condition that a quarantine which is not over has left, if one has.
+func (m *Memory) WasAdopting() *metav1.Condition {
+	c := meta.FindStatusCondition(m.Base.GetConditions(), v1alpha1.ReadyCondition)
+	if c == nil || c.Reason != v1alpha1.AdoptingReason {
+		return nil
+	}
+	return c
+}

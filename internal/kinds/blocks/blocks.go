@@ -1,0 +1,252 @@
+// Package blocks is the kind of IPAllocations: what one is granted, and the next request that brings it forward. It reads
+// and writes nothing.
+package blocks
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+const (
+	// defaultNodes and defaultLoadBalancers are the counts of allocations that say none, in pools that
+	// say none (Butler's).
+	defaultNodes         = 5
+	defaultLoadBalancers = 8
+	// MaxListedText bounds the text of status.addresses: etcd takes objects of 1.5 MiB.
+	MaxListedText = 1_450_000
+)
+
+// Kind is the kind of IPAllocations.
+var Kind grants.Kind = kind{}
+
+// kind: each IPAllocation asks for addresses in a row.
+type kind struct{}
+
+var blockTraits = &grants.Traits{
+	Name: v1alpha1.IPAllocationKind, Finalizer: v1alpha1.IPAllocationFinalizer, EndsWithCluster: true, TellsOverlap: true,
+}
+
+// blockFacts are what is remembered of an IPAllocation alone.
+type blockFacts struct {
+	use v1alpha1.AllocationType
+	// count is 0 where the pool decides.
+	count      int64
+	generation int64
+	// pinned is the range it must have, invalid if any will do; badPin says why what it must have is no range.
+	pinned netipx.IPRange
+	badPin string
+	// allocatedAt is when the status says that its addresses were granted.
+	allocatedAt time.Time
+	phase       v1alpha1.AllocationPhase
+	// overlap is what its Overlap condition says, if True.
+	overlap string
+}
+
+func blockFactsOf(c *grants.Claimant) *blockFacts { return c.Own.(*blockFacts) }
+
+func (kind) Traits() *grants.Traits { return blockTraits }
+
+func (kind) Object() grants.Object { return &v1alpha1.IPAllocation{} }
+
+func (kind) PoolOf(o grants.Object) (pools.Key, bool) {
+	a, is := o.(*v1alpha1.IPAllocation)
+	if !is {
+		return pools.Key{}, false
+	}
+	return pools.KeyOfAllocation(a), true
+}
+
+func (kind) Of(o grants.Object) *grants.Claimant { return Of(o.(*v1alpha1.IPAllocation)) }
+
+// Of is what is remembered of an IPAllocation.
+func Of(a *v1alpha1.IPAllocation) *grants.Claimant {
+	b := &blockFacts{use: a.Spec.Type, count: int64(ptr.Deref(a.Spec.Count, 0)), generation: a.Generation, phase: a.Status.Phase}
+	out := grants.ClaimantOf(kind{}, a, b)
+	out.Cluster = types.NamespacedName{Namespace: grants.Intern(a.Spec.TenantClusterRef.Namespace), Name: grants.Intern(a.Spec.TenantClusterRef.Name)}
+	out.Paused = annotations.HasPaused(a)
+	out.PauseTold = grants.PauseIn(a.Status.Conditions)
+	out.Told = sightingIn(a.Status.Conditions)
+	out.Record, _ = poolutil.ParseRange(out.RecordText)
+	if pin := a.Spec.PinnedRange; pin != nil {
+		var err error
+		if b.pinned, err = poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress); err != nil {
+			b.badPin = err.Error()
+		}
+	}
+	ready := ptr.Deref(meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
+	if a.Status.Phase == v1alpha1.AllocationAllocated || a.Status.Phase == v1alpha1.AllocationReleased {
+		out.Shown, _ = poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
+	}
+	if a.Status.AllocatedAt != nil {
+		b.allocatedAt = a.Status.AllocatedAt.Time
+	}
+	if o := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.OverlapCondition); o != nil && o.Status == metav1.ConditionTrue {
+		b.overlap = o.Message
+	}
+	out.HadAddress = out.Shown.IsValid()
+	out.StatusDone = out.HadAddress && b.phase == v1alpha1.AllocationAllocated && ready.Status == metav1.ConditionTrue && wholeStatus(a, out.Shown)
+	if len(a.Status.Conditions) > 0 {
+		out.Status = &grants.ShownStatus{Conditions: a.Status.Conditions}
+		if ready.Status == metav1.ConditionFalse {
+			out.Status.Refusal = grants.Refusal{Reason: ready.Reason, Message: ready.Message}
+		}
+	}
+	return out
+}
+
+// wholeStatus reports whether the status of an allocation says everything that is to be said of its block.
+func wholeStatus(a *v1alpha1.IPAllocation, r netipx.IPRange) bool {
+	s := &a.Status
+	listed := s.Addresses
+	return s.CIDR == poolutil.FormatRange(r) && s.AllocatedCount == poolutil.Size(r) && s.ObservedGeneration == a.Generation &&
+		s.AllocatedAt != nil && s.AllocatedBy != "" && s.ReleasedAt == nil && len(listed) == ListedOf(r) &&
+		(len(listed) == 0 || (listed[0] == r.From().String() && (len(listed) < int(poolutil.Size(r)) || listed[len(listed)-1] == r.To().String())))
+}
+
+// ListedOf is the number of addresses of a range that status.addresses lists. It costs O(1) unless the text
+// may be too long.
+func ListedOf(r netipx.IPRange) int {
+	const quotesAndComma, longest = 3, len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+	n := int(min(poolutil.Size(r), poolutil.MaxEnumerated))
+	if n*(longest+quotesAndComma) <= MaxListedText || r.From().Is4() {
+		return n
+	}
+	text := 0
+	for i, a := range poolutil.Enumerate(r) {
+		if text += len(a) + quotesAndComma; text > MaxListedText {
+			return i
+		}
+	}
+	return n
+}
+
+// size is the number of addresses of the block that an allocation asks a pool for.
+func (b *blockFacts) size(spec *v1alpha1.NetworkPoolSpec) int64 {
+	if b.count > 0 {
+		return b.count
+	}
+	nodes, loadBalancers := int64(defaultNodes), int64(defaultLoadBalancers)
+	if t := spec.TenantAllocation; t != nil && t.Defaults != nil {
+		nodes, loadBalancers = cmp.Or(int64(t.Defaults.NodesPerTenant), nodes), cmp.Or(int64(t.Defaults.LBPoolPerTenant), loadBalancers)
+	}
+	if b.use == v1alpha1.NodesAllocation {
+		return nodes
+	}
+	return loadBalancers
+}
+
+// Range is what an allocation has: what it remembers, else what its status says, as Butler left it.
+func Range(c *grants.Claimant) netipx.IPRange {
+	if c.HasRecord() {
+		return c.Record
+	}
+	return c.Shown
+}
+
+// RangeOf returns what an IPAllocation has, if anything.
+func RangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
+	r := Range(Of(a))
+	return r, r.IsValid()
+}
+
+func (kind) Keep(c, old *grants.Claimant) { c.OrphanSince, c.Found = old.OrphanSince, old.Found }
+
+// Holds returns what an allocation remembers, or shows, as it is, whether or not the pool hands it out: two that
+// overlap are both kept.
+func (kind) Holds(_ *grants.Memory, c *grants.Claimant) (record, shown netipx.IPRange) {
+	if c.HasRecord() {
+		return c.Record, netipx.IPRange{}
+	}
+	return netipx.IPRange{}, c.Shown
+}
+
+func (kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
+	b := blockFactsOf(c)
+	shows := c.HasRecord() && c.Shown == c.Record
+	switch {
+	case shows && c.StatusDone && c.PauseShown() && c.RecordText == poolutil.FormatRange(c.Record) && b.overlap == m.OverlapOf(c) && !c.OwesSighting():
+		return grants.NeedNothing
+	case shows, adopts(m, c), m.Grants[c.Owner.UID] != nil:
+		return grants.NeedWrite
+	}
+	return grants.NeedGrant
+}
+
+func (kind) Confirmed(_ *grants.Memory, c *grants.Claimant) bool { return c.HasRecord() }
+
+func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { return Range(c) }
+
+// Designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
+// pinned to, or the one that rests for its name.
+func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+	if m.HandsOutPrefixes() {
+		return netipx.IPRange{}, grants.Failed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", m.Key, m.Layout.UnitBits())
+	}
+	if c.HasRecord() {
+		return m.Recorded(c, c.Record)
+	}
+	if shown := c.Shown; shown.IsValid() {
+		if h := m.Blocker(shown, c.Owner); h != nil {
+			return netipx.IPRange{}, grants.Failed("the status says %s, of which %s is held by %s", poolutil.FormatRange(shown),
+				poolutil.FormatRange(h.Range), m.DescribeHold(h))
+		}
+		return shown, nil
+	}
+	b := blockFactsOf(c)
+	if b.badPin != "" {
+		return netipx.IPRange{}, grants.Failed("pinnedRange is not a range: %s", b.badPin)
+	}
+	if pinned := b.pinned; pinned.IsValid() {
+		if !m.Ledger.InSpace(pinned) {
+			return netipx.IPRange{}, grants.Failed("pinnedRange %s is not wholly among the addresses that %s hands out%s", poolutil.FormatRange(pinned), m.Key, m.FirstWithheld(pinned))
+		}
+		if h := m.Blocker(pinned, c.Owner); h != nil {
+			return netipx.IPRange{}, grants.Failed("pinnedRange %s overlaps %s, which is held by %s",
+				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), m.DescribeHold(h))
+		}
+		return pinned, nil
+	}
+	n := k.Size(m, c)
+	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
+}
+
+func (kind) Size(m *grants.Memory, c *grants.Claimant) int64 {
+	return blockFactsOf(c).size(m.Base.PoolSpec())
+}
+
+func (k kind) NoRoom(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
+	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
+		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations",
+		m.Key, k.Size(m, c))}
+}
+
+func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) {
+	b, use, since := blockFactsOf(c), grants.UseLoadBalancer, c.Created
+	if b.use == v1alpha1.NodesAllocation {
+		use = grants.UseNodes
+	}
+	if !b.allocatedAt.IsZero() {
+		since = b.allocatedAt
+	}
+	return use, since
+}
+
+// adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record
+// of ours is older (R10).
+func adopts(m *grants.Memory, c *grants.Claimant) bool {
+	return m.Adopting && !c.HasRecord() && c.Shown.IsValid()
+}

@@ -1,0 +1,227 @@
+// Package claims is the kind of IPAddressClaims, those of the in-cluster provider's pools among them: what a claim is
+// granted, and the next request that brings it, and its IPAddress, forward. It reads and writes nothing.
+package claims
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// Name is the kind of IPAddressClaims.
+const Name = "IPAddressClaim"
+
+// Kind is the kind of IPAddressClaims.
+var Kind grants.Kind = kind{}
+
+// kind: each claim asks for one address, or one prefix, and gets an IPAddress of its name.
+type kind struct{}
+
+var claimTraits = &grants.Traits{
+	Name: Name, Finalizer: v1alpha1.ClaimFinalizer, Attaches: addresses{}, Counted: true, Pinned: true, NeedsCluster: true,
+}
+
+// Facts are what is remembered of an IPAddressClaim alone.
+type Facts struct {
+	Requested string
+	// legacy are the conditions of the older generation, where the status says anything but Ready.
+	legacy clusterv1.Conditions
+}
+
+func (kind) Traits() *grants.Traits { return claimTraits }
+
+func (kind) Object() grants.Object { return &ipamv1.IPAddressClaim{} }
+
+func (kind) PoolOf(o grants.Object) (pools.Key, bool) {
+	c, is := o.(*ipamv1.IPAddressClaim)
+	if !is {
+		return pools.Key{}, false
+	}
+	key, _ := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+	return key, true
+}
+
+func (kind) Of(o grants.Object) *grants.Claimant { return Of(o.(*ipamv1.IPAddressClaim)) }
+
+// ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none:
+// CAPV copies a label that may be missing.
+func ClusterOf(c *ipamv1.IPAddressClaim) string {
+	return cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel])
+}
+
+// Of is what is remembered of an IPAddressClaim.
+func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
+	own := &Facts{Requested: grants.Annotation(c, v1alpha1.RequestedAddressAnnotation)}
+	out := grants.ClaimantOf(kind{}, c, own)
+	out.Cluster.Name = grants.Intern(ClusterOf(c))
+	if out.Cluster.Name != "" {
+		out.Cluster.Namespace = out.Owner.Namespace
+	}
+	out.Mirrored = incluster.Is(c.Spec.PoolRef)
+	out.PauseTold = grants.PauseIn(c.Status.Conditions)
+	_, out.Paused = c.Annotations[clusterv1.PausedAnnotation]
+	// Those of the garbage collector wait for the IPAddress, and say nothing of its use.
+	out.InUse = slices.ContainsFunc(out.Others, func(f string) bool {
+		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
+	})
+	out.Record, _ = grants.ParseRecord(out.RecordText)
+	out.HadAddress = c.Status.AddressRef.Name != ""
+	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
+	out.StatusDone = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
+	legacy := c.GetV1Beta1Conditions()
+	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.StatusDone) {
+		out.Status, own.legacy = &grants.ShownStatus{Conditions: c.Status.Conditions}, legacy
+	}
+	if ready.Status == metav1.ConditionFalse {
+		out.Status.Refusal = grants.Refusal{Reason: ready.Reason, Message: ready.Message}
+	}
+	return out
+}
+
+func legacyReady(c *ipamv1.IPAddressClaim) bool {
+	for _, cond := range c.GetV1Beta1Conditions() {
+		if cond.Type == clusterv1.ReadyV1Beta1Condition {
+			return cond.Status == "True"
+		}
+	}
+	return false
+}
+
+// FactsOf is what only this kind remembers of a claimant.
+func FactsOf(c *grants.Claimant) *Facts { return c.Own.(*Facts) }
+
+func (kind) Keep(*grants.Claimant, *grants.Claimant) {}
+
+// Holds returns one unit, whatever a user wrote there.
+func (kind) Holds(m *grants.Memory, c *grants.Claimant) (record, shown netipx.IPRange) {
+	if c.Record.IsValid() {
+		record = m.Ledger.Unit(c.Record.From())
+	}
+	return record, netipx.IPRange{}
+}
+
+func (k kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
+	a := m.AttachedTo(c)
+	switch {
+	case k.Confirmed(m, c):
+		if k.complete(m, c, a) {
+			return grants.NeedNothing
+		}
+		return grants.NeedWrite
+	case m.Grants[c.Owner.UID] != nil, a != nil && m.Adoptable(c, a):
+		return grants.NeedWrite
+	}
+	return grants.NeedGrant
+}
+
+func (kind) Confirmed(m *grants.Memory, c *grants.Claimant) bool {
+	a := m.AttachedTo(c)
+	return a != nil && a.ClaimantUID == c.Owner.UID
+}
+
+// complete reports whether nothing is left to write for a claim and its IPAddress.
+func (kind) complete(m *grants.Memory, c *grants.Claimant, a *grants.Attached) bool {
+	poolKnown := m.Base != nil && m.Base.GetUID() != ""
+	recorded := m.Layout == nil || !a.IP.IsValid() || c.RecordText == m.RecordOf(m.Ledger.Unit(a.IP))
+	return c.StatusDone && c.PauseShown() && c.HasFinalizer && recorded &&
+		(a.Deleting || a.Protected) && (!poolKnown || addressFactsOf(a).PoolUID == poolOwner(c, m.Base).UID)
+}
+
+func (kind) Releasable(m *grants.Memory, c *grants.Claimant) netipx.IPRange {
+	switch a := m.AttachedTo(c); {
+	case a != nil && a.ClaimantUID == c.Owner.UID:
+		return m.UnitOf(a)
+	case c.Record.IsValid() && (c.HadAddress || c.Lost != nil):
+		return m.Ledger.Unit(c.Record.From())
+	}
+	return netipx.IPRange{}
+}
+
+// Designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks for,
+// or the one that rests for its name.
+func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+	if other := m.AttachedTo(c); other != nil && other.ClaimantUID != c.Owner.UID {
+		return netipx.IPRange{}, nameTaken(m, c, other)
+	}
+	if c.Record.IsValid() {
+		return m.Recorded(c, m.Ledger.Unit(c.Record.From()))
+	}
+	if pin, ok := m.Layout.Pin(c.Owner.Name); ok {
+		return thisAddress(m, c, pin, "preAllocated")
+	}
+	if requested := FactsOf(c).Requested; requested != "" {
+		ip, err := netip.ParseAddr(requested)
+		if err != nil || ip.Zone() != "" {
+			return netipx.IPRange{}, grants.Failed("the requested address %q is not an IP address", requested)
+		}
+		if !m.Ledger.InSpace(m.Ledger.Unit(ip.Unmap())) {
+			return netipx.IPRange{}, grants.Failed("the requested address %s is not among those %s hands out (%s); ask for another, or remove the annotation %s",
+				ip, m.Key, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
+		}
+		return thisAddress(m, c, ip.Unmap(), "requested")
+	}
+	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r }), nil
+}
+
+func (kind) Size(*grants.Memory, *grants.Claimant) int64 { return 0 }
+
+// NoRoom says no numbers that change all the time: thousands may wait, and each would be told anew whenever one address
+// comes to rest.
+func (kind) NoRoom(m *grants.Memory, _ *grants.Claimant) *grants.Refusal {
+	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
+	if m.Ledger.Counts().Total > 0 {
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", m.Key)
+	}
+	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
+}
+
+func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseClaim, c.Created }
+
+// nameTaken says which IPAddress keeps a claim from having one of its name.
+func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants.Refusal {
+	if !a.ByHand {
+		return grants.Failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.KeptBy())
+	}
+	why := "somebody made it by hand"
+	switch {
+	case !c.Mirrored:
+	case !a.Mirrored:
+		why += ", for another pool"
+	case !a.IP.IsValid():
+		why += ", and what it says is no address"
+	case !m.Ledger.InSpace(m.Ledger.Unit(a.IP)):
+		why += ", with an address that " + m.Key.String() + " does not hand out"
+	default:
+		for _, h := range m.Ledger.Overlapping(m.Ledger.Unit(a.IP)) {
+			if h.UID != a.UID && h.Source.Uses() && h.Owner.UID != c.Owner.UID {
+				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + m.DescribeHold(h) + " has"
+				break
+			}
+		}
+	}
+	return grants.Failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)
+}
+
+func thisAddress(m *grants.Memory, c *grants.Claimant, ip netip.Addr, what string) (netipx.IPRange, *grants.Refusal) {
+	r := m.Ledger.Unit(ip)
+	if h := m.Blocker(r, c.Owner); h != nil {
+		return netipx.IPRange{}, grants.Failed("the %s address %s is held by %s", what, ip, m.DescribeHold(h))
+	}
+	return r, nil
+}
