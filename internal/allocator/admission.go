@@ -20,7 +20,7 @@ import (
 )
 
 // admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it
-// reads comes from caches, once per cluster and namespace. It is called with the pool locked.
+// reads comes from caches, once per cluster and namespace.
 func (a *Allocator) admission(ctx context.Context, m *grants.Memory, now time.Time) grants.Admit {
 	return m.Noting(a.rules(ctx, m, now))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Attached is what the allocator remembers of an object that shows what a claimant was granted, and has its name. Once
-// observed it never changes: jobs read it without the pool's lock.
+// observed it never changes: jobs read it without the lock.
 type Attached struct {
 	// Kind is that of the claimant.
 	Kind            Kind

@@ -22,7 +22,7 @@ type PendingCommit struct {
 }
 
 // Prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new
-// ones among them. It is called with the pool locked, once a turn.
+// ones among them. It is called once a turn.
 func (m *Memory) Prepare(now time.Time) *PendingCommit {
 	next := m.Base.DeepCopyObject().(v1alpha1.Pool)
 	try := &PendingCommit{Pool: next}

@@ -174,7 +174,7 @@ func (m *Memory) restOf(h *ledger.Hold) cooling.Rest {
 	return rest
 }
 
-// OrphanNeedsCooling is needsCooling for what a void IPAddress has.
+// OrphanNeedsCooling is NeedsCooling for what a void IPAddress has.
 func (m *Memory) OrphanNeedsCooling(s *Orphan, now time.Time) bool {
 	return s.ProvenOrphan && m.NeedsCooling(m.UnitOf(s.Attached), s.owner(), now)
 }

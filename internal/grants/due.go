@@ -8,14 +8,13 @@ import (
 
 // DueWrites are what is to be written now for single claimants and IPAddresses.
 type DueWrites struct {
-	// Serve and release are claimants, resolve are IPAddresses without one.
+	// Serve and Release are claimants, Resolve are IPAddresses without one.
 	Serve, Release []types.UID
 	Resolve        []*Attached
 }
 
 // Due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait:
-// 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released. It
-// is called with the pool locked.
+// 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released.
 func (m *Memory) Due(now time.Time, free int, grace time.Duration, admission, releases Admit) (out DueWrites, wait time.Duration) {
 	wait = m.nextRetry(now)
 	for uid, c := range m.Todo {

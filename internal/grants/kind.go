@@ -77,7 +77,7 @@ type Traits struct {
 
 // Attacher is what differs between the kinds of objects that show what a claimant was granted.
 type Attacher interface {
-	// Kind is that of the objects, finalizer ours on them.
+	// Kind is that of the objects, Finalizer ours on them.
 	Kind() string
 	Finalizer() string
 	Object() Object

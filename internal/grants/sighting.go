@@ -30,7 +30,7 @@ func (c *Claimant) SaysAfter(found Sighting) Sighting {
 // OwesSighting reports whether the status does not say yet what was found.
 func (c *Claimant) OwesSighting() bool { return c.SaysAfter(c.Found) != c.Told }
 
-// NoteSighting remembers what a job has found of the Cluster of an IPAllocation. It is called with the pool locked.
+// NoteSighting remembers what a job has found of the Cluster of an IPAllocation.
 func (m *Memory) NoteSighting(c *Claimant, found Sighting) {
 	if known := m.Claimants[c.Owner.UID]; known != nil {
 		known.Found = found
