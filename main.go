@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/logs"
 	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -25,33 +23,25 @@ import (
 	"sigs.k8s.io/cluster-api/util/flags"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
 
 // version is what the linker writes here: VERSION of the Makefile. A plain `go build` knows none.
 var version = "v0.0.0-dev"
-
-// syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API
-// server ends a list after a minute (--request-timeout), and it is read again: whoever began anew after two minutes, as
-// controllers do by default, would never end where there are many.
-const syncTimeout = 30 * time.Minute
 
 func main() {
 	o := &options.Options{}
@@ -147,70 +137,27 @@ func run(o *options.Options) error {
 
 func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	ctx := ctrl.SetupSignalHandler()
-	streams, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
+	reconciler, err := controllers.Setup(ctx, mgr, controllers.Options{
+		Namespace:      o.Namespace,
+		WatchFilter:    o.WatchFilter,
+		Shard:          part,
+		Elected:        o.LeaderElect,
+		Concurrency:    o.Concurrency,
+		Writers:        o.Writers,
+		OrphanGrace:    o.OrphanGrace,
+		ShrinkGrace:    o.ShrinkGrace,
+		AuditInterval:  o.AuditInterval,
+		InClusterPools: o.InClusterPools,
+	})
 	if err != nil {
 		return err
-	}
-	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
-	blocks := &controllers.Blocks{}
-	clusters := &controllers.ClusterReconciler{
-		Blocks: blocks,
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, WatchFilter: o.WatchFilter, Namespace: o.Namespace,
-		Shard: part,
-	}
-	alloc := allocator.New(allocator.Options{
-		Client:      mgr.GetClient(),
-		Live:        mgr.GetAPIReader(),
-		Lists:       streams,
-		Recorder:    recorder,
-		ID:          string(uuid.NewUUID()),
-		WatchFilter: o.WatchFilter,
-		Namespace:   o.Namespace,
-		Elected:     o.LeaderElect,
-		Writers:     o.Writers,
-		OrphanGrace: o.OrphanGrace,
-		NodeQuota:   clusters.NodeQuota,
-		Shard:       part,
-
-		InClusterPools: o.InClusterPools,
-		Unmirrored:     controllers.Unmirrored(mgr.GetAPIReader()),
-	})
-	clusters.QuotaChanged = alloc.QuotaChanged
-	if err := clusters.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("setting up the cluster controller: %w", err)
-	}
-	configs := &controllers.ProviderConfigReconciler{Client: mgr.GetClient(), Recorder: recorder, Now: time.Now, Shard: part}
-	if err := configs.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("setting up the provider config controller: %w", err)
-	}
-	reconciler := &controllers.NetworkPoolReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stream: streams, Allocator: alloc, Blocks: blocks,
-	}
-	err = reconciler.SetupWithManager(mgr, controller.TypedOptions[pools.Key]{
-		MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout,
-	})
-	if err != nil {
-		return fmt.Errorf("setting up the pool controller: %w", err)
-	}
-	if err := addTenants(ctx, mgr, o, recorder, part, blocks, reconciler.Synced); err != nil {
-		return fmt.Errorf("setting up the tenant controller: %w", err)
-	}
-	if o.InClusterPools {
-		if err := controllers.ServeInClusterPools(mgr, recorder, part); err != nil {
-			return fmt.Errorf("serving the pools of the in-cluster provider: %w", err)
-		}
-	}
-	if o.AuditInterval > 0 {
-		if err := mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}); err != nil {
-			return err
-		}
 	}
 	if o.WebhookPort != 0 {
 		if err := webhooks.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("setting up the webhooks: %w", err)
 		}
 	}
-	if err := addPage(mgr, alloc); err != nil {
+	if err := addPage(mgr, reconciler.Allocator); err != nil {
 		return fmt.Errorf("setting up the page of pools: %w", err)
 	}
 	if err := addChecks(mgr, reconciler, o); err != nil {
@@ -218,19 +165,6 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	}
 	klog.FromContext(ctx).Info("Starting the manager", "version", version)
 	return mgr.Start(ctx)
-}
-
-// addTenants has the blocks of Clusters shown to them, and follow their Services.
-func addTenants(ctx context.Context, mgr manager.Manager, o *options.Options, recorder events.EventRecorder, part shard.Shard, blocks *controllers.Blocks, synced func() bool) error {
-	connections, err := controllers.ConnectTenants(ctx, mgr, blocks, o.WatchFilter, part)
-	if err != nil {
-		return err
-	}
-	tenants := &controllers.TenantReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Blocks: blocks, Synced: synced,
-		Clusters: connections, NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.ShrinkGrace, WatchFilter: o.WatchFilter, Shard: part,
-	}
-	return tenants.SetupWithManager(mgr)
 }
 
 // addPage serves the page of pools beside the metrics.
@@ -250,7 +184,7 @@ func addPage(mgr manager.Manager, alloc *allocator.Allocator) error {
 
 // addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits
 // to be elected is ready to be.
-func addChecks(mgr manager.Manager, pools *controllers.NetworkPoolReconciler, o *options.Options) error {
+func addChecks(mgr manager.Manager, pools *pool.Reconciler, o *options.Options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // manager is a process: an allocator, the watches that feed it and the queue that runs it, as
-// controllers/ wires them.
+// controllers/pool wires them.
 type manager struct {
 	name   string
 	client *faults.Client
@@ -82,7 +82,7 @@ func (m *manager) reconcile(key pools.Key) {
 	}, m.broken)
 }
 
-// show feeds what a watch shows: pools as poolHandler of controllers/ does, what there are many of through the feeds.
+// show feeds what a watch shows: pools as poolHandler of controllers/pool does, what there are many of through the feeds.
 func (m *manager) show(c faults.Change) {
 	if f := m.feeds[faults.RefOf(c.Object).Kind]; f != nil {
 		f.Show(c)
@@ -163,7 +163,7 @@ func (w *world) start() *manager {
 	return m
 }
 
-// boot takes the pools over before the watches begin, as controllers/ does. A reconcile waits for them.
+// boot takes the pools over before the watches begin, as controllers/pool does. A reconcile waits for them.
 func (m *manager) boot() {
 	if all, err := pools.List(m.ctx, m.client.Live(), ""); err == nil {
 		m.alloc.Fence(m.ctx, all)

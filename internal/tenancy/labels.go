@@ -1,6 +1,10 @@
 package tenancy
 
-import "github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
 
 // Block is an allocation that is made for a Cluster.
 type Block struct {
@@ -27,6 +31,19 @@ func Labels(b Block) map[string]string {
 		v1alpha1.AllocationTypeLabel: string(b.Type),
 		v1alpha1.AllocationRoleLabel: b.Role,
 		v1alpha1.ProviderConfigLabel: shorten(b.ProviderConfig, maxLabel),
+	}
+}
+
+// Request is the IPAllocation that asks a pool of a ProviderConfig for load-balancer addresses of a Cluster.
+func Request(cluster v1alpha1.ClusterReference, config *v1alpha1.ProviderConfig, name, role string, pool v1alpha1.PoolReference, count int32) *v1alpha1.IPAllocation {
+	return &v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: config.Namespace, Name: name,
+			Labels: Labels(Block{
+				Cluster: cluster, Pool: pool, Type: v1alpha1.LoadBalancerAllocation, Role: role, ProviderConfig: config.Name,
+			}),
+		},
+		Spec: v1alpha1.IPAllocationSpec{PoolRef: pool, TenantClusterRef: cluster, Type: v1alpha1.LoadBalancerAllocation, Count: &count},
 	}
 }
 

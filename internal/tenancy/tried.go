@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
@@ -45,6 +47,22 @@ func ParseTried(text string) []Attempt {
 		tried[i].Pool = withKind(tried[i].Pool)
 	}
 	return tried
+}
+
+// SetTried sets an annotation of a Cluster to the pools that had nothing for it. It reports whether that is new.
+func SetTried(cluster metav1.Object, annotation string, tried []Attempt) bool {
+	text, all := FormatTried(tried), cluster.GetAnnotations()
+	if all[annotation] == text {
+		return false
+	}
+	if all == nil {
+		all = map[string]string{}
+	}
+	if all[annotation] = text; text == "" {
+		delete(all, annotation)
+	}
+	cluster.SetAnnotations(all)
+	return true
 }
 
 // record adds an attempt, or puts it in the place of an earlier one of the same pool.

@@ -1,0 +1,85 @@
+package blocks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// What the watch shows late, or again, does not undo what is known.
+// B34: all load-balancer blocks of a Cluster, and no others.
+func TestIndex(t *testing.T) {
+	g := NewWithT(t)
+	b := &Index{}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	g.Expect(b.Source().Start(context.Background(), q)).To(Succeed())
+	woken := func() int {
+		n := q.Len()
+		for range n {
+			item, _ := q.Get()
+			q.Done(item)
+		}
+		return n
+	}
+	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
+	block := func(name, uid string, rv int) *v1alpha1.IPAllocation {
+		o := framework.MakeAllocation("ns", name).Cluster("team", "prod").Obj()
+		o.UID, o.ResourceVersion = types.UID(uid), fmt.Sprint(rv)
+		o.Status.Addresses = []string{"10.0.0.1"}
+		o.CreationTimestamp = metav1.NewTime(time.Unix(int64(rv), 0))
+		return o
+	}
+	versions := func() (out []string) {
+		for _, a := range b.Of(cluster) {
+			out = append(out, a.Name+"@"+a.ResourceVersion)
+		}
+		return out
+	}
+	b.Observe(block("b", "1", 10))
+	b.Observe(block("a", "2", 20))
+	g.Expect(woken()).To(Equal(1)) // one Cluster, however often
+	g.Expect(versions()).To(Equal([]string{"b@10", "a@20"}))
+	g.Expect(b.Of(cluster)[0].Status.Addresses).To(BeNil())
+	b.Observe(block("a", "2", 15))
+	b.Observe(block("a", "2", 20))
+	g.Expect(woken()).To(Equal(0))
+	b.Of(cluster)[0].Labels = map[string]string{"x": "y"} // a copy
+	g.Expect(b.Of(cluster)[0].Labels).To(BeEmpty())
+
+	// Another one of the name is another one; the end of the first does not touch it.
+	b.Observe(block("a", "3", 30))
+	b.Forget(block("a", "2", 25))
+	g.Expect(versions()).To(Equal([]string{"b@10", "a@30"}))
+	b.Forget(block("a", "3", 31))
+	g.Expect(versions()).To(Equal([]string{"b@10"}))
+	// The answer to a write of ours may come after the end.
+	b.Observe(block("a", "3", 29))
+	b.Forget(block("c", "4", 41))
+	b.Observe(block("c", "4", 40))
+	g.Expect(versions()).To(Equal([]string{"b@10"}))
+	g.Expect(b.Projects(cluster)).To(BeFalse())
+	shown := block("b", "1", 11)
+	shown.Finalizers = []string{v1alpha1.TenantPoolFinalizer}
+	b.Observe(shown)
+	b.Observe(shown)
+	g.Expect(b.Projects(cluster)).To(BeTrue())
+	// As the list that misses it knows it: by name and UID.
+	b.Forget(&v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "1"}})
+	g.Expect(b.Projects(cluster)).To(BeFalse())
+	g.Expect(versions()).To(BeEmpty())
+	nodes := block("n", "9", 90)
+	nodes.Spec.Type = v1alpha1.NodesAllocation
+	b.Observe(nodes)
+	g.Expect(versions()).To(BeEmpty())
+}

@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// networkReady is the condition that tells of a decision. spec.availabilityGates of a Cluster may name it.
+func networkReady(d tenancy.Decision) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.NetworkReadyCondition, Status: metav1.ConditionFalse, Reason: d.Reason, Message: text.Message(d.Message)}
+	if d.Action == tenancy.Done {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+// conditionOf is what a Cluster says of its network now.
+func conditionOf(cluster *clusterv1.Cluster) *metav1.Condition {
+	return conditions.Get(cluster, v1alpha1.NetworkReadyCondition)
+}
+
+// changeCondition reads a Cluster live, has its conditions changed, and writes them; those of others are left
+// alone.
+func (r *Reconciler) changeCondition(ctx context.Context, cluster *clusterv1.Cluster, change func(*clusterv1.Cluster)) error {
+	live := &clusterv1.Cluster{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live); err != nil {
+		return err
+	}
+	before := live.DeepCopy()
+	change(live)
+	return r.Client.Status().Patch(ctx, live, guard.SinceRead(before))
+}
+
+// report writes the NetworkReady condition of a Cluster, and an event where its reason is new.
+func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, d tenancy.Decision) (reconcile.Result, error) {
+	after := guard.WaitingBackstop
+	if d.Action == tenancy.Done {
+		after = guard.ServedBackstop
+	}
+	is := networkReady(d)
+	was := conditionOf(cluster)
+	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
+		return reconcile.Result{RequeueAfter: after}, nil
+	}
+	if err := r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) }); err != nil {
+		return guard.Retry(client.IgnoreNotFound(err), "writing the condition NetworkReady")
+	}
+	if is.Reason != v1alpha1.ReconcilingReason && (was == nil || was.Reason != is.Reason) {
+		kind := corev1.EventTypeNormal
+		if is.Status == metav1.ConditionFalse {
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(cluster, nil, kind, "Network"+is.Reason, "Allocate", "%s", is.Message)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// withdraw takes the condition off a Cluster that has come to need nothing from us.
+func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
+	if conditionOf(cluster) == nil {
+		return reconcile.Result{}, nil
+	}
+	err := r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
+	return guard.Retry(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
+}

@@ -1,0 +1,160 @@
+// Package cluster gives Clusters their first load-balancer block, says so on them, and releases what they had.
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=create
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters/status,verbs=patch
+
+// Reconciler gives Clusters that name a ProviderConfig their load-balancer block, and takes it back
+// when they are gone. What is decided is in internal/tenancy; the block itself is the allocator's.
+type Reconciler struct {
+	Client client.Client
+	// Live reads from the API server: IPAllocations are in no cache of their own.
+	Live        client.Reader
+	Recorder    events.EventRecorder
+	WatchFilter string
+	// Namespace, where set, is the only one that is watched.
+	Namespace string
+	// QuotaChanged is told of Clusters whose quota may be another one.
+	QuotaChanged func(client.ObjectKey)
+	// Blocks wake it.
+	Blocks *blocks.Index
+	// Shard says which Clusters are served.
+	Shard shard.Shard
+}
+
+// Reconcile brings one Cluster forward.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	cluster := &clusterv1.Cluster{}
+	if err := r.Client.Get(ctx, req.NamespacedName, cluster); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err) // what it had is an orphan
+	}
+	if guard.LeavesAlone(cluster, r.WatchFilter) {
+		return reconcile.Result{}, nil
+	}
+	r.QuotaChanged(req.NamespacedName) // or it may have; claims of it wait in pools of any shard
+	if !r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
+		return reconcile.Result{}, nil
+	}
+	if !cluster.DeletionTimestamp.IsZero() {
+		return r.release(ctx, cluster)
+	}
+	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+		return reconcile.Result{}, nil
+	}
+	config, no, err := lookup.ConfigOf(ctx, r.Client, cluster)
+	if err == nil && no != nil {
+		config, no, err = lookup.ConfigOf(ctx, r.Live, cluster) // the cache may be behind
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if no != nil {
+		return r.report(ctx, cluster, *no)
+	}
+	if config.Network().Mode != v1alpha1.IPAMMode {
+		return r.withdraw(ctx, cluster)
+	}
+	return r.serve(ctx, cluster, config)
+}
+
+// serve does the next thing for a Cluster that is to have a block.
+func (r *Reconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, config *v1alpha1.ProviderConfig) (reconcile.Result, error) {
+	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
+	standing, err := r.standing(ctx, config.Namespace, tenancy.Name(ref))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if standing != nil && !tenancy.Owns(ref, standing) {
+		other := standing.Spec.TenantClusterRef
+		return r.report(ctx, cluster, tenancy.Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
+			"IPAllocation %s/%s is for Cluster %s/%s, whose names make the same name; rename one of the two Clusters",
+			standing.Namespace, standing.Name, other.Namespace, other.Name)})
+	}
+	size, err := tenancy.Size(config.Network(), cluster.Annotations)
+	if err != nil {
+		return r.report(ctx, cluster, standingOf(standing).Keep(err))
+	}
+	pools, err := lookup.PoolsOf(ctx, r.Client, config)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	situation := tenancy.Situation{Config: client.ObjectKeyFromObject(config), Count: size.Count, Pools: pools, Tried: tenancy.ParseTried(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])}
+	situation.Standing = standingOf(standing)
+	if err := r.labelAll(ctx, cluster); err != nil {
+		return guard.Retry(err, "labelling the IPAllocations of the Cluster")
+	}
+	if err := r.labelOurs(ctx, standing); err != nil {
+		return guard.Retry(err, "labelling IPAllocation "+standing.Name)
+	}
+	decision := tenancy.Next(situation)
+	// First what must not be lost: what was tried, and that there is something to release.
+	if err := r.note(ctx, cluster, decision); err != nil {
+		return guard.Retry(err, "noting on the Cluster what was tried")
+	}
+	switch decision.Action {
+	case tenancy.Try:
+		block := tenancy.Request(ref, config, tenancy.Name(ref), v1alpha1.InitialRole, decision.Pool, size.Count)
+		guard.Label(block, r.WatchFilter)
+		err = client.IgnoreAlreadyExists(r.Client.Create(ctx, block))
+	case tenancy.Replace:
+		err = client.IgnoreNotFound(r.Client.Delete(ctx, standing,
+			client.Preconditions{UID: &standing.UID, ResourceVersion: &standing.ResourceVersion}))
+	case tenancy.Done, tenancy.Wait, tenancy.Exhausted:
+	}
+	if err != nil {
+		return guard.Retry(err, fmt.Sprintf("asking for a block (%s)", decision.Action))
+	}
+	return r.report(ctx, cluster, decision)
+}
+
+// standingOf describes what a Cluster has under its name, nil if nothing.
+func standingOf(a *v1alpha1.IPAllocation) *tenancy.Standing {
+	if a == nil {
+		return nil
+	}
+	return tenancy.StandingOf(a)
+}
+
+// standing reads the IPAllocation of a name, nil if there is none.
+func (r *Reconciler) standing(ctx context.Context, namespace, name string) (*v1alpha1.IPAllocation, error) {
+	out := &v1alpha1.IPAllocation{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, out)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading IPAllocation %s/%s: %w", namespace, name, err)
+	}
+	return out, nil
+}
+
+// note writes on a Cluster which pools had nothing for it, and that its deletion waits for us.
+func (r *Reconciler) note(ctx context.Context, cluster *clusterv1.Cluster, d tenancy.Decision) error {
+	before := cluster.DeepCopy()
+	noted := tenancy.SetTried(cluster, v1alpha1.TriedPoolsAnnotation, d.Tried)
+	added := controllerutil.AddFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
+	if !added && !noted {
+		return nil
+	}
+	return r.Client.Patch(ctx, cluster, guard.SinceRead(before))
+}

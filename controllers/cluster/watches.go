@@ -1,0 +1,38 @@
+package cluster
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+)
+
+// SetupWithManager registers the watches.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	pools := handler.EnqueueRequestsFromMapFunc(r.WaitingFor)
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("cluster").
+		For(&clusterv1.Cluster{}).
+		WatchesRawSource(r.Blocks.Source()).
+		Watches(&v1alpha1.NetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoom)).
+		Watches(&v1alpha1.GlobalNetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoom)).
+		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(lookup.ClustersNaming(r.Client)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(r)
+}
+
+// WaitingFor returns the Clusters that wait for a block and whose ProviderConfig names a pool.
+func (r *Reconciler) WaitingFor(ctx context.Context, obj client.Object) []reconcile.Request {
+	return lookup.ClustersWaiting(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
+		is := conditionOf(c)
+		return is == nil || is.Status != metav1.ConditionTrue
+	})
+}

@@ -1,0 +1,55 @@
+// Package guard keeps the controllers from what is not theirs to do, and from missing what is: whom they leave alone, how
+// they write over nobody, and how often they look, whatever the watches say.
+package guard
+
+import (
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// How often a Cluster is looked at, whatever the watches say: one that waits, and one that is served.
+const (
+	WaitingBackstop = 30 * time.Second
+	ServedBackstop  = 5 * time.Minute
+)
+
+// LeavesAlone reports whether a Cluster is moved away, paused, or not this manager's.
+func LeavesAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
+	_, moved := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
+	return moved || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
+}
+
+// Label gives an IPAllocation the label without which a manager with --watch-filter does not serve it. It reports whether
+// that was missing.
+func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
+	if watchFilter == "" || a.Labels[clusterv1.WatchLabel] == watchFilter {
+		return false
+	}
+	metav1.SetMetaDataLabel(&a.ObjectMeta, clusterv1.WatchLabel, watchFilter)
+	return true
+}
+
+// SinceRead patches an object with what was changed since it was read, if nobody else has written it.
+func SinceRead(before client.Object) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+}
+
+// Retry makes a conflict a quiet retry: what is there now is read first.
+func Retry(err error, doing string) (reconcile.Result, error) {
+	switch {
+	case err == nil:
+		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+	}
+	return reconcile.Result{}, fmt.Errorf("%s: %w", doing, err)
+}

@@ -1,0 +1,69 @@
+package pool
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/events"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// Tests that wait as long as a backstop takes would not see a wake-up that is lost.
+func TestTestsWaitLessThanTheBackstop(t *testing.T) {
+	if framework.Soon >= backstop {
+		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.Soon, backstop)
+	}
+}
+
+// nothing lists what is not there.
+type nothing struct{}
+
+func (nothing) Claims(context.Context, string, func(*ipamv1.IPAddressClaim)) (string, error) {
+	return "1", nil
+}
+func (nothing) Addresses(context.Context, string, func(*ipamv1.IPAddress)) (string, error) {
+	return "1", nil
+}
+func (nothing) Allocations(context.Context, string, func(*v1alpha1.IPAllocation)) (string, error) {
+	return "1", nil
+}
+
+// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what
+// has failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
+func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
+	g := NewWithT(t)
+	pool := framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj()
+	pool.Generation = 1 // as an API server has it
+	large := framework.MakeAllocation("ns", "large").Count(300).Obj()
+	large.UID = "u"
+	c := framework.Fake(t, pool, large)
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
+	alloc := allocator.New(allocator.Options{
+		Client: c, Live: c, Lists: nothing{}, Recorder: events.NewFakeRecorder(10), ID: "me", Elected: true,
+	})
+	r := &Reconciler{Client: c, Live: c, Allocator: alloc}
+	key := pools.KeyOf(pool)
+	alloc.ObserveAllocation(large)
+	phase := func() v1alpha1.AllocationPhase {
+		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
+		return large.Status.Phase
+	}
+	look := func() time.Duration {
+		result, err := r.Reconcile(t.Context(), key)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Minute)))
+		return result.RequeueAfter
+	}
+	// It takes the pool over, tells of it, refuses the block; then nothing is due before the backstop.
+	g.Eventually(func() v1alpha1.AllocationPhase { look(); return phase() }).Should(Equal(v1alpha1.AllocationFailed))
+	g.Eventually(look).Should(Equal(time.Minute))
+	g.Consistently(look, "200ms").Should(Equal(time.Minute))
+}

@@ -1,0 +1,120 @@
+// Package pool wires the watches to the allocator, and has it reconcile one pool at a time. What is decided is in
+// internal/allocator.
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status;globalnetworkpools/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers;globalnetworkpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status;ipallocations/finalizers,verbs=update;patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status;ipaddressclaims/finalizers,verbs=update;patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// backstop has every pool looked at now and then, whatever the watches say.
+const backstop = time.Minute
+
+// minBackoff is how long a pool waits after the first error.
+const minBackoff = 5 * time.Millisecond
+
+// Reconciler reconciles NetworkPools and GlobalNetworkPools. It is the sole allocator.
+type Reconciler struct {
+	Client    client.Client
+	Live      client.Reader
+	Stream    *stream.Client
+	Allocator *allocator.Allocator
+	// Blocks are told of every IPAllocation that the watch shows.
+	Blocks *blocks.Index
+
+	fenced sync.Once
+	feeds  []interface{ HasSynced() bool }
+}
+
+// Reconcile brings one pool forward.
+func (r *Reconciler) Reconcile(ctx context.Context, key pools.Key) (reconcile.Result, error) {
+	if !key.IsPool() {
+		return r.Allocator.Reconcile(ctx, key, nil)
+	}
+	pool, err := key.Get(ctx, r.Client)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.Allocator.Reconcile(ctx, key, nil)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading %s: %w", key, err)
+	}
+	result, err := r.Allocator.Reconcile(ctx, key, pool)
+	if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter > backstop) {
+		result.RequeueAfter = backstop
+	}
+	return result, err
+}
+
+// Synced reports whether everything that exists was read once.
+func (r *Reconciler) Synced() bool {
+	for _, f := range r.feeds {
+		if !f.HasSynced() {
+			return false
+		}
+	}
+	return len(r.feeds) > 0
+}
+
+// Ready returns nil when the caches are filled and every pool's ledger is.
+func (r *Reconciler) Ready(ctx context.Context) error {
+	if !r.Synced() {
+		return errors.New("the claims and their addresses are not read yet")
+	}
+	all, err := pools.List(ctx, r.Client, "")
+	if err != nil {
+		return fmt.Errorf("the pools are not read yet: %w", err)
+	}
+	for _, p := range all {
+		if key := pools.KeyOf(p); !r.Allocator.Ready(key) {
+			return fmt.Errorf("%s is not read yet", key)
+		}
+	}
+	return nil
+}
+
+// afterFence lists after the pools are fenced: so the lists that fill the memory are also those of the takeovers.
+func afterFence[O any](r *Reconciler, list feed.List[O]) feed.List[O] {
+	return func(ctx context.Context, namespace string, visit func(O)) (string, error) {
+		r.fence(ctx)
+		return list(ctx, namespace, visit)
+	}
+}
+
+// fence takes every pool over, once, at the start. A pool for which that fails is taken over by its
+// own reconcile.
+func (r *Reconciler) fence(ctx context.Context) {
+	r.fenced.Do(func() {
+		all, err := pools.List(ctx, r.Live, r.Allocator.Namespace)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "The pools could not be read; each is taken over by itself")
+		}
+		r.Allocator.Fence(ctx, all)
+	})
+}

@@ -1,0 +1,105 @@
+package pool
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+type queue = workqueue.TypedRateLimitingInterface[pools.Key]
+
+// SetupWithManager registers the watches: each feeds the allocator's memory, and wakes the pool
+// where that gave it something to do.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[pools.Key]) error {
+	c := mgr.GetCache()
+	a := r.Allocator
+	addresses := feed.New(&ipamv1.IPAddress{}, &ipamv1.IPAddressList{}, a.Namespace, afterFence(r, r.Stream.Addresses), r.Stream.WatchAddresses, r.Live,
+		feed.Memory[*ipamv1.IPAddress]{Observe: a.ObserveAddress, Forget: a.ForgetAddress, Beyond: a.AddressesBeyond})
+	claims := feed.New(&ipamv1.IPAddressClaim{}, &ipamv1.IPAddressClaimList{}, a.Namespace, afterFence(r, r.Stream.Claims), r.Stream.WatchClaims, r.Live,
+		feed.Memory[*ipamv1.IPAddressClaim]{Observe: a.ObserveClaim, Forget: a.ForgetClaim, Beyond: a.ClaimsBeyond})
+	allocations := feed.New(&v1alpha1.IPAllocation{}, &v1alpha1.IPAllocationList{}, a.Namespace, afterFence(r, r.Stream.Allocations), r.Stream.WatchAllocations, r.Live,
+		r.Blocks.Beside(feed.Memory[*v1alpha1.IPAllocation]{Observe: a.ObserveAllocation, Forget: a.ForgetAllocation, Beyond: a.AllocationsBeyond}))
+	r.feeds = []interface{ HasSynced() bool }{addresses, claims, allocations}
+	return builder.TypedControllerManagedBy[pools.Key](mgr).
+		Named("networkpool").
+		WithOptions(poolOptions(options)).
+		WatchesRawSource(source.TypedFunc[pools.Key](func(ctx context.Context, q queue) error {
+			a.Start(ctx, q.Add)
+			return nil
+		})).
+		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
+		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
+		WatchesRawSource(addresses).
+		WatchesRawSource(claims).
+		WatchesRawSource(allocations).
+		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
+		WatchesRawSource(source.TypedKind(c, lookup.NamespaceMetadata(), namespaceHandler(a))).
+		Complete(r)
+}
+
+// poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger
+// is in a state that cannot be, maybe with a pool's lock held, and the next manager begins anew from the API server.
+// After an outage no pool sleeps for longer than the backstop.
+func poolOptions(o controller.TypedOptions[pools.Key]) controller.TypedOptions[pools.Key] {
+	o.RecoverPanic = ptr.To(false)
+	o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[pools.Key](minBackoff, backstop)
+	return o
+}
+
+// poolHandler wakes a pool when it was changed by another hand than ours.
+func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHandler[P, pools.Key] {
+	observe := func(p v1alpha1.Pool, q queue) {
+		if key, news := a.ObservePool(p); news {
+			q.Add(key)
+		}
+	}
+	return handler.TypedFuncs[P, pools.Key]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[P], q queue) { observe(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[P], q queue) { observe(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[P], q queue) { q.Add(pools.KeyOf(e.Object)) },
+	}
+}
+
+// clusterHandler wakes the pools in which a claim waits for a Cluster to appear or to be unpaused.
+func clusterHandler(a *allocator.Allocator) handler.TypedEventHandler[*clusterv1.Cluster, pools.Key] {
+	wake := func(c *clusterv1.Cluster, q queue) {
+		for _, key := range a.PoolsWaitingFor(client.ObjectKeyFromObject(c)) {
+			q.Add(key)
+		}
+	}
+	return handler.TypedFuncs[*clusterv1.Cluster, pools.Key]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*clusterv1.Cluster], q queue) { wake(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*clusterv1.Cluster], q queue) { wake(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*clusterv1.Cluster], q queue) { wake(e.Object, q) },
+	}
+}
+
+// namespaceHandler wakes the global pools when labels of a namespace may have changed.
+func namespaceHandler(a *allocator.Allocator) handler.TypedEventHandler[*metav1.PartialObjectMetadata, pools.Key] {
+	wake := func(q queue) {
+		for _, key := range a.GlobalPools() {
+			q.Add(key)
+		}
+	}
+	return handler.TypedFuncs[*metav1.PartialObjectMetadata, pools.Key]{
+		CreateFunc: func(_ context.Context, _ event.TypedCreateEvent[*metav1.PartialObjectMetadata], q queue) { wake(q) },
+		UpdateFunc: func(_ context.Context, _ event.TypedUpdateEvent[*metav1.PartialObjectMetadata], q queue) { wake(q) },
+	}
+}

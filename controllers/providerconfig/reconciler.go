@@ -1,0 +1,95 @@
+// Package providerconfig says of each ProviderConfig what it is worth.
+package providerconfig
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs/status,verbs=update
+
+// backstop has every ProviderConfig looked at now and then, whatever the watches say.
+const backstop = 5 * time.Minute
+
+// Reconciler says what a ProviderConfig is worth: whether its pools exist and have room for
+// another Cluster, and for how many. It writes the status and nothing else.
+type Reconciler struct {
+	Client   client.Client
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	// Shard says which are looked at.
+	Shard shard.Shard
+}
+
+// Reconcile brings the status of one ProviderConfig up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	config := &v1alpha1.ProviderConfig{}
+	if err := r.Client.Get(ctx, req.NamespacedName, config); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	network := config.Network()
+	var pools []tenancy.Pool
+	if network.Mode == v1alpha1.IPAMMode {
+		var err error
+		if pools, err = lookup.PoolsOf(ctx, r.Client, config); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	before := config.DeepCopy()
+	verdict := tenancy.Validate(network, pools)
+	for _, c := range []*metav1.Condition{&verdict.PoolAvailable, &verdict.Ready} {
+		c.Message = text.Message(c.Message)
+	}
+	conditions.Set(config, verdict.PoolAvailable)
+	conditions.Set(config, verdict.Ready)
+	s := &config.Status
+	s.Capacity = tenancy.Estimate(network, pools)
+	if s.LastValidationTime == nil || s.Validated != verdict.Validated || s.ObservedGeneration != config.Generation {
+		now := metav1.NewTime(r.Now())
+		s.LastValidationTime = &now
+	}
+	s.Validated, s.Ready, s.ObservedGeneration = verdict.Validated, verdict.Ready.Status == metav1.ConditionTrue, config.Generation
+	if equality.Semantic.DeepEqual(before.Status, *s) {
+		return reconcile.Result{RequeueAfter: backstop}, nil
+	}
+	// Not a patch: it would leave out what is zero, and was zero, and must be there.
+	if err := r.Client.Status().Update(ctx, config); err != nil {
+		return guard.Retry(client.IgnoreNotFound(err), fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
+	}
+	was := conditions.Get(before, v1alpha1.PoolAvailableCondition)
+	if is := verdict.PoolAvailable; is.Reason == v1alpha1.PoolExhaustedReason && (was == nil || was.Reason != is.Reason) {
+		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, "PoolsExhausted", "Validate", "%s", is.Message)
+	}
+	return reconcile.Result{RequeueAfter: backstop}, nil
+}
+
+// SetupWithManager registers the watches.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	users := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, pool client.Object) []reconcile.Request {
+		return lookup.ConfigsNaming(ctx, r.Client, pool)
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.ProviderConfig{}).
+		Watches(&v1alpha1.NetworkPool{}, users).
+		Watches(&v1alpha1.GlobalNetworkPool{}, users).
+		Complete(guard.OfShard(r.Shard, "ProviderConfig", r))
+}

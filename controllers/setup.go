@@ -1,0 +1,115 @@
+// Package controllers sets up all controllers: which there are, and what they share.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/providerconfig"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/tenant"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API
+// server ends a list after a minute (--request-timeout), and it is read again: whoever began anew after two minutes, as
+// controllers do by default, would never end where there are many.
+const syncTimeout = 30 * time.Minute
+
+// Options are those of the manager that decide what its controllers do.
+type Options struct {
+	// Namespace, where set, is the only one that is watched; WatchFilter, the value of the label of what is served.
+	Namespace, WatchFilter string
+	// Shard is the part of all pools and Clusters that is served.
+	Shard shard.Shard
+	// Elected reports whether the manager works only while it is the leader.
+	Elected bool
+	// Concurrency is how many pools are reconciled at once, Writers how many writes are under way.
+	Concurrency, Writers int
+	// OrphanGrace is how long an orphan stays, ShrinkGrace how long a block that no Service uses.
+	OrphanGrace, ShrinkGrace time.Duration
+	// AuditInterval is how often the memory is compared with the API server; 0: never.
+	AuditInterval time.Duration
+	// InClusterPools reports whether the pools of the in-cluster provider are served.
+	InClusterPools bool
+}
+
+// Setup adds all controllers to a manager. It returns the one of pools: whoever asks whether the manager is ready, or
+// what its pools are, asks that.
+func Setup(ctx context.Context, mgr manager.Manager, o Options) (*pool.Reconciler, error) {
+	streams, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
+	if err != nil {
+		return nil, err
+	}
+	index := &blocks.Index{}
+	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
+	alloc := allocator.New(allocator.Options{
+		Client:      c,
+		Live:        live,
+		Lists:       streams,
+		Recorder:    recorder,
+		ID:          string(uuid.NewUUID()),
+		WatchFilter: o.WatchFilter,
+		Namespace:   o.Namespace,
+		Elected:     o.Elected,
+		Writers:     o.Writers,
+		OrphanGrace: o.OrphanGrace,
+		NodeQuota:   lookup.NodeQuota(c),
+		Shard:       o.Shard,
+
+		InClusterPools: o.InClusterPools,
+		Unmirrored:     incluster.Unmirrored(live),
+	})
+	poolReconciler := &pool.Reconciler{Client: c, Live: live, Stream: streams, Allocator: alloc, Blocks: index}
+	clusters := &cluster.Reconciler{
+		Client: c, Live: live, Recorder: recorder, Blocks: index, QuotaChanged: alloc.QuotaChanged,
+		WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,
+	}
+	configs := &providerconfig.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Shard: o.Shard}
+	tenants := &tenant.Reconciler{
+		Client: c, Live: live, Recorder: recorder, Blocks: index, Synced: poolReconciler.Synced,
+		NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.ShrinkGrace,
+		WatchFilter: o.WatchFilter, Shard: o.Shard,
+	}
+	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout}
+	steps := []step{
+		{"setting up the cluster controller", func() error { return clusters.SetupWithManager(mgr) }},
+		{"setting up the provider config controller", func() error { return configs.SetupWithManager(mgr) }},
+		{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }},
+		{"setting up the tenant controller", func() error { return tenants.SetupWithManager(ctx, mgr) }},
+	}
+	if o.InClusterPools {
+		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard) }})
+	}
+	if o.AuditInterval > 0 {
+		steps = append(steps, step{"setting up the audit", func() error { return mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}) }})
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.doing, err)
+		}
+	}
+	return poolReconciler, nil
+}
+
+// step adds a controller.
+type step struct {
+	doing string
+	do    func() error
+}

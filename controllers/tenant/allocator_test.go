@@ -1,0 +1,130 @@
+package tenant
+
+import (
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// allocated is the next thing the allocator does. It stands for internal/allocator in as few words as possible, whose
+// faults are enumerated in its own package: it records before it shows, as the real one does, gives away at
+// once what is released, takes the lowest addresses, and collects the blocks of a Cluster that is gone.
+func allocated(w *world) *step {
+	var held []netipx.IPRange
+	for _, a := range w.allocations() {
+		if r, has := recordOf(a); has {
+			held = append(held, r)
+		}
+	}
+	for _, a := range w.allocations() {
+		r, has := recordOf(a)
+		switch {
+		case a.DeletionTimestamp != nil && slices.Equal(a.Finalizers, []string{v1alpha1.IPAllocationFinalizer}):
+			return w.allocates(a, "releases", false, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
+		case a.DeletionTimestamp != nil:
+		case len(w.mgmt.List(faults.Clusters)) == 0:
+			return &step{Class: allocating, Text: "the allocator collects " + a.Name, Do: func() {
+				w.hand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefOf(a), false) })
+			}}
+		case !has:
+			if free := fit(w.pool().Spec.Addresses, held, int64(*a.Spec.Count)); free.IsValid() {
+				return w.allocates(a, "grants", false, func(a *v1alpha1.IPAllocation) {
+					a.Finalizers = append(a.Finalizers, v1alpha1.IPAllocationFinalizer)
+					metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AddressAnnotation, poolutil.FormatRange(free))
+				})
+			}
+			if a.Status.Phase != v1alpha1.AllocationFailed {
+				return w.allocates(a, "refuses", true, func(a *v1alpha1.IPAllocation) {
+					a.Status.Phase = v1alpha1.AllocationFailed
+					meta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.PoolExhaustedReason})
+				})
+			}
+		case a.Status.Phase != v1alpha1.AllocationAllocated:
+			return w.allocates(a, "shows", true, func(a *v1alpha1.IPAllocation) {
+				s := &a.Status
+				s.Phase, s.CIDR, s.AllocatedCount = v1alpha1.AllocationAllocated, poolutil.FormatRange(r), poolutil.Size(r)
+				s.StartAddress, s.EndAddress = r.From().String(), r.To().String()
+				meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason})
+			})
+		}
+	}
+	return counted(w, held)
+}
+
+// counted keeps the counts of the pool.
+func counted(w *world, held []netipx.IPRange) *step {
+	p := w.pool()
+	is := p.Status
+	is.AllocatedIPs, is.LargestFreeBlock, is.AvailableIPs = 0, 0, 0
+	for _, r := range held {
+		is.AllocatedIPs += poolutil.Size(r)
+	}
+	for n := int64(1); fit(p.Spec.Addresses, held, n).IsValid(); n++ {
+		is.LargestFreeBlock = n
+	}
+	for _, text := range p.Spec.Addresses {
+		is.AvailableIPs += poolutil.Size(netipx.MustParseIPRange(text))
+	}
+	is.AvailableIPs -= is.AllocatedIPs
+	if is.AllocatedIPs == p.Status.AllocatedIPs && is.LargestFreeBlock == p.Status.LargestFreeBlock && len(p.Status.Conditions) > 0 {
+		return nil
+	}
+	return &step{Class: allocating, Text: "the allocator counts", Do: func() {
+		w.management("the allocator counts", func() error {
+			return w.mgmt.EditStatus(faults.RefOf(p), func(o client.Object) {
+				if p, ok := o.(*v1alpha1.NetworkPool); ok {
+					p.Status = is
+					meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason})
+				}
+			})
+		})
+	}}
+}
+
+func (w *world) allocates(a *v1alpha1.IPAllocation, what string, status bool, change func(*v1alpha1.IPAllocation)) *step {
+	text := fmt.Sprintf("the allocator %s %s", what, a.Name)
+	edit := w.mgmt.Edit
+	if status {
+		edit = w.mgmt.EditStatus
+	}
+	return &step{Class: allocating, Text: text, Do: func() {
+		w.management(text, func() error {
+			return edit(faults.RefOf(a), func(o client.Object) {
+				if a, is := o.(*v1alpha1.IPAllocation); is {
+					change(a)
+				}
+			})
+		})
+	}}
+}
+
+// recordOf is what an allocation holds, until it is gone.
+func recordOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
+	r, err := poolutil.ParseRange(a.Annotations[v1alpha1.AddressAnnotation])
+	return r, err == nil && slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer)
+}
+
+// fit finds the first n addresses in a row that nobody holds.
+func fit(ranges []string, held []netipx.IPRange, n int64) netipx.IPRange {
+	for _, text := range ranges {
+		all := netipx.MustParseIPRange(text)
+		for from := all.From(); all.Contains(from); from = from.Next() {
+			to := from
+			for range n - 1 {
+				to = to.Next()
+			}
+			if r := netipx.IPRangeFrom(from, to); all.Contains(to) && !slices.ContainsFunc(held, r.Overlaps) {
+				return r
+			}
+		}
+	}
+	return netipx.IPRange{}
+}

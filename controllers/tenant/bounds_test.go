@@ -1,0 +1,92 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// oneCluster is a management cluster with one Cluster, which nobody may write to.
+type oneCluster struct{ client.Client }
+
+func (oneCluster) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c, is := o.(*clusterv1.Cluster)
+	if !is {
+		return errors.New("there is a Cluster, and nothing else")
+	}
+	*c = clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	return nil
+}
+
+// connecting is how a workload cluster answers the attempt to connect.
+type connecting struct {
+	clustercache.ClusterCache
+	connect func(context.Context) error
+}
+
+func (c connecting) GetClient(ctx context.Context, _ client.ObjectKey) (client.Client, error) {
+	return nil, c.connect(ctx)
+}
+
+func (connecting) GetHealthCheckingState(context.Context, client.ObjectKey) clustercache.HealthCheckingState {
+	return clustercache.HealthCheckingState{}
+}
+
+// looked is one look at a Cluster that was shown a block, in virtual time: what comes of it, and how long it takes.
+func looked(t *testing.T, connect func(context.Context) error) (result reconcile.Result, took time.Duration, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		block := framework.MakeAllocation(namespace, "b").Cluster(clusterKey.Namespace, clusterKey.Name).Obj()
+		block.UID, block.ResourceVersion, block.Finalizers = "u", "1", []string{v1alpha1.TenantPoolFinalizer}
+		r := &Reconciler{
+			Client: oneCluster{}, Blocks: &blocks.Index{}, Synced: func() bool { return true }, Clock: clock.RealClock{},
+			Clusters: connecting{connect: connect},
+		}
+		r.Blocks.Observe(block)
+		begin := time.Now()
+		result, err = r.Reconcile(t.Context(), reconcile.Request{NamespacedName: clusterKey})
+		took = time.Since(begin)
+	})
+	return result, took, err
+}
+
+// B57: what a workload cluster does not answer is asked again, with a growing pause, and holds up a worker for a time
+// that is bounded.
+func TestTenantThatDoesNotAnswer(t *testing.T) {
+	t.Run("hangs", func(t *testing.T) {
+		result, took, err := looked(t, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		if !errors.Is(err, context.DeadlineExceeded) || result != (reconcile.Result{}) {
+			t.Errorf("%+v, %v: the queue backs off by errors alone", result, err)
+		}
+		if took > lookTimeout {
+			t.Errorf("a worker was held up for %v", took)
+		}
+	})
+	t.Run("refuses", func(t *testing.T) {
+		broken := errors.New("certificate signed by unknown authority")
+		result, _, err := looked(t, func(context.Context) error { return broken })
+		if !errors.Is(err, broken) || result != (reconcile.Result{}) {
+			t.Errorf("%+v, %v: the queue backs off by errors alone", result, err)
+		}
+	})
+	t.Run("is not connected", func(t *testing.T) {
+		result, took, err := looked(t, func(context.Context) error { return clustercache.ErrClusterNotConnected })
+		if err != nil || result.RequeueAfter != guard.WaitingBackstop || took != 0 {
+			t.Errorf("%+v after %v, %v: the connection wakes us, and tries to connect by itself", result, took, err)
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package tenant
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+// What can become of a call.
+
+// disturbance is what becomes of a call; it returns false where the call then happens as usual.
+type disturbance struct {
+	name string
+	do   func(w *world, r asked) bool
+}
+
+// late has a write happen after so many more writes; its client was told that the answer is lost.
+func late(writes int, wait time.Duration) func(*world, asked) bool {
+	return func(w *world, r asked) bool {
+		w.answer(r, nil, schedule.ErrTimeout)
+		w.After(writes, wait, func() { _, _ = w.do(r) })
+		return true
+	}
+}
+
+// sleep pauses the manager that calls, before the call is sent or before its answer is read, and has another take its
+// place.
+func sleep(writes int, wait time.Duration, sent bool) func(*world, asked) bool {
+	return func(w *world, r asked) bool {
+		p := w.manager(r.Client)
+		p.asleep = true
+		w.Notef("manager %s is paused", p.name)
+		w.start()
+		w.After(writes, wait, func() {
+			p.asleep = false
+			w.Notef("manager %s goes on", p.name)
+			if !sent {
+				answered(w, r)
+			}
+		})
+		return !sent || answered(w, r)
+	}
+}
+
+// answered lets a call happen.
+func answered(w *world, r asked) bool {
+	value, err := w.do(r)
+	w.answer(r, value, err)
+	return true
+}
+
+// mute has watches of the manager that calls show nothing for a while. What happens meanwhile is shown later, or lost
+// where the watch breaks: a new list makes up for it.
+func mute(lose bool, kinds ...faults.Kind) func(*world, asked) bool {
+	return func(w *world, r asked) bool {
+		p := w.manager(r.Client)
+		var which []watched
+		for _, kind := range kinds {
+			k := watched{w.mgmt, kind}
+			if slices.Contains(workKinds, kind) {
+				k.at = w.work
+			}
+			if !p.mute[k] {
+				p.mute[k] = true
+				which = append(which, k)
+			}
+		}
+		w.After(0, 20*time.Second, func() {
+			for _, k := range which {
+				p.mute[k] = k.at == w.work && !p.connected
+				if lose && !p.mute[k] {
+					w.relist(p, k, 0)
+				}
+			}
+		})
+		return false
+	}
+}
+
+// relisted has all watches begin anew: what was shown is shown again, as it was when the list was taken.
+func relisted(delay time.Duration) func(*world, asked) bool {
+	return func(w *world, r asked) bool {
+		p := w.manager(r.Client)
+		for _, kind := range slices.Concat(mgmtKinds, []faults.Kind{faults.Allocations}) {
+			w.relist(p, watched{w.mgmt, kind}, delay)
+		}
+		for _, kind := range workKinds {
+			if k := (watched{w.work, kind}); !p.mute[k] {
+				w.relist(p, k, delay)
+			}
+		}
+		return false
+	}
+}
+
+func crashBefore(w *world, r asked) bool {
+	w.crash(w.manager(r.Client))
+	return true
+}
+
+func turnedDown(w *world, r asked) bool {
+	w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd has no leader")))
+	return true
+}
+
+func lost(w *world, r asked) bool {
+	_, _ = w.do(r)
+	w.answer(r, nil, schedule.ErrTimeout)
+	return true
+}
+
+var allKinds = slices.Concat(mgmtKinds, []faults.Kind{faults.Allocations}, workKinds)
+
+var disturbances = []disturbance{
+	{"crash-before", crashBefore},
+	{"crash-after", func(w *world, r asked) bool {
+		_, _ = w.do(r)
+		w.crash(w.manager(r.Client))
+		return true
+	}},
+	{"crash-late", func(w *world, r asked) bool {
+		w.crash(w.manager(r.Client))
+		w.After(3, pause, func() { _, _ = w.do(r) })
+		return true
+	}},
+	{"answer-lost", lost},
+	{"refused", turnedDown},
+	{"conflict", func(w *world, r asked) bool {
+		_ = r.at.Edit(r.Ref, func(o client.Object) {
+			l := maps.Clone(o.GetLabels())
+			if l == nil {
+				l = map[string]string{}
+			}
+			l["touched"] = "yes"
+			o.SetLabels(l)
+		})
+		w.changed("another hand touches " + r.Ref.Name)
+		return false
+	}},
+	{"sent-twice", func(w *world, r asked) bool {
+		_, _ = w.do(r)
+		return false
+	}},
+	{"late-1", late(1, pause)},
+	{"late-3", late(3, pause)},
+	{"late-rest", late(0, clientTimeout)},
+	{"twin", func(w *world, _ asked) bool {
+		w.start()
+		return false
+	}},
+	{"paused-2", sleep(2, pause, false)},
+	{"paused-5", sleep(5, pause, false)},
+	{"paused-rest", sleep(0, 40*time.Second, false)},
+	{"paused-long", sleep(0, 4*grace, false)},
+	{"paused-answer", sleep(0, 10*time.Second, true)},
+	{"blocks-late", mute(false, faults.Allocations)},
+	{"blocks-lost", mute(true, faults.Allocations)},
+	{"services-late", mute(false, faults.Services)},
+	{"services-lost", mute(true, faults.Services)},
+	{"metallb-late", mute(false, metalLBKinds...)},
+	{"cluster-late", mute(false, faults.Clusters)},
+	{"pools-late", mute(false, faults.Pools)},
+	{"watches-late", mute(false, allKinds...)},
+	{"watches-lost", mute(true, allKinds...)},
+	{"metallb-stuck", func(w *world, _ asked) bool {
+		w.metal.stuck = true
+		w.After(0, 20*time.Second, func() { w.metal.stuck = false })
+		return false
+	}},
+	{"metallb-frozen", func(w *world, _ asked) bool {
+		if w.apart || w.initial == 0 {
+			return false // a pool is deleted there, and nothing acknowledges that (ADR 7)
+		}
+		w.metal.frozen = true
+		w.After(0, 20*time.Second, func() { w.metal.frozen = false })
+		return false
+	}},
+	{"relist", relisted(0)},
+	{"relist-slow", relisted(pause)},
+}
+
+// unread is what can become of a live read.
+var unread = []disturbance{
+	{"crash", crashBefore},
+	{"refused", turnedDown},
+	{"lost", lost},
+	{"paused", sleep(0, 40*time.Second, true)},
+}

@@ -1,0 +1,45 @@
+package tenant
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+)
+
+// prompt is longer than all the calls of a growth take, and far shorter than the shortest backstop on its way.
+const prompt = time.Second
+
+// B44: a Service that finds no address has one as soon as everybody on the way has done their part: each is woken by
+// the one before, and none by a backstop. Time here is that of the calls alone.
+func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
+	if prompt >= min(metalLBBackstop, guard.WaitingBackstop, guard.ServedBackstop) {
+		t.Fatal("a backstop would pass")
+	}
+	for name, o := range orders {
+		for _, apart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/apart=%t", name, apart), func(t *testing.T) {
+				var asked time.Time
+				ask := func(names string) action {
+					a := add(names)
+					return action{text: a.text, do: func(w *world) { asked = time.Now(); a.do(w) }}
+				}
+				served := func(w *world) bool {
+					return !slices.ContainsFunc(w.services(), func(s *corev1.Service) bool { return !addressOf(s).IsValid() })
+				}
+				soon := at(served, action{text: "see how long that took", do: func(w *world) {
+					if took := time.Since(asked); took > prompt {
+						w.Wrongf("the Services waited for %v", took)
+					}
+				}})
+				scenario{
+					name: "events", initial: 1, increment: 1, apart: apart, script: []action{ask("a"), soon, ask("b"), soon, ask("c d e"), soon},
+				}.run(t, func(w *world) { w.order = o })
+			})
+		}
+	}
+}

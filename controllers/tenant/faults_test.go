@@ -1,0 +1,180 @@
+package tenant
+
+import (
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	goleak.VerifyTestMain(m) // no goroutine outlives its test
+}
+
+// part is one of how many schedules are run: all with -full, a third of them with -short. To run one alone, give that
+// too:
+//
+//	go test ./controllers/tenant -run 'TestTenantFaults/shrink/lazy/late-3/17' -args -full
+const part = 19
+
+var (
+	full   = flag.Bool("full", false, "run every schedule, not a part of them")
+	storms = flag.Int("storms", 6, "random runs of each scenario")
+)
+
+// among reports whether the n-th schedule is among those that are run, one of so many.
+func among(n, part int) bool {
+	if testing.Short() {
+		part *= 3
+	}
+	return *full || n%part == 0
+}
+
+// each runs a scenario in all orders, once undisturbed and then as often as is wanted, and says how often that was.
+func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int)) {
+	t.Helper()
+	t.Parallel()
+	var runs atomic.Int64
+	begin := time.Now()
+	t.Cleanup(func() { t.Logf("%d runs in %s", runs.Load(), time.Since(begin).Round(time.Second)) })
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for ordinal, name := range slices.Sorted(maps.Keys(orders)) {
+				t.Run(name, func(t *testing.T) {
+					calm := s.run(t, func(w *world) { w.order = orders[name] })
+					if !t.Failed() {
+						runs.Add(1 + int64(run(t, s, orders[name], ordinal, calm)))
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestTenantFaults runs every scenario with every disturbance at every write.
+func TestTenantFaults(t *testing.T) {
+	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r asked, i int) bool { return r.Write() && w.Writes == i })
+}
+
+// TestTenantReads runs every scenario with every disturbance at every live read.
+func TestTenantReads(t *testing.T) {
+	enumerate(t, unread, func(calm result) int { return calm.reads }, func(w *world, r asked, i int) bool { return !r.Write() && w.reads == i })
+}
+
+func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func(*world, asked, int) bool) {
+	t.Helper()
+	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
+		t.Helper()
+		for j, d := range all {
+			t.Run(d.name, func(t *testing.T) {
+				for i := 1; i <= calls(calm); i++ {
+					if !among(i+j+ordinal, part) {
+						continue
+					}
+					runs++
+					t.Run(fmt.Sprint(i), func(t *testing.T) {
+						got := s.run(t, func(w *world) {
+							w.order = o
+							w.disturb = func(w *world, r asked) bool { return hit(w, r, i) && d.do(w, r) }
+						})
+						if got.end != calm.end && !t.Failed() {
+							t.Errorf("it ends as\n%s\nnot, as without a fault, as\n%s", got.end, calm.end)
+						}
+					})
+				}
+			})
+		}
+		return runs
+	})
+}
+
+// TestTenantWakesUp pauses the manager at every write, for as long as another one needs to take the block away and to
+// give it back. What it was about to write, and what it knows, is of a block that may be another Cluster's: it used to
+// show that to MetalLB again, as nothing fenced that write and no list was newer than its watch.
+func TestTenantWakesUp(t *testing.T) {
+	each(t, func(t *testing.T, s scenario, o order, _ int, calm result) (runs int) {
+		t.Helper()
+		for i := 1; i <= calm.writes && (s.name == "shrink" || s.name == "apart"); i++ {
+			runs++
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				s.run(t, func(w *world) {
+					w.order = o
+					w.disturb = func(w *world, r asked) bool { return r.Write() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
+				})
+			})
+		}
+		return runs
+	})
+}
+
+// TestTenantHaste runs every scenario with a user who does not wait: the first thing is done right before a write, the
+// others right before those that follow.
+func TestTenantHaste(t *testing.T) {
+	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
+		t.Helper()
+		for i := 1; i <= calm.writes; i++ {
+			if !among(i+ordinal, 3) {
+				continue
+			}
+			runs++
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				s.run(t, func(w *world) { w.order, w.hurry = o, i })
+			})
+		}
+		return runs
+	})
+}
+
+// TestTenantStorms runs every scenario with random disturbances in a random order of steps, with one manager and with
+// two.
+func TestTenantStorms(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for managers := 1; managers <= 2; managers++ {
+				for seed := range *storms {
+					t.Run(fmt.Sprintf("%d-%d", managers, seed), func(t *testing.T) {
+						s.run(t, func(w *world) { storm(w, managers, uint64(seed)) })
+					})
+				}
+			}
+		})
+	}
+	t.Logf("%d runs", 2**storms*len(scenarios))
+}
+
+func storm(w *world, managers int, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(w.name)))+uint64(managers)))
+	w.order, w.anytime = schedule.Shuffled[class](r), seed%2 == 0
+	if managers > 1 {
+		w.start()
+	}
+	left := 3
+	w.disturb = func(w *world, call asked) bool {
+		if left == 0 || r.IntN(10) > 0 {
+			return false
+		}
+		left--
+		all := disturbances
+		if !call.Write() {
+			all = unread
+		}
+		d := all[r.IntN(len(all))]
+		w.Notef("    disturbed: %s", d.name)
+		return d.do(w, call)
+	}
+}

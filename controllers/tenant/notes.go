@@ -1,0 +1,175 @@
+package tenant
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// notes are what the controller of tenants remembers between two looks. Nothing in them is needed for safety: a
+// restart looks, waits and says once more.
+type notes struct {
+	mu sync.Mutex
+	// seen is when a block was first seen to be let go of.
+	seen map[types.UID]time.Time
+	// emptied blocks have a pool of their own that serves nobody any more.
+	emptied map[types.UID]struct{}
+	// clusters that were looked at, each with its Services.
+	clusters map[client.ObjectKey]*clusterNotes
+}
+
+type clusterNotes struct {
+	// told is what was said of Services, lacking since when they wait for growth, fitting since when they wait
+	// for MetalLB; by namespace/name.
+	told             map[string]string
+	lacking, fitting map[string]time.Time
+}
+
+func (n *notes) of(cluster client.ObjectKey) *clusterNotes {
+	if n.clusters == nil {
+		n.clusters = map[client.ObjectKey]*clusterNotes{}
+	}
+	if n.clusters[cluster] == nil {
+		n.clusters[cluster] = &clusterNotes{told: map[string]string{}}
+	}
+	return n.clusters[cluster]
+}
+
+func (n *notes) forget(cluster client.ObjectKey) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.clusters, cluster)
+	metrics.ForgetTenant(cluster.Namespace, cluster.Name)
+}
+
+// see returns when a block was first seen to be let go of, without a doubt since.
+func (n *notes) see(block types.UID, now time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = map[types.UID]time.Time{}
+	}
+	if _, before := n.seen[block]; !before {
+		n.seen[block] = now
+	}
+	return n.seen[block]
+}
+
+// unsee notes a doubt; drop forgets a block.
+func (n *notes) unsee(block types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.seen, block)
+}
+
+func (n *notes) drop(block types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.seen, block)
+	delete(n.emptied, block)
+}
+
+// quiet reports whether a block that has a pool of its own was seen to be of no use to anybody; empty notes it.
+func (n *notes) quiet(block types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, is := n.emptied[block]
+	return is
+}
+
+func (n *notes) empty(block types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.emptied == nil {
+		n.emptied = map[types.UID]struct{}{}
+	}
+	n.emptied[block] = struct{}{}
+}
+
+// tell notes what is said of a Service, and reports whether that is new.
+func (n *notes) tell(cluster client.ObjectKey, service, why string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	told := n.of(cluster).told
+	if told[service] == why {
+		return false
+	}
+	told[service] = why
+	return true
+}
+
+// toldStuck forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete
+// any number of them.
+func (n *notes) toldStuck(cluster client.ObjectKey, verdicts []elastic.Verdict) {
+	stuck := map[string]struct{}{}
+	for _, v := range verdicts {
+		if v.State == elastic.Stuck {
+			stuck[v.Service.Key()] = struct{}{}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.of(cluster).told, func(service, _ string) bool {
+		_, still := stuck[service]
+		return !still
+	})
+}
+
+func (n *notes) untell(cluster client.ObjectKey, service string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of(cluster).told, service)
+}
+
+// waiting notes which Services wait for growth, and returns how long those did that have an address now.
+func (n *notes) waiting(cluster client.ObjectKey, verdicts []elastic.Verdict, now time.Time) (waited []time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.of(cluster)
+	still := map[string]time.Time{}
+	for _, v := range verdicts {
+		since, before := c.lacking[v.Service.Key()]
+		switch {
+		case v.State == elastic.Placed && before:
+			waited = append(waited, now.Sub(since))
+		case v.State == elastic.Lacks && !before:
+			still[v.Service.Key()] = now
+		case before && (v.State == elastic.Lacks || v.State == elastic.Fits):
+			still[v.Service.Key()] = since
+		}
+	}
+	c.lacking = still
+	return waited
+}
+
+// unplaced returns the Services that fit in what their Cluster has and have waited for MetalLB for the patience, and
+// how long it is until there is another; 0: nobody waits.
+func (n *notes) unplaced(cluster client.ObjectKey, verdicts []elastic.Verdict, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.of(cluster)
+	still := map[string]time.Time{}
+	for _, v := range verdicts {
+		if v.State != elastic.Fits {
+			continue
+		}
+		since, before := c.fitting[v.Service.Key()]
+		if !before {
+			since = now
+		}
+		still[v.Service.Key()] = since
+		if left := patience - now.Sub(since); left <= 0 {
+			late = append(late, v.Service)
+		} else if next == 0 || left < next {
+			next = left
+		}
+	}
+	c.fitting = still
+	return late, next
+}

@@ -1,0 +1,19 @@
+package tenant
+
+import (
+	"context"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// outliving is a source of clustercache that goes on reading when the controller ends. A worker of clustercache hands
+// over what it saw on a channel without a buffer: with nobody to read it, the worker would never end, and the manager
+// would be killed at the end of its grace.
+type outliving struct{ source.Source }
+
+// Start starts the source for the rest of the process. What it adds to a queue that was shut down is dropped.
+func (o outliving) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return o.Source.Start(context.WithoutCancel(ctx), queue)
+}

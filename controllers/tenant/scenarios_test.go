@@ -1,0 +1,243 @@
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+const namespace = "ns"
+
+// machines holds a Cluster while it has machines: Cluster API's finalizer.
+const machines = "cluster.cluster.x-k8s.io"
+
+var clusterKey = client.ObjectKey{Namespace: namespace, Name: "prod"}
+
+// scenario is a Cluster with its ProviderConfig and pool, and what a user does with it, each thing when all is at rest
+// or at a moment of its own.
+type scenario struct {
+	name string
+	// addresses of the pool; none: plenty.
+	addresses string
+	// initial is the initialPoolSize, increment the growthIncrement, quota maxLoadBalancerIPs (0: none).
+	initial, increment int32
+	quota              int64
+	// apart: each block has a pool of MetalLB of its own.
+	apart  bool
+	script []action
+}
+
+// action is what a user does: at rest, having waited, or when something is so.
+type action struct {
+	text string
+	wait time.Duration
+	when func(*world) bool
+	do   func(*world)
+}
+
+// at has an action happen when something is so.
+func at(when func(*world) bool, a action) action {
+	a.when = when
+	return a
+}
+
+// later has it happen after a time in which nothing was written.
+func later(d time.Duration, a action) action {
+	a.wait = d
+	return a
+}
+
+func add(names string) action {
+	return action{text: "create Service " + names, do: func(w *world) {
+		for _, name := range strings.Fields(names) {
+			w.make(w.work, &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
+			})
+		}
+	}}
+}
+
+func remove(names string) action {
+	return action{text: "delete Service " + names, do: func(w *world) {
+		for _, name := range strings.Fields(names) {
+			w.drop(w.work, faults.Ref{Kind: faults.Services, Namespace: "default", Name: name})
+		}
+	}}
+}
+
+var deleteCluster = action{text: "delete the Cluster", do: func(w *world) {
+	w.drop(w.mgmt, faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name})
+}}
+
+// endMachines is what Cluster API does some time after the Cluster was deleted.
+var endMachines = action{text: "the machines of the Cluster are gone", do: func(w *world) {
+	w.ended = true
+	_ = w.mgmt.Edit(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
+		left := o.GetFinalizers()
+		for i, f := range left {
+			if f == machines {
+				o.SetFinalizers(append(left[:i:i], left[i+1:]...))
+			}
+		}
+	})
+}}
+
+func deleteBlock(name string) action {
+	return action{text: "delete IPAllocation " + name, do: func(w *world) {
+		w.drop(w.mgmt, faults.Ref{Kind: faults.Allocations, Namespace: namespace, Name: name})
+	}}
+}
+
+func resize(addresses string) action {
+	return action{text: "the pool has " + addresses, do: func(w *world) {
+		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
+			if p, is := o.(*v1alpha1.NetworkPool); is {
+				p.Spec.Addresses = ranges(addresses)
+			}
+		})
+	}}
+}
+
+var (
+	outage  = action{text: "the workload cluster does not answer", do: (*world).outage}
+	back    = action{text: "the workload cluster answers again", do: (*world).up}
+	freeze  = action{text: "MetalLB is frozen", do: func(w *world) { w.metal.frozen = true }}
+	thaw    = action{text: "MetalLB goes on", do: func(w *world) { w.metal.frozen = false }}
+	another = action{text: "another manager starts", do: (*world).start}
+	restart = action{text: "the manager restarts", do: func(w *world) { w.crash(w.managers[len(w.managers)-1]) }}
+)
+
+// Moments.
+
+// leaving: a block is being taken away, and MetalLB shows it still, or does not any more.
+func leaving(shown bool) func(*world) bool {
+	return func(w *world) bool {
+		for _, a := range w.allocations() {
+			r, has := recordOf(a)
+			if !has || staying(a) {
+				continue
+			}
+			is := false
+			for _, p := range listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools) {
+				for _, text := range p.Spec.Addresses {
+					is = is || text == r.String()
+				}
+			}
+			if is == shown {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// asking: a block was asked for, and is not granted.
+func asking(w *world) bool {
+	for _, a := range w.allocations() {
+		if _, has := recordOf(a); !has && tenancy.Role(a) == v1alpha1.GrowthRole {
+			return true
+		}
+	}
+	return false
+}
+
+// granted: a block was granted on demand, and is not shown.
+func granted(w *world) bool {
+	for _, a := range w.allocations() {
+		if _, has := recordOf(a); has && tenancy.Role(a) == v1alpha1.GrowthRole && !tenancy.Projected(a) {
+			return true
+		}
+	}
+	return false
+}
+
+var scenarios = []scenario{
+	{name: "grow", initial: 1, increment: 1, script: []action{add("a"), add("b"), add("c")}},
+	{name: "grow at once", initial: 1, increment: 2, script: []action{add("a b c d e")}},
+	{name: "from nothing", increment: 1, script: []action{add("a"), remove("a"), later(2*grace, add("b"))}},
+	{name: "shrink", initial: 1, increment: 1, script: []action{add("a b"), add("c"), remove("b c")}},
+	{name: "back in time", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
+	{name: "back late", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), add("c"))}},
+	{name: "more while draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), add("c d"))}},
+	{name: "silent while draining", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), remove("b"), at(leaving(true), outage), later(4*time.Minute, back), later(4*time.Minute, add("c")),
+	}},
+	{name: "silent while growing", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(granted, outage), later(4*time.Minute, back)}},
+	{name: "ends growing", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, deleteCluster), endMachines}},
+	{name: "ends draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), deleteCluster), endMachines}},
+	{name: "quota", initial: 1, increment: 2, quota: 3, script: []action{add("a b c d"), remove("b"), add("e"), remove("a c d")}},
+	{name: "exhausted", addresses: "10.0.0.1 10.0.0.3-10.0.0.4", initial: 1, increment: 1, script: []action{
+		add("a b c d"), resize("10.0.0.1 10.0.0.3-10.0.0.4 10.0.0.6"), remove("a b c d"),
+	}},
+	{name: "apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b")}},
+	{name: "back apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
+	{name: "deleted block", initial: 1, increment: 1, script: []action{add("a"), add("b"), deleteBlock("ns-prod-lb-1")}},
+	{name: "deleted while frozen", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw),
+	}},
+	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
+	}},
+	{name: "takeover", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(granted, another), remove("b"), at(leaving(false), another), add("c")}},
+	{name: "restarts", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, restart), at(granted, restart), remove("b"), at(leaving(true), restart), at(leaving(false), restart)}},
+}
+
+// ranges spells addresses as ranges.
+func ranges(text string) []string {
+	out := strings.Fields(text)
+	for i, r := range out {
+		if !strings.Contains(r, "-") {
+			out[i] = r + "-" + r
+		}
+	}
+	return out
+}
+
+// build makes the objects that there are before a manager starts.
+func (s scenario) build(w *world) {
+	ns := lookup.NamespaceMetadata()
+	ns.Name = namespace
+	w.make(w.mgmt, ns)
+	w.make(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
+	lb := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: &s.initial, GrowthIncrement: &s.increment}
+	if s.apart {
+		lb.Projection = v1alpha1.PoolPerAllocationProjection
+	}
+	network := &v1alpha1.ProviderNetwork{Mode: v1alpha1.IPAMMode, LoadBalancer: lb, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "pool"}}}}
+	if s.quota > 0 {
+		quota := int32(s.quota)
+		network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxLoadBalancerIPs: &quota}
+	}
+	w.make(w.mgmt, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"}, Spec: v1alpha1.ProviderConfigSpec{Network: network}})
+	w.make(w.mgmt, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: clusterKey.Name, Finalizers: []string{machines}, Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
+	}})
+	w.make(w.work, &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: "controller"}})
+}
+
+func (w *world) make(at *faults.Server, o client.Object) {
+	if err := at.Create(o); err != nil {
+		w.t.Fatal(fmt.Errorf("creating %s: %w", o.GetName(), err))
+	}
+}
+
+func (w *world) drop(at *faults.Server, ref faults.Ref) {
+	if err := client.IgnoreNotFound(at.Delete(ref, false)); err != nil {
+		w.t.Fatal(err)
+	}
+}

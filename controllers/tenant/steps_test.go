@@ -1,0 +1,112 @@
+package tenant
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+// steps returns what can happen next.
+func (w *world) steps() []step {
+	var steps []step
+	for _, p := range w.managers {
+		if !p.dead && !p.asleep {
+			steps = append(steps, w.stepsOf(p)...)
+		}
+	}
+	// No watch waits for ever because others have more to show.
+	if n := len(steps); n > 0 {
+		steps = append(steps[w.shown%n:], steps[:w.shown%n]...)
+	}
+	for _, a := range slices.Clone(w.answers) {
+		switch p := w.manager(a.call.Client); {
+		case p.dead:
+			w.arrive(told{a.call, nil, schedule.ErrKilled})
+		case !p.asleep:
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
+		}
+	}
+	for _, at := range []*faults.Server{w.mgmt, w.work} {
+		for _, r := range at.Waiting() {
+			switch p := w.manager(r.Client); {
+			case p.dead:
+				at.Take(r)
+				r.Answer(nil, schedule.ErrKilled)
+			case !p.asleep:
+				steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(asked{r, at}) }})
+			}
+		}
+	}
+	// They have no clocks: who had nothing to do has nothing to do before there is news.
+	if v := w.mgmt.Version(); v != w.content {
+		if s := allocated(w); s != nil {
+			steps = append(steps, *s)
+		} else {
+			w.content = v
+		}
+	}
+	if v := w.work.Version(); v != w.metal.content && !w.ended && !w.down && !w.metal.frozen {
+		all := w.metal.steps(w)
+		if len(all) == 0 && !w.metal.stuck {
+			w.metal.content = v
+		}
+		steps = append(steps, all...)
+	}
+	if w.anytime && len(w.script) > 0 && w.script[0].when == nil {
+		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
+	}
+	return steps
+}
+
+// stepsOf returns what a manager can do or be shown next.
+func (w *world) stepsOf(p *process) []step {
+	var steps []step
+	watch := func(at *faults.Server, kinds ...faults.Kind) {
+		for _, kind := range kinds {
+			k := watched{at, kind}
+			if changes := at.Changes(kind, p.seen[k]); len(changes) > 0 && !p.mute[k] {
+				c := changes[0]
+				steps = append(steps, step{Class: happening, Text: describe(p, c), Do: func() {
+					w.shown++
+					p.seen[k]++
+					p.show(k, c)
+				}})
+			}
+		}
+	}
+	watch(w.mgmt, mgmtKinds...)
+	watch(w.mgmt, faults.Allocations)
+	watch(w.work, workKinds...)
+	if !p.synced {
+		steps = append(steps, step{Class: happening, Text: p.name + ": the first list of blocks", Do: func() {
+			p.synced = true
+			w.relist(p, watched{w.mgmt, faults.Allocations}, 0)
+		}})
+	}
+	if !p.connected && !w.down && !w.ended {
+		steps = append(steps, step{Class: happening, Text: p.name + ": connects to the workload cluster", Do: func() { w.connect(p) }})
+	}
+	for i, l := range p.lines {
+		if l.queue.Due() {
+			steps = append(steps, step{Class: kick, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Do: func() { l.run(p.ctx) }})
+		}
+	}
+	return steps
+}
+
+func describe(p *process, c faults.Change) string {
+	what := "shows"
+	if c.Deleted {
+		what = "shows the end of"
+	}
+	return fmt.Sprintf("%s: watch %s %v %s at %s", p.name, what, faults.RefOf(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+}
+
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ", " + err.Error()
+}
