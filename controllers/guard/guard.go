@@ -1,5 +1,5 @@
-// Package guard keeps the controllers from what is not theirs to do, and from missing what is: whom they leave alone, how
-// they write over nobody, and how often they look, whatever the watches say.
+// Package guard keeps the controllers from what is not theirs to do, and from missing what is: whom they leave alone,
+// how they write over nobody, and how often they look, whatever the watches say.
 package guard
 
 import (
@@ -28,8 +28,8 @@ func LeavesAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
 	return moved || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
 }
 
-// Label gives an IPAllocation the label without which a manager with --watch-filter does not serve it. It reports whether
-// that was missing.
+// Label gives an IPAllocation the label without which a manager with --watch-filter does not serve it. It reports
+// whether that was missing.
 func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
 	if watchFilter == "" || a.Labels[clusterv1.WatchLabel] == watchFilter {
 		return false

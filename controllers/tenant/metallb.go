@@ -46,51 +46,51 @@ func (m *metalLBs) end(cluster client.ObjectKey) {
 	}
 }
 
-// metalLB returns what reads MetalLB over the connection that there is now.
-func (t *tenant) metalLB(ctx context.Context) (*metalLB, error) {
-	t.metalLBs.mu.Lock()
-	known := t.metalLBs.of[t.key]
-	t.metalLBs.mu.Unlock()
-	if known != nil && known.connection == t.live {
+// metalLBOf returns what reads MetalLB over the connection that there is now.
+func (r *Reconciler) metalLBOf(ctx context.Context, cluster client.ObjectKey, live client.Client) (*metalLB, error) {
+	r.metalLBs.mu.Lock()
+	known := r.metalLBs.of[cluster]
+	r.metalLBs.mu.Unlock()
+	if known != nil && known.connection == live {
 		return known, nil
 	}
-	t.metalLBs.end(t.key)
-	config, err := t.Clusters.GetRESTConfig(ctx, t.key)
+	r.metalLBs.end(cluster)
+	config, err := r.Clusters.GetRESTConfig(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout = 11 * time.Minute // a watch lasts ten
-	c, err := t.NewCache(config, cache.Options{
-		Scheme: t.live.Scheme(), Mapper: t.live.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
+	c, err := r.NewCache(config, cache.Options{
+		Scheme: live.Scheme(), Mapper: live.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
 		DefaultNamespaces: map[string]cache.Config{metallb.Namespace: {}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading MetalLB in Cluster %s: %w", t.key, err)
+		return nil, fmt.Errorf("reading MetalLB in Cluster %s: %w", cluster, err)
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	go func() { _ = c.Start(running) }() // it ends when it is stopped, without an error
-	m := &metalLB{Cache: c, connection: t.live, stop: stop}
-	t.metalLBs.mu.Lock()
-	defer t.metalLBs.mu.Unlock()
-	if t.metalLBs.of == nil {
-		t.metalLBs.of = map[client.ObjectKey]*metalLB{}
+	m := &metalLB{Cache: c, connection: live, stop: stop}
+	r.metalLBs.mu.Lock()
+	defer r.metalLBs.mu.Unlock()
+	if r.metalLBs.of == nil {
+		r.metalLBs.of = map[client.ObjectKey]*metalLB{}
 	}
-	t.metalLBs.of[t.key] = m
+	r.metalLBs.of[cluster] = m
 	return m, nil
 }
 
 // watchMetalLB has changes of what MetalLB has bring us back. What it says is read live, while something waits
 // for it.
-func (t *tenant) watchMetalLB(m *metalLB) error {
+func (l *look) watchMetalLB(m *metalLB) error {
 	if m.watched {
 		return nil
 	}
-	request := []reconcile.Request{{NamespacedName: t.key}}
+	request := []reconcile.Request{{NamespacedName: l.key}}
 	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	for _, kind := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} {
-		if err := t.controller.Watch(source.Kind(m.Cache, kind, wake)); err != nil {
-			return fmt.Errorf("watching %T in Cluster %s: %w", kind, t.key, err)
+		if err := l.controller.Watch(source.Kind(m.Cache, kind, wake)); err != nil {
+			return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.key, err)
 		}
 	}
 	m.watched = true

@@ -99,7 +99,7 @@ func (w *world) examine() {
 			w.Wrongf("%s is still being deleted", a.Name)
 		case !has && a.Status.Phase != v1alpha1.AllocationFailed:
 			w.Wrongf("%s is still waiting", a.Name)
-		case !staying(a):
+		case tenancy.Leaving(a):
 			w.Wrongf("%s is still draining", a.Name)
 		case has && !tenancy.Projected(a):
 			w.Wrongf("%s is not shown, and was never to be", a.Name)

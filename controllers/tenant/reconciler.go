@@ -1,5 +1,8 @@
-// Package tenant has the blocks of a Cluster follow the Services of its workload cluster: it shows them to MetalLB, asks
-// for more, and gives back what nobody uses. What is decided is in internal/elastic and internal/tenancy.
+// Package tenant has the blocks of a Cluster follow the Services of its workload cluster: it shows them to MetalLB,
+// asks for more, and gives back what nobody uses.
+//
+// A look at a Cluster reads (connect.go), has internal/demand decide, and writes (grow.go, show.go, mark.go, drain.go,
+// report.go). Each step is given the blocks as they are, and returns them as they are after it.
 package tenant
 
 import (
@@ -24,7 +27,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
@@ -38,8 +41,8 @@ const metalLBBackstop = 10 * time.Second
 // lookTimeout bounds one look at a Cluster. A usual one takes some milliseconds.
 const lookTimeout = time.Minute
 
-// Reconciler shows a Cluster's blocks to its MetalLB, has them follow what its Services ask for, and gives
-// none back before the Cluster has let go of it. What is decided is in internal/elastic and internal/tenancy.
+// Reconciler shows a Cluster's blocks to its MetalLB, has them follow what its Services ask for, and gives none back
+// before the Cluster has let go of it. What is decided is in internal/demand.
 type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
@@ -64,22 +67,14 @@ type Reconciler struct {
 	metalLBs   metalLBs
 }
 
-// tenant is a Cluster while it is looked at.
-type tenant struct {
+// look is one look at a Cluster. Nothing in it changes.
+type look struct {
 	*Reconciler
+
 	cluster *clusterv1.Cluster
 	key     client.ObjectKey
 	ref     v1alpha1.ClusterReference
-	// config is nil where the Cluster gets nothing new. What it has stays as it is: apart reports whether that is
-	// a pool for each block.
-	config *v1alpha1.ProviderConfig
-	apart  bool
-	blocks []*v1alpha1.IPAllocation
-	now    time.Time
-	// live writes to the workload cluster, and reads what is there now.
-	live client.Client
-	// next is when to come back if nothing happens.
-	next time.Duration
+	now     time.Time
 }
 
 // Reconcile brings one Cluster forward.
@@ -87,202 +82,153 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !r.Synced() {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // without its blocks a Cluster would be shown none
 	}
-	t := &tenant{Reconciler: r, key: req.NamespacedName, cluster: &clusterv1.Cluster{}, now: r.Clock.Now(), next: guard.ServedBackstop}
-	t.ref = v1alpha1.ClusterReference{Namespace: req.Namespace, Name: req.Name}
-	shown := r.Blocks.Projects(t.key)
-	if err := r.Client.Get(ctx, req.NamespacedName, t.cluster); err != nil {
+	cluster, key, shown := &clusterv1.Cluster{}, req.NamespacedName, r.Blocks.Projects(req.NamespacedName)
+	if err := r.Client.Get(ctx, key, cluster); err != nil {
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, err
 		}
-		r.notes.forget(t.key)
-		r.metalLBs.end(t.key)
+		r.notes.forget(key)
+		r.metalLBs.end(key)
 		if !shown {
 			return reconcile.Result{}, nil
 		}
-		t.blocks = r.Blocks.Of(t.key)
-		return reconcile.Result{}, t.endIfGone(ctx)
+		return reconcile.Result{}, r.endIfGone(ctx, key, r.Blocks.Of(key))
 	}
-	if !shown && t.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
-		r.metalLBs.end(t.key)
+	if !shown && cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+		r.metalLBs.end(key)
 		return reconcile.Result{}, nil // most Clusters are none of ours, however many blocks are for them
 	}
-	t.blocks = r.Blocks.Of(t.key)
-	if guard.LeavesAlone(t.cluster, r.WatchFilter) {
+	if guard.LeavesAlone(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
-	err := t.look(ctx)
+	l := &look{
+		Reconciler: r, cluster: cluster, key: key, ref: v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}, now: r.Clock.Now(),
+	}
+	next, err := l.bounded(ctx)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us, and wakes us
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: t.next}, nil
+	return reconcile.Result{RequeueAfter: time.Duration(next.or(wait(guard.ServedBackstop)))}, nil
 }
 
-// look is one look at the Cluster. Its API server may take its time with each answer: no longer than that is another
+// bounded is the look. The API server of the Cluster may take its time with each answer: no longer than that is another
 // Cluster kept waiting.
-func (t *tenant) look(ctx context.Context) error {
+func (l *look) bounded(ctx context.Context) (wait, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	return t.reconcile(ctx)
+	return l.reconcile(ctx, l.Blocks.Of(l.key))
 }
 
-func (t *tenant) reconcile(ctx context.Context) error {
-	if !t.cluster.DeletionTimestamp.IsZero() && slices.Equal(t.cluster.Finalizers, []string{v1alpha1.TenantNetworkFinalizer}) {
-		return t.end(ctx) // nobody else holds the Cluster: its machines are gone
+func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
+	if !l.cluster.DeletionTimestamp.IsZero() && slices.Equal(l.cluster.Finalizers, []string{v1alpha1.TenantNetworkFinalizer}) {
+		return 0, l.end(ctx, all) // nobody else holds the Cluster: its machines are gone
 	}
-	if err := t.configure(ctx); err != nil {
-		return err
+	config, err := l.config(ctx)
+	if err != nil {
+		return 0, err
 	}
-	if t.config == nil && !slices.ContainsFunc(t.blocks, tenancy.Projected) {
-		t.metalLBs.end(t.key)
-		return nil
+	if config == nil && !slices.ContainsFunc(all, tenancy.Projected) {
+		l.metalLBs.end(l.key)
+		return 0, nil
 	}
-	cached, m, err := t.connect(ctx)
+	w, err := l.connect(ctx)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		t.metalLBs.end(t.key)
-		return t.unreachable(ctx)
+		l.metalLBs.end(l.key)
+		return l.unreachable(ctx, all)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	observed, err := t.observe(ctx, cached, m)
+	observed, err := l.observe(ctx, w)
 	if err != nil {
-		return fmt.Errorf("reading Cluster %s: %w", t.key, err)
+		return 0, fmt.Errorf("reading Cluster %s: %w", l.key, err)
 	}
+	settings := tenancy.SettingsOf(config, slices.ContainsFunc(all, func(a *v1alpha1.IPAllocation) bool { return observed.Shows(a.Name) }))
 	if !observed.Installed {
-		t.soon(metalLBBackstop)
-		return errors.Join(t.demand(ctx, metalLBMissing()), t.drain(ctx))
+		return l.withoutMetalLB(ctx, w, settings, all)
 	}
-	if err := t.watchMetalLB(m); err != nil {
-		return err
+	if err := l.watchMetalLB(w.metalLB); err != nil {
+		return 0, err
 	}
-	return t.serve(ctx, observed)
+	d, err := l.decide(ctx, config, observed, settings, all)
+	if err != nil {
+		return 0, err
+	}
+	return l.serve(ctx, w, observed, d, all)
 }
 
-// configure finds the ProviderConfig that the Cluster's blocks come from.
-func (t *tenant) configure(ctx context.Context) error {
-	if t.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !t.cluster.DeletionTimestamp.IsZero() {
-		return nil
+// config is the ProviderConfig that the Cluster's blocks come from. It is nil where the Cluster gets nothing new: what
+// it has stays as it is.
+func (l *look) config(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
+	if l.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !l.cluster.DeletionTimestamp.IsZero() {
+		return nil, nil //nolint:nilnil // none is an answer
 	}
-	config, _, err := lookup.ConfigOf(ctx, t.Client, t.cluster)
-	if err != nil {
-		return err
+	config, _, err := lookup.ConfigOf(ctx, l.Client, l.cluster)
+	if err != nil || config == nil || config.Network().Mode != v1alpha1.IPAMMode {
+		return nil, err
 	}
-	if config != nil && config.Network().Mode == v1alpha1.IPAMMode {
-		t.config = config
-	}
-	return nil
+	return config, nil
 }
 
-// serve does what the Services ask for: growth first, as somebody waits for it.
-func (t *tenant) serve(ctx context.Context, observed *metallb.Observed) error {
-	t.apart = slices.ContainsFunc(t.blocks, func(a *v1alpha1.IPAllocation) bool { return observed.Shows(a.Name) })
-	s := t.settings()
-	pools, err := t.pools(ctx)
-	if err != nil {
-		return err
+// decide has it decided what becomes of the blocks.
+func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, observed *metallb.Observed, s tenancy.Settings, all allocations) (demand.Decision, error) {
+	c := demand.Cluster{Ref: l.ref, Annotations: l.cluster.Annotations, Config: config, Blocks: all}
+	if config != nil {
+		pools, err := lookup.PoolsOf(ctx, l.Client, config)
+		if err != nil {
+			return demand.Decision{}, err
+		}
+		c.Pools = pools
 	}
-	described := t.describe()
-	assessed := elastic.Assess(elastic.Inventory{
-		Services: observed.Services, Class: s.class, Grows: families(pools),
-		Pools: observed.Pools(t.shown(s, living), s.grows()),
-	})
-	plan := elastic.Decide(assessed, described, s.Settings, t.now)
-	if !plan.Next.IsZero() {
-		t.soon(plan.Next.Sub(t.now))
-	}
-	t.observeServices(assessed, described)
-	exhausted, err := t.grow(ctx, pools, assessed, plan, s)
+	w := demand.Workload{Services: observed.Services, Projected: observed.Pools, Pool: metallb.DefaultPool, Emptied: l.notes.quiet}
+	return demand.Decide(c, w, s, l.Grace, l.now), nil
+}
+
+// serve does what was decided: growth first, as somebody waits for it.
+func (l *look) serve(ctx context.Context, w workload, observed *metallb.Observed, d demand.Decision, all allocations) (wait, error) {
+	l.measure(d)
+	next := l.until(d.Next)
+	grown, err := l.grow(ctx, d, all)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	// What is known of the blocks is said even where the workload cluster does not answer now.
-	err = errors.Join(
-		t.show(ctx, observed, s),
-		t.mark(ctx, described, plan, s),
-		t.drain(ctx),
-	)
-	if t.config == nil {
-		return err // nobody knows whether growth would help
+	all, showing, err := l.show(ctx, w.live, observed, d.Show, all)
+	all, marking, failed := l.mark(ctx, w.live, d, all)
+	err = errors.Join(err, failed)
+	all, draining, failed := l.drain(ctx, w.live, d.Settings, all)
+	err = errors.Join(err, failed)
+	next = next.or(grown).or(showing).or(marking).or(draining)
+	if d.Config == nil {
+		return next, err // nobody knows whether growth would help
 	}
-	unplaced, unknown := t.unplaced(ctx, observed, assessed)
-	return errors.Join(err, unknown, t.demand(ctx, satisfaction(assessed, plan, s, exhausted, unplaced)), t.tellServices(ctx, assessed))
+	reporting, failed := l.report(ctx, w.live, observed, d, all)
+	return next.or(reporting), errors.Join(err, failed)
 }
 
-// pools are those that the Cluster's blocks come from.
-func (t *tenant) pools(ctx context.Context) ([]tenancy.Pool, error) {
-	if t.config == nil {
-		return nil, nil
-	}
-	return lookup.PoolsOf(ctx, t.Client, t.config)
-}
-
-// families are those that pools have addresses of.
-func families(pools []tenancy.Pool) (out [2]bool) {
-	for _, p := range pools {
-		out[elastic.IPv4] = out[elastic.IPv4] || !p.IPv6
-		out[elastic.IPv6] = out[elastic.IPv6] || p.IPv6
-	}
-	return out
+// withoutMetalLB says that there is nothing to show the blocks to.
+func (l *look) withoutMetalLB(ctx context.Context, w workload, s tenancy.Settings, all allocations) (wait, error) {
+	all, err := l.say(ctx, metalLBMissing(), all)
+	_, next, failed := l.drain(ctx, w.live, s, all)
+	return next.or(wait(metalLBBackstop)), errors.Join(err, failed)
 }
 
 // unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.
-func (t *tenant) unreachable(ctx context.Context) error {
-	t.soon(guard.WaitingBackstop)
-	is, err := t.withoutKubeconfig(ctx)
+func (l *look) unreachable(ctx context.Context, all allocations) (wait, error) {
+	is, err := l.withoutKubeconfig(ctx)
 	// One that was never looked at is being built; one that was not tried yet may answer.
-	if tried := t.Clusters.GetHealthCheckingState(ctx, t.key); is == nil && tried.ConsecutiveFailures > 0 && slices.ContainsFunc(t.blocks, lookedAt) {
+	if tried := l.Clusters.GetHealthCheckingState(ctx, l.key); is == nil && tried.ConsecutiveFailures > 0 && slices.ContainsFunc(all, lookedAt) {
 		is = tenantUnreachable()
 	}
-	return errors.Join(err, t.demand(ctx, is), t.drain(ctx))
+	all, unsaid := l.say(ctx, is, all)
+	_, next, failed := l.drain(ctx, nil, tenancy.Settings{}, all)
+	return next.or(wait(guard.WaitingBackstop)), errors.Join(err, unsaid, failed)
 }
 
 // lookedAt reports whether the Services of a Cluster were seen.
 func lookedAt(a *v1alpha1.IPAllocation) bool {
 	return tenancy.Projected(a) || meta.FindStatusCondition(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition) != nil
-}
-
-func (t *tenant) soon(d time.Duration) { t.next = min(t.next, max(d, time.Millisecond)) }
-
-// settings are those that decide for one Cluster.
-type settings struct {
-	elastic.Settings
-	elastic    bool
-	projection v1alpha1.Projection
-	class      string
-}
-
-func (t *tenant) settings() settings {
-	s := settings{Settings: elastic.Settings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1, Grace: t.Grace}, projection: v1alpha1.DefaultPoolProjection}
-	if t.config == nil {
-		if t.apart {
-			s.projection = v1alpha1.PoolPerAllocationProjection
-		}
-		return s
-	}
-	network := t.config.Network()
-	s.elastic = tenancy.Elastic(network)
-	if lb := network.LoadBalancer; lb != nil {
-		s.class = lb.Class
-		if lb.Projection != "" {
-			s.projection = lb.Projection
-		}
-		if lb.GrowthIncrement != nil {
-			s.Increment = int64(*lb.GrowthIncrement)
-		}
-	}
-	if q := network.QuotaPerTenant; q != nil && q.MaxLoadBalancerIPs != nil {
-		s.Quota = int64(*q.MaxLoadBalancerIPs)
-	}
-	return s
-}
-
-// grows is the pool that growth is added to: with a pool for each block, one that does not exist yet.
-func (s settings) grows() string {
-	if s.projection == v1alpha1.PoolPerAllocationProjection {
-		return ""
-	}
-	return metallb.DefaultPool
 }

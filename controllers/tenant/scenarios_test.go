@@ -129,7 +129,7 @@ func leaving(shown bool) func(*world) bool {
 	return func(w *world) bool {
 		for _, a := range w.allocations() {
 			r, has := recordOf(a)
-			if !has || staying(a) {
+			if !has || !tenancy.Leaving(a) {
 				continue
 			}
 			is := false
@@ -174,6 +174,7 @@ var scenarios = []scenario{
 	{name: "back in time", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
 	{name: "back late", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), add("c"))}},
 	{name: "more while draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), add("c d"))}},
+	{name: "room beside what drains", increment: 2, script: []action{add("a b"), add("c"), remove("a b"), at(leaving(true), add("d")), remove("c d")}},
 	{name: "silent while draining", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), outage), later(4*time.Minute, back), later(4*time.Minute, add("c")),
 	}},

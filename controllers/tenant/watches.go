@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 )
 
 // workers bounds the Clusters that are worked on together, at a start above all.
@@ -31,8 +29,8 @@ const workers = 10
 // clustercache takes between two probes.
 const probeFailure = 20 * time.Second
 
-// SetupWithManager sets up the connections to the workload clusters, and registers the watches of the management cluster.
-// Those of a workload cluster begin when it is connected.
+// SetupWithManager sets up the connections to the workload clusters, and registers the watches of the management
+// cluster. Those of a workload cluster begin when it is connected.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 	connections, err := r.connections(ctx, mgr)
 	if err != nil {
@@ -79,40 +77,4 @@ func (r *Reconciler) waitingFor(ctx context.Context, obj client.Object) []reconc
 	return lookup.ClustersWaiting(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
 		return c.Annotations[v1alpha1.TriedGrowthPoolsAnnotation] != ""
 	})
-}
-
-// connect returns cached readers of the workload cluster, whose Services are watched, and of its MetalLB.
-func (t *tenant) connect(ctx context.Context) (client.Reader, *metalLB, error) {
-	cached, err := t.Clusters.GetClient(ctx, t.key)
-	if err != nil {
-		return nil, nil, err
-	}
-	if t.live, err = t.Clusters.GetUncachedClient(ctx, t.key); err != nil {
-		return nil, nil, err
-	}
-	m, err := t.metalLB(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return cached, m, t.watch(ctx, &corev1.Service{})
-}
-
-// observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever.
-func (t *tenant) observe(ctx context.Context, cached client.Reader, m *metalLB) (*metallb.Observed, error) {
-	ctx, cancel := context.WithTimeout(ctx, metalLBTimeout)
-	defer cancel()
-	return metallb.Observe(ctx, cached, m, t.live)
-}
-
-// watch has changes of a kind in the workload cluster bring us back.
-func (t *tenant) watch(ctx context.Context, kind client.Object) error {
-	request := []reconcile.Request{{NamespacedName: t.key}}
-	err := t.Clusters.Watch(ctx, t.key, clustercache.NewWatcher(clustercache.WatcherOptions{
-		Name: fmt.Sprintf("tenant-%T", kind), Watcher: t.controller, Kind: kind,
-		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request }),
-	}))
-	if err != nil {
-		return fmt.Errorf("watching %T in Cluster %s: %w", kind, t.key, err)
-	}
-	return nil
 }

@@ -82,7 +82,8 @@ func (m *manager) reconcile(key pools.Key) {
 	}, m.broken)
 }
 
-// show feeds what a watch shows: pools as poolHandler of controllers/pool does, what there are many of through the feeds.
+// show feeds what a watch shows: pools as poolHandler of controllers/pool does, what there are many of through the
+// feeds.
 func (m *manager) show(c faults.Change) {
 	if f := m.feeds[faults.RefOf(c.Object).Kind]; f != nil {
 		f.Show(c)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // Block is what matters here of an IPAllocation of a cluster.
@@ -21,6 +23,8 @@ type Block struct {
 	Deleting bool
 	// Draining blocks are being taken away from the cluster. They may still be given back to it.
 	Draining bool
+	// Emptied blocks have a pool of their own that was seen to serve nobody any more.
+	Emptied bool
 	// IdleSince is since when no Service has, or is about to be given, any of its addresses; zero: one has.
 	IdleSince time.Time
 }
@@ -38,23 +42,23 @@ func (b *Block) held(used map[netip.Addr]struct{}) bool {
 	return false
 }
 
-// Living are the ranges of the blocks that a cluster may use: those that are shown, in their order, and then those
-// that are being taken away. Only who finds nothing else is a reason to keep one of these.
-func Living(blocks []Block) []netipx.IPRange {
-	return append(Shown(blocks), ranges(blocks, func(b *Block) bool { return !b.Deleting && b.Draining })...)
-}
+// leaving reports whether a block is being taken away, for good or for the time being.
+func (b *Block) leaving() bool { return b.Deleting || b.Draining }
 
-// Shown are the ranges that a cluster's pools are to show: those of the blocks that are not being taken away.
-func Shown(blocks []Block) []netipx.IPRange {
-	return ranges(blocks, func(b *Block) bool { return !b.Deleting && !b.Draining })
-}
-
-func ranges(blocks []Block, want func(*Block) bool) []netipx.IPRange {
-	var out []netipx.IPRange
+// Free is how many addresses that a cluster may use are not used.
+func Free(blocks []Block, used map[netip.Addr]struct{}) int64 {
+	var free int64
 	for i := range blocks {
-		if b := &blocks[i]; b.Range.IsValid() && want(b) {
-			out = append(out, b.Range)
+		b := &blocks[i]
+		if b.Deleting || !b.Range.IsValid() {
+			continue
+		}
+		free += poolutil.Size(b.Range)
+		for addr := range used {
+			if b.Range.Contains(addr) {
+				free--
+			}
 		}
 	}
-	return out
+	return free
 }

@@ -129,7 +129,7 @@ func (c *cluster) assess() Assessment {
 		in.Services = append(in.Services, *s)
 	}
 	own := c.template
-	own.Ranges = Living(c.blocks)
+	own.Ranges = ranges(Projection{}.Usable(c.blocks))
 	in.Pools = append([]Pool{own}, c.theirs...)
 	return Assess(in)
 }
@@ -218,7 +218,7 @@ func (c *cluster) largest(f Family, want int64) (at int, n int64) {
 func (c *cluster) project() {
 	before := c.ranges()
 	own := c.template
-	own.Ranges = Shown(c.blocks)
+	own.Ranges = ranges(Projection{}.Shown(c.blocks))
 	c.pools = slices.Clone(c.theirs)
 	if len(own.Ranges) > 0 {
 		c.pools = append(c.pools, own)

@@ -1,7 +1,6 @@
 package elastic
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -104,8 +103,6 @@ func TestEmpty(t *testing.T) {
 		}
 	}
 }
-
-func text(v any) string { return fmt.Sprint(v) }
 
 func usedOf(addresses string) map[netip.Addr]struct{} {
 	used := map[netip.Addr]struct{}{}

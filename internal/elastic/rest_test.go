@@ -130,7 +130,7 @@ func checkServed(t *rapid.T, c *cluster) {
 		m := c.metal
 		m.pools = slices.Clone(c.theirs)
 		own := c.template
-		own.Ranges = Shown(c.blocks)
+		own.Ranges = ranges(Projection{}.Shown(c.blocks))
 		for f, grows := range c.grows {
 			if grows {
 				own.Ranges = append(own.Ranges, spare(Family(f), 1))

@@ -110,16 +110,3 @@ func TestNext(t *testing.T) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 }
-
-func TestShownAndLiving(t *testing.T) {
-	blocks := []Block{
-		block("a", "10.0.0.1", 1).draining(), block("b", "10.0.0.2", 1).deleting(), block("c", "", 1),
-		block("d", "10.0.0.9", 1).initial(), block("e", "10.0.0.4", 1), block("f", "10.0.0.5", 1).draining().deleting(),
-	}
-	if diff := cmp.Diff("[10.0.0.9-10.0.0.9 10.0.0.4-10.0.0.4]", text(Shown(blocks))); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff("[10.0.0.9-10.0.0.9 10.0.0.4-10.0.0.4 10.0.0.1-10.0.0.1]", text(Living(blocks))); diff != "" {
-		t.Error(diff)
-	}
-}

@@ -107,7 +107,7 @@ func (o *Observed) Shows(name string) bool {
 
 // Pools are those of the workload cluster as they are to be: those that show blocks as wanted, the others as
 // they are. What the cluster would grow by is in the pool of that name; with none, in a pool of its own.
-func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
+func (o *Observed) Pools(want []elastic.Desired, grows string) []elastic.Pool {
 	var out []elastic.Pool
 	seen := map[string]elastic.Pool{}
 	for i := range o.pools {
@@ -117,9 +117,9 @@ func (o *Observed) Pools(want []Shown, grows string) []elastic.Pool {
 		}
 	}
 	grown := false
-	for _, s := range want {
-		p := seen[s.Name] // what a person restricts it to stays
-		p.Name, p.Ranges, p.AutoAssign, p.Grows, p.Leaving = s.Name, s.Ranges, s.AutoAssign, s.Name == grows, s.Leaving
+	for _, d := range want {
+		p := seen[d.Name] // what a person restricts it to stays
+		p.Name, p.Ranges, p.AutoAssign, p.Grows, p.Leaving = d.Name, d.Ranges, d.AutoAssign, d.Name == grows, d.Leaving
 		grown = grown || p.Grows
 		out = append(out, p)
 	}

@@ -11,50 +11,42 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// Shown is an IPAddressPool as it is to be.
-type Shown struct {
-	Name   string
-	Ranges []netipx.IPRange
-	// AutoAssign is false where no new Services are to be served.
-	AutoAssign bool
-	// Leaving pools show a block that is about to be taken away.
-	Leaving bool
-}
-
 // addresses are the entries of spec.addresses: first-last, a single address too.
-func (s *Shown) addresses() []string {
-	out := make([]string, 0, len(s.Ranges))
-	for _, r := range s.Ranges {
+func addresses(ranges []netipx.IPRange) []string {
+	out := make([]string, 0, len(ranges))
+	for _, r := range ranges {
 		out = append(out, r.From().String()+"-"+r.To().String())
 	}
 	return out
 }
 
-// is reports whether an IPAddressPool is as it is to be.
-func (s *Shown) is(p *metallbv1beta1.IPAddressPool) bool {
-	return slices.Equal(s.addresses(), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == s.AutoAssign && p.Labels[ManagedLabel] == ManagedValue
+// asDesired reports whether an IPAddressPool is as it is to be.
+func asDesired(p *metallbv1beta1.IPAddressPool, d *elastic.Desired) bool {
+	return slices.Equal(addresses(d.Ranges), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == d.AutoAssign && p.Labels[ManagedLabel] == ManagedValue
 }
 
 // Changes reports whether showing these pools changes what a workload cluster has now.
-func (o *Observed) Changes(want []Shown) bool {
+func (o *Observed) Changes(want []elastic.Desired) bool {
 	for i := range o.pools {
 		p := &o.pools[i]
 		if o.leaves(p, want) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(want, func(s Shown) bool {
-		p := o.find(s.Name)
-		return (p == nil && !s.Leaving) || (p != nil && !s.is(p))
+	return slices.ContainsFunc(want, func(d elastic.Desired) bool {
+		p := o.find(d.Name)
+		return (p == nil && !d.Leaving) || (p != nil && !asDesired(p, &d))
 	})
 }
 
 // leaves reports whether an IPAddressPool is to go. A default-pool that somebody else made is taken over when there is
 // something to show in it, not before.
-func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []Shown) bool {
-	gone := !slices.ContainsFunc(want, func(s Shown) bool { return s.Name == p.Name })
+func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []elastic.Desired) bool {
+	gone := !slices.ContainsFunc(want, func(d elastic.Desired) bool { return d.Name == p.Name })
 	return p.Labels[ManagedLabel] == ManagedValue && gone && p.DeletionTimestamp == nil
 }
 
@@ -74,7 +66,7 @@ func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
 // A pool is written as it was observed, or not at all: the error is a conflict then. A write that was decided upon
 // earlier, and comes late, would show a block again that was given back since. For the same reason no pool is
 // made for a block that is being taken away.
-func Show(ctx context.Context, tenant client.Client, o *Observed, want []Shown) error {
+func Show(ctx context.Context, tenant client.Client, o *Observed, want []elastic.Desired) error {
 	for i := range o.pools {
 		p := &o.pools[i]
 		if !o.leaves(p, want) {
@@ -85,13 +77,13 @@ func Show(ctx context.Context, tenant client.Client, o *Observed, want []Shown) 
 		}
 	}
 	for i := range want {
-		s := &want[i]
+		d := &want[i]
 		var err error
-		switch p := o.find(s.Name); {
-		case p == nil && !s.Leaving:
-			err = create(ctx, tenant, s)
-		case p != nil && !s.is(p):
-			u := s.pool(step(p, s.addresses()))
+		switch p := o.find(d.Name); {
+		case p == nil && !d.Leaving:
+			err = create(ctx, tenant, d)
+		case p != nil && !asDesired(p, d):
+			u := pool(d, step(p, addresses(d.Ranges)))
 			u.SetUID(p.UID)
 			u.SetResourceVersion(p.ResourceVersion)
 			err = apply(ctx, tenant, u)
@@ -108,9 +100,9 @@ func Show(ctx context.Context, tenant client.Client, o *Observed, want []Shown) 
 	}))
 }
 
-// pool is what it says of an IPAddressPool.
-func (s *Shown) pool(addresses []string) *unstructured.Unstructured {
-	return object("IPAddressPool", s.Name, map[string]any{"addresses": list(addresses), "autoAssign": s.AutoAssign})
+// pool is what is said of an IPAddressPool that has these addresses.
+func pool(d *elastic.Desired, addresses []string) *unstructured.Unstructured {
+	return object("IPAddressPool", d.Name, map[string]any{"addresses": list(addresses), "autoAssign": d.AutoAssign})
 }
 
 func list(texts []string) []any {

@@ -6,8 +6,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Choose returns the ProviderConfig that a Cluster of a namespace names: the one of its own namespace, else the one that
-// admits its namespace. Where there is none, or more than one of them, it returns what to say of the Cluster.
+// Choose returns the ProviderConfig that a Cluster of a namespace names: the one of its own namespace, else the one
+// that admits its namespace. Where there is none, or more than one of them, it returns what to say of the Cluster.
 func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace) (*v1alpha1.ProviderConfig, *Decision) {
 	var admitted []*v1alpha1.ProviderConfig
 	denied := ""

@@ -191,3 +191,41 @@ func TestStandingOf(t *testing.T) {
 		})
 	}
 }
+
+func TestSetTried(t *testing.T) {
+	cluster := &metav1.ObjectMeta{}
+	for _, step := range []struct {
+		tried []Attempt
+		news  bool
+	}{{nil, false}, {tried(full, "a"), true}, {tried(full, "a"), false}, {tried(full, "a", "b"), true}, {nil, true}, {nil, false}} {
+		if got := SetTried(cluster, v1alpha1.TriedPoolsAnnotation, step.tried); got != step.news {
+			t.Errorf("%v: new is %t", step.tried, got)
+		}
+		if diff := cmp.Diff(step.tried, ParseTried(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if _, is := cluster.Annotations[v1alpha1.TriedPoolsAnnotation]; is {
+		t.Error("an annotation that says nothing stays")
+	}
+}
+
+func TestState(t *testing.T) {
+	a := &v1alpha1.IPAllocation{}
+	if Projected(a) || Draining(a) || Leaving(a) {
+		t.Error("a new one stays")
+	}
+	a.Finalizers = []string{v1alpha1.IPAllocationFinalizer, v1alpha1.TenantPoolFinalizer}
+	a.Status.Conditions = []metav1.Condition{{Type: v1alpha1.DrainingCondition, Status: metav1.ConditionFalse}}
+	if !Projected(a) || Draining(a) || Leaving(a) {
+		t.Error("one that is shown stays")
+	}
+	a.Status.Conditions[0].Status = metav1.ConditionTrue
+	if !Draining(a) || !Leaving(a) {
+		t.Error("one that is drained leaves")
+	}
+	a.Status.Conditions, a.DeletionTimestamp = nil, &metav1.Time{Time: time.Unix(1, 0)}
+	if Draining(a) || !Leaving(a) {
+		t.Error("one that is deleted leaves, and is not drained")
+	}
+}

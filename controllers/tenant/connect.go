@@ -1,0 +1,57 @@
+package tenant
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+)
+
+// workload is the connection to a workload cluster.
+type workload struct {
+	// cached reads its Services, metalLB what its MetalLB has.
+	cached  client.Reader
+	metalLB *metalLB
+	// live writes, and reads what is there now.
+	live client.Client
+}
+
+// connect returns the connection to the workload cluster, whose Services are watched.
+func (l *look) connect(ctx context.Context) (w workload, err error) {
+	if w.cached, err = l.Clusters.GetClient(ctx, l.key); err != nil {
+		return workload{}, err
+	}
+	if w.live, err = l.Clusters.GetUncachedClient(ctx, l.key); err != nil {
+		return workload{}, err
+	}
+	if w.metalLB, err = l.metalLBOf(ctx, l.key, w.live); err != nil {
+		return workload{}, err
+	}
+	return w, l.watch(ctx, &corev1.Service{})
+}
+
+// observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever.
+func (l *look) observe(ctx context.Context, w workload) (*metallb.Observed, error) {
+	ctx, cancel := context.WithTimeout(ctx, metalLBTimeout)
+	defer cancel()
+	return metallb.Observe(ctx, w.cached, w.metalLB, w.live)
+}
+
+// watch has changes of a kind in the workload cluster bring us back.
+func (l *look) watch(ctx context.Context, kind client.Object) error {
+	request := []reconcile.Request{{NamespacedName: l.key}}
+	err := l.Clusters.Watch(ctx, l.key, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name: fmt.Sprintf("tenant-%T", kind), Watcher: l.controller, Kind: kind,
+		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request }),
+	}))
+	if err != nil {
+		return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.key, err)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// patience is how long a Service may wait for MetalLB while there is room for it.
+const patience = 30 * time.Second
+
+// toldAtOnce is how many Services are told at one look why they have no address.
+const toldAtOnce = 20
+
+// report says whether the Services of the Cluster have what they ask for, and those that no growth can help why not.
+func (l *look) report(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (wait, error) {
+	unplaced, next, err := l.unplaced(ctx, live, observed, d, all)
+	_, unsaid := l.say(ctx, d.Satisfied(unplaced), all)
+	telling, untold := l.tellServices(ctx, live, d)
+	return next.or(telling), errors.Join(err, unsaid, untold)
+}
+
+// say writes whether the Services of a Cluster have what they ask for, and an event on the Cluster where they come
+// to lack something. Nil: nothing is said.
+func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (allocations, error) {
+	on, was := demand.Speaker(all), demand.Said(all)
+	if on == nil || is == nil {
+		return all, nil
+	}
+	is.Message = text.Message(is.Message) // it may be what the workload cluster says
+	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
+		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
+	}
+	return l.patchStatus(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
+}
+
+// unplaced says which Services MetalLB leaves waiting although there is room for them, and why if that is known.
+// Who has just begun to look does not take back what another manager said of them.
+func (l *look) unplaced(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (string, wait, error) {
+	late, left := l.notes.unplaced(l.key, d.Verdicts, patience, l.now)
+	next := wait(0)
+	if left > 0 {
+		next = in(left)
+	}
+	if len(late) == 0 {
+		if was := demand.Said(all); left > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
+			return was.Message, next, nil
+		}
+		return "", next, nil
+	}
+	why, err := metallb.Refusal(ctx, live)
+	if why == "" && len(observed.Problems) > 0 {
+		why = observed.Problems[0].Error()
+	}
+	if why == "" {
+		why = "see whether its controller runs, what it logs, and the events of the Service"
+	}
+	return fmt.Sprintf("MetalLB has room for Service %s and has given it no address for %s (Services like it: %d): %s",
+		late[0].Key(), patience, len(late), why), next, err
+}
+
+func metalLBMissing() *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.MetalLBMissingReason,
+		Message: "the Cluster has no MetalLB (" + metallb.Namespace + "); its blocks are shown to it as soon as that is installed",
+	}
+}
+
+func tenantUnreachable() *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantUnreachableReason,
+		Message: "the API server of the Cluster does not answer; it keeps all that it has",
+	}
+}
+
+// measure keeps the metrics of a Cluster, and takes the time that Services wait for growth.
+func (l *look) measure(d demand.Decision) {
+	metrics.Lacking.WithLabelValues(l.key.Namespace, l.key.Name).Set(float64(d.Lacking[elastic.IPv4] + d.Lacking[elastic.IPv6]))
+	metrics.Stuck.WithLabelValues(l.key.Namespace, l.key.Name).Set(float64(d.Count(elastic.Stuck)))
+	metrics.Supply.WithLabelValues(l.key.Namespace, l.key.Name).Set(float64(elastic.Free(d.Blocks, d.Used)))
+	for _, waited := range l.notes.waiting(l.key, d.Verdicts, l.now) {
+		metrics.ServiceWait.Observe(waited.Seconds())
+	}
+}
+
+// tellServices says on the Services that no growth can help why they have no address, once. A workload cluster may have
+// any number of them: the rest is told the next time, so that others are not kept waiting.
+func (l *look) tellServices(ctx context.Context, live client.Client, d demand.Decision) (wait, error) {
+	l.notes.toldStuck(l.key, d.Verdicts)
+	told := 0
+	for _, v := range d.Verdicts {
+		if v.State != elastic.Stuck || !l.notes.tell(l.key, v.Service.Key(), text.Note(v.Why)) {
+			continue
+		}
+		if told++; told > toldAtOnce {
+			l.notes.untell(l.key, v.Service.Key())
+			return in(time.Second), nil
+		}
+		if err := metallb.Tell(ctx, live, v.Service, "NoAddress", "more addresses for the cluster would not help: "+v.Why); err != nil {
+			l.notes.untell(l.key, v.Service.Key())
+			return 0, err
+		}
+	}
+	return 0, nil
+}

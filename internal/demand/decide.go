@@ -1,0 +1,82 @@
+package demand
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// Cluster is what is known of a Cluster on the side of the pools.
+type Cluster struct {
+	Ref         v1alpha1.ClusterReference
+	Annotations map[string]string
+	// Config is the ProviderConfig that it gets blocks from; nil where it gets nothing new.
+	Config *v1alpha1.ProviderConfig
+	// Pools of the ProviderConfig, in the order in which they are asked.
+	Pools []tenancy.Pool
+	// Blocks are its IPAllocations for load balancers, oldest first.
+	Blocks []*v1alpha1.IPAllocation
+}
+
+// Workload is what its workload cluster asks for, and has.
+type Workload struct {
+	Services []elastic.Service
+	// Projected are the pools that the workload cluster has when it is shown some; growth is added to the one that is
+	// named.
+	Projected func(shown []elastic.Desired, grows string) []elastic.Pool
+	// Pool is the name of the pool that has all blocks, unless each has one of its own.
+	Pool string
+	// Emptied reports whether the pool that a block has for itself was seen to serve nobody any more.
+	Emptied func(block types.UID) bool
+}
+
+// Decision is what becomes of the blocks of a Cluster.
+type Decision struct {
+	elastic.Assessment
+	elastic.Plan
+
+	// Config is the ProviderConfig that the Cluster gets blocks from, nil where it gets nothing new.
+	Config   *v1alpha1.ProviderConfig
+	Settings tenancy.Settings
+	// Blocks are those that were decided upon.
+	Blocks []elastic.Block
+	// Steps are the next things to do for growth.
+	Steps []Step
+	// Show are the pools that MetalLB is to be shown.
+	Show []elastic.Desired
+}
+
+// Decide decides what becomes of the blocks of a Cluster. A block that was added on demand stays for the grace without
+// being used.
+func Decide(c Cluster, w Workload, s tenancy.Settings, grace time.Duration, now time.Time) Decision {
+	projection := elastic.Projection{Pool: w.Pool, Apart: s.Apart}
+	d := Decision{Config: c.Config, Settings: s, Blocks: blocksOf(c.Blocks, w.Emptied)}
+	d.Assessment = elastic.Assess(elastic.Inventory{
+		Services: w.Services, Class: s.Class, Grows: families(c.Pools),
+		Pools: w.Projected(projection.Usable(d.Blocks), projection.Grows()),
+	})
+	d.Plan = elastic.Decide(d.Assessment, d.Blocks, elastic.Settings{Increment: s.Increment, Quota: s.Quota, Grace: grace}, now)
+	d.Marks = append(unmarked(c.Blocks), d.Marks...)
+	d.Steps = c.grow(d.Assessment, d.Plan, s)
+	d.Show = projection.Shown(d.Blocks)
+	return d
+}
+
+// families are those that pools have addresses of.
+func families(pools []tenancy.Pool) (out [2]bool) {
+	for _, p := range pools {
+		out[family(p)] = true
+	}
+	return out
+}
+
+func family(p tenancy.Pool) elastic.Family {
+	if p.IPv6 {
+		return elastic.IPv6
+	}
+	return elastic.IPv4
+}

@@ -1,0 +1,50 @@
+package demand
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// B39.
+func TestSatisfied(t *testing.T) {
+	grows, exhausted := tenancy.Settings{Elastic: true, Quota: 7}, []Step{
+		{Decision: tenancy.Decision{Action: tenancy.Exhausted, Message: "no pool has IPv4"}},
+		{Decision: tenancy.Decision{Action: tenancy.Exhausted, Message: "no pool has IPv6"}},
+	}
+	tests := map[string]struct {
+		reason   string
+		settings tenancy.Settings
+		lacks    [2]int64
+		quota    bool
+		steps    []Step
+		unplaced string
+		want     string // status, reason and a part of the message; empty: nothing is said
+	}{
+		"Met":        {reason: "nobody waits", settings: grows, want: "True Satisfied every Service that growth can help"},
+		"MetStatic":  {reason: "in a static Cluster too", want: "True Satisfied"},
+		"NotPlaced":  {reason: "MetalLB does not do its part", settings: grows, unplaced: "MetalLB sleeps", want: "False NotPlaced MetalLB sleeps"},
+		"Lacks":      {reason: "it is being met", settings: grows, lacks: [2]int64{1}},
+		"LacksFirst": {reason: "what growth helps comes before what it does not", settings: grows, lacks: [2]int64{1}, unplaced: "MetalLB sleeps"},
+		"Static":     {reason: "it does not grow", lacks: [2]int64{1, 2}, want: "False Static Services wait for 3 more addresses, and allocationMode is static"},
+		"Exhausted":  {reason: "no pool has anything", settings: grows, lacks: [2]int64{1}, steps: exhausted[:1], want: "False PoolExhausted no pool has IPv4"},
+		"Both":       {reason: "one message has room for one family", settings: grows, lacks: [2]int64{1, 1}, steps: exhausted, want: "False PoolExhausted no pool has IPv6"},
+		"OneAsks":    {reason: "the other family is asked for", settings: grows, lacks: [2]int64{1, 1}, steps: []Step{exhausted[0], {Decision: tenancy.Decision{Action: tenancy.Try}}}, want: "False PoolExhausted no pool has IPv4"},
+		"Quota":      {reason: "it may not have more", settings: grows, lacks: [2]int64{0, 2}, quota: true, want: "False QuotaReached Services wait for 2 more addresses, and quotaPerTenant.maxLoadBalancerIPs is 7"},
+		"QuotaFull":  {reason: "an empty pool is what is in the way first", settings: grows, lacks: [2]int64{1}, quota: true, steps: exhausted[:1], want: "False PoolExhausted"},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := Decision{Settings: c.settings, Steps: c.steps}
+			d.Lacking, d.QuotaReached = c.lacks, c.quota
+			got := ""
+			if is := d.Satisfied(c.unplaced); is != nil {
+				got = string(is.Status) + " " + is.Reason + " " + is.Message
+			}
+			if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+				t.Errorf("%s: got %q", c.reason, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package elastic
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+)
+
+// ranges are those of all pools, one after the other.
+func ranges(pools []Desired) (out []netipx.IPRange) {
+	for _, d := range pools {
+		out = append(out, d.Ranges...)
+	}
+	return out
+}
+
+func (b Block) emptied() Block { return b.with(func(b *Block) { b.Emptied = true }) }
+
+// said spells pools: the name, "closed" and "leaving" where they are so, and the first addresses of the ranges.
+func said(pools []Desired) string {
+	var out []string
+	for _, d := range pools {
+		words := []string{d.Name}
+		if !d.AutoAssign {
+			words = append(words, "closed")
+		}
+		if d.Leaving {
+			words = append(words, "leaving")
+		}
+		for _, r := range d.Ranges {
+			words = append(words, r.From().String())
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	return strings.Join(out, "; ")
+}
+
+// B34, B47.
+func TestProjection(t *testing.T) {
+	first, second, third := block("a", "10.0.0.1", 1), block("b", "10.0.0.2", 1), block("c", "10.0.0.3", 1)
+	tests := map[string]struct {
+		reason                  string
+		blocks                  []Block
+		usable, shown           string
+		usableApart, shownApart string
+	}{
+		"None":    {reason: "there is nothing to show"},
+		"Pending": {reason: "it has no addresses yet", blocks: []Block{block("a", "", 1)}},
+		"Order": {
+			reason: "as they came, not as they are numbered", blocks: []Block{third, first},
+			usable: "pool 10.0.0.3 10.0.0.1", shown: "pool 10.0.0.3 10.0.0.1",
+			usableApart: "c 10.0.0.3; a 10.0.0.1", shownApart: "c 10.0.0.3; a 10.0.0.1",
+		},
+		"Draining": {
+			reason: "it may be needed again, after all others", blocks: []Block{first, second.draining(), third},
+			usable: "pool 10.0.0.1 10.0.0.3 10.0.0.2", shown: "pool 10.0.0.1 10.0.0.3",
+			usableApart: "a 10.0.0.1; b leaving 10.0.0.2; c 10.0.0.3", shownApart: "a 10.0.0.1; b closed leaving 10.0.0.2; c 10.0.0.3",
+		},
+		"OldestDraining": {
+			reason: "a Service that finds room in another block is no reason to keep it", blocks: []Block{first.draining(), second},
+			usable: "pool 10.0.0.2 10.0.0.1", shown: "pool 10.0.0.2",
+			usableApart: "a leaving 10.0.0.1; b 10.0.0.2", shownApart: "a closed leaving 10.0.0.1; b 10.0.0.2",
+		},
+		"Emptied": {
+			reason: "nobody has any of it: its pool may go", blocks: []Block{first, second.draining().emptied()},
+			usable: "pool 10.0.0.1 10.0.0.2", shown: "pool 10.0.0.1",
+			usableApart: "a 10.0.0.1; b leaving 10.0.0.2", shownApart: "a 10.0.0.1",
+		},
+		"Deleting": {
+			reason: "it is given up for good; a pool of its own stays while it serves somebody", blocks: []Block{first, second.deleting()},
+			usable: "pool 10.0.0.1", shown: "pool 10.0.0.1",
+			usableApart: "a 10.0.0.1; b closed leaving 10.0.0.2", shownApart: "a 10.0.0.1; b closed leaving 10.0.0.2",
+		},
+		"DeletingEmptied": {reason: "it serves nobody", blocks: []Block{second.deleting().emptied()}},
+		"AllLeaving": {
+			reason: "there is no pool without a range", blocks: []Block{second.draining(), third.draining().deleting()},
+			usable:      "pool 10.0.0.2",
+			usableApart: "b leaving 10.0.0.2; c closed leaving 10.0.0.3", shownApart: "b closed leaving 10.0.0.2; c closed leaving 10.0.0.3",
+		},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			one, own := Projection{Pool: "pool"}, Projection{Pool: "pool", Apart: true}
+			got := []string{said(one.Usable(c.blocks)), said(one.Shown(c.blocks)), said(own.Usable(c.blocks)), said(own.Shown(c.blocks))}
+			if diff := cmp.Diff([]string{c.usable, c.shown, c.usableApart, c.shownApart}, got); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+		})
+	}
+	if got := fmt.Sprint(Projection{Pool: "pool"}.Grows(), "/", Projection{Pool: "pool", Apart: true}.Grows()); got != "pool/" {
+		t.Errorf("growth goes to %s", got)
+	}
+}
+
+func TestFree(t *testing.T) {
+	blocks := []Block{
+		block("a", "10.0.0.0-10.0.0.3", 4), block("b", "10.0.1.0", 1).draining(), block("c", "10.0.2.0", 1).deleting(), block("d", "", 8),
+	}
+	if got := Free(blocks, usedOf("10.0.0.1 10.0.2.0 10.9.9.9")); got != 4 {
+		t.Errorf("%d addresses are free, not 3 of a and 1 of b", got)
+	}
+}

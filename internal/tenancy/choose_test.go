@@ -1,0 +1,49 @@
+package tenancy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// The ProviderConfig of the Cluster's own namespace, else the one that admits it.
+func TestChoose(t *testing.T) {
+	team := Namespace{Name: "team", Labels: map[string]string{v1alpha1.TeamLabel: "a"}}
+	tests := map[string]struct {
+		reason  string
+		configs string // namespace/name each
+		from    Namespace
+		want    string // of the namespace of the one that is chosen
+		no      string // reason and a part of the message
+	}{
+		"Own":       {reason: "whatever others there are", configs: "a/config team/config b/config", from: team, want: "team"},
+		"Shared":    {reason: "it admits the namespace", configs: "a/config", from: team, want: "a"},
+		"OtherName": {reason: "another name is another one", configs: "team/other", from: team, no: "NetworkNotReady ProviderConfig config does not exist; create it or correct the label"},
+		"None":      {reason: "there is none", from: team, no: "NetworkNotReady does not exist"},
+		"Denied":    {reason: "it does not admit the namespace", configs: "a/config", from: Namespace{Name: "b"}, no: "AccessDenied serves the namespaces of teams"},
+		"OwnIsFree": {reason: "its own namespace needs no label", configs: "b/config", from: Namespace{Name: "b"}, want: "b"},
+		"Two":       {reason: "nobody knows which", configs: "a/config b/config", from: team, no: "ValidationFailed of the name config in the namespaces a and b serve this Cluster"},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			var configs []v1alpha1.ProviderConfig
+			for text := range strings.FieldsSeq(c.configs) {
+				var config v1alpha1.ProviderConfig
+				config.Namespace, config.Name, _ = strings.Cut(text, "/")
+				configs = append(configs, config)
+			}
+			got, no := Choose(configs, "config", c.from)
+			if (got == nil) == (no == nil) {
+				t.Fatalf("%s: %v and %v", c.reason, got, no)
+			}
+			reason, message, _ := strings.Cut(c.no, " ")
+			if no != nil && (no.Reason != reason || !strings.Contains(no.Message, message) || c.no == "") {
+				t.Errorf("%s: %+v", c.reason, no)
+			}
+			if got != nil && got.Namespace != c.want {
+				t.Errorf("%s: that of %s", c.reason, got.Namespace)
+			}
+		})
+	}
+}
