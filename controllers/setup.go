@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -59,23 +60,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*pool.Reconcile
 	index := &blocks.Index{}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
-	alloc := allocator.New(allocator.Options{
-		Client:      c,
-		Live:        live,
-		Lists:       streams,
-		Recorder:    recorder,
-		ID:          string(uuid.NewUUID()),
-		WatchFilter: o.WatchFilter,
-		Namespace:   o.Namespace,
-		Elected:     o.Elected,
-		Writers:     o.Writers,
-		OrphanGrace: o.OrphanGrace,
-		NodeQuota:   lookup.NodeQuota(c),
-		Shard:       o.Shard,
-
-		InClusterPools: o.InClusterPools,
-		Unmirrored:     incluster.Unmirrored(live),
-	})
+	alloc := newAllocator(mgr, o, streams, recorder)
 	poolReconciler := &pool.Reconciler{Client: c, Live: live, Stream: streams, Allocator: alloc, Blocks: index}
 	clusters := &cluster.Reconciler{
 		Client: c, Live: live, Recorder: recorder, Blocks: index, QuotaChanged: alloc.QuotaChanged,
@@ -112,4 +97,26 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*pool.Reconcile
 type step struct {
 	doing string
 	do    func() error
+}
+
+// newAllocator makes the allocator that all controllers share. What it asks of Clusters, their quota, is read by it:
+// it needs none of the controllers.
+func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder) *allocator.Allocator {
+	return allocator.New(allocator.Options{
+		Client:      mgr.GetClient(),
+		Live:        mgr.GetAPIReader(),
+		Lists:       streams,
+		Recorder:    recorder,
+		ID:          string(uuid.NewUUID()),
+		WatchFilter: o.WatchFilter,
+		Namespace:   o.Namespace,
+		Elected:     o.Elected,
+		Writers:     o.Writers,
+		OrphanGrace: o.OrphanGrace,
+		NodeQuota:   lookup.NodeQuota(mgr.GetClient()),
+		Shard:       o.Shard,
+
+		InClusterPools: o.InClusterPools,
+		Unmirrored:     incluster.Unmirrored(mgr.GetAPIReader()),
+	})
 }

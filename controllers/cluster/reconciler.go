@@ -85,10 +85,7 @@ func (r *Reconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, conf
 		return reconcile.Result{}, err
 	}
 	if standing != nil && !tenancy.Owns(ref, standing) {
-		other := standing.Spec.TenantClusterRef
-		return r.report(ctx, cluster, tenancy.Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
-			"IPAllocation %s/%s is for Cluster %s/%s, whose names make the same name; rename one of the two Clusters",
-			standing.Namespace, standing.Name, other.Namespace, other.Name)})
+		return r.report(ctx, cluster, tenancy.Taken(standing))
 	}
 	size, err := tenancy.Size(config.Network(), cluster.Annotations)
 	if err != nil {

@@ -63,22 +63,22 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 	if live == nil {
 		return unreachable, nil
 	}
-	emptying := apart && !l.notes.quiet(a.UID)
+	emptying := apart && !l.notes.isEmptied(a.UID)
 	why, err := stillUsed(ctx, live, a, emptying)
 	switch {
 	case err != nil:
-		l.notes.unsee(a.UID)
+		l.notes.doubt(a.UID)
 		return unreachable, nil //nolint:nilerr // it is asked again
 	case why != "":
-		l.notes.unsee(a.UID)
+		l.notes.doubt(a.UID)
 		return waiting{v1alpha1.ConfirmingReason, why, in(time.Second)}, nil
 	}
-	if seen := l.now.Sub(l.notes.see(a.UID, l.now)); seen < settleTime {
+	if seen := l.now.Sub(l.notes.letGoSince(a.UID, l.now)); seen < settleTime {
 		return waiting{v1alpha1.ConfirmingReason, "the Cluster has let go of it; it is looked at once more", in(settleTime - seen)}, nil
 	}
 	if emptying {
-		l.notes.unsee(a.UID)
-		l.notes.empty(a.UID)
+		l.notes.doubt(a.UID)
+		l.notes.setEmptied(a.UID)
 		return waiting{next: atOnce}, nil
 	}
 	return waiting{}, l.giveBack(ctx, a)

@@ -23,7 +23,7 @@ func (r *Reconciler) letGo(ctx context.Context, a *v1alpha1.IPAllocation) error 
 	}
 	err := r.Client.Patch(ctx, is, guard.SinceRead(a))
 	if err == nil {
-		r.notes.drop(a.UID)
+		r.notes.forgetBlock(a.UID)
 	}
 	return client.IgnoreNotFound(err)
 }

@@ -28,7 +28,7 @@ func (l *look) mark(ctx context.Context, live client.Client, d demand.Decision, 
 	}
 	for _, name := range d.Resume {
 		a := all.named(name)
-		l.notes.drop(a.UID)
+		l.notes.forgetBlock(a.UID)
 		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionFalse, v1alpha1.InUseAgainReason, "a Service needs it again")); err != nil {
 			return all, next, err
 		}

@@ -48,8 +48,8 @@ func (n *notes) forget(cluster client.ObjectKey) {
 	metrics.ForgetTenant(cluster.Namespace, cluster.Name)
 }
 
-// see returns when a block was first seen to be let go of, without a doubt since.
-func (n *notes) see(block types.UID, now time.Time) time.Time {
+// letGoSince returns when a block was first seen to be let go of, without a doubt since.
+func (n *notes) letGoSince(block types.UID, now time.Time) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.seen == nil {
@@ -61,29 +61,30 @@ func (n *notes) see(block types.UID, now time.Time) time.Time {
 	return n.seen[block]
 }
 
-// unsee notes a doubt; drop forgets a block.
-func (n *notes) unsee(block types.UID) {
+// doubt notes that a block may be in use after all; forgetBlock, that it is gone, or stays.
+func (n *notes) doubt(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.seen, block)
 }
 
-func (n *notes) drop(block types.UID) {
+func (n *notes) forgetBlock(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.seen, block)
 	delete(n.emptied, block)
 }
 
-// quiet reports whether a block that has a pool of its own was seen to be of no use to anybody; empty notes it.
-func (n *notes) quiet(block types.UID) bool {
+// isEmptied reports whether a block that has a pool of its own was seen to be of no use to anybody; setEmptied notes
+// it.
+func (n *notes) isEmptied(block types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, is := n.emptied[block]
 	return is
 }
 
-func (n *notes) empty(block types.UID) {
+func (n *notes) setEmptied(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.emptied == nil {

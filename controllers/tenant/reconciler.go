@@ -183,7 +183,7 @@ func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, obse
 		}
 		c.Pools = pools
 	}
-	w := demand.Workload{Services: observed.Services, Projected: observed.Pools, Pool: metallb.DefaultPool, Emptied: l.notes.quiet}
+	w := demand.Workload{Services: observed.Services, Projected: observed.Pools, Pool: metallb.DefaultPool, Emptied: l.notes.isEmptied}
 	return demand.Decide(c, w, s, l.Grace, l.now), nil
 }
 

@@ -3,6 +3,7 @@ package tenancy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,14 @@ func GrowthName(cluster v1alpha1.ClusterReference, n int) string {
 // neither do labels, as they may be cut: the spec does, which is immutable.
 func Owns(cluster v1alpha1.ClusterReference, allocation *v1alpha1.IPAllocation) bool {
 	return allocation.Spec.TenantClusterRef == cluster
+}
+
+// Taken is what is said of a Cluster whose Name is that of the block of another one.
+func Taken(allocation *v1alpha1.IPAllocation) Decision {
+	other := allocation.Spec.TenantClusterRef
+	return Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
+		"IPAllocation %s/%s is for Cluster %s/%s, whose names make the same name; rename one of the two Clusters",
+		allocation.Namespace, allocation.Name, other.Namespace, other.Name)}
 }
 
 func named(cluster v1alpha1.ClusterReference, suffix string) string {

@@ -1,0 +1,63 @@
+package guard
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+func TestLeavesAlone(t *testing.T) {
+	paused := true
+	tests := map[string]struct {
+		reason      string
+		change      func(*clusterv1.Cluster)
+		watchFilter string
+		want        bool
+	}{
+		"Usual":    {reason: "it is served", change: func(*clusterv1.Cluster) {}},
+		"Paused":   {reason: "its spec says so", change: func(c *clusterv1.Cluster) { c.Spec.Paused = &paused }, want: true},
+		"Held":     {reason: "its annotation says so", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, want: true},
+		"Moved":    {reason: "another management cluster has it", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""} }, want: true},
+		"Filtered": {reason: "it is another manager's", change: func(c *clusterv1.Cluster) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }, watchFilter: "y", want: true},
+		"Ours":     {reason: "it has the label", change: func(c *clusterv1.Cluster) { c.Labels = map[string]string{clusterv1.WatchLabel: "y"} }, watchFilter: "y"},
+		"AnyLabel": {reason: "a manager without a filter serves all", change: func(c *clusterv1.Cluster) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			cluster := &clusterv1.Cluster{}
+			c.change(cluster)
+			if got := LeavesAlone(cluster, c.watchFilter); got != c.want {
+				t.Errorf("%s: %t", c.reason, got)
+			}
+		})
+	}
+}
+
+func TestLabel(t *testing.T) {
+	a := &v1alpha1.IPAllocation{}
+	if Label(a, "") || a.Labels != nil {
+		t.Error("a manager without a filter gives no label")
+	}
+	if !Label(a, "x") || a.Labels[clusterv1.WatchLabel] != "x" || Label(a, "x") {
+		t.Errorf("%v: the label is given once", a.Labels)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	broken := errors.New("broken")
+	if result, err := Retry(nil, "writing"); err != nil || result != (reconcile.Result{}) {
+		t.Errorf("what is written is done: %+v, %v", result, err)
+	}
+	if result, err := Retry(apierrors.NewConflict(corev1.Resource("pods"), "a", broken), "writing"); err != nil || result.RequeueAfter == 0 {
+		t.Errorf("a conflict is no error: %+v, %v", result, err)
+	}
+	if _, err := Retry(broken, "writing"); !errors.Is(err, broken) || err.Error() != "writing: broken" {
+		t.Errorf("an error says what was being done: %v", err)
+	}
+}
