@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/providerconfig"
@@ -57,18 +57,18 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*pool.Reconcile
 	if err != nil {
 		return nil, err
 	}
-	index := &blocks.Index{}
+	blocks := &index.Blocks{}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	alloc := newAllocator(mgr, o, streams, recorder)
-	poolReconciler := &pool.Reconciler{Client: c, Live: live, Stream: streams, Allocator: alloc, Blocks: index}
+	poolReconciler := &pool.Reconciler{Client: c, Live: live, Stream: streams, Allocator: alloc, Blocks: blocks}
 	clusters := &cluster.Reconciler{
-		Client: c, Live: live, Recorder: recorder, Blocks: index, QuotaChanged: alloc.QuotaChanged,
+		Client: c, Live: live, Recorder: recorder, Blocks: blocks, QuotaChanged: alloc.QuotaChanged,
 		WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,
 	}
 	configs := &providerconfig.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Shard: o.Shard}
 	tenants := &tenant.Reconciler{
-		Client: c, Live: live, Recorder: recorder, Blocks: index, Synced: poolReconciler.Synced,
+		Client: c, Live: live, Recorder: recorder, Blocks: blocks, Synced: poolReconciler.Synced,
 		NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.ShrinkGrace,
 		WatchFilter: o.WatchFilter, Shard: o.Shard,
 	}

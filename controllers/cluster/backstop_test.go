@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -38,7 +38,7 @@ func TestClustersAreLookedAtNowAndThen(t *testing.T) {
 		Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "p"}}},
 	}
 	c := framework.Fake(t, cluster, ns, config, framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj())
-	r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), QuotaChanged: func(client.ObjectKey) {}, Blocks: &blocks.Index{}}
+	r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), QuotaChanged: func(client.ObjectKey) {}, Blocks: &index.Blocks{}}
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)}
 	settle := func() reconcile.Result {
 		var result reconcile.Result

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
@@ -37,7 +37,7 @@ type Reconciler struct {
 	// QuotaChanged is told of Clusters whose quota may be another one.
 	QuotaChanged func(client.ObjectKey)
 	// Blocks wake it.
-	Blocks *blocks.Index
+	Blocks *index.Blocks
 	// Shard says which Clusters are served.
 	Shard shard.Shard
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -47,7 +47,7 @@ type Reconciler struct {
 	Stream    *stream.Client
 	Allocator *allocator.Allocator
 	// Blocks are told of every IPAllocation that the watch shows.
-	Blocks *blocks.Index
+	Blocks *index.Blocks
 
 	fenced sync.Once
 	feeds  []interface{ HasSynced() bool }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -53,7 +53,7 @@ func looked(t *testing.T, connect func(context.Context) error) (result reconcile
 		block := framework.MakeAllocation(namespace, "b").Cluster(clusterKey.Namespace, clusterKey.Name).Obj()
 		block.UID, block.ResourceVersion, block.Finalizers = "u", "1", []string{v1alpha1.TenantPoolFinalizer}
 		r := &Reconciler{
-			Client: oneCluster{}, Blocks: &blocks.Index{}, Synced: func() bool { return true }, Clock: clock.RealClock{},
+			Client: oneCluster{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Clock: clock.RealClock{},
 			Clusters: connecting{connect: connect},
 		}
 		r.Blocks.Observe(block)

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -63,7 +63,7 @@ type watched struct {
 
 // line is the queue of a controller, with one Cluster in it at most, and its one worker.
 type line struct {
-	blocks.Queue
+	index.Queue
 
 	reconciler reconcile.Reconciler
 	// broken is told of a panic.
@@ -162,7 +162,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	}
 	p.ctx, p.kill = context.WithCancel(ctx)
 	c := reads{Client: p.mgmt, from: p.cached[mgmt]}
-	index := &blocks.Index{}
+	index := &index.Blocks{}
 	p.clusters = &cluster.Reconciler{
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, QuotaChanged: func(client.ObjectKey) {}, Blocks: index,
 	}

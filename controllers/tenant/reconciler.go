@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
@@ -49,7 +49,7 @@ type Reconciler struct {
 	Live     client.Reader
 	Recorder events.EventRecorder
 	// Blocks of each Cluster; Synced reports whether all that exist were read.
-	Blocks *blocks.Index
+	Blocks *index.Blocks
 	Synced func() bool
 	// Clusters connects to the workload clusters: SetupWithManager makes it.
 	Clusters clustercache.ClusterCache

@@ -1,5 +1,5 @@
-// Package blocks keeps the IPAllocations of each Cluster, for the controllers of Clusters.
-package blocks
+// Package index keeps the IPAllocations of each Cluster, for the controllers of Clusters.
+package index
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// Index has the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
+// Blocks has the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
 // addresses, and without a second watch that would keep them twice. Controllers of Clusters are woken by them.
-type Index struct {
+type Blocks struct {
 	mu        sync.Mutex
 	byCluster map[types.NamespacedName]*clusterBlocks
 	clusters  map[types.NamespacedName]types.NamespacedName
@@ -60,7 +60,7 @@ func (c *clusterBlocks) set(key types.NamespacedName, a *v1alpha1.IPAllocation) 
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Source has a controller look at the Cluster of each IPAllocation that changes.
-func (x *Index) Source() source.Source {
+func (x *Blocks) Source() source.Source {
 	return source.Func(func(_ context.Context, q Queue) error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -70,21 +70,21 @@ func (x *Index) Source() source.Source {
 }
 
 // init makes what the zero value lacks.
-func (x *Index) init() {
+func (x *Blocks) init() {
 	if x.ended == nil {
 		x.byCluster, x.clusters = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
 		x.ended = lru.New(endsRemembered)
 	}
 }
 
-func (x *Index) wake(cluster types.NamespacedName) {
+func (x *Blocks) wake(cluster types.NamespacedName) {
 	for _, q := range x.queues {
 		q.Add(reconcile.Request{NamespacedName: cluster})
 	}
 }
 
 // Observe remembers an IPAllocation, unless what is known is newer.
-func (x *Index) Observe(a *v1alpha1.IPAllocation) {
+func (x *Blocks) Observe(a *v1alpha1.IPAllocation) {
 	cluster, key := a.Spec.TenantClusterRef.NamespacedName(), client.ObjectKeyFromObject(a)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -106,7 +106,7 @@ func (x *Index) Observe(a *v1alpha1.IPAllocation) {
 }
 
 // Forget notes that an IPAllocation is gone: of what it says, its name and its UID count.
-func (x *Index) Forget(a *v1alpha1.IPAllocation) {
+func (x *Blocks) Forget(a *v1alpha1.IPAllocation) {
 	key := client.ObjectKeyFromObject(a)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,7 +126,7 @@ func (x *Index) Forget(a *v1alpha1.IPAllocation) {
 }
 
 // Of returns copies of the load-balancer blocks of a Cluster: oldest first, the first one it began with.
-func (x *Index) Of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+func (x *Blocks) Of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var out []*v1alpha1.IPAllocation
@@ -149,7 +149,7 @@ func (x *Index) Of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 }
 
 // Projects reports whether a Cluster has a block that it was shown. It costs O(1).
-func (x *Index) Projects(cluster types.NamespacedName) bool {
+func (x *Blocks) Projects(cluster types.NamespacedName) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	of := x.byCluster[cluster]
@@ -157,7 +157,7 @@ func (x *Index) Projects(cluster types.NamespacedName) bool {
 }
 
 // Unlabelled returns copies of the allocations of a Cluster that have no role, those that end left out.
-func (x *Index) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	of := x.byCluster[cluster]
@@ -174,7 +174,7 @@ func (x *Index) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocatio
 }
 
 // Beside has the index see what a watch of IPAllocations shows to a memory.
-func (x *Index) Beside(memory feed.Memory[*v1alpha1.IPAllocation]) feed.Memory[*v1alpha1.IPAllocation] {
+func (x *Blocks) Beside(memory feed.Memory[*v1alpha1.IPAllocation]) feed.Memory[*v1alpha1.IPAllocation] {
 	both := memory
 	both.Observe = passOn(x.Observe, memory.Observe)
 	both.Forget = passOn(x.Forget, memory.Forget)

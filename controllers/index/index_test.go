@@ -1,4 +1,4 @@
-package blocks
+package index
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // B34: all load-balancer blocks of a Cluster, and no others.
 func TestIndex(t *testing.T) {
 	g := NewWithT(t)
-	b := &Index{}
+	b := &Blocks{}
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
 	g.Expect(b.Source().Start(context.Background(), q)).To(Succeed())
