@@ -293,7 +293,7 @@ func TestBlocker(t *testing.T) {
 		"another's pin":         {ledger.Pin, ledger.Owner{Name: "you"}, true},
 		"my rest":               {ledger.Cooling, ledger.Owner{Namespace: "ns", Name: "me"}, false},
 		"my name's elsewhere":   {ledger.Cooling, ledger.Owner{Namespace: "other", Name: "me"}, true},
-		"held":                  {ledger.Held, ledger.Owner{Namespace: "ns", Name: "me"}, true},
+		"held":                  {ledger.Kept, ledger.Owner{Namespace: "ns", Name: "me"}, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestBlocker(t *testing.T) {
 			if h := p.Blocker(r, me); h != nil {
 				t.Fatalf("a free address is blocked by %v", h)
 			}
-			p.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
+			p.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
 			if h := p.Blocker(r, me); (h != nil) != tt.blocks {
 				t.Errorf("blocked by %v", h)
 			}

@@ -83,5 +83,5 @@ func TestAdoptable(t *testing.T) {
 
 // granted states that 10.0.0.1 is granted.
 func granted(p *grants.Memory, o ledger.Owner) {
-	p.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.Ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
+	p.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.Ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
 }

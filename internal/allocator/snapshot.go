@@ -58,7 +58,7 @@ func (s *Snapshot) Layout() *poolspec.Layout { return s.p.Layout }
 func (s *Snapshot) Counts() ledger.Counts { return s.p.Ledger.Counts() }
 
 // Holds returns what keeps an address, or the prefix it lies in, from being free.
-func (s *Snapshot) Holds(a netip.Addr) []*ledger.Hold {
+func (s *Snapshot) Holds(a netip.Addr) []*ledger.Fact {
 	return s.p.Ledger.Overlapping(s.p.Ledger.Unit(a))
 }
 

@@ -49,8 +49,8 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("the takeover wrote %+v", got)
 	}
 	for ip, taken := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true} {
-		if holds := p.Ledger.Overlapping(p.Ledger.Unit(netip.MustParseAddr(ip))); (len(holds) > 0) != taken {
-			t.Errorf("%s is held by %v", ip, holds)
+		if facts := p.Ledger.Overlapping(p.Ledger.Unit(netip.MustParseAddr(ip))); (len(facts) > 0) != taken {
+			t.Errorf("%s is held by %v", ip, facts)
 		}
 	}
 }

@@ -29,15 +29,15 @@ func (a *Allocator) Views() []grants.View {
 // Walk calls visit for every range of a pool that is not free, ascending, from an address on, until visit
 // returns false. The lock of the pool is held for some ranges at a time, never while visit runs: what is
 // seen is each range at a moment of its own.
-func (a *Allocator) Walk(key pools.Key, from netip.Addr, visit func(grants.Held) bool) {
+func (a *Allocator) Walk(key pools.Key, from netip.Addr, visit func(grants.Entry) bool) {
 	p := a.find(key)
 	if p == nil {
 		return
 	}
-	buffer := make([]grants.Held, 0, grants.ViewChunk)
+	buffer := make([]grants.Entry, 0, grants.ViewChunk)
 	for from.IsValid() {
 		m := p.Lock()
-		buffer = m.HeldFrom(from, buffer[:0])
+		buffer = m.EntriesFrom(from, buffer[:0])
 		m.Unlock()
 		for _, h := range buffer {
 			if !visit(h) {

@@ -35,7 +35,7 @@ func with(p *grants.Memory) *Allocator {
 
 func walked(a *Allocator, from string) []string {
 	var out []string
-	a.Walk(testKey, netip.MustParseAddr(from), func(h grants.Held) bool {
+	a.Walk(testKey, netip.MustParseAddr(from), func(h grants.Entry) bool {
 		text := fmt.Sprintf("%s use=%d %s %s", h.Range, h.Use, h.Kind, h.Name)
 		if h.Cluster != "" {
 			text += " of " + h.Cluster
@@ -97,7 +97,7 @@ func TestWalkInChunks(t *testing.T) {
 	const n = 3*grants.ViewChunk + 1
 	a := with(claimed(t, n))
 	next := netip.MustParseAddr("10.0.0.1")
-	a.Walk(testKey, netip.IPv4Unspecified(), func(h grants.Held) bool {
+	a.Walk(testKey, netip.IPv4Unspecified(), func(h grants.Entry) bool {
 		if h.Range.From() != next {
 			t.Fatalf("%s comes where %s is due", h.Range, next)
 		}
@@ -108,7 +108,7 @@ func TestWalkInChunks(t *testing.T) {
 		t.Errorf("it ended before %s instead of %s", next, want)
 	}
 	seen := 0
-	a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Held) bool { seen++; return seen < 200 })
+	a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Entry) bool { seen++; return seen < 200 })
 	if seen != 200 {
 		t.Errorf("%d were seen after it was told to stop at 200", seen)
 	}
@@ -172,17 +172,17 @@ func BenchmarkWalk(b *testing.B) {
 	a := with(p)
 	for b.Loop() {
 		seen := 0
-		a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Held) bool { seen++; return true })
+		a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Entry) bool { seen++; return true })
 		if seen != n {
 			b.Fatalf("%d ranges", seen)
 		}
 	}
 	b.StopTimer()
 	var took []time.Duration
-	buffer := make([]grants.Held, 0, grants.ViewChunk)
+	buffer := make([]grants.Entry, 0, grants.ViewChunk)
 	for from := netip.IPv4Unspecified(); from.IsValid(); {
 		start := time.Now()
-		buffer = p.HeldFrom(from, buffer[:0])
+		buffer = p.EntriesFrom(from, buffer[:0])
 		took = append(took, time.Since(start))
 		from = netip.Addr{}
 		if len(buffer) == grants.ViewChunk {

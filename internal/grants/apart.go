@@ -54,11 +54,11 @@ func (m *Memory) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
 			out = append(out, used)
 		}
 	}
-	m.Ledger.Taken(r.From(), func(taken netipx.IPRange, holds []*ledger.Hold) bool {
+	m.Ledger.Taken(r.From(), func(taken netipx.IPRange, facts []*ledger.Fact) bool {
 		if r.To().Less(taken.From()) {
 			return false
 		}
-		if slices.ContainsFunc(holds, func(h *ledger.Hold) bool { return h.Source.Uses() }) {
+		if slices.ContainsFunc(facts, func(h *ledger.Fact) bool { return h.Source.Uses() }) {
 			add(taken)
 		}
 		return true
@@ -92,7 +92,7 @@ func (m *Memory) SetApart(apart map[netipx.IPRange]pools.Key) {
 		}
 	}
 	for r, key := range apart {
-		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
+		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
 	}
 	m.apart = apart
 }

@@ -84,7 +84,7 @@ func (m *Memory) ExpireCooling(now time.Time) {
 
 // coolingBegan keeps a range from everybody but whom it rests for.
 func (m *Memory) coolingBegan(rest cooling.Rest) {
-	m.Ledger.Add(ledger.Hold{
+	m.Ledger.Add(ledger.Fact{
 		Key: restKey(ledger.Cooling, rest.Range), Owner: ledger.Owner{Namespace: rest.For.Namespace, Name: rest.For.Name}, Range: rest.Range,
 	})
 	if len(m.Crowded) == 0 {
@@ -169,7 +169,7 @@ func (m *Memory) NeedsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) b
 }
 
 // restOf is the rest that a fact of the ledger tells of.
-func (m *Memory) restOf(h *ledger.Hold) cooling.Rest {
+func (m *Memory) restOf(h *ledger.Fact) cooling.Rest {
 	rest, _ := m.Cooling.Get(h.Range)
 	return rest
 }

@@ -24,12 +24,12 @@ func (m *Memory) AddHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 
 func (m *Memory) setHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 	m.held[r] = h
-	m.Ledger.Add(ledger.Hold{Key: restKey(ledger.Held, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
+	m.Ledger.Add(ledger.Fact{Key: restKey(ledger.Kept, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
 }
 
 func (m *Memory) dropHeld(r netipx.IPRange) {
 	delete(m.held, r)
-	m.Ledger.Remove(restKey(ledger.Held, r))
+	m.Ledger.Remove(restKey(ledger.Kept, r))
 }
 
 // joinHeld joins each second entry with the one before it.
@@ -65,8 +65,8 @@ func (m *Memory) keepMoved(c *Claimant) {
 
 // isHeld reports whether all of a range is kept back.
 func (m *Memory) isHeld(r netipx.IPRange) bool {
-	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Hold) bool {
-		return h.Source == ledger.Held && h.Range.Contains(r.From()) && h.Range.Contains(r.To())
+	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Fact) bool {
+		return h.Source == ledger.Kept && h.Range.Contains(r.From()) && h.Range.Contains(r.To())
 	})
 }
 

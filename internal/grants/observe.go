@@ -77,7 +77,7 @@ func (m *Memory) State(c *Claimant) {
 func (m *Memory) stateOne(source ledger.Source, c *Claimant, r netipx.IPRange) {
 	key := ledger.Key{Source: source, UID: c.Owner.UID}
 	if r.IsValid() {
-		m.Ledger.Add(ledger.Hold{Key: key, Owner: c.Owner, Range: r})
+		m.Ledger.Add(ledger.Fact{Key: key, Owner: c.Owner, Range: r})
 	} else {
 		m.Ledger.Remove(key)
 	}
@@ -138,7 +138,7 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 	}
 	m.Attached[a.Key()] = a
 	if a.IP.IsValid() {
-		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: a.UID}, Owner: a.owner(), Range: m.Ledger.Unit(a.IP)})
+		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Object, UID: a.UID}, Owner: a.owner(), Range: m.Ledger.Unit(a.IP)})
 	}
 	if a.moved && a.IP.IsValid() {
 		m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))

@@ -16,7 +16,7 @@ func (m *Memory) Adoptable(c *Claimant, a *Attached) bool {
 	if a.Deleting || (!remembered && !a.Kind.Traits().Attaches.TakesUp(m, c, a)) {
 		return false
 	}
-	return !slices.ContainsFunc(m.Ledger.Overlapping(m.Ledger.Unit(a.IP)), func(h *ledger.Hold) bool {
+	return !slices.ContainsFunc(m.Ledger.Overlapping(m.Ledger.Unit(a.IP)), func(h *ledger.Fact) bool {
 		former := h.UID == a.UID || (a.ClaimantUID != "" && h.Owner.UID == a.ClaimantUID)
 		return h.Source.Uses() && !former && h.Owner.UID != c.Owner.UID && !m.overridesRecord(c, h)
 	})

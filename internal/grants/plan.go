@@ -59,7 +59,7 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 		}
 		g := &Grant{Owner: c.Owner, Range: r}
 		m.Cooling.Remove(r)
-		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
+		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
 		grants = append(grants, g)
 		return true
 	})
@@ -139,15 +139,15 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 			return netipx.IPRange{}, nil // any other
 		}
 		return netipx.IPRange{}, Failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
-			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, m.DescribeHold(h))
+			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
 	}
 	return r, nil
 }
 
 // laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already.
 // What is shared with another pool is, and what is held together with the ranges around it.
-func (m *Memory) laterThanRecords(h *ledger.Hold) bool {
-	return h.Source == ledger.Shared || (h.Source == ledger.Held && h.Owner.Name == "")
+func (m *Memory) laterThanRecords(h *ledger.Fact) bool {
+	return h.Source == ledger.Shared || (h.Source == ledger.Kept && h.Owner.Name == "")
 }
 
 // MayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster
@@ -165,13 +165,13 @@ func (c *Claimant) winsRecord(other *Claimant) bool {
 }
 
 // overridesRecord reports whether a fact is the record of a claim that another wins over.
-func (m *Memory) overridesRecord(c *Claimant, h *ledger.Hold) bool {
+func (m *Memory) overridesRecord(c *Claimant, h *ledger.Fact) bool {
 	other := m.Claimants[h.Owner.UID]
 	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
 }
 
 // Blocker returns a fact that keeps a range from an owner, if there is one.
-func (m *Memory) Blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
+func (m *Memory) Blocker(r netipx.IPRange, o ledger.Owner) *ledger.Fact {
 	for _, h := range m.Ledger.Overlapping(r) {
 		if m.blocks(h, o) {
 			return h
@@ -181,7 +181,7 @@ func (m *Memory) Blocker(r netipx.IPRange, o ledger.Owner) *ledger.Hold {
 }
 
 // blocks reports whether a fact keeps its range from an owner.
-func (m *Memory) blocks(h *ledger.Hold, o ledger.Owner) bool {
+func (m *Memory) blocks(h *ledger.Fact, o ledger.Owner) bool {
 	switch h.Source {
 	case ledger.Pin:
 		return h.Owner.Name != o.Name || !m.kindOf(o.Kind).Traits().Pinned
@@ -205,8 +205,8 @@ func (m *Memory) pinned(r netipx.IPRange, o ledger.Owner) bool {
 	return is && r.Contains(pin)
 }
 
-// DescribeHold says whose a fact is.
-func (m *Memory) DescribeHold(h *ledger.Hold) string {
+// DescribeFact says whose a fact is.
+func (m *Memory) DescribeFact(h *ledger.Fact) string {
 	who := h.Owner.Name
 	if h.Owner.Namespace != "" {
 		who = h.Owner.Namespace + "/" + h.Owner.Name
@@ -224,7 +224,7 @@ func (m *Memory) DescribeHold(h *ledger.Hold) string {
 			return "its reuse grace period"
 		}
 		return "its reuse grace period (released by " + who + ")"
-	case ledger.Held:
+	case ledger.Kept:
 		return "status.held (released by " + who + ")"
 	case ledger.Shared:
 		return who + ", which has it too"
@@ -236,7 +236,7 @@ func (m *Memory) DescribeHold(h *ledger.Hold) string {
 // a pool with grants that were given to somebody else since (R10).
 func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
 	if h := m.Blocker(g.Range, c.Owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeHold(h))
+		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (m *Memory) addPins() {
 		return
 	}
 	for name, ip := range m.Layout.Pins() {
-		m.Ledger.Add(ledger.Hold{
+		m.Ledger.Add(ledger.Fact{
 			Key:   ledger.Key{Source: ledger.Pin, UID: types.UID(name)},
 			Owner: ledger.Owner{Name: name},
 			Range: m.Ledger.Unit(ip),
@@ -201,8 +201,8 @@ func (m *Memory) UsersMessage() string {
 	}
 	var names []string
 	seen := map[types.UID]bool{}
-	m.Ledger.Uses(func(_ netipx.IPRange, holds []*ledger.Hold) bool {
-		for _, h := range holds {
+	m.Ledger.Uses(func(_ netipx.IPRange, facts []*ledger.Fact) bool {
+		for _, h := range facts {
 			if !seen[h.Owner.UID] && len(names) < named {
 				seen[h.Owner.UID] = true
 				names = append(names, h.Owner.Namespace+"/"+h.Owner.Name)

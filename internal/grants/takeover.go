@@ -126,7 +126,7 @@ func (m *Memory) Rebuild(found *Listed) {
 	}
 	for _, addr := range m.Attached {
 		if addr.IP.IsValid() {
-			m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Object, UID: addr.UID}, Owner: addr.owner(), Range: m.Ledger.Unit(addr.IP)})
+			m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Object, UID: addr.UID}, Owner: addr.owner(), Range: m.Ledger.Unit(addr.IP)})
 		}
 	}
 	for _, g := range InFlightOf(status) {
@@ -140,7 +140,7 @@ func (m *Memory) Rebuild(found *Listed) {
 		}
 		m.Grants[owner.UID] = &Grant{Owner: owner, Range: r, Committed: true, Inherited: true}
 		m.confirm(owner.UID) // the list began after the fence: what it shows is proof (R6)
-		m.Ledger.Add(ledger.Hold{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
+		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
 	}
 	m.LoadCooling(status)
 	for _, c := range m.Claimants {
@@ -156,7 +156,7 @@ func (m *Memory) Rebuild(found *Listed) {
 
 // addressed reports whether an IPAddress of somebody else has some of a range.
 func (m *Memory) addressed(r netipx.IPRange, o ledger.Owner) bool {
-	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Hold) bool {
+	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Fact) bool {
 		return h.Source == ledger.Object && m.blocks(h, o)
 	})
 }

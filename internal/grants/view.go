@@ -76,8 +76,8 @@ const (
 	UseHeld
 )
 
-// Held is a range that is not free, and why.
-type Held struct {
+// Entry is a range that is not free, and why.
+type Entry struct {
 	Range netipx.IPRange
 	Use   Use
 	// Kind, Namespace and Name are the owner's. Kind is empty where the owner is a name alone.
@@ -92,24 +92,24 @@ type Held struct {
 	Others []string
 }
 
-// HeldFrom appends the next ranges from an address on, at most viewChunk.
-func (m *Memory) HeldFrom(from netip.Addr, to []Held) []Held {
-	m.Ledger.Taken(from, func(r netipx.IPRange, holds []*ledger.Hold) bool {
-		to = append(to, m.use(r, holds))
+// EntriesFrom appends the next ranges from an address on, at most viewChunk.
+func (m *Memory) EntriesFrom(from netip.Addr, to []Entry) []Entry {
+	m.Ledger.Taken(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
+		to = append(to, m.use(r, facts))
 		return len(to) < ViewChunk
 	})
 	return to
 }
 
 // use says why a range is not free, by the strongest of the facts about it.
-func (m *Memory) use(r netipx.IPRange, holds []*ledger.Hold) Held {
-	best := holds[0]
-	for _, h := range holds[1:] {
+func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
+	best := facts[0]
+	for _, h := range facts[1:] {
 		if h.Source < best.Source {
 			best = h
 		}
 	}
-	out := Held{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
+	out := Entry{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
 	if !best.Source.Uses() {
 		out.Use = UseHeld
 		if best.Source == ledger.Pin {
@@ -128,10 +128,10 @@ func (m *Memory) use(r netipx.IPRange, holds []*ledger.Hold) Held {
 	case best.Source == ledger.Object:
 		out.Use, out.Kind = UseNoClaim, m.kindOf(best.Owner.Kind).Traits().Attaches.Kind()
 	}
-	for _, h := range holds {
+	for _, h := range facts {
 		if h.Source.Uses() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
 			out.Use = UseConflict
-			if who := m.DescribeHold(h); !slices.Contains(out.Others, who) {
+			if who := m.DescribeFact(h); !slices.Contains(out.Others, who) {
 				out.Others = append(out.Others, who)
 			}
 		}

@@ -109,10 +109,10 @@ func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
 
 // standing is what an address is in one pool; false: nothing.
 func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
-	holds := v.Holds(a)
+	facts := v.Holds(a)
 	s := Standing{Pool: pools.KeyOf(obj).String()}
 	seen := map[string]bool{}
-	for _, h := range holds {
+	for _, h := range facts {
 		if !h.Source.Uses() {
 			continue
 		}
@@ -140,8 +140,8 @@ func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a 
 		}
 		return s, true
 	}
-	slices.SortFunc(holds, func(x, y *ledger.Hold) int { return -cmp.Compare(x.Source, y.Source) })
-	for _, h := range holds {
+	slices.SortFunc(facts, func(x, y *ledger.Fact) int { return -cmp.Compare(x.Source, y.Source) })
+	for _, h := range facts {
 		s.State, s.Detail = atRest(obj, h, a)
 		return s, true
 	}
@@ -198,7 +198,7 @@ func holderOf(o invariants.Objects, owner ledger.Owner) Holder {
 }
 
 // atRest says what an address is that nobody has and that is not free.
-func atRest(obj v1alpha1.Pool, h *ledger.Hold, a netip.Addr) (state, detail string) {
+func atRest(obj v1alpha1.Pool, h *ledger.Fact, a netip.Addr) (state, detail string) {
 	who := h.Owner.Name
 	if h.Owner.Namespace != "" {
 		who = h.Owner.Namespace + "/" + who

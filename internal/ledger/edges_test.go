@@ -62,7 +62,7 @@ func TestSaturation(t *testing.T) {
 		},
 		"WideFact": {
 			reason: "all of a /64 may be kept back",
-			l:      stated(pool(128, "fd00::/64"), fact(Held, "a", "fd00::/64")),
+			l:      stated(pool(128, "fd00::/64"), fact(Kept, "a", "fd00::/64")),
 			want:   Counts{Total: math.MaxInt64},
 		},
 	}

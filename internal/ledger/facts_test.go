@@ -34,15 +34,15 @@ func setOf(texts ...string) *netipx.IPSet {
 }
 
 // fact is stated by an object with the UID of the claim it is for.
-func fact(s Source, claim, text string) Hold {
-	return Hold{
+func fact(s Source, claim, text string) Fact {
+	return Fact{
 		Key:   Key{Source: s, UID: types.UID(claim)},
 		Owner: Owner{Namespace: "ns", Name: claim, UID: types.UID(claim)},
 		Range: rangeOf(text),
 	}
 }
 
-func stated(l *Ledger, facts ...Hold) *Ledger {
+func stated(l *Ledger, facts ...Fact) *Ledger {
 	for _, f := range facts {
 		l.Add(f)
 	}
@@ -91,7 +91,7 @@ func TestFreeWhenTheLastIsGone(t *testing.T) {
 func TestRemoveUnknown(t *testing.T) {
 	l := stated(pool(32, "10.0.0.5"), fact(Object, "a", "10.0.0.5"))
 	for _, k := range []Key{{Record, "a"}, {Object, "b"}} {
-		if h, known := l.Remove(k); known || h != (Hold{}) {
+		if h, known := l.Remove(k); known || h != (Fact{}) {
 			t.Errorf("Remove(%v) = %v, %v, want nothing", k, h, known)
 		}
 	}
@@ -101,7 +101,7 @@ func TestRemoveUnknown(t *testing.T) {
 func TestRestate(t *testing.T) {
 	tests := map[string]struct {
 		reason string
-		again  Hold
+		again  Fact
 		want   Counts
 		user   Owner
 	}{
@@ -117,7 +117,7 @@ func TestRestate(t *testing.T) {
 		},
 		"OtherOwner": {
 			reason: "an IPAddress that is adopted is its new claim's",
-			again:  Hold{Key: Key{Object, "a"}, Owner: Owner{Namespace: "ns", Name: "b", UID: "b"}, Range: rangeOf("10.0.0.5")},
+			again:  Fact{Key: Key{Object, "a"}, Owner: Owner{Namespace: "ns", Name: "b", UID: "b"}, Range: rangeOf("10.0.0.5")},
 			want:   Counts{Total: 4, Allocated: 1, Available: 3, Owners: 1, LargestFree: 2, FragmentationPercent: 33},
 		},
 	}
@@ -145,7 +145,7 @@ func TestSources(t *testing.T) {
 		"Grant":   {source: Grant, used: 1, reason: "what is promised is taken"},
 		"Pin":     {source: Pin, reason: "kept for a name, and nobody has it"},
 		"Cooling": {source: Cooling, reason: "rests, and nobody has it"},
-		"Held":    {source: Held, reason: "kept back, and nobody has it"},
+		"Held":    {source: Kept, reason: "kept back, and nobody has it"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestSources(t *testing.T) {
 
 func TestOutOfRange(t *testing.T) {
 	l := stated(pool(32, "10.0.0.4/30"), fact(Object, "a", "10.9.9.9"), fact(Record, "a", "10.9.9.9"), fact(Grant, "b", "10.0.0.7-10.0.0.9"),
-		fact(Held, "moved", "10.9.9.8"))
+		fact(Kept, "moved", "10.9.9.8"))
 	wantCounts(t, l, "counted once, with the part of a block that sticks out, and not what nobody has",
 		Counts{Total: 4, Allocated: 1, Available: 3, OutOfRange: 3, Owners: 2, LargestFree: 3})
 	for text, want := range map[string]bool{"10.0.0.4/30": true, "10.0.0.5": true, "10.0.0.7-10.0.0.8": false, "10.9.9.9": false} {
@@ -171,7 +171,7 @@ func TestOutOfRange(t *testing.T) {
 			t.Errorf("InSpace(%s) = %v, want %v", text, got, want)
 		}
 	}
-	for _, k := range []Key{{Object, "a"}, {Record, "a"}, {Grant, "b"}, {Held, "moved"}} {
+	for _, k := range []Key{{Object, "a"}, {Record, "a"}, {Grant, "b"}, {Kept, "moved"}} {
 		l.Remove(k)
 	}
 	wantCounts(t, l, "what was never in the space does not come into it", Counts{Total: 4, Available: 4, LargestFree: 4})
@@ -181,8 +181,8 @@ func TestOutOfRange(t *testing.T) {
 func TestUsesNamesUsers(t *testing.T) {
 	l := stated(pool(32, "10.0.0.4/30"), fact(Pin, "vip", "10.0.0.5"), fact(Object, "a", "10.0.0.5"), fact(Cooling, "c", "10.0.0.6"))
 	var got []Key
-	l.Uses(func(_ netipx.IPRange, holds []*Hold) bool {
-		for _, h := range holds {
+	l.Uses(func(_ netipx.IPRange, facts []*Fact) bool {
+		for _, h := range facts {
 			got = append(got, h.Key)
 		}
 		return true

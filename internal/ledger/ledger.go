@@ -32,8 +32,8 @@ const (
 	Pin
 	// Cooling keeps a released address for a while.
 	Cooling
-	// Held keeps an address until an operator releases it.
-	Held
+	// Kept keeps an address until an operator releases it.
+	Kept
 	// Shared keeps an address that another pool of the network has, or may still give.
 	Shared
 )
@@ -56,8 +56,8 @@ type Owner struct {
 	UID             types.UID
 }
 
-// Hold is one fact.
-type Hold struct {
+// Fact says that a range is not free, and who says so.
+type Fact struct {
 	Key
 	Owner Owner
 	Range netipx.IPRange
@@ -65,7 +65,7 @@ type Hold struct {
 
 // ownerID is who the range is taken for: whoever the owner is of an object that names none, it is not
 // the owner of another such object.
-func (h *Hold) ownerID() types.UID {
+func (h *Fact) ownerID() types.UID {
 	if h.Owner.UID == "" {
 		return h.UID
 	}
@@ -79,11 +79,11 @@ type Ledger struct {
 	bits   int
 	space  []netipx.IPRange
 	free   *poolutil.Free
-	holds  map[Key]*Hold
+	facts  map[Key]*Fact
 	owners map[types.UID]int
 	taken  spans
-	// total is the space in units; held is how much of it is not free, used what somebody has.
-	total, held, used, outside poolutil.Count
+	// total is the space in units; unavailable is how much of it is not free, used what somebody has.
+	total, unavailable, used, outside poolutil.Count
 }
 
 // Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
@@ -100,16 +100,16 @@ type Counts struct {
 // New returns a ledger over the ranges of space, of which each owner gets a prefix of unitBits (32
 // or 128: single addresses). Facts outside the space are kept and counted as out of range.
 func New(space *netipx.IPSet, unitBits int) *Ledger {
-	l := &Ledger{unit: unitBits, holds: map[Key]*Hold{}, owners: map[types.UID]int{}}
+	l := &Ledger{unit: unitBits, facts: map[Key]*Fact{}, owners: map[types.UID]int{}}
 	l.setSpace(space)
 	return l
 }
 
 // Relayout gives the ledger a new space and keeps every fact. It costs O(facts).
 func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
-	holds := l.holds
+	facts := l.facts
 	*l = *New(space, unitBits)
-	for _, h := range holds {
+	for _, h := range facts {
 		l.Add(*h)
 	}
 }
@@ -136,81 +136,81 @@ func (l *Ledger) units(r netipx.IPRange) poolutil.Count {
 
 // Add states a fact. Stating one again with the same range changes nothing; with another range, it
 // replaces the first.
-func (l *Ledger) Add(h Hold) {
+func (l *Ledger) Add(h Fact) {
 	h.Range = l.whole(h.Range)
-	if old, ok := l.holds[h.Key]; ok {
+	if old, ok := l.facts[h.Key]; ok {
 		if old.Range == h.Range && old.Owner == h.Owner {
 			return
 		}
 		l.Remove(h.Key)
 	}
-	hold := &h
-	l.holds[h.Key] = hold
+	fact := &h
+	l.facts[h.Key] = fact
 	l.free.TakeAny(h.Range)
 	if h.Source.Uses() {
-		l.owners[hold.ownerID()]++
+		l.owners[fact.ownerID()]++
 	}
-	l.taken.add(hold, l.recount)
+	l.taken.add(fact, l.recount)
 }
 
 // Remove withdraws a fact and returns it. What nobody else holds is free again.
-func (l *Ledger) Remove(k Key) (Hold, bool) {
-	hold, ok := l.holds[k]
+func (l *Ledger) Remove(k Key) (Fact, bool) {
+	fact, ok := l.facts[k]
 	if !ok {
-		return Hold{}, false
+		return Fact{}, false
 	}
-	delete(l.holds, k)
-	if hold.Source.Uses() {
-		if l.owners[hold.ownerID()]--; l.owners[hold.ownerID()] == 0 {
-			delete(l.owners, hold.ownerID())
+	delete(l.facts, k)
+	if fact.Source.Uses() {
+		if l.owners[fact.ownerID()]--; l.owners[fact.ownerID()] == 0 {
+			delete(l.owners, fact.ownerID())
 		}
 	}
-	l.taken.remove(hold, l.recount, func(r netipx.IPRange) {
+	l.taken.remove(fact, l.recount, func(r netipx.IPRange) {
 		for part := range l.inSpace(r) {
 			l.free.Put(part)
 		}
 	})
-	return *hold, true
+	return *fact, true
 }
 
 // Get returns a fact.
-func (l *Ledger) Get(k Key) (Hold, bool) {
-	if h, ok := l.holds[k]; ok {
+func (l *Ledger) Get(k Key) (Fact, bool) {
+	if h, ok := l.facts[k]; ok {
 		return *h, true
 	}
-	return Hold{}, false
+	return Fact{}, false
 }
 
 // Overlapping returns the facts that touch a range, ordered by source and UID.
-func (l *Ledger) Overlapping(r netipx.IPRange) []*Hold {
-	var out []*Hold
+func (l *Ledger) Overlapping(r netipx.IPRange) []*Fact {
+	var out []*Fact
 	l.taken.overlapping(l.whole(r), func(s *span) {
-		for _, h := range s.holds {
+		for _, h := range s.facts {
 			if !slices.Contains(out, h) {
 				out = append(out, h)
 			}
 		}
 	})
-	slices.SortFunc(out, compareHolds)
+	slices.SortFunc(out, compareFacts)
 	return out
 }
 
 // Uses calls visit for every range that is in use, ascending, with the facts that say so, until visit returns false.
 // Cost O(log n) and what is passed.
-func (l *Ledger) Uses(visit func(r netipx.IPRange, holds []*Hold) bool) {
+func (l *Ledger) Uses(visit func(r netipx.IPRange, facts []*Fact) bool) {
 	l.taken.from(netip.Addr{}, func(s *span) bool {
 		if s.uses == 0 {
 			return true
 		}
-		return visit(s.rng(), slices.DeleteFunc(slices.Clone(s.holds), func(h *Hold) bool { return !h.Source.Uses() }))
+		return visit(s.rng(), slices.DeleteFunc(slices.Clone(s.facts), func(h *Fact) bool { return !h.Source.Uses() }))
 	})
 }
 
 // Taken calls visit for every range that is taken, ascending, from the one that has an address or follows
 // it, with the facts that say so, until visit returns false. Visit must not keep the facts nor change the
 // ledger. Cost O(log n) and what is visited.
-func (l *Ledger) Taken(from netip.Addr, visit func(r netipx.IPRange, holds []*Hold) bool) {
-	l.taken.from(from, func(s *span) bool { return visit(s.rng(), s.holds) })
+func (l *Ledger) Taken(from netip.Addr, visit func(r netipx.IPRange, facts []*Fact) bool) {
+	l.taken.from(from, func(s *span) bool { return visit(s.rng(), s.facts) })
 }
 
 // InSpace reports whether a range lies wholly in what the pool hands out.
@@ -260,7 +260,7 @@ func (l *Ledger) Unit(a netip.Addr) netipx.IPRange { return l.whole(netipx.IPRan
 func (l *Ledger) Counts() Counts {
 	c := Counts{
 		Total: l.total.Int64(), Allocated: l.used.Int64(), OutOfRange: l.outside.Int64(),
-		Available: l.total.Minus(l.held).Int64(), Owners: int64(len(l.owners)),
+		Available: l.total.Minus(l.unavailable).Int64(), Owners: int64(len(l.owners)),
 		FragmentationPercent: l.free.FragmentationPercent(),
 	}
 	if largest, found := l.free.LargestBlock(); found {
@@ -280,7 +280,7 @@ func (l *Ledger) recount(r netipx.IPRange, used, more bool) {
 		inside = inside.Plus(l.units(part))
 	}
 	if !used {
-		l.held = change(l.held, inside)
+		l.unavailable = change(l.unavailable, inside)
 		return
 	}
 	l.used = change(l.used, inside)
@@ -323,7 +323,7 @@ func (l *Ledger) whole(r netipx.IPRange) netipx.IPRange {
 	return netipx.IPRangeFrom(first.Addr(), netipx.RangeOfPrefix(last).To())
 }
 
-func compareHolds(a, b *Hold) int {
+func compareFacts(a, b *Fact) int {
 	if a.Source != b.Source {
 		return int(a.Source) - int(b.Source)
 	}

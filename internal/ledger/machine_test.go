@@ -59,25 +59,25 @@ func (m *machine) extent(t *rapid.T) netipx.IPRange {
 
 func drawKey(t *rapid.T) Key {
 	return Key{
-		Source: Source(rapid.IntRange(int(Object), int(Held)).Draw(t, "source")),
+		Source: Source(rapid.IntRange(int(Object), int(Kept)).Draw(t, "source")),
 		UID:    types.UID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")),
 	}
 }
 
 // hold draws a fact of one of two owners, so that facts are restated and owners state several.
-func hold(t *rapid.T, r netipx.IPRange) Hold {
+func hold(t *rapid.T, r netipx.IPRange) Fact {
 	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "owner")
-	return Hold{Key: drawKey(t), Owner: Owner{Namespace: "ns", Name: name, UID: types.UID(name)}, Range: r}
+	return Fact{Key: drawKey(t), Owner: Owner{Namespace: "ns", Name: name, UID: types.UID(name)}, Range: r}
 }
 
-func (m *machine) add(h Hold) {
+func (m *machine) add(h Fact) {
 	m.l.Add(h)
 	m.o.add(h)
 }
 
 func (m *machine) remove(t *rapid.T, k Key) {
-	want, known := m.o.holds[k]
-	delete(m.o.holds, k)
+	want, known := m.o.facts[k]
+	delete(m.o.facts, k)
 	got, ok := m.l.Remove(k)
 	equal(t, "Remove finds it", known, ok)
 	equal(t, "Remove", want, got)
@@ -117,7 +117,7 @@ func (m *machine) ask(t *rapid.T) {
 	r := m.extent(t)
 	equal(t, "Unit", m.o.whole(netipx.IPRangeFrom(r.From(), r.From())), m.l.Unit(r.From()))
 	equal(t, "InSpace", m.o.inSpace(r), m.l.InSpace(r))
-	var got []Hold
+	var got []Fact
 	for _, h := range m.l.Overlapping(r) {
 		got = append(got, *h)
 		known, ok := m.l.Get(h.Key)
@@ -128,16 +128,16 @@ func (m *machine) ask(t *rapid.T) {
 }
 
 // usesOf is what Uses visits, by address. The visits are ascending and do not overlap.
-func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Hold {
-	out := map[netip.Addr][]Hold{}
+func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Fact {
+	out := map[netip.Addr][]Fact{}
 	var last netip.Addr
-	l.Uses(func(r netipx.IPRange, holds []*Hold) bool {
+	l.Uses(func(r netipx.IPRange, facts []*Fact) bool {
 		if last.IsValid() && !last.Less(r.From()) {
 			t.Fatalf("%s is visited after %s", r, last)
 		}
 		last = r.To()
-		var users []Hold
-		for _, h := range holds {
+		var users []Fact
+		for _, h := range facts {
 			if h.Source.Uses() { // TestUsesNamesUsers says why they are here
 				users = append(users, *h)
 			}
@@ -160,7 +160,7 @@ func equal[T comparable](t *rapid.T, what string, want, got T) {
 	}
 }
 
-func equalHolds(t *rapid.T, what string, of netipx.IPRange, want, got []Hold) {
+func equalHolds(t *rapid.T, what string, of netipx.IPRange, want, got []Fact) {
 	if !slices.Equal(want, got) {
 		t.Fatalf("%s of %s: got %v, want %v", what, of, got, want)
 	}

@@ -15,13 +15,13 @@ type oracle struct {
 	// units are the prefixes that the world is cut into.
 	units []netipx.IPRange
 	space map[netip.Addr]bool
-	holds map[Key]Hold
+	facts map[Key]Fact
 	// taken is what TakeOne took and nobody has stated.
 	taken map[netip.Addr]bool
 }
 
 func newOracle(world netipx.IPRange) *oracle {
-	o := &oracle{holds: map[Key]Hold{}}
+	o := &oracle{facts: map[Key]Fact{}}
 	for a := world.From(); a.IsValid() && a.Compare(world.To()) <= 0; a = a.Next() {
 		o.world = append(o.world, a)
 	}
@@ -44,9 +44,9 @@ func (o *oracle) relayout(space *netipx.IPSet, unit int) {
 	for _, a := range o.world {
 		o.space[a] = space.Contains(a)
 	}
-	for k, h := range o.holds {
+	for k, h := range o.facts {
 		h.Range = o.whole(h.Range)
-		o.holds[k] = h
+		o.facts[k] = h
 	}
 }
 
@@ -71,9 +71,9 @@ func (o *oracle) inSpace(r netipx.IPRange) bool {
 	return !slices.ContainsFunc(o.inside(r), func(a netip.Addr) bool { return !o.space[a] })
 }
 
-func (o *oracle) add(h Hold) {
+func (o *oracle) add(h Fact) {
 	h.Range = o.whole(h.Range)
-	o.holds[h.Key] = h
+	o.facts[h.Key] = h
 	o.stated(h.Range)
 }
 
@@ -84,9 +84,9 @@ func (o *oracle) stated(r netipx.IPRange) {
 }
 
 // overlapping are the facts that touch a range, by source and UID.
-func (o *oracle) overlapping(r netipx.IPRange) []Hold {
-	var out []Hold
-	for _, h := range o.holds {
+func (o *oracle) overlapping(r netipx.IPRange) []Fact {
+	var out []Fact
+	for _, h := range o.facts {
 		if h.Range.Overlaps(r) {
 			out = append(out, h)
 		}
@@ -95,13 +95,13 @@ func (o *oracle) overlapping(r netipx.IPRange) []Hold {
 	return out
 }
 
-func byKey(a, b Hold) int {
+func byKey(a, b Fact) int {
 	return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.UID, b.UID))
 }
 
 // users are the facts that say that somebody has an address: pins, cooling and held do not.
-func (o *oracle) users(a netip.Addr) []Hold {
-	return slices.DeleteFunc(o.overlapping(netipx.IPRangeFrom(a, a)), func(h Hold) bool {
+func (o *oracle) users(a netip.Addr) []Fact {
+	return slices.DeleteFunc(o.overlapping(netipx.IPRangeFrom(a, a)), func(h Fact) bool {
 		return h.Source != Object && h.Source != Record && h.Source != Grant
 	})
 }
@@ -158,7 +158,7 @@ func (o *oracle) counts() Counts {
 		}
 	}
 	owners := map[Owner]bool{}
-	for _, h := range o.holds {
+	for _, h := range o.facts {
 		if h.Source == Object || h.Source == Record || h.Source == Grant {
 			owners[h.Owner] = true
 		}

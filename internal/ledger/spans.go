@@ -10,7 +10,7 @@ import (
 // span is a range whose addresses are all held by the same facts.
 type span struct {
 	first, last netip.Addr
-	holds       []*Hold
+	facts       []*Fact
 	// uses is how many of the facts mean that somebody has the addresses.
 	uses int
 }
@@ -51,11 +51,11 @@ func (t *spans) cut(r netipx.IPRange) []*span {
 	t.overlapping(r, func(s *span) { touched = append(touched, s) })
 	for i, s := range touched {
 		if s.first.Less(r.From()) {
-			t.tree.Set(&span{first: s.first, last: r.From().Prev(), holds: append([]*Hold(nil), s.holds...), uses: s.uses})
+			t.tree.Set(&span{first: s.first, last: r.From().Prev(), facts: append([]*Fact(nil), s.facts...), uses: s.uses})
 			s.first = r.From()
 		}
 		if r.To().Less(s.last) {
-			inner := &span{first: s.first, last: r.To(), holds: append([]*Hold(nil), s.holds...), uses: s.uses}
+			inner := &span{first: s.first, last: r.To(), facts: append([]*Fact(nil), s.facts...), uses: s.uses}
 			s.first = r.To().Next()
 			t.tree.Set(inner)
 			touched[i] = inner
@@ -69,11 +69,11 @@ func (t *spans) cut(r netipx.IPRange) []*span {
 type recount func(r netipx.IPRange, used, more bool)
 
 // add puts a fact on its range.
-func (t *spans) add(h *Hold, recount recount) {
+func (t *spans) add(h *Fact, recount recount) {
 	t.init()
 	next := h.Range.From()
 	gap := func(first, last netip.Addr) {
-		s := &span{first: first, last: last, holds: []*Hold{h}}
+		s := &span{first: first, last: last, facts: []*Fact{h}}
 		recount(s.rng(), false, true)
 		if h.Source.Uses() {
 			s.uses = 1
@@ -85,7 +85,7 @@ func (t *spans) add(h *Hold, recount recount) {
 		if next.IsValid() && next.Less(s.first) {
 			gap(next, s.first.Prev())
 		}
-		s.holds = append(s.holds, h)
+		s.facts = append(s.facts, h)
 		if h.Source.Uses() {
 			if s.uses++; s.uses == 1 {
 				recount(s.rng(), true, true)
@@ -100,11 +100,11 @@ func (t *spans) add(h *Hold, recount recount) {
 }
 
 // remove takes a fact off its range. freed is told of every part that nobody holds any more.
-func (t *spans) remove(h *Hold, recount recount, freed func(netipx.IPRange)) {
+func (t *spans) remove(h *Fact, recount recount, freed func(netipx.IPRange)) {
 	for _, s := range t.cut(h.Range) {
-		for i, other := range s.holds {
+		for i, other := range s.facts {
 			if other == h {
-				s.holds = append(s.holds[:i], s.holds[i+1:]...)
+				s.facts = append(s.facts[:i], s.facts[i+1:]...)
 				break
 			}
 		}
@@ -113,7 +113,7 @@ func (t *spans) remove(h *Hold, recount recount, freed func(netipx.IPRange)) {
 				recount(s.rng(), true, false)
 			}
 		}
-		if len(s.holds) == 0 {
+		if len(s.facts) == 0 {
 			t.tree.Delete(s)
 			recount(s.rng(), false, false)
 			freed(s.rng())

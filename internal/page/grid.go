@@ -87,7 +87,7 @@ func (p *Page) grid(r *http.Request) (any, error) {
 // taken are the ranges of a pool that are not free, in order, those of one use that follow each other as one.
 func (p *Page) taken(key pools.Key) []span {
 	var out []span
-	p.Pools.Walk(key, lowest, func(h grants.Held) bool {
+	p.Pools.Walk(key, lowest, func(h grants.Entry) bool {
 		if n := len(out); n > 0 && out[n-1].use == h.Use && out[n-1].rng.To().Next() == h.Range.From() {
 			out[n-1].rng = netipx.IPRangeFrom(out[n-1].rng.From(), h.Range.To())
 		} else {

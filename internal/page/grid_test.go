@@ -33,7 +33,7 @@ func TestMap(t *testing.T) {
 	spec := func(cidr string) v1alpha1.NetworkPoolSpec { return v1alpha1.NetworkPoolSpec{CIDR: cidr} }
 	length := int32(64)
 	claim := fleet.Claim("ns", "c")
-	lb := grants.Held{Use: grants.UseLoadBalancer, Name: "lb"}
+	lb := grants.Entry{Use: grants.UseLoadBalancer, Name: "lb"}
 	tests := map[string]struct {
 		pool    *fleet.Pool
 		extents string

@@ -29,7 +29,7 @@ type owner struct {
 	Message   string   `json:"message,omitempty"`
 }
 
-func ownerOf(h grants.Held) owner {
+func ownerOf(h grants.Entry) owner {
 	return owner{
 		Range: poolutil.ShowRange(h.Range), First: h.Range.From().String(), Use: uses[h.Use], Kind: h.Kind, Namespace: h.Namespace, Name: h.Name,
 		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others,
@@ -81,7 +81,7 @@ func (p *Page) owners(r *http.Request) (any, error) {
 		return nil, badf("last is not an address")
 	}
 	out := list{Owners: []owner{}}
-	p.Pools.Walk(v.Key, first, func(h grants.Held) bool {
+	p.Pools.Walk(v.Key, first, func(h grants.Entry) bool {
 		return !last.Less(h.Range.From()) && out.add(ownerOf(h))
 	})
 	return out, nil

@@ -26,7 +26,7 @@ const (
 // Pools is what the page shows. *allocator.Allocator implements it.
 type Pools interface {
 	Views() []grants.View
-	Walk(pool pools.Key, from netip.Addr, visit func(grants.Held) bool)
+	Walk(pool pools.Key, from netip.Addr, visit func(grants.Entry) bool)
 	Waiting(pool pools.Key, visit func(grants.Waiter) bool)
 }
 

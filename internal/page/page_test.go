@@ -118,8 +118,8 @@ func TestUsage(t *testing.T) {
 
 func TestOwners(t *testing.T) {
 	p := fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/16"})
-	p.Take("10.0.0.1", grants.Held{Namespace: "ns", Name: "a", Cluster: "c"})
-	p.Take("10.0.0.4/30", grants.Held{Use: grants.UseNodes, Kind: "IPAllocation", Name: "b", Others: []string{"x"}})
+	p.Take("10.0.0.1", grants.Entry{Namespace: "ns", Name: "a", Cluster: "c"})
+	p.Take("10.0.0.4/30", grants.Entry{Use: grants.UseNodes, Kind: "IPAllocation", Name: "b", Others: []string{"x"}})
 	for i := range 300 {
 		p.Take(fmt.Sprintf("10.0.%d.%d", 1+i/250, i%250), fleet.Claim("ns", "n"))
 	}

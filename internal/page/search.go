@@ -33,7 +33,7 @@ func (p *Page) search(r *http.Request) (any, error) {
 // findAddress adds what a pool knows of an address.
 func (p *Page) findAddress(v grants.View, ip netip.Addr, out *list) {
 	found := false
-	p.Pools.Walk(v.Key, ip, func(h grants.Held) bool {
+	p.Pools.Walk(v.Key, ip, func(h grants.Entry) bool {
 		if h.Range.Contains(ip) {
 			found = true
 			o := ownerOf(h)
@@ -62,7 +62,7 @@ func (p *Page) findName(v grants.View, q string, out *list) {
 	matches := func(namespace, name, cluster string) bool {
 		return strings.Contains(strings.ToLower(namespace+"/"+name), q) || strings.Contains(strings.ToLower(cluster), q)
 	}
-	p.Pools.Walk(v.Key, lowest, func(h grants.Held) bool {
+	p.Pools.Walk(v.Key, lowest, func(h grants.Entry) bool {
 		if !matches(h.Namespace, h.Name, h.Cluster) {
 			return true
 		}

@@ -24,7 +24,7 @@ var Noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
 // Pool is a pool as the page sees it.
 type Pool struct {
 	grants.View
-	Taken   []grants.Held
+	Taken   []grants.Entry
 	Waiters []grants.Waiter
 	Samples []usage.Sample
 }
@@ -51,7 +51,7 @@ func MakePool(namespace, name string, spec v1alpha1.NetworkPoolSpec) *Pool {
 }
 
 // Take has a range taken. What is taken later must have higher addresses.
-func (p *Pool) Take(text string, h grants.Held) *Pool {
+func (p *Pool) Take(text string, h grants.Entry) *Pool {
 	r, err := poolutil.ParseRange(text)
 	if err != nil {
 		panic(err)
@@ -60,7 +60,7 @@ func (p *Pool) Take(text string, h grants.Held) *Pool {
 }
 
 // TakeRange is Take of a range.
-func (p *Pool) TakeRange(r netipx.IPRange, h grants.Held) *Pool {
+func (p *Pool) TakeRange(r netipx.IPRange, h grants.Entry) *Pool {
 	h.Range = r
 	if h.Kind == "" && h.Use == grants.UseClaim {
 		h.Kind = "IPAddressClaim"
@@ -111,7 +111,7 @@ func (ps Pools) pool(key pools.Key) *Pool {
 }
 
 // Walk implements page.Pools.
-func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(grants.Held) bool) {
+func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(grants.Entry) bool) {
 	taken := ps.pool(key).Taken
 	i := sort.Search(len(taken), func(i int) bool { return !taken[i].Range.To().Less(from) })
 	for _, h := range taken[i:] {
@@ -137,6 +137,6 @@ func (ps Pools) Span() (since, until time.Time) { return Noon.Add(-18 * time.Hou
 func (ps Pools) Of(key pools.Key) []usage.Sample { return ps.pool(key).Samples }
 
 // Claim is the address of a claim.
-func Claim(namespace, name string) grants.Held {
-	return grants.Held{Use: grants.UseClaim, Namespace: namespace, Name: name}
+func Claim(namespace, name string) grants.Entry {
+	return grants.Entry{Use: grants.UseClaim, Namespace: namespace, Name: name}
 }

@@ -37,7 +37,7 @@ func busy(random *rand.Rand) *Pool {
 	next, end := netip.MustParseAddr("10.40.0.32"), netip.MustParseAddr("10.40.11.40")
 	for i := 0; next.Less(end); i++ {
 		cluster := fmt.Sprintf("prod-%02d", i/60)
-		claim := grants.Held{Namespace: home, Name: fmt.Sprintf("%s-md-0-%05d", cluster, random.IntN(100000)), Cluster: cluster}
+		claim := grants.Entry{Namespace: home, Name: fmt.Sprintf("%s-md-0-%05d", cluster, random.IntN(100000)), Cluster: cluster}
 		switch n := random.IntN(100); {
 		case n < 4:
 			last := next
@@ -48,21 +48,21 @@ func busy(random *rand.Rand) *Pool {
 			if n == 0 {
 				kind, use = "-nodes", grants.UseNodes
 			}
-			p.TakeRange(netipx.IPRangeFrom(next, last), grants.Held{Use: use, Kind: "IPAllocation", Namespace: home, Name: cluster + kind, Cluster: cluster})
+			p.TakeRange(netipx.IPRangeFrom(next, last), grants.Entry{Use: use, Kind: "IPAllocation", Namespace: home, Name: cluster + kind, Cluster: cluster})
 			next = last
 		case n < 12: // free
 		case n < 14:
-			p.TakeRange(single(next), grants.Held{Use: grants.UseResting, Namespace: home, Name: claim.Name, Until: Noon.Add(time.Minute)})
+			p.TakeRange(single(next), grants.Entry{Use: grants.UseResting, Namespace: home, Name: claim.Name, Until: Noon.Add(time.Minute)})
 		default:
 			p.TakeRange(single(next), claim)
 		}
 		next = next.Next()
 	}
-	p.Take("10.40.12.0/32", grants.Held{Use: grants.UseConflict, Kind: "IPAddressClaim", Namespace: home, Name: "prod-01-cp-0", Others: []string{"IPAddress default/by-hand"}})
-	p.Take("10.40.12.1/32", grants.Held{Use: grants.UseNoClaim, Kind: "IPAddress", Namespace: home, Name: "by-hand-2"})
-	p.Take("10.40.12.2/32", grants.Held{Namespace: home, Name: Markup})
-	p.Take("10.40.12.16/28", grants.Held{Use: grants.UsePreAllocated, Name: "bastion"})
-	p.Take("10.40.12.64/27", grants.Held{Use: grants.UseHeld, Namespace: home, Name: "moved-away"})
+	p.Take("10.40.12.0/32", grants.Entry{Use: grants.UseConflict, Kind: "IPAddressClaim", Namespace: home, Name: "prod-01-cp-0", Others: []string{"IPAddress default/by-hand"}})
+	p.Take("10.40.12.1/32", grants.Entry{Use: grants.UseNoClaim, Kind: "IPAddress", Namespace: home, Name: "by-hand-2"})
+	p.Take("10.40.12.2/32", grants.Entry{Namespace: home, Name: Markup})
+	p.Take("10.40.12.16/28", grants.Entry{Use: grants.UsePreAllocated, Name: "bastion"})
+	p.Take("10.40.12.64/27", grants.Entry{Use: grants.UseHeld, Namespace: home, Name: "moved-away"})
 	p.Counts.LargestFree = 637
 	return p.climb(0.45)
 }
@@ -73,7 +73,7 @@ func large(random *rand.Rand) *Pool {
 	next := netip.MustParseAddr("10.64.0.2")
 	for i := range 100_000 {
 		cluster := fmt.Sprintf("edge-%04d", i/100)
-		p.TakeRange(single(next), grants.Held{Namespace: "fleet", Name: fmt.Sprintf("%s-worker-%05d", cluster, i), Cluster: cluster})
+		p.TakeRange(single(next), grants.Entry{Namespace: "fleet", Name: fmt.Sprintf("%s-worker-%05d", cluster, i), Cluster: cluster})
 		if next = next.Next(); random.IntN(40) == 0 {
 			next = next.Next()
 		}
@@ -84,7 +84,7 @@ func large(random *rand.Rand) *Pool {
 
 func exhausted() *Pool {
 	p := MakePool("team-a", "services", v1alpha1.NetworkPoolSpec{Addresses: []string{"192.0.2.64-192.0.2.127"}})
-	p.Take("192.0.2.64/26", grants.Held{Use: grants.UseLoadBalancer, Kind: "IPAllocation", Namespace: "team-a", Name: "default-shop-lb", Cluster: "shop"})
+	p.Take("192.0.2.64/26", grants.Entry{Use: grants.UseLoadBalancer, Kind: "IPAllocation", Namespace: "team-a", Name: "default-shop-lb", Cluster: "shop"})
 	for i := range 3 {
 		p.Wait(grants.Waiter{
 			Kind: "IPAddressClaim", Namespace: "team-a", Name: fmt.Sprintf("shop-md-0-%d", i), Cluster: "shop", Since: Noon.Add(-time.Hour),
@@ -99,14 +99,14 @@ func prefixes() *Pool {
 	length := int32(64)
 	p := MakePool("", "pod-prefixes", v1alpha1.NetworkPoolSpec{CIDR: "fd00:40::/52", AllocationPrefixLength: &length})
 	for i := range 9 {
-		p.Take(fmt.Sprintf("fd00:40:0:%x::/64", i), grants.Held{Namespace: home, Name: fmt.Sprintf("pods-%d", i), Cluster: fmt.Sprintf("prod-%02d", i)})
+		p.Take(fmt.Sprintf("fd00:40:0:%x::/64", i), grants.Entry{Namespace: home, Name: fmt.Sprintf("pods-%d", i), Cluster: fmt.Sprintf("prod-%02d", i)})
 	}
 	return p
 }
 
 func huge() *Pool {
 	p := MakePool("", "v6-hosts", v1alpha1.NetworkPoolSpec{CIDR: "fd00:41::/64"})
-	p.Take("fd00:41::1-fd00:41::9", grants.Held{Namespace: home, Name: "hosts"})
+	p.Take("fd00:41::1-fd00:41::9", grants.Entry{Namespace: home, Name: "hosts"})
 	return p.Refuse("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two grants nothing")
 }
 

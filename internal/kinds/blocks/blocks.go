@@ -202,7 +202,7 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 	if shown := c.Shown; shown.IsValid() {
 		if h := m.Blocker(shown, c.Owner); h != nil {
 			return netipx.IPRange{}, grants.Failed("the status says %s, of which %s is held by %s", poolutil.FormatRange(shown),
-				poolutil.FormatRange(h.Range), m.DescribeHold(h))
+				poolutil.FormatRange(h.Range), m.DescribeFact(h))
 		}
 		return shown, nil
 	}
@@ -216,7 +216,7 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 		}
 		if h := m.Blocker(pinned, c.Owner); h != nil {
 			return netipx.IPRange{}, grants.Failed("pinnedRange %s overlaps %s, which is held by %s",
-				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), m.DescribeHold(h))
+				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), m.DescribeFact(h))
 		}
 		return pinned, nil
 	}

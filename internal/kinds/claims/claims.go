@@ -210,7 +210,7 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 	default:
 		for _, h := range m.Ledger.Overlapping(m.Ledger.Unit(a.IP)) {
 			if h.UID != a.UID && h.Source.Uses() && h.Owner.UID != c.Owner.UID {
-				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + m.DescribeHold(h) + " has"
+				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
 				break
 			}
 		}
@@ -221,7 +221,7 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 func thisAddress(m *grants.Memory, c *grants.Claimant, ip netip.Addr, what string) (netipx.IPRange, *grants.Refusal) {
 	r := m.Ledger.Unit(ip)
 	if h := m.Blocker(r, c.Owner); h != nil {
-		return netipx.IPRange{}, grants.Failed("the %s address %s is held by %s", what, ip, m.DescribeHold(h))
+		return netipx.IPRange{}, grants.Failed("the %s address %s is held by %s", what, ip, m.DescribeFact(h))
 	}
 	return r, nil
 }
