@@ -2,6 +2,7 @@ package grants
 
 import (
 	"net/netip"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -77,4 +78,12 @@ func (a *Attached) Subject() Object {
 	out := Named(a.Kind.Object(), a.Namespace, a.Name)
 	out.SetUID(a.ClaimantUID)
 	return out
+}
+
+// KeptBy names the finalizers of others that keep a deleted IPAddress, to end a sentence.
+func (a *Attached) KeptBy() string {
+	if !a.Deleting || len(a.Others) == 0 {
+		return ""
+	}
+	return "; it is kept by " + strings.Join(a.Others, ", ") + ": ask whoever set that finalizer to remove it"
 }

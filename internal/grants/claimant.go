@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // NameOf is the namespace and the name of an owner.
@@ -172,4 +173,29 @@ func Newer(a, b string) bool {
 	}
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || c > 0
+}
+
+// HandsOutPrefixes reports whether the pool hands out prefixes instead of addresses.
+func (m *Memory) HandsOutPrefixes() bool {
+	if m.Layout.Is6() {
+		return m.Layout.UnitBits() < 128
+	}
+	return m.Layout.UnitBits() < 32
+}
+
+// RecordOf is the text of a record: an address, or a prefix where the pool hands out prefixes.
+func (m *Memory) RecordOf(r netipx.IPRange) string {
+	if m.Layout != nil && m.Layout.UnitBits() < r.From().BitLen() {
+		return poolutil.FormatRange(r)
+	}
+	return r.From().String()
+}
+
+// ParseRecord reads an address or a prefix.
+func ParseRecord(s string) (netipx.IPRange, bool) {
+	if s == "" || strings.Contains(s, "-") {
+		return netipx.IPRange{}, false
+	}
+	r, err := poolutil.ParseRange(s)
+	return r, err == nil
 }

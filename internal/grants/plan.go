@@ -9,6 +9,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
@@ -239,4 +240,16 @@ func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
 		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
 	}
 	return nil
+}
+
+// FirstWithheld names the first address of a range that the pool does not hand out, and why, to end a sentence.
+func (m *Memory) FirstWithheld(r netipx.IPRange) string {
+	if m.Layout == nil {
+		return ""
+	}
+	a, withheld := poolspec.FirstWithheld(m.Layout, r)
+	if !withheld {
+		return ""
+	}
+	return fmt.Sprintf(": %s is not (%s)", a, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, a))
 }

@@ -226,3 +226,11 @@ func compareText(a, b string) int {
 	}
 	return 0
 }
+
+// nothingLeft says that the spec of the pool leaves nothing to hand out, empty where it leaves something.
+func (m *Memory) nothingLeft() string {
+	if m.Layout == nil || m.Ledger.Counts().Total > 0 {
+		return ""
+	}
+	return poolspec.NothingLeft(m.Layout)
+}
