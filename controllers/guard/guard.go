@@ -1,5 +1,5 @@
-// Package guard keeps the controllers from what is not theirs to do, and from missing what is: whom they leave alone,
-// how they write over nobody, and how often they look, whatever the watches say.
+// Package guard has what the controllers share: whom to leave alone, writes that overwrite nobody's, and how often to
+// look again, whatever the watches say.
 package guard
 
 import (

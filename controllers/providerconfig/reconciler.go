@@ -1,4 +1,4 @@
-// Package providerconfig says of each ProviderConfig what it is worth.
+// Package providerconfig writes the status of ProviderConfigs: whether what they ask for can be served.
 package providerconfig
 
 import (

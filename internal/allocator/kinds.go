@@ -58,7 +58,7 @@ func noSuchKind(key pools.Key) *grants.Refusal {
 		key.Kind, v1alpha1.GroupVersion.Group, means)
 }
 
-// keyOf is keyOfRef for a manager that may leave the pools of the in-cluster provider to that.
+// keyOf is pools.KeyOfRef for a manager that may leave the pools of the in-cluster provider to that.
 func (a *Allocator) keyOf(namespace string, ref ipamv1.IPPoolReference) (pools.Key, bool) {
 	if !a.InClusterPools && incluster.Is(ref) {
 		return pools.Key{}, false

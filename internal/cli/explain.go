@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -91,15 +92,17 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the claim: %w", err)
 	}
-	c := inspect.Case{
-		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: claim.Spec.PoolRef,
-		Cluster: claims.ClusterOf(claim),
-		Ours: claim.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group &&
-			(claim.Spec.PoolRef.Kind == v1alpha1.NetworkPoolKind || claim.Spec.PoolRef.Kind == v1alpha1.GlobalNetworkPoolKind),
+	ref, ours, err := servedBy(ctx, from, claim)
+	if err != nil {
+		return inspect.Explanation{}, err
 	}
-	if ref := claim.Status.AddressRef.Name; ref != "" {
+	c := inspect.Case{
+		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: ref,
+		Cluster: claims.ClusterOf(claim), Ours: ours,
+	}
+	if name := claim.Status.AddressRef.Name; name != "" {
 		address := &ipamv1.IPAddress{}
-		err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref}, address)
+		err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, address)
 		if client.IgnoreNotFound(err) != nil {
 			return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
 		}
@@ -108,6 +111,23 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 		}
 	}
 	return explain(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.Cluster}, now)
+}
+
+// servedBy returns the pool that serves a claim, and whether that is one of ours: one that mirrors the pool of the
+// in-cluster provider which the claim names, where there is such a mirror.
+func servedBy(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim) (ref ipamv1.IPPoolReference, ours bool, err error) {
+	ref = claim.Spec.PoolRef
+	key, ours := pools.KeyOfRef(claim.Namespace, ref)
+	if !ours || !incluster.Is(ref) {
+		return ref, ours, nil
+	}
+	switch _, err := key.Get(ctx, from); {
+	case apierrors.IsNotFound(err):
+		return ref, false, nil
+	case err != nil:
+		return ref, false, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return key.Ref(), true, nil
 }
 
 func explainAllocation(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {

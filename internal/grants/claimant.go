@@ -61,7 +61,7 @@ type Claimant struct {
 	Moved        bool
 	// InUse: the finalizer of a consumer is on it, which uses the addresses as long.
 	InUse bool
-	// Pause is what pauses it, as was found last, and pauseTold what its status says of that; empty: nothing.
+	// Pause is what pauses it, as was found last, and PauseTold what its status says of that; empty: nothing.
 	Pause, PauseTold string
 	// StatusDone: the status says all that there is to say of what it has.
 	StatusDone bool
@@ -80,7 +80,7 @@ type Claimant struct {
 	waits bool
 	// Busy: a job works on the claimant.
 	Busy bool
-	// Failures counts errors in a row; nothing is tried before retryAt.
+	// Failures counts errors in a row; nothing is tried before RetryAt.
 	Failures int
 	RetryAt  time.Time
 	// Lost is what was attached to it and was forced away: the next one is like it, whatever the spec says now.

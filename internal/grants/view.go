@@ -92,7 +92,7 @@ type Entry struct {
 	Others []string
 }
 
-// EntriesFrom appends the next ranges from an address on, at most viewChunk.
+// EntriesFrom appends the next ranges from an address on, at most ViewChunk.
 func (m *Memory) EntriesFrom(from netip.Addr, to []Entry) []Entry {
 	m.Ledger.Taken(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
 		to = append(to, m.use(r, facts))
@@ -150,7 +150,7 @@ type Waiter struct {
 	Reason, Message string
 }
 
-// WaitingAfter appends those that wait and are served after a claim, at most viewChunk, and returns the last.
+// WaitingAfter appends those that wait and are served after a claim, at most ViewChunk, and returns the last.
 func (m *Memory) WaitingAfter(after *Claimant, to []Waiter) ([]Waiter, *Claimant) {
 	add := func(c *Claimant) bool {
 		if after != nil && !older(after, c) {

@@ -70,7 +70,9 @@ type Owner struct {
 // of other providers.
 func Who(o invariants.Objects, a netip.Addr) []Standing {
 	var out []Standing
+	here := map[pools.Key]bool{}
 	for _, obj := range o.Pools {
+		here[pools.KeyOf(obj)] = true
 		v := allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations)
 		if s, ok := standing(o, v, obj, a); ok {
 			out = append(out, s)
@@ -78,8 +80,9 @@ func Who(o invariants.Objects, a netip.Addr) []Standing {
 	}
 	for i := range o.Addresses {
 		addr := &o.Addresses[i]
-		if addr.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group {
-			continue
+		key, _ := pools.KeyOfRef(addr.Namespace, addr.Spec.PoolRef)
+		if addr.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group || here[key] {
+			continue // of a pool of ours, or of one that has a mirror here
 		}
 		if ip, err := netip.ParseAddr(addr.Spec.Address); err == nil && ip.Unmap() == a {
 			out = append(out, Standing{

@@ -70,10 +70,11 @@ func TestMessages(t *testing.T) {
 func TestNames(t *testing.T) {
 	s := readSource(t)
 	begun := s.begun()
+	of := []string{"True", "False", "Unknown", clusterv1.PausedReason, clusterv1.NotPausedReason} // Kubernetes, Cluster API
 	known := func(name string) bool {
-		return s.texts[name] || slices.Contains([]string{"True", "False", "Unknown", clusterv1.PausedReason, clusterv1.NotPausedReason}, name) || slices.ContainsFunc(begun, func(begins string) bool {
+		return s.texts[name] || slices.Contains(of, name) || slices.ContainsFunc(begun, func(begins string) bool {
 			rest, is := strings.CutPrefix(name, begins)
-			return is && s.texts[rest]
+			return is && (s.texts[rest] || slices.Contains(of, rest))
 		})
 	}
 	for name, value := range s.constants { // those of Cluster API

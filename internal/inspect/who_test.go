@@ -1,0 +1,39 @@
+package inspect
+
+import (
+	"net/netip"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+)
+
+// An address of a pool of the in-cluster provider is that of its mirror, where there is one, and is listed once.
+func TestWhoOfAMirroredPool(t *testing.T) {
+	mirror := &v1alpha1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: incluster.Kinds[0].MirrorName("p"), UID: "mirror"},
+		Spec:       v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
+	}
+	address := ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "address"}, Spec: ipamv1.IPAddressSpec{
+		Address: "10.0.0.5", ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"},
+		PoolRef: ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "p"},
+	}}
+	for name, tc := range map[string]struct {
+		pools  []v1alpha1.Pool
+		detail string
+	}{
+		"Mirrored": {pools: []v1alpha1.Pool{mirror}},
+		"Alone":    {detail: "of another provider"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Who(invariants.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParseAddr("10.0.0.5"))
+			if len(got) != 1 || got[0].State != Used || got[0].Detail != tc.detail {
+				t.Errorf("it is listed as %+v", got)
+			}
+		})
+	}
+}
