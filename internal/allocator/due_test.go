@@ -51,6 +51,12 @@ func TestDue(t *testing.T) {
 			seeAddress(p, "a", "10.0.0.1", "uid-a")
 			g.Confirmed = true
 		}, serve: 1},
+		"BlockGivenBack": {reason: "the commit that ends it may be under way (R6)", as: func(p *grants.Memory) {
+			c := seeBlock(p, "x", 4)
+			p.Plan(noon, 9, anyone)
+			g := p.Grants[c.Owner.UID]
+			g.Committed, g.At, g.Confirmed = true, noon, true
+		}},
 		"Paused":        {as: func(p *grants.Memory) { granted(p, 0) }, admission: waits},
 		"Waiting":       {reason: "what has no grant is the plan's", as: func(p *grants.Memory) { see(p, "a", 0) }},
 		"Busy":          {as: func(p *grants.Memory) { c, _ := granted(p, 0); c.Busy = true }},

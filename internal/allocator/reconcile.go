@@ -290,10 +290,11 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 // has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, err error) {
 	m := p.Lock()
-	base, used := m.Base, m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0
+	base := m.Base
+	deleting := base.GetDeletionTimestamp() != nil
+	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0)
 	m.Unlock()
 	has := controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer)
-	deleting := base.GetDeletionTimestamp() != nil
 	if has != deleting {
 		return false, nil
 	}

@@ -119,6 +119,13 @@ func TestServeLeaves(t *testing.T) {
 			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon.Add(-grants.RequestTimeout-1)
 			return c
 		}},
+		"AGrantGivenBack": {as: func(p *grants.Memory) *grants.Claimant { // while it waited for a writer
+			c := see(p, "a", 0, remembers("10.0.0.1"))
+			p.Plan(noon, 9, anyone)
+			g := p.Grants[c.Owner.UID]
+			g.Committed, g.At, g.Confirmed = true, noon, true
+			return c
+		}},
 		"AnotherRecord": {as: func(p *grants.Memory) *grants.Claimant {
 			c := see(p, "a", 0)
 			p.Plan(noon, 9, anyone)
