@@ -61,7 +61,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*pool.Reconcile
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	alloc := newAllocator(mgr, o, streams, recorder)
-	poolReconciler := &pool.Reconciler{Client: c, Live: live, Stream: streams, Allocator: alloc, Blocks: blocks}
+	poolReconciler := &pool.Reconciler{Client: c, Live: live, Source: streams, Allocator: alloc, Blocks: blocks}
 	clusters := &cluster.Reconciler{
 		Client: c, Live: live, Recorder: recorder, Blocks: blocks, QuotaChanged: alloc.QuotaChanged,
 		WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,

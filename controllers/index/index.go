@@ -173,19 +173,30 @@ func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocati
 	return out
 }
 
-// Beside has the index see what a watch of IPAllocations shows to a memory.
-func (x *Blocks) Beside(memory feed.Memory[*v1alpha1.IPAllocation]) feed.Memory[*v1alpha1.IPAllocation] {
-	both := memory
-	both.Observe = passOn(x.Observe, memory.Observe)
-	both.Forget = passOn(x.Forget, memory.Forget)
-	return both
+// Beside has the index see the IPAllocations that a memory is fed with.
+func (x *Blocks) Beside(memory feed.Memory) feed.Memory { return beside{memory, x} }
+
+type beside struct {
+	feed.Memory
+	blocks *Blocks
 }
 
-func passOn(to func(*v1alpha1.IPAllocation), memory func(*v1alpha1.IPAllocation) (pools.Key, bool)) func(*v1alpha1.IPAllocation) (pools.Key, bool) {
-	return func(o *v1alpha1.IPAllocation) (pools.Key, bool) {
-		defer to(o)
-		return memory(o)
+// Observe implements feed.Memory. The memory is first: whoever is woken by the index asks it.
+func (b beside) Observe(o client.Object) (pools.Key, bool) {
+	key, wake := b.Memory.Observe(o)
+	if a, is := o.(*v1alpha1.IPAllocation); is {
+		b.blocks.Observe(a)
 	}
+	return key, wake
+}
+
+// Forget implements feed.Memory.
+func (b beside) Forget(o client.Object) (pools.Key, bool) {
+	key, wake := b.Memory.Forget(o)
+	if a, is := o.(*v1alpha1.IPAllocation); is {
+		b.blocks.Forget(a)
+	}
+	return key, wake
 }
 
 // lean keeps what decides, and what a patch needs.

@@ -7,7 +7,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/tools/events"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -26,13 +25,7 @@ func TestTestsWaitLessThanTheBackstop(t *testing.T) {
 // nothing lists what is not there.
 type nothing struct{}
 
-func (nothing) Claims(context.Context, string, func(*ipamv1.IPAddressClaim)) (string, error) {
-	return "1", nil
-}
-func (nothing) Addresses(context.Context, string, func(*ipamv1.IPAddress)) (string, error) {
-	return "1", nil
-}
-func (nothing) Allocations(context.Context, string, func(*v1alpha1.IPAllocation)) (string, error) {
+func (nothing) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
 	return "1", nil
 }
 
@@ -51,7 +44,7 @@ func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 	})
 	r := &Reconciler{Client: c, Live: c, Allocator: alloc}
 	key := pools.KeyOf(pool)
-	alloc.ObserveAllocation(large)
+	alloc.Observe(large)
 	phase := func() v1alpha1.AllocationPhase {
 		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
 		return large.Status.Phase

@@ -18,7 +18,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
@@ -44,13 +43,13 @@ const minBackoff = 5 * time.Millisecond
 type Reconciler struct {
 	Client    client.Client
 	Live      client.Reader
-	Stream    *stream.Client
+	Source    feed.Source
 	Allocator *allocator.Allocator
 	// Blocks are told of every IPAllocation that the watch shows.
 	Blocks *index.Blocks
 
 	fenced sync.Once
-	feeds  []interface{ HasSynced() bool }
+	feeds  []*feed.Feed
 }
 
 // Reconcile brings one pool forward.
@@ -100,11 +99,15 @@ func (r *Reconciler) Ready(ctx context.Context) error {
 }
 
 // afterFence lists after the pools are fenced: so the lists that fill the memory are also those of the takeovers.
-func afterFence[O any](r *Reconciler, list feed.List[O]) feed.List[O] {
-	return func(ctx context.Context, namespace string, visit func(O)) (string, error) {
-		r.fence(ctx)
-		return list(ctx, namespace, visit)
-	}
+type afterFence struct {
+	feed.Source
+	r *Reconciler
+}
+
+// List implements feed.Source.
+func (s afterFence) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	s.r.fence(ctx)
+	return s.Source.List(ctx, of, namespace, visit)
 }
 
 // fence takes every pool over, once, at the start. A pool for which that fails is taken over by its

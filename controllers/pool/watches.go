@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,14 +29,7 @@ type queue = workqueue.TypedRateLimitingInterface[pools.Key]
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[pools.Key]) error {
 	c := mgr.GetCache()
 	a := r.Allocator
-	addresses := feed.New(&ipamv1.IPAddress{}, &ipamv1.IPAddressList{}, a.Namespace, afterFence(r, r.Stream.Addresses), r.Stream.WatchAddresses, r.Live,
-		feed.Memory[*ipamv1.IPAddress]{Observe: a.ObserveAddress, Forget: a.ForgetAddress, Beyond: a.AddressesBeyond})
-	claims := feed.New(&ipamv1.IPAddressClaim{}, &ipamv1.IPAddressClaimList{}, a.Namespace, afterFence(r, r.Stream.Claims), r.Stream.WatchClaims, r.Live,
-		feed.Memory[*ipamv1.IPAddressClaim]{Observe: a.ObserveClaim, Forget: a.ForgetClaim, Beyond: a.ClaimsBeyond})
-	allocations := feed.New(&v1alpha1.IPAllocation{}, &v1alpha1.IPAllocationList{}, a.Namespace, afterFence(r, r.Stream.Allocations), r.Stream.WatchAllocations, r.Live,
-		r.Blocks.Beside(feed.Memory[*v1alpha1.IPAllocation]{Observe: a.ObserveAllocation, Forget: a.ForgetAllocation, Beyond: a.AllocationsBeyond}))
-	r.feeds = []interface{ HasSynced() bool }{addresses, claims, allocations}
-	return builder.TypedControllerManagedBy[pools.Key](mgr).
+	controller := builder.TypedControllerManagedBy[pools.Key](mgr).
 		Named("networkpool").
 		WithOptions(poolOptions(options)).
 		WatchesRawSource(source.TypedFunc[pools.Key](func(ctx context.Context, q queue) error {
@@ -46,12 +38,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Typed
 		})).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
-		WatchesRawSource(addresses).
-		WatchesRawSource(claims).
-		WatchesRawSource(allocations).
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
-		WatchesRawSource(source.TypedKind(c, lookup.NamespaceMetadata(), namespaceHandler(a))).
-		Complete(r)
+		WatchesRawSource(source.TypedKind(c, lookup.NamespaceMetadata(), namespaceHandler(a)))
+	for _, of := range allocator.Resources() {
+		f := feed.New(of, a.Namespace, afterFence{r.Source, r}, r.Live, r.Blocks.Beside(a))
+		r.feeds = append(r.feeds, f)
+		controller.WatchesRawSource(f)
+	}
+	return controller.Complete(r)
 }
 
 // poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger

@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +19,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
@@ -176,12 +174,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 			return metalLBCache{from: p.cached[work]}, nil
 		},
 	}
-	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.Live(), index.Beside(feed.Memory[*v1alpha1.IPAllocation]{
-		Observe: elsewhere, Forget: elsewhere,
-		Beyond: func(listed map[types.UID]struct{}) []*v1alpha1.IPAllocation {
-			return slices.DeleteFunc(index.Of(clusterKey), func(a *v1alpha1.IPAllocation) bool { _, is := listed[a.UID]; return is })
-		},
-	}), nil)
+	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.Live(), index.Beside(elsewhere{index}), nil)
 	for i, r := range []reconcile.Reconciler{p.clusters, p.tenants} {
 		p.lines[i] = &line{reconciler: r}
 		p.lines[i].queue.Wake()
@@ -190,8 +183,21 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	return p
 }
 
-// elsewhere is the memory of pools, which is no part of this world.
-func elsewhere(*v1alpha1.IPAllocation) (pools.Key, bool) { return pools.Key{}, false }
+// elsewhere is the memory of pools, which is no part of this world: it has what the index has.
+type elsewhere struct{ index *index.Blocks }
+
+func (elsewhere) Observe(client.Object) (pools.Key, bool) { return pools.Key{}, false }
+
+func (elsewhere) Forget(client.Object) (pools.Key, bool) { return pools.Key{}, false }
+
+func (e elsewhere) Beyond(_ client.Object, listed map[types.UID]struct{}) (out []client.Object) {
+	for _, a := range e.index.Of(clusterKey) {
+		if _, is := listed[a.UID]; !is {
+			out = append(out, a)
+		}
+	}
+	return out
+}
 
 // workload is the server of the workload cluster.
 func (p *process) workload() *faults.Server { return p.work.Server() }

@@ -13,7 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
@@ -76,8 +76,8 @@ func (w *world) check() {
 	}
 }
 
-func (w *world) objects() invariants.Objects {
-	out := invariants.Objects{Pools: []v1alpha1.Pool{w.pool()}}
+func (w *world) objects() pools.Objects {
+	out := pools.Objects{Pools: []v1alpha1.Pool{w.pool()}}
 	for _, a := range w.allocations() {
 		out.Allocations = append(out.Allocations, *a)
 	}

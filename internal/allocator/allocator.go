@@ -15,13 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
@@ -33,7 +30,7 @@ type Options struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Lists lists from the API server.
-	Lists Lists
+	Lists Lister
 	// Recorder records events on pools.
 	Recorder events.EventRecorder
 	// Clock is the source of time.
@@ -183,118 +180,6 @@ func (a *Allocator) all() []*grants.Pool {
 	out := make([]*grants.Pool, 0, len(a.pools))
 	for _, p := range a.pools {
 		out = append(out, p)
-	}
-	return out
-}
-
-// ObserveClaim feeds a claim that was seen, and returns the pool to reconcile for it.
-func (a *Allocator) ObserveClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
-	key, ours := a.keyOfClaim(c)
-	if !ours {
-		return key, false
-	}
-	m := a.locked(key)
-	defer m.Unlock()
-	return key, m.Observe(claims.Of(c))
-}
-
-// ForgetClaim feeds the proof that a claim is gone.
-func (a *Allocator) ForgetClaim(c *ipamv1.IPAddressClaim) (pools.Key, bool) {
-	key, ours := a.keyOfClaim(c)
-	if !ours {
-		return key, false
-	}
-	m := a.locked(key)
-	defer m.Unlock()
-	m.Forget(c.UID)
-	return key, true
-}
-
-// ObserveAllocation feeds an IPAllocation that was seen, and returns the pool to reconcile for it.
-func (a *Allocator) ObserveAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
-	key := pools.KeyOfAllocation(o)
-	m := a.locked(key)
-	defer m.Unlock()
-	return key, m.Observe(blocks.Of(o))
-}
-
-// ForgetAllocation feeds the proof that an IPAllocation is gone.
-func (a *Allocator) ForgetAllocation(o *v1alpha1.IPAllocation) (pools.Key, bool) {
-	key := pools.KeyOfAllocation(o)
-	m := a.locked(key)
-	defer m.Unlock()
-	m.Forget(o.UID)
-	return key, true
-}
-
-// ObserveAddress feeds an IPAddress that was seen.
-func (a *Allocator) ObserveAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
-	key, ours := a.keyOf(addr.Namespace, addr.Spec.PoolRef)
-	if !ours {
-		return key, false
-	}
-	m := a.locked(key)
-	defer m.Unlock()
-	return key, m.ObserveAttached(claims.AddressOf(addr))
-}
-
-// ForgetAddress feeds the proof that an IPAddress is gone.
-func (a *Allocator) ForgetAddress(addr *ipamv1.IPAddress) (pools.Key, bool) {
-	key, ours := a.keyOf(addr.Namespace, addr.Spec.PoolRef)
-	if !ours {
-		return key, false
-	}
-	m := a.locked(key)
-	defer m.Unlock()
-	m.ForgetAttached(addr.UID, client.ObjectKeyFromObject(addr))
-	return key, true
-}
-
-// ClaimsBeyond returns, as stubs, the claims that are remembered and not among those listed.
-func (a *Allocator) ClaimsBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddressClaim {
-	return beyond(a, listed, func(stub *ipamv1.IPAddressClaim, key pools.Key) { stub.Spec.PoolRef = key.Ref() })
-}
-
-// AllocationsBeyond returns, as stubs, the IPAllocations that are remembered and not among those listed.
-func (a *Allocator) AllocationsBeyond(listed map[types.UID]struct{}) []*v1alpha1.IPAllocation {
-	return beyond(a, listed, func(stub *v1alpha1.IPAllocation, key pools.Key) {
-		stub.Spec.PoolRef = v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}
-	})
-}
-
-// beyond returns, as stubs, the claims of a kind that are remembered and not among those listed.
-func beyond[O client.Object](a *Allocator, listed map[types.UID]struct{}, in func(O, pools.Key)) []O {
-	var out []O
-	for _, p := range a.all() {
-		m := p.Lock()
-		for uid, c := range m.Claimants {
-			if _, ok := listed[uid]; ok {
-				continue
-			}
-			if stub, is := c.Object().(O); is {
-				stub.SetUID(uid)
-				in(stub, p.Key)
-				out = append(out, stub)
-			}
-		}
-		m.Unlock()
-	}
-	return out
-}
-
-// AddressesBeyond returns, as stubs, the IPAddresses that are remembered and not among those listed.
-func (a *Allocator) AddressesBeyond(listed map[types.UID]struct{}) []*ipamv1.IPAddress {
-	var out []*ipamv1.IPAddress
-	for _, p := range a.all() {
-		m := p.Lock()
-		for _, addr := range m.Attached {
-			if _, ok := listed[addr.UID]; !ok {
-				stub := &ipamv1.IPAddress{Spec: ipamv1.IPAddressSpec{PoolRef: p.Key.Ref()}}
-				stub.Namespace, stub.Name, stub.UID = addr.Namespace, addr.Name, addr.UID
-				out = append(out, stub)
-			}
-		}
-		m.Unlock()
 	}
 	return out
 }

@@ -9,13 +9,10 @@ import (
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -54,66 +51,91 @@ type holding struct {
 	about func() grants.Object
 }
 
+// findings are what one audit has found so far.
+type findings struct {
+	living         map[types.UID]struct{}
+	held           map[pools.Key][]holding
+	orphans, drift map[types.UID]bool
+}
+
+// holds notes what an object has, and whether the memory of its pool knows that.
+func (f *findings) holds(key pools.Key, h holding, known bool) {
+	f.held[key] = append(f.held[key], h)
+	if !known {
+		f.drift[h.uid] = true
+	}
+}
+
+// claimant notes what an object has that asks for addresses, unless its kind shows that in what is attached to it.
+func (f *findings) claimant(m *grants.Memory, k grants.Kind, o client.Object) {
+	if k.Traits().Attaches != nil {
+		return
+	}
+	c := k.Of(o)
+	if r := k.Releasable(m, c); r.IsValid() {
+		mine := m.Claimants[c.Owner.UID]
+		f.holds(m.Key, holding{r, c.Owner.UID, c.Owner.Kind + " " + grants.NameOf(c.Owner).String(), c.Subject},
+			mine != nil && k.Releasable(m, mine) == r)
+	}
+}
+
+// attached notes an object that shows what a claimant was granted: an orphan, if there is no such claimant.
+func (f *findings) attached(m *grants.Memory, k grants.Attacher, o client.Object) {
+	a := k.Of(o)
+	if _, lives := f.living[a.ClaimantUID]; !lives && !a.ByHand {
+		f.orphans[a.UID] = true
+		return
+	}
+	if a.IP.IsValid() {
+		_, known := m.Ledger.Get(ledger.Key{Source: ledger.Object, UID: a.UID})
+		f.holds(m.Key, holding{netipx.IPRangeFrom(a.IP, a.IP), a.UID, a.Text(), a.Subject}, known)
+	}
+}
+
+// note notes an object of a kind.
+func (f *findings) note(a *Allocator, r grants.Resource, o client.Object) {
+	if _, is := r.(grants.Kind); is {
+		f.living[o.GetUID()] = struct{}{} // whosever its pool is
+	}
+	_, key := a.resourceOf(o)
+	if key == (pools.Key{}) {
+		return
+	}
+	m := a.locked(key)
+	defer m.Unlock()
+	switch k := r.(type) {
+	case grants.Kind:
+		f.claimant(m, k, o)
+	case grants.Attacher:
+		f.attached(m, k, o)
+	}
+}
+
+// again counts those that the audit before has found too.
+func again(now, before map[types.UID]bool) (n float64) {
+	for uid := range now {
+		if before[uid] {
+			n++
+		}
+	}
+	return n
+}
+
 // audit counts duplicates at once. Orphans and drift count when two audits in a row find them: what
 // is being written right now is neither.
 func (au *Auditor) audit(ctx context.Context) error {
 	a := au.Allocator
-	living := map[types.UID]struct{}{}
-	held := map[pools.Key][]holding{}
-	orphans, drift := map[types.UID]bool{}, map[types.UID]bool{}
-	oldOrphans, oldDrift := 0, 0
-	// has notes what an object has, and whether the memory knows it.
-	has := func(key pools.Key, h holding, known func(*grants.Memory) bool) {
-		m := a.locked(key)
-		defer m.Unlock()
-		held[key] = append(held[key], h)
-		if !known(m) {
-			drift[h.uid] = true
-			if au.drift[h.uid] {
-				oldDrift++
-			}
-		}
+	f := &findings{
+		living: map[types.UID]struct{}{}, held: map[pools.Key][]holding{}, orphans: map[types.UID]bool{}, drift: map[types.UID]bool{},
 	}
-	_, err := a.Lists.Claims(ctx, a.Namespace, func(c *ipamv1.IPAddressClaim) { living[c.UID] = struct{}{} })
-	if err != nil {
-		return err
-	}
-	_, err = a.Lists.Addresses(ctx, a.Namespace, func(obj *ipamv1.IPAddress) {
-		key, ours := a.keyOf(obj.Namespace, obj.Spec.PoolRef)
-		if !ours {
-			return
+	for _, r := range slices.Backward(resources) { // claimants before what is attached to them
+		_, err := a.Lists.List(ctx, r.Object(), a.Namespace, func(o client.Object) { f.note(a, r, o) })
+		if err != nil {
+			return err
 		}
-		addr := claims.AddressOf(obj)
-		if _, lives := living[addr.ClaimantUID]; !lives && !addr.ByHand {
-			orphans[addr.UID] = true
-			if au.orphans[addr.UID] {
-				oldOrphans++
-			}
-			return
-		}
-		if addr.IP.IsValid() {
-			has(key, holding{netipx.IPRangeFrom(addr.IP, addr.IP), addr.UID, addr.Text(), addr.Subject}, func(m *grants.Memory) bool {
-				_, known := m.Ledger.Get(ledger.Key{Source: ledger.Object, UID: addr.UID})
-				return known
-			})
-		}
-	})
-	if err != nil {
-		return err
-	}
-	_, err = a.Lists.Allocations(ctx, a.Namespace, func(obj *v1alpha1.IPAllocation) {
-		if c := blocks.Of(obj); blocks.Range(c).IsValid() {
-			has(pools.KeyOfAllocation(obj), holding{blocks.Range(c), c.Owner.UID, "IPAllocation " + grants.NameOf(c.Owner).String(), c.Subject}, func(m *grants.Memory) bool {
-				mine := m.Claimants[c.Owner.UID]
-				return mine != nil && blocks.Range(mine) == blocks.Range(c)
-			})
-		}
-	})
-	if err != nil {
-		return err
 	}
 	duplicates := 0
-	for key, all := range held {
+	for key, all := range f.held {
 		duplicates += overlapping(all, func(one, other holding) {
 			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.rng.From().String(), "pool", key.String(),
 				"one", one.what, "other", other.what)
@@ -121,11 +143,11 @@ func (au *Auditor) audit(ctx context.Context) error {
 			a.tellDuplicate(other, one)
 		})
 	}
-	au.orphans, au.drift = orphans, drift
 	metrics.AuditDuplicates.WithLabelValues().Set(float64(duplicates))
-	metrics.AuditOrphans.WithLabelValues().Set(float64(oldOrphans))
-	metrics.AuditDrift.WithLabelValues().Set(float64(oldDrift))
+	metrics.AuditOrphans.WithLabelValues().Set(again(f.orphans, au.orphans))
+	metrics.AuditDrift.WithLabelValues().Set(again(f.drift, au.drift))
 	metrics.AuditTime.WithLabelValues().Set(float64(a.now().Unix()))
+	au.orphans, au.drift = f.orphans, f.drift
 	return nil
 }
 

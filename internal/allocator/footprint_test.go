@@ -48,8 +48,8 @@ func footprint(tb testing.TB, n int) float64 {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		claim, addr := servedClaim(i, ip)
-		a.ObserveClaim(decoded(tb, claim))
-		a.ObserveAddress(decoded(tb, addr))
+		a.Observe(decoded(tb, claim))
+		a.Observe(decoded(tb, addr))
 		ip = ip.Next()
 	}
 	runtime.GC()

@@ -28,9 +28,9 @@ func TestKeyOfClaim(t *testing.T) {
 			claim := newClaim("c", 0)
 			claim.Spec.PoolRef.APIGroup, claim.Spec.PoolRef.Kind = c.group, c.kind
 			a := New(Options{})
-			key, is := a.keyOfClaim(claim)
-			if key != c.want || is != (c.want != pools.Key{}) || key.IsPool() != c.pool {
-				t.Errorf("%v, %v", key, is)
+			_, key := a.resourceOf(claim)
+			if key != c.want || key.IsPool() != c.pool {
+				t.Errorf("%v", key)
 			}
 			no := a.unserved(key)
 			if (no != nil) != (c.says != "") && c.want != (pools.Key{}) {
@@ -48,11 +48,11 @@ func TestAClaimOfNoKindIsForgotten(t *testing.T) {
 	claim := newClaim("c", 0)
 	claim.Spec.PoolRef.Kind = "Networkpool"
 	a := New(Options{})
-	key, wake := a.ObserveClaim(claim)
+	key, wake := a.Observe(claim)
 	if !wake || a.find(key) == nil {
 		t.Fatalf("%v is not looked at", key)
 	}
-	a.ForgetClaim(claim)
+	a.Forget(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.find(key) != nil {
 		t.Errorf("%v is remembered: %v", key, err)
 	}

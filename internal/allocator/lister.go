@@ -5,25 +5,23 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Lists reads what exists with consistent reads, object by object.
-type Lists interface {
-	Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (version string, err error)
-	Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (version string, err error)
-	Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (version string, err error)
+// Lister lists with consistent reads: what it shows existed at some moment after the call.
+type Lister interface {
+	// List visits the objects of the kind of an empty one in a namespace; the empty one means all. An object is the
+	// visitor's during the visit alone.
+	List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (version string, err error)
 }
 
-// lister lists claims and IPAddresses with consistent reads. Pools of one namespace that ask while
+// lister lists what there is of a pool. Pools of one namespace that ask while
 // a list is under way share the next one: a list serves whoever asked before it began.
 type lister struct {
-	lists Lists
+	lists Lister
 
 	mu      sync.Mutex
 	running map[string]chan struct{}
@@ -40,25 +38,11 @@ type shared struct {
 // byPool sorts objects by the pools that are its keys, and passes over those of others.
 type byPool map[pools.Key]*grants.Listed
 
-// claimant sorts an object that asks a pool for addresses.
-func (f byPool) claimant(o client.Object) {
-	k, key := kindOfObject(o)
-	if of := f[key]; of != nil && k != nil {
-		c := k.Of(o)
-		of.Mu.Lock()
-		defer of.Mu.Unlock()
-		of.Claimants = append(of.Claimants, c)
-	}
-}
-
-// attached sorts an object that shows what a claimant was granted.
-func (f byPool) attached(o client.Object) {
-	k, key := attacherOfObject(o)
-	if of := f[key]; of != nil && k != nil {
-		at := k.Of(o)
-		of.Mu.Lock()
-		defer of.Mu.Unlock()
-		of.Attached = append(of.Attached, at)
+// add adds an object of a kind to what is found of its pool.
+func (f byPool) add(r grants.Resource, o client.Object) {
+	key, is := r.PoolOf(o)
+	if of := f[key]; is && of != nil {
+		of.Add(r, o)
 	}
 }
 
@@ -106,17 +90,11 @@ func (l *lister) run(ctx context.Context, namespace string, batch *shared, befor
 
 func (l *lister) read(ctx context.Context, namespace string, found byPool) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		_, err := l.lists.Addresses(ctx, namespace, func(o *ipamv1.IPAddress) { found.attached(o) })
-		return err
-	})
-	g.Go(func() error {
-		_, err := l.lists.Claims(ctx, namespace, func(o *ipamv1.IPAddressClaim) { found.claimant(o) })
-		return err
-	})
-	g.Go(func() error {
-		_, err := l.lists.Allocations(ctx, namespace, func(o *v1alpha1.IPAllocation) { found.claimant(o) })
-		return err
-	})
+	for _, r := range resources {
+		g.Go(func() error {
+			_, err := l.lists.List(ctx, r.Object(), namespace, func(o client.Object) { found.add(r, o) })
+			return err
+		})
+	}
 	return g.Wait()
 }

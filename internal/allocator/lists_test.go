@@ -27,25 +27,22 @@ type existing struct {
 	blocks []*v1alpha1.IPAllocation
 }
 
-func (e *existing) Claims(_ context.Context, _ string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	for _, c := range e.claims {
-		visit(c)
+func (e *existing) List(_ context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
+	switch of.(type) {
+	case *ipamv1.IPAddressClaim:
+		each(e.claims, visit)
+	case *ipamv1.IPAddress:
+		each(e.addrs, visit)
+	case *v1alpha1.IPAllocation:
+		each(e.blocks, visit)
 	}
 	return "9", nil
 }
 
-func (e *existing) Addresses(_ context.Context, _ string, visit func(*ipamv1.IPAddress)) (string, error) {
-	for _, a := range e.addrs {
-		visit(a)
+func each[O client.Object](objects []O, visit func(client.Object)) {
+	for _, o := range objects {
+		visit(o)
 	}
-	return "9", nil
-}
-
-func (e *existing) Allocations(_ context.Context, _ string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	for _, b := range e.blocks {
-		visit(b)
-	}
-	return "9", nil
 }
 
 // hasBlock adds an IPAllocation that has a block.
@@ -140,7 +137,7 @@ func TestAudit(t *testing.T) {
 			change: func(e *existing, a *Allocator) {
 				e.has(testKey, "c", "10.0.0.1")
 				e.claims, e.addrs[2].OwnerReferences = e.claims[:2], nil
-				a.ObserveAddress(e.addrs[2])
+				a.Observe(e.addrs[2])
 			},
 			first: [3]float64{1, 0, 0}, second: [3]float64{1, 0, 0},
 			told: []string{"IPAddress c", "IPAddressClaim a"},
@@ -151,7 +148,7 @@ func TestAudit(t *testing.T) {
 				other := testKey
 				other.Name = "other"
 				e.has(other, "c", "10.0.0.1")
-				a.ObserveAddress(e.addrs[2])
+				a.Observe(e.addrs[2])
 			},
 		},
 		"Orphan": {
@@ -168,7 +165,7 @@ func TestAudit(t *testing.T) {
 			reason: "a block that has the address of a claim",
 			change: func(e *existing, a *Allocator) {
 				e.hasBlock(testKey, "x", "10.0.0.0/30")
-				a.ObserveAllocation(e.blocks[0])
+				a.Observe(e.blocks[0])
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
 			told: []string{"IPAddressClaim a", "IPAddressClaim b", "IPAllocation x", "IPAllocation x"},
@@ -177,7 +174,7 @@ func TestAudit(t *testing.T) {
 			reason: "a block with addresses of its own",
 			change: func(e *existing, a *Allocator) {
 				e.hasBlock(testKey, "x", "10.0.0.4/30")
-				a.ObserveAllocation(e.blocks[0])
+				a.Observe(e.blocks[0])
 			},
 		},
 		"BlocksOverlap": {
@@ -185,7 +182,7 @@ func TestAudit(t *testing.T) {
 			change: func(e *existing, a *Allocator) {
 				for name, r := range map[string]string{"x": "10.0.0.16-10.0.0.40", "y": "10.0.0.20/30", "z": "10.0.0.24/30", "w": "10.0.0.41/32"} {
 					e.hasBlock(testKey, name, r)
-					a.ObserveAllocation(e.blocks[len(e.blocks)-1])
+					a.Observe(e.blocks[len(e.blocks)-1])
 				}
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
@@ -198,7 +195,7 @@ func TestAudit(t *testing.T) {
 		},
 		"Unreadable": {
 			reason: "an address that is none concerns only itself",
-			change: func(e *existing, a *Allocator) { e.has(testKey, "c", "nonsense"); a.ObserveAddress(e.addrs[2]) },
+			change: func(e *existing, a *Allocator) { e.has(testKey, "c", "nonsense"); a.Observe(e.addrs[2]) },
 		},
 	}
 	for name, tc := range tests {
@@ -209,8 +206,8 @@ func TestAudit(t *testing.T) {
 			said := &audience{}
 			a := New(Options{Lists: e, Recorder: said})
 			for i := range e.claims {
-				a.ObserveClaim(e.claims[i])
-				a.ObserveAddress(e.addrs[i])
+				a.Observe(e.claims[i])
+				a.Observe(e.addrs[i])
 			}
 			if tc.change != nil {
 				tc.change(e, a)

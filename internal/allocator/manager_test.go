@@ -11,13 +11,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
@@ -129,13 +127,9 @@ func (m *manager) replace(kind faults.Kind, listed []client.Object) {
 // feed has the feeds of a manager begin.
 func (m *manager) feed() {
 	a, live := m.alloc, m.client.Live()
-	m.feeds = map[faults.Kind]faults.Feed{
-		faults.Claims: faults.NewFeed(m.ctx, &ipamv1.IPAddressClaim{}, live,
-			feed.Memory[*ipamv1.IPAddressClaim]{Observe: a.ObserveClaim, Forget: a.ForgetClaim, Beyond: a.ClaimsBeyond}, m.wake),
-		faults.Addresses: faults.NewFeed(m.ctx, &ipamv1.IPAddress{}, live,
-			feed.Memory[*ipamv1.IPAddress]{Observe: a.ObserveAddress, Forget: a.ForgetAddress, Beyond: a.AddressesBeyond}, m.wake),
-		faults.Allocations: faults.NewFeed(m.ctx, &v1alpha1.IPAllocation{}, live,
-			feed.Memory[*v1alpha1.IPAllocation]{Observe: a.ObserveAllocation, Forget: a.ForgetAllocation, Beyond: a.AllocationsBeyond}, m.wake),
+	m.feeds = map[faults.Kind]faults.Feed{}
+	for _, of := range allocator.Resources() {
+		m.feeds[faults.RefOf(of).Kind] = faults.NewFeed(m.ctx, of, live, a, m.wake)
 	}
 }
 
@@ -149,7 +143,7 @@ func (w *world) start() *manager {
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	m.alloc = allocator.New(allocator.Options{
-		Client: m.client, Live: m.client.Live(), Lists: m.client.Lists(), Recorder: quiet{}, ID: name, Elected: w.elected,
+		Client: m.client, Live: m.client.Live(), Lists: m.client.Lister(), Recorder: quiet{}, ID: name, Elected: w.elected,
 		InClusterPools: true,
 	})
 	m.alloc.Start(m.ctx, m.wake)

@@ -18,12 +18,12 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 			APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "nowhere",
 		}},
 	}
-	key, wake := a.ObserveClaim(claim)
+	key, wake := a.Observe(claim)
 	if !wake || len(a.all()) != 1 {
 		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.all()))
 	}
 	before := unlocked(a.pool(key))
-	a.ForgetClaim(claim)
+	a.Forget(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func BenchmarkPools(b *testing.B) {
 			}}
 			claim.Spec.PoolRef = key.Ref()
 			api.claims.Store(client.ObjectKeyFromObject(claim), claim)
-			a.ObserveClaim(claim)
+			a.Observe(claim)
 			if n++; n%batch == 0 {
 				serve()
 			}

@@ -84,13 +84,13 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				})
 				slow, fast := heldPool(a, "slow"), heldPool(a, "fast")
 				for i := range 2 * writers {
-					a.ObserveClaim(waitingClaim(api, "slow", i))
+					a.Observe(waitingClaim(api, "slow", i))
 				}
 				go func() { _, _ = a.Reconcile(ctx, pools.KeyOf(slow), slow) }()
 				synctest.Wait() // what hangs, hangs
 				begin := time.Now()
 				for i := range 3 * writers {
-					a.ObserveClaim(waitingClaim(api, "fast", i))
+					a.Observe(waitingClaim(api, "fast", i))
 				}
 				p := unlocked(a.pool(pools.KeyOf(fast)))
 				for {

@@ -8,7 +8,6 @@ import (
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -30,21 +29,17 @@ type Answer struct {
 	Reason, Message string
 }
 
-// SnapshotOf looks at a pool. Objects of other pools are passed over.
-func SnapshotOf(obj v1alpha1.Pool, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress, allocations []v1alpha1.IPAllocation) *Snapshot {
+// SnapshotOf looks at a pool, with the objects that name one. Those of other pools are passed over.
+func SnapshotOf(obj v1alpha1.Pool, objects iter.Seq[client.Object]) *Snapshot {
 	key := pools.KeyOf(obj)
 	p := grants.New(key, kinds, grants.NewQuota(func(pools.Key) {}))
 	p.Base = obj.DeepCopyObject().(v1alpha1.Pool)
 	p.Compile()
 	found := byPool{key: {}}
-	for i := range claims {
-		found.claimant(&claims[i])
-	}
-	for i := range addresses {
-		found.attached(&addresses[i])
-	}
-	for i := range allocations {
-		found.claimant(&allocations[i])
+	for o := range objects {
+		for _, r := range resources {
+			found.add(r, o)
+		}
 	}
 	p.Adopting = p.WasAdopting() != nil
 	p.Rebuild(found[key])

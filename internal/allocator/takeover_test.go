@@ -7,6 +7,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
@@ -16,13 +17,16 @@ import (
 // listedAfter notes whether claims were listed before anything was written.
 type listedAfter struct {
 	existing
+
 	write *oneWrite
 	early bool
 }
 
-func (l *listedAfter) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	l.early = l.early || l.write.sent == nil
-	return l.existing.Claims(ctx, namespace, visit)
+func (l *listedAfter) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	if _, is := of.(*ipamv1.IPAddressClaim); is {
+		l.early = l.early || l.write.sent == nil
+	}
+	return l.existing.List(ctx, of, namespace, visit)
 }
 
 // What the old holder grants after the list must fail, and what it granted before is in the list or in flight: so

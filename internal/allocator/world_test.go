@@ -514,8 +514,8 @@ func (w *world) news(kind faults.Kind) []faults.Change {
 	return news
 }
 
-func (w *world) objects() invariants.Objects {
-	var out invariants.Objects
+func (w *world) objects() pools.Objects {
+	var out pools.Objects
 	for _, kind := range faults.Kinds {
 		for _, o := range w.api.List(kind) {
 			switch o := o.(type) {
@@ -561,7 +561,7 @@ func (w *world) examine() {
 func (w *world) unforeseen() bool { return w.ordered && (w.anytime || w.hurry > 0) }
 
 // served checks that every claim that can be is served, and returns their addresses.
-func (w *world) served(o invariants.Objects) map[string]string {
+func (w *world) served(o pools.Objects) map[string]string {
 	addresses := map[types.NamespacedName]ipamv1.IPAddress{}
 	for _, a := range o.Addresses {
 		addresses[client.ObjectKeyFromObject(&a)] = a
@@ -595,7 +595,7 @@ func (w *world) served(o invariants.Objects) map[string]string {
 
 // servedBlocks checks that every allocation has its block, or says that there is none: not while one that
 // asks for as many would fit.
-func (w *world) servedBlocks(o invariants.Objects) {
+func (w *world) servedBlocks(o pools.Objects) {
 	for _, a := range o.Allocations {
 		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
 		switch {
@@ -614,7 +614,7 @@ func (w *world) servedBlocks(o invariants.Objects) {
 }
 
 // largestIn is the most addresses in a row that the pool of an allocation has, 0 if it grants nothing.
-func largestIn(o invariants.Objects, a v1alpha1.IPAllocation) int64 {
+func largestIn(o pools.Objects, a v1alpha1.IPAllocation) int64 {
 	for _, p := range o.Pools {
 		if p.GetName() == a.Spec.PoolRef.Name && meta.IsStatusConditionTrue(p.GetConditions(), v1alpha1.ReadyCondition) {
 			return p.PoolStatus().LargestFreeBlock

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // auditAnswer is what `audit` found.
@@ -49,7 +50,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 }
 
 // audit checks objects against the invariants.
-func audit(o invariants.Objects) auditAnswer {
+func audit(o pools.Objects) auditAnswer {
 	out := auditAnswer{
 		Pools: len(o.Pools), Claims: len(o.Claims), Addresses: len(o.Addresses), Allocations: len(o.Allocations),
 		Violations: []string{}, Unsettled: []string{},

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -57,7 +56,7 @@ func clientFor(cfg *rest.Config) (client.Client, error) {
 
 // read reads the pools, claims, IPAddresses and IPAllocations of a namespace, of all if it is empty, and the
 // global pools.
-func read(ctx context.Context, from client.Reader, namespace string) (o invariants.Objects, err error) {
+func read(ctx context.Context, from client.Reader, namespace string) (o pools.Objects, err error) {
 	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
 	claims, addresses, blocks := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}
 	// Addresses before claims: a claim goes after its address.

@@ -175,7 +175,7 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	v := allocator.SnapshotOf(pool, o.Claims, o.Addresses, o.Allocations)
+	v := allocator.SnapshotOf(pool, o.OfPools())
 	c.Ahead = v.Waiting()
 	if answer, waits := v.Plan(ctx, from, now)[uid]; waits {
 		c.Answer = &answer

@@ -71,7 +71,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer := freeIn(key, inspect.Closed(obj), allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations), n)
+			answer := freeIn(key, inspect.Closed(obj), allocator.SnapshotOf(obj, o.OfPools()), n)
 			return p.answer(answer.Fits, answer, func() string { return p.freeText(answer) })
 		},
 		ValidArgsFunction: p.completePools,

@@ -24,31 +24,34 @@ import (
 // confirmers bounds the live reads of a feed that run at once.
 const confirmers = 16
 
-// List shows what exists, one by one, and returns the resource version from which a watch goes on.
-type List[O any] func(ctx context.Context, namespace string, visit func(O)) (version string, err error)
-
-// Watch shows what changes.
-type Watch func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
+// Source reads the objects of the kind of an empty one in a namespace; the empty one means all.
+type Source interface {
+	// List shows what exists, one by one, and returns the resource version from which a watch goes on. An object is the
+	// visitor's during the visit alone.
+	List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (version string, err error)
+	// Watch shows what changes.
+	Watch(ctx context.Context, of client.Object, namespace string, o metav1.ListOptions) (watch.Interface, error)
+}
 
 // Memory is what is fed.
-type Memory[O any] struct {
-	// Observe takes an object as it was seen, Forget the proof that one is gone. They return the pool of it, and whether that has something to do now.
-	Observe, Forget func(O) (pools.Key, bool)
-	// Beyond returns what the memory has beyond a list.
-	Beyond func(listed map[types.UID]struct{}) []O
+type Memory interface {
+	// Observe takes an object as it was seen, Forget the proof that one is gone. They return the pool of it, and
+	// whether that has something to do now.
+	Observe(o client.Object) (pools.Key, bool)
+	Forget(o client.Object) (pools.Key, bool)
+	// Beyond returns what the memory has of the kind of an empty object, beyond a list: objects that have a name, a UID
+	// and the pool.
+	Beyond(of client.Object, listed map[types.UID]struct{}) []client.Object
 }
 
 // Feed is a source of a controller that keeps a memory up to date with one kind of objects.
-type Feed[O client.Object] struct {
-	name string
-	// kind and kinds are an empty object and an empty list.
-	kind      O
-	kinds     client.ObjectList
+type Feed struct {
+	// of is an empty object of the kind.
+	of        client.Object
 	namespace string
-	list      List[O]
-	watch     Watch
+	source    Source
 	live      client.Reader
-	memory    Memory[O]
+	memory    Memory
 
 	ctx    context.Context //nolint:containedctx // the source's own, from Begin
 	wake   func(pools.Key)
@@ -57,13 +60,10 @@ type Feed[O client.Object] struct {
 	listed map[types.UID]struct{}
 }
 
-// New returns a feed of the objects of a namespace, empty: of all, given an empty object and an empty list. It reads live what a list does not have any
-// more.
-func New[O client.Object](kind O, kinds client.ObjectList, namespace string, list List[O], watch Watch, live client.Reader, memory Memory[O]) *Feed[O] {
-	return &Feed[O]{
-		name: fmt.Sprintf("%T", kind), kind: kind, kinds: kinds, namespace: namespace, list: list, watch: watch, live: live, memory: memory,
-		synced: make(chan struct{}),
-	}
+// New returns a feed of the objects of the kind of an empty one in a namespace; the empty one means all. It reads live
+// what a list does not have any more.
+func New(of client.Object, namespace string, source Source, live client.Reader, memory Memory) *Feed {
+	return &Feed{of: of, namespace: namespace, source: source, live: live, memory: memory, synced: make(chan struct{})}
 }
 
 // streamed has the reflector begin with a list. A stream of watch events costs the API server and us
@@ -74,44 +74,39 @@ type streamed struct{ *toolscache.ListWatch }
 func (streamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Start starts to watch, and wakes pools by a queue.
-func (f *Feed[O]) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[pools.Key]) error {
+func (f *Feed) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[pools.Key]) error {
 	f.Begin(ctx, q.Add)
-	r := toolscache.NewReflectorWithOptions(f.ListerWatcher(), f.kind, f, toolscache.ReflectorOptions{Name: f.name})
+	r := toolscache.NewReflectorWithOptions(f.ListerWatcher(), f.of, f, toolscache.ReflectorOptions{Name: fmt.Sprintf("%T", f.of)})
 	go r.RunWithContext(ctx)
 	return nil
 }
 
 // Begin says whom to wake, and how long. A reflector, or what stands in for one, goes on with ListerWatcher and the methods of a store.
-func (f *Feed[O]) Begin(ctx context.Context, wake func(pools.Key)) { f.ctx, f.wake = ctx, wake }
+func (f *Feed) Begin(ctx context.Context, wake func(pools.Key)) { f.ctx, f.wake = ctx, wake }
 
 // ListerWatcher lists and watches the objects of the feed. Its lists have no items: what they show is in the memory when they end.
-func (f *Feed[O]) ListerWatcher() toolscache.ListerWatcher {
+func (f *Feed) ListerWatcher() toolscache.ListerWatcher {
 	return streamed{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return f.watch(ctx, f.namespace, o)
+			return f.source.Watch(ctx, f.of, f.namespace, o)
 		},
 	}}
 }
 
 // read observes all that exists, each object as it arrives. What it returns has no items: they would
 // be most of the manager's memory.
-func (f *Feed[O]) read(ctx context.Context) (runtime.Object, error) {
+func (f *Feed) read(ctx context.Context) (runtime.Object, error) {
 	f.listed = map[types.UID]struct{}{}
-	version, err := f.list(ctx, f.namespace, func(o O) {
+	version, err := f.source.List(ctx, f.of, f.namespace, func(o client.Object) {
 		f.listed[o.GetUID()] = struct{}{}
 		f.take(o)
 	})
-	empty, ok := f.kinds.DeepCopyObject().(client.ObjectList)
-	if !ok {
-		return nil, errors.New("a list of another kind")
-	}
-	empty.SetResourceVersion(version)
-	return empty, err
+	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, err
 }
 
 // WaitForSync waits until the memory holds what the API server held.
-func (f *Feed[O]) WaitForSync(ctx context.Context) error {
+func (f *Feed) WaitForSync(ctx context.Context) error {
 	select {
 	case <-f.synced:
 		return nil
@@ -121,7 +116,7 @@ func (f *Feed[O]) WaitForSync(ctx context.Context) error {
 }
 
 // HasSynced reports whether the memory holds what the API server held.
-func (f *Feed[O]) HasSynced() bool {
+func (f *Feed) HasSynced() bool {
 	select {
 	case <-f.synced:
 		return true
@@ -131,35 +126,35 @@ func (f *Feed[O]) HasSynced() bool {
 }
 
 // Add takes an object that is new to the watch.
-func (f *Feed[O]) Add(obj any) error { return f.Update(obj) }
+func (f *Feed) Add(obj any) error { return f.Update(obj) }
 
 // Update takes an object as the watch shows it.
-func (f *Feed[O]) Update(obj any) error {
-	o, ok := obj.(O)
+func (f *Feed) Update(obj any) error {
+	o, ok := obj.(client.Object)
 	if !ok {
-		return errors.New("an object of another kind")
+		return errors.New("what is fed is no object")
 	}
 	f.take(o)
 	return nil
 }
 
-func (f *Feed[O]) take(o O) {
+func (f *Feed) take(o client.Object) {
 	if key, wake := f.memory.Observe(o); wake {
 		f.wake(key)
 	}
 }
 
 // Delete takes the proof that an object is gone.
-func (f *Feed[O]) Delete(obj any) error {
-	o, ok := obj.(O)
+func (f *Feed) Delete(obj any) error {
+	o, ok := obj.(client.Object)
 	if !ok {
-		return errors.New("an object of another kind")
+		return errors.New("what is fed is no object")
 	}
 	f.gone(o)
 	return nil
 }
 
-func (f *Feed[O]) gone(o O) {
+func (f *Feed) gone(o client.Object) {
 	if key, wake := f.memory.Forget(o); wake {
 		f.wake(key)
 	}
@@ -167,8 +162,8 @@ func (f *Feed[O]) gone(o O) {
 
 // Replace ends a list. What the memory has beyond it is forgotten only when a live read shows that it
 // is gone: a list can be older than what our own writes have shown (R7).
-func (f *Feed[O]) Replace([]any, string) error {
-	go f.confirm(f.memory.Beyond(f.listed))
+func (f *Feed) Replace([]any, string) error {
+	go f.confirm(f.memory.Beyond(f.of, f.listed))
 	f.listed = nil
 	if !f.HasSynced() {
 		close(f.synced)
@@ -178,7 +173,7 @@ func (f *Feed[O]) Replace([]any, string) error {
 
 // confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was
 // interrupted.
-func (f *Feed[O]) confirm(objects []O) {
+func (f *Feed) confirm(objects []client.Object) {
 	var g errgroup.Group
 	g.SetLimit(confirmers)
 	for _, o := range objects {
@@ -191,7 +186,7 @@ func (f *Feed[O]) confirm(objects []O) {
 }
 
 // Resync has no meaning without a store.
-func (f *Feed[O]) Resync() error { return nil }
+func (f *Feed) Resync() error { return nil }
 
 // confirmGone calls gone when a live read shows that an object of that UID does not exist.
 func confirmGone(ctx context.Context, live client.Reader, obj client.Object, gone func()) {

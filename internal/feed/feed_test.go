@@ -3,7 +3,6 @@ package feed
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,28 +32,33 @@ func (g *gated) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ 
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
+// remembered is a memory of objects that do not exist any more, and counts those that it is told of.
+type remembered struct {
+	objects []client.Object
+	gone    atomic.Int32
+}
+
+func (*remembered) Observe(client.Object) (pools.Key, bool) { return pools.Key{}, false }
+
+func (m *remembered) Forget(client.Object) (pools.Key, bool) {
+	m.gone.Add(1)
+	return pools.Key{}, false
+}
+
+func (m *remembered) Beyond(client.Object, map[types.UID]struct{}) []client.Object { return m.objects }
+
 // What a list does not have any more is looked up a few at a time, and all of it is.
 func TestConfirmIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		live := &gated{open: make(chan struct{})}
-		var mu sync.Mutex
-		gone := 0
-		var stubs []*ipamv1.IPAddressClaim
+		memory := &remembered{}
 		for i := range n {
 			c := &ipamv1.IPAddressClaim{}
 			c.Name, c.UID = fmt.Sprint("c", i), types.UID(fmt.Sprint(i))
-			stubs = append(stubs, c)
+			memory.objects = append(memory.objects, c)
 		}
-		f := New(&ipamv1.IPAddressClaim{}, &ipamv1.IPAddressClaimList{}, "", nil, nil, live, Memory[*ipamv1.IPAddressClaim]{
-			Beyond: func(map[types.UID]struct{}) []*ipamv1.IPAddressClaim { return stubs },
-			Forget: func(*ipamv1.IPAddressClaim) (pools.Key, bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				gone++
-				return pools.Key{}, false
-			},
-		})
+		f := New(&ipamv1.IPAddressClaim{}, "", nil, live, memory)
 		f.Begin(t.Context(), nil)
 		if err := f.Replace(nil, ""); err != nil {
 			t.Fatal(err)
@@ -65,7 +69,7 @@ func TestConfirmIsBounded(t *testing.T) {
 		}
 		close(live.open)
 		synctest.Wait()
-		if gone != n || live.most.Load() > confirmers {
+		if gone := memory.gone.Load(); gone != n || live.most.Load() > confirmers {
 			t.Errorf("%d of %d are forgotten, %d reads ran at once", gone, n, live.most.Load())
 		}
 	})

@@ -16,16 +16,25 @@ type Object interface {
 	runtime.Object
 }
 
-// Kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a
-// pool that is locked, change nothing, and return what is to be done.
-type Kind interface {
-	// Traits are what is true of all claimants of the kind.
-	Traits() *Traits
+// Resource is a kind of objects that name a pool: claimants, or what is attached to them.
+type Resource interface {
 	// Object is an empty object of the kind.
 	Object() Object
 	// PoolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
 	// of another kind.
 	PoolOf(o Object) (pools.Key, bool)
+	// SetPool has an object name a pool.
+	SetPool(o Object, pool pools.Key)
+	// Mirrors reports whether an object names a pool of the in-cluster provider, and means the one that mirrors it.
+	Mirrors(o Object) bool
+}
+
+// Kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a
+// pool that is locked, change nothing, and return what is to be done.
+type Kind interface {
+	Resource
+	// Traits are what is true of all claimants of the kind.
+	Traits() *Traits
 	// Of returns what is remembered of an object of the kind.
 	Of(o Object) *Claimant
 	// Keep carries over what the API server does not hold from what was remembered of a claimant before.
@@ -77,13 +86,10 @@ type Traits struct {
 
 // Attacher is what differs between the kinds of objects that show what a claimant was granted.
 type Attacher interface {
+	Resource
 	// Kind is that of the objects, Finalizer ours on them.
 	Kind() string
 	Finalizer() string
-	Object() Object
-	// PoolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
-	// of another kind.
-	PoolOf(o Object) (pools.Key, bool)
 	// Of returns what is remembered of an object.
 	Of(o Object) *Attached
 	// TakesUp reports whether a claimant takes up an object of its name that nobody made for it.

@@ -13,7 +13,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -68,12 +67,12 @@ type Owner struct {
 
 // Who tells what an address is in every pool that declares it or in which somebody has it, and in the pools
 // of other providers.
-func Who(o invariants.Objects, a netip.Addr) []Standing {
+func Who(o pools.Objects, a netip.Addr) []Standing {
 	var out []Standing
 	here := map[pools.Key]bool{}
 	for _, obj := range o.Pools {
 		here[pools.KeyOf(obj)] = true
-		v := allocator.SnapshotOf(obj, o.Claims, o.Addresses, o.Allocations)
+		v := allocator.SnapshotOf(obj, o.OfPools())
 		if s, ok := standing(o, v, obj, a); ok {
 			out = append(out, s)
 		}
@@ -111,7 +110,7 @@ func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
 }
 
 // standing is what an address is in one pool; false: nothing.
-func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
+func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
 	facts := v.Holds(a)
 	s := Standing{Pool: pools.KeyOf(obj).String()}
 	seen := map[string]bool{}
@@ -164,7 +163,7 @@ func standing(o invariants.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a 
 }
 
 // holderOf finds a claim or an allocation by its name.
-func holderOf(o invariants.Objects, owner ledger.Owner) Holder {
+func holderOf(o pools.Objects, owner ledger.Owner) Holder {
 	h := Holder{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name}
 	if owner.Kind == v1alpha1.IPAllocationKind {
 		for i := range o.Allocations {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // An address of a pool of the in-cluster provider is that of its mirror, where there is one, and is listed once.
@@ -30,7 +30,7 @@ func TestWhoOfAMirroredPool(t *testing.T) {
 		"Alone":    {detail: "of another provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Who(invariants.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParseAddr("10.0.0.5"))
+			got := Who(pools.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParseAddr("10.0.0.5"))
 			if len(got) != 1 || got[0].State != Used || got[0].Detail != tc.detail {
 				t.Errorf("it is listed as %+v", got)
 			}

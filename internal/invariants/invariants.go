@@ -3,7 +3,6 @@
 package invariants
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -24,46 +23,17 @@ type History struct {
 	granted map[types.UID]string
 }
 
-// Objects are what the API server has at one moment.
-type Objects struct {
-	Pools       []v1alpha1.Pool
-	Claims      []ipamv1.IPAddressClaim
-	Addresses   []ipamv1.IPAddress
-	Allocations []v1alpha1.IPAllocation
-}
-
-type poolRef struct{ kind, namespace, name string }
-
-// String names a pool as a person reads it.
-func (r poolRef) String() string {
-	if r.namespace == "" {
-		return r.kind + " " + r.name
-	}
-	return r.kind + " " + r.namespace + "/" + r.name
-}
-
-func refOf(namespace string, r ipamv1.IPPoolReference) (poolRef, bool) {
-	kind, name, mirrored := incluster.MirrorOf(r)
-	if !mirrored {
-		kind, name = r.Kind, r.Name
-	}
-	if kind == v1alpha1.GlobalNetworkPoolKind {
-		namespace = ""
-	}
-	return poolRef{kind, namespace, name}, mirrored || r.APIGroup == v1alpha1.GroupVersion.Group
-}
-
 // Moment returns what must not be at any moment: an address of two living objects of a pool, or given while another
 // pool of the network has it given (I1), and a claim or an allocation whose addresses changed (I4).
-func (h *History) Moment(o Objects) []string {
+func (h *History) Moment(o pools.Objects) []string {
 	if h.given == nil {
 		h.given, h.granted = map[types.UID]string{}, map[types.UID]string{}
 	}
 	var bad []string
-	held := map[poolRef][]holding{}
-	networks := o.networks()
-	living, fresh := o.granted(), []holding(nil)
-	for _, x := range o.holdings() {
+	held := map[pools.Key][]holding{}
+	networkOf := networks(o)
+	living, fresh := granted(o), []holding(nil)
+	for _, x := range holdings(o) {
 		if !x.living {
 			continue // void: no living claim can use it (R2)
 		}
@@ -89,7 +59,7 @@ func (h *History) Moment(o Objects) []string {
 	// A grant counts from its commit on, in the network that its pool had then: what became the same network later, an
 	// operator has brought about.
 	for _, x := range living {
-		network, known := networks[x.pool]
+		network, known := networkOf[x.pool]
 		if _, seen := h.granted[x.owner]; !seen && known {
 			h.granted[x.owner] = network
 			fresh = append(fresh, x)
@@ -108,7 +78,7 @@ func (h *History) Moment(o Objects) []string {
 }
 
 // granted are the grants in flight.
-func (o Objects) granted() []holding {
+func granted(o pools.Objects) []holding {
 	var out []holding
 	for _, p := range o.Pools {
 		if p.PoolStatus().Allocator == nil {
@@ -116,7 +86,7 @@ func (o Objects) granted() []holding {
 		}
 		for _, g := range p.PoolStatus().Allocator.InFlight {
 			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-				out = append(out, holding{pool: refOfPool(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true})
+				out = append(out, holding{pool: pools.KeyOf(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true})
 			}
 		}
 	}
@@ -124,26 +94,19 @@ func (o Objects) granted() []holding {
 }
 
 // networks are those of the pools that must not give what another one has.
-func (o Objects) networks() map[poolRef]string {
-	out := map[poolRef]string{}
+func networks(o pools.Objects) map[pools.Key]string {
+	out := map[pools.Key]string{}
 	for _, p := range o.Pools {
 		if spec := p.PoolSpec(); !spec.AllowOverlap {
-			out[refOfPool(p)] = spec.Network
+			out[pools.KeyOf(p)] = spec.Network
 		}
 	}
 	return out
 }
 
-func refOfPool(p v1alpha1.Pool) poolRef {
-	if p.GetNamespace() == "" {
-		return poolRef{v1alpha1.GlobalNetworkPoolKind, "", p.GetName()}
-	}
-	return poolRef{v1alpha1.NetworkPoolKind, p.GetNamespace(), p.GetName()}
-}
-
 // holding is what an object has.
 type holding struct {
-	pool poolRef
+	pool pools.Key
 	// rng is invalid where the address cannot be read.
 	rng             netipx.IPRange
 	text, kind, who string
@@ -153,7 +116,7 @@ type holding struct {
 }
 
 // holdings are what the IPAddresses and IPAllocations of our pools have.
-func (o Objects) holdings() []holding {
+func holdings(o pools.Objects) []holding {
 	living := map[types.UID]bool{}
 	for i := range o.Claims {
 		living[o.Claims[i].UID] = true
@@ -161,7 +124,7 @@ func (o Objects) holdings() []holding {
 	var out []holding
 	for i := range o.Addresses {
 		a := &o.Addresses[i]
-		pool, ours := refOf(a.Namespace, a.Spec.PoolRef)
+		pool, ours := pools.KeyOfRef(a.Namespace, a.Spec.PoolRef)
 		if !ours {
 			continue
 		}
@@ -181,10 +144,7 @@ func (o Objects) holdings() []holding {
 		if err != nil || !slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer) {
 			continue
 		}
-		pool, _ := refOf(a.Namespace, ipamv1.IPPoolReference{
-			APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
-		})
-		out = append(out, holding{pool: pool, rng: r, text: record, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
+		out = append(out, holding{pool: pools.KeyOfAllocation(a), rng: r, text: record, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
 	}
 	return out
 }
@@ -192,10 +152,10 @@ func (o Objects) holdings() []holding {
 // AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
 // without a claim, allocations that do not show what they have, grants that were never settled, and counts
 // that do not match (I2).
-func (h *History) AtRest(o Objects) []string {
+func (h *History) AtRest(o pools.Objects) []string {
 	bad := h.Moment(o)
-	used := map[poolRef]int64{}
-	for _, x := range o.holdings() {
+	used := map[pools.Key]int64{}
+	for _, x := range holdings(o) {
 		used[x.pool] += max(1, poolutil.Size(x.rng))
 		if !x.byHand && !x.living {
 			bad = append(bad, fmt.Sprintf("I2: IPAddress %s has no claim", x.who))
@@ -212,7 +172,7 @@ func (h *History) AtRest(o Objects) []string {
 		}
 	}
 	for _, p := range o.Pools {
-		ref := refOfPool(p)
+		ref := pools.KeyOf(p)
 		s := p.PoolStatus()
 		if s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
 			bad = append(bad, fmt.Sprintf("I2: grants of %v still in flight: %d", ref, len(s.Allocator.InFlight)))

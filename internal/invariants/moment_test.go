@@ -7,6 +7,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // The checker judges every other test: each violation is shown to be found, and what is allowed to pass.
@@ -97,7 +98,7 @@ func TestMoment(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			if diff := cmp.Diff(tc.want, h.Moment(Objects{Claims: tc.claims, Addresses: tc.addresses})); diff != "" {
+			if diff := cmp.Diff(tc.want, h.Moment(pools.Objects{Claims: tc.claims, Addresses: tc.addresses})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -107,7 +108,7 @@ func TestMoment(t *testing.T) {
 // I1: an IPAddress made by hand may write its address in another way than the manager does.
 func TestMomentOtherText(t *testing.T) {
 	h := &History{}
-	got := h.Moment(Objects{
+	got := h.Moment(pools.Objects{
 		Claims:    []ipamv1.IPAddressClaim{claim("a"), claim("b")},
 		Addresses: []ipamv1.IPAddress{address("a", "fd00::1"), address("b", "fd00:0::1")},
 	})
@@ -121,20 +122,20 @@ func TestMomentRemembers(t *testing.T) {
 	both := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	tests := map[string]struct {
 		reason string
-		then   Objects
+		then   pools.Objects
 		want   []string
 	}{
-		"Same":    {reason: "the same address again", then: Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.1")}}},
-		"Other":   {reason: "another address", then: Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.2")}}, want: []string{"I4: the address of claim ns/a changed from 10.0.0.1 to 10.0.0.2"}},
-		"Dead":    {reason: "the claim is gone", then: Objects{Claims: both[1:], Addresses: []ipamv1.IPAddress{address("a", "10.0.0.2")}}},
-		"Reused":  {reason: "what a dead claim had is another's", then: Objects{Claims: both[1:], Addresses: []ipamv1.IPAddress{address("b", "10.0.0.1")}}},
-		"TwoDead": {reason: "and the dead claim's object may linger", then: Objects{Claims: both[1:], Addresses: []ipamv1.IPAddress{address("b", "10.0.0.1"), address("a", "10.0.0.1")}}},
+		"Same":    {reason: "the same address again", then: pools.Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.1")}}},
+		"Other":   {reason: "another address", then: pools.Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.2")}}, want: []string{"I4: the address of claim ns/a changed from 10.0.0.1 to 10.0.0.2"}},
+		"Dead":    {reason: "the claim is gone", then: pools.Objects{Claims: both[1:], Addresses: []ipamv1.IPAddress{address("a", "10.0.0.2")}}},
+		"Reused":  {reason: "what a dead claim had is another's", then: pools.Objects{Claims: both[1:], Addresses: []ipamv1.IPAddress{address("b", "10.0.0.1")}}},
+		"TwoDead": {reason: "and the dead claim's object may linger", then: pools.Objects{Claims: both[1:], Addresses: []ipamv1.IPAddress{address("b", "10.0.0.1"), address("a", "10.0.0.1")}}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			h.Moment(Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.1")}})
-			h.Moment(Objects{Claims: both})
+			h.Moment(pools.Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.1")}})
+			h.Moment(pools.Objects{Claims: both})
 			if diff := cmp.Diff(tc.want, h.Moment(tc.then)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}

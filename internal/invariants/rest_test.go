@@ -7,6 +7,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 func TestAtRest(t *testing.T) {
@@ -83,7 +84,7 @@ func TestAtRest(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			got := h.AtRest(Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses})
+			got := h.AtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}

@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -32,6 +34,12 @@ type Client struct {
 	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
 }
 
+// reader reads the objects of a kind.
+type reader interface {
+	list(ctx context.Context, namespace string, visit func(client.Object)) (version string, err error)
+	watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
+}
+
 // kind is how objects O are asked for, and decoded: as L.
 type kind[L, O any, P object[O]] struct {
 	api      rest.Interface
@@ -41,7 +49,7 @@ type kind[L, O any, P object[O]] struct {
 
 type object[O any] interface {
 	*O
-	runtime.Object
+	client.Object
 }
 
 func kindOf[L, O any, P object[O]](api rest.Interface, resource string, full func(*L) O) kind[L, O, P] {
@@ -49,10 +57,10 @@ func kindOf[L, O any, P object[O]](api rest.Interface, resource string, full fun
 }
 
 // New returns a client of the API server that a configuration names.
-func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Client, error) {
+func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Client, error) {
 	codecs := serializer.NewCodecFactory(scheme)
 	clientFor := func(gv schema.GroupVersion) (rest.Interface, error) {
-		r, err := apiutil.RESTClientForGVK(gv.WithKind(""), true, false, cfg, codecs, client)
+		r, err := apiutil.RESTClientForGVK(gv.WithKind(""), true, false, cfg, codecs, httpClient)
 		if err != nil {
 			return nil, fmt.Errorf("making a client for %s: %w", gv, err)
 		}
@@ -73,33 +81,46 @@ func New(cfg *rest.Config, client *http.Client, scheme *runtime.Scheme) (*Client
 	}, nil
 }
 
-// Claims visits the claims of a namespace; the empty one means all of them. It returns the resource
-// version from which a watch goes on.
-func (c *Client) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return c.claims.list(ctx, namespace, visit)
+// List visits the objects of the kind of an empty one in a namespace, the empty one means all of them. It returns the
+// resource version from which a watch goes on.
+func (c *Client) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	k, err := c.kind(of)
+	if err != nil {
+		return "", err
+	}
+	return k.list(ctx, namespace, visit)
 }
 
-// Addresses visits the IPAddresses of a namespace; the empty one means all of them. It returns the
-// resource version from which a watch goes on.
-func (c *Client) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return c.addresses.list(ctx, namespace, visit)
+// Watch watches the objects of the kind of an empty one in a namespace, the empty one means all of them.
+func (c *Client) Watch(ctx context.Context, of client.Object, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+	k, err := c.kind(of)
+	if err != nil {
+		return nil, err
+	}
+	return k.watch(ctx, namespace, o)
 }
 
-// Allocations visits the IPAllocations of a namespace; the empty one means all of them. It returns the
-// resource version from which a watch goes on.
-func (c *Client) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	return c.allocations.list(ctx, namespace, visit)
+func (c *Client) kind(of client.Object) (reader, error) {
+	switch of.(type) {
+	case *ipamv1.IPAddressClaim:
+		return &c.claims, nil
+	case *ipamv1.IPAddress:
+		return &c.addresses, nil
+	case *v1alpha1.IPAllocation:
+		return &c.allocations, nil
+	}
+	return nil, fmt.Errorf("objects of type %T are not read one by one", of)
 }
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
 // from its watch cache. A list in pages would be decoded from etcd, page by page.
-func (k *kind[L, O, P]) list(ctx context.Context, namespace string, visit func(*O)) (version string, err error) {
+func (k *kind[L, O, P]) list(ctx context.Context, namespace string, visit func(client.Object)) (version string, err error) {
 	body, err := k.in(namespace).Stream(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	version, err = items(decoder(body), k.full, visit)
+	version, err = items(decoder(body), k.full, func(o *O) { visit(P(o)) })
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}

@@ -17,21 +17,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// WatchClaims watches the claims of a namespace; the empty one means all of them.
-func (c *Client) WatchClaims(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	return c.claims.watch(ctx, namespace, o)
-}
-
-// WatchAddresses watches the IPAddresses of a namespace; the empty one means all of them.
-func (c *Client) WatchAddresses(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	return c.addresses.watch(ctx, namespace, o)
-}
-
-// WatchAllocations watches the IPAllocations of a namespace; the empty one means all of them.
-func (c *Client) WatchAllocations(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	return c.allocations.watch(ctx, namespace, o)
-}
-
 // watch decodes by itself what client-go would decode twice, managed fields included:
 // docs/adr/0011-a-watch-of-our-own.md.
 func (k *kind[L, O, P]) watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {

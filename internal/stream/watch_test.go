@@ -52,7 +52,7 @@ func textOf(t *testing.T, o any) string {
 func seen(t *testing.T, text string) []watch.Event {
 	t.Helper()
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, text) })
-	w, err := c.WatchClaims(t.Context(), "ns", metav1.ListOptions{})
+	w, err := c.Watch(t.Context(), &ipamv1.IPAddressClaim{}, "ns", metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestWatchIsRefused(t *testing.T) {
 		status.APIVersion, status.Kind = "v1", "Status"
 		_, _ = fmt.Fprint(w, textOf(t, status))
 	})
-	if _, err := c.WatchAddresses(t.Context(), "", metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
+	if _, err := c.Watch(t.Context(), &ipamv1.IPAddress{}, "", metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
 		t.Errorf("error %v, want one that says that the version is too old", err)
 	}
 }
@@ -145,7 +145,7 @@ func TestWatchIsRefused(t *testing.T) {
 func TestWatchAsksForWhatTheReflectorWants(t *testing.T) {
 	asked := make(chan string, 1)
 	c := answering(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() })
-	w, err := c.WatchAllocations(t.Context(), "ns", metav1.ListOptions{ResourceVersion: "7", TimeoutSeconds: new(int64(300)), AllowWatchBookmarks: true})
+	w, err := c.Watch(t.Context(), &v1alpha1.IPAllocation{}, "ns", metav1.ListOptions{ResourceVersion: "7", TimeoutSeconds: new(int64(300)), AllowWatchBookmarks: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -195,7 +196,7 @@ func (c *clients) checkBlocks(ctx context.Context, n int, t *table) error {
 	if len(list.Items) != n {
 		return fmt.Errorf("there are %d allocations, not %d", len(list.Items), n)
 	}
-	bad := (&invariants.History{}).Moment(invariants.Objects{Allocations: list.Items})
+	bad := (&invariants.History{}).Moment(pools.Objects{Allocations: list.Items})
 	t.add("addresses that two allocations have", fmt.Sprint(len(bad)), strings.Join(bad, "; "))
 	return nil
 }

@@ -133,5 +133,5 @@ func (f *faults) reshape(ctx context.Context, r *rand.Rand) error {
 	if r.IntN(2) == 0 {
 		change = fmt.Sprintf(`{"spec":{"reserved":[{"cidr":"10.2.%d.0/28"}]}}`, r.IntN(4))
 	}
-	return f.Patch(ctx, pools["roomy"].Obj(), client.RawPatch(types.MergePatchType, []byte(change)))
+	return f.Patch(ctx, poolNamed["roomy"].Obj(), client.RawPatch(types.MergePatchType, []byte(change)))
 }

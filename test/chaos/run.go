@@ -22,6 +22,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -92,7 +93,7 @@ func prepare(ctx context.Context, c client.Client) error {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&clusterv1.Cluster{ObjectMeta: about, Spec: clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "h", Port: 1}}},
 	}
-	for _, p := range pools {
+	for _, p := range poolNamed {
 		objs = append(objs, p.Obj())
 	}
 	for _, obj := range objs {
@@ -165,15 +166,15 @@ func rest(ctx context.Context, o options, f *faults) (bad []string, err error) {
 	return append(bad, m.LogTail(20)), nil
 }
 
-func objects(ctx context.Context, c client.Client) (o invariants.Objects, err error) {
-	pools, claims, addresses, allocations := &v1alpha1.NetworkPoolList{}, &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}
-	for _, l := range []client.ObjectList{pools, claims, addresses, allocations} {
+func objects(ctx context.Context, c client.Client) (o pools.Objects, err error) {
+	locals, claims, addresses, allocations := &v1alpha1.NetworkPoolList{}, &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}
+	for _, l := range []client.ObjectList{locals, claims, addresses, allocations} {
 		if err := c.List(ctx, l, client.InNamespace(namespace)); err != nil {
 			return o, err
 		}
 	}
-	for i := range pools.Items {
-		o.Pools = append(o.Pools, &pools.Items[i])
+	for i := range locals.Items {
+		o.Pools = append(o.Pools, &locals.Items[i])
 	}
 	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, allocations.Items
 	return o, nil

@@ -22,8 +22,8 @@ const (
 	unseen = 10 * time.Second
 )
 
-// The pools: one that is always full, one with room, and one whose addresses rest before they are used again.
-var pools = map[string]*framework.PoolBuilder{
+// poolNamed are the pools: one that is always full, one with room, and one whose addresses rest before they are used again.
+var poolNamed = map[string]*framework.PoolBuilder{
 	"full":    framework.MakePool("full").Namespace(namespace).Addresses("10.1.0.1-10.1.0.24"),
 	"roomy":   framework.MakePool("roomy").Namespace(namespace).CIDR("10.2.0.0/22"),
 	"resting": framework.MakePool("resting").Namespace(namespace).CIDR("10.3.0.0/25").Reuse(1),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -182,7 +183,7 @@ func serve(t *testing.T, all []*world) {
 // expectServed compares IPAddresses with what they were before a manager came.
 func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
 	t.Helper()
-	var o invariants.Objects
+	var o pools.Objects
 	addresses, claims := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}
 	for _, l := range []client.ObjectList{addresses, claims} {
 		if err := k8s.List(t.Context(), l, client.InNamespace(w.ns)); err != nil {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // recorder keeps every change of the claims and IPAddresses of a namespace, so that the invariants can be
@@ -98,7 +99,7 @@ func (r *recorder) replay() (last, bad []string) {
 				delete(addresses, obj.UID)
 			}
 		}
-		bad = append(bad, history.Moment(invariants.Objects{
+		bad = append(bad, history.Moment(pools.Objects{
 			Claims: slices.Collect(maps.Values(claims)), Addresses: slices.Collect(maps.Values(addresses)),
 		})...)
 	}

@@ -11,21 +11,22 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 func keyOf(obj client.Object) client.ObjectKey { return client.ObjectKeyFromObject(obj) }
 
 // objects reads all that the invariants speak of, in a namespace; IPAddresses first, as a claim is gone only
 // after its address.
-func objects(ctx context.Context, namespace string) invariants.Objects {
+func objects(ctx context.Context, namespace string) pools.Objects {
 	GinkgoHelper()
-	claims, addresses, pools := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
-	for _, list := range []client.ObjectList{addresses, claims, pools} {
+	claims, addresses, locals := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
+	for _, list := range []client.ObjectList{addresses, claims, locals} {
 		Expect(k8s.List(ctx, list, client.InNamespace(namespace))).To(Succeed())
 	}
-	o := invariants.Objects{Claims: claims.Items, Addresses: addresses.Items}
-	for i := range pools.Items {
-		o.Pools = append(o.Pools, &pools.Items[i])
+	o := pools.Objects{Claims: claims.Items, Addresses: addresses.Items}
+	for i := range locals.Items {
+		o.Pools = append(o.Pools, &locals.Items[i])
 	}
 	return o
 }

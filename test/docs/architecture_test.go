@@ -3,6 +3,7 @@ package docs
 import (
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -119,5 +120,34 @@ func TestArrows(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"a --> b", "b --> c", "c --> d"}; !slices.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+// goFile is a file of ours as a page names it: with its folder, or by its name alone.
+var goFile = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z_0-9]+\\.go)`")
+
+// A page that names a file names one that there is.
+func TestFilesOfPagesExist(t *testing.T) {
+	root := readSource(t).root
+	names := map[string]bool{}
+	for _, dir := range []string{"api", "controllers", "internal", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(name string, _ fs.DirEntry, err error) error {
+			names[strings.TrimPrefix(name, root+"/")], names[path.Base(name)] = true, true
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, page := range []string{"architecture.md", "design.md", "reliability.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range goFile.FindAllStringSubmatch(string(text), -1) {
+			if !names[m[1]] {
+				t.Errorf("docs/%s names %s, which is not there", page, m[1])
+			}
+		}
 	}
 }

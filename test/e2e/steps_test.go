@@ -15,6 +15,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -116,7 +117,7 @@ func (s *story) apart(ctx context.Context, history *invariants.History) {
 	GinkgoHelper()
 	list := &v1alpha1.IPAllocationList{}
 	Expect(management.List(ctx, list, client.InNamespace(s.ns))).To(Succeed())
-	Expect(history.Moment(invariants.Objects{Allocations: list.Items})).To(BeEmpty())
+	Expect(history.Moment(pools.Objects{Allocations: list.Items})).To(BeEmpty())
 }
 
 // free waits until somebody else gets a block of so many addresses, and returns the first.

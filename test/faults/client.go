@@ -8,10 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // Client is what one manager has of the server. As a client.Client it writes, and reads as from a
@@ -26,8 +23,8 @@ type Client struct {
 // Client returns a client with a name.
 func (s *Server) Client(name string) *Client { return &Client{name: name, server: s} }
 
-// Lists returns what lists from the server.
-func (c *Client) Lists() *Lists { return &Lists{c: c} }
+// Lister returns what lists from the server.
+func (c *Client) Lister() Lister { return Lister{c} }
 
 // Hide has the cache show nothing of a kind, as one that lags behind does; of none, if it is empty.
 func (c *Client) Hide(kind Kind) {
@@ -135,47 +132,28 @@ func (s status) Patch(ctx context.Context, o client.Object, patch client.Patch, 
 	return s.c.patch(ctx, o, patch, true)
 }
 
-// Lists lists from the server.
-type Lists struct{ c *Client }
-
-// Claims lists IPAddressClaims.
-func (l *Lists) Claims(ctx context.Context, namespace string, visit func(*ipamv1.IPAddressClaim)) (string, error) {
-	return list(ctx, l.c, Claims, namespace, visit)
-}
-
-// Addresses lists IPAddresses.
-func (l *Lists) Addresses(ctx context.Context, namespace string, visit func(*ipamv1.IPAddress)) (string, error) {
-	return list(ctx, l.c, Addresses, namespace, visit)
-}
-
-// Allocations lists IPAllocations.
-func (l *Lists) Allocations(ctx context.Context, namespace string, visit func(*v1alpha1.IPAllocation)) (string, error) {
-	return list(ctx, l.c, Allocations, namespace, visit)
-}
+// Lister lists from the server.
+type Lister struct{ c *Client }
 
 type listing struct {
 	objects []client.Object
 	version string
 }
 
-// list has one object for all, as the real lists do: whoever keeps it has the last one.
-func list[T any, O interface {
-	*T
-	client.Object
-}](ctx context.Context, c *Client, kind Kind, namespace string, visit func(O)) (string, error) {
+// List has one object for all, as the real lists do: whoever keeps it has the last one.
+func (l Lister) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	kind := RefOf(of).Kind
 	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: namespace}, do: func(s *store) (any, error) {
 		return listing{s.list(kind, namespace), fmt.Sprint(s.version)}, nil
 	}}
-	got, err := ask[listing](ctx, c, r)
+	got, err := ask[listing](ctx, l.c, r)
 	if err != nil {
 		return "", err
 	}
-	visited := new(T)
+	visited := Ref{Kind: kind}.empty()
 	for _, o := range got.objects {
-		if typed, ok := o.(O); ok {
-			*visited = *typed
-			visit(visited)
-		}
+		assign(visited, o)
+		visit(visited)
 	}
 	return got.version, nil
 }

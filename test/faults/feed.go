@@ -4,6 +4,7 @@ import (
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,27 +21,34 @@ type Feed interface {
 	Replace(listed []client.Object)
 }
 
-// NewFeed returns a feed of objects of a kind, given an empty one, for as long as a manager lives.
-func NewFeed[O client.Object](ctx context.Context, kind O, live client.Reader, memory feed.Memory[O], wake func(pools.Key)) Feed {
-	out := &fed[O]{ctx: ctx}
-	list := func(_ context.Context, _ string, visit func(O)) (string, error) {
-		for _, o := range out.listed {
-			visit(o.DeepCopyObject().(O))
-		}
-		return "", nil
-	}
-	out.feed = feed.New(kind, &metav1.PartialObjectMetadataList{}, "", list, nil, live, memory)
+// NewFeed returns a feed of objects of the kind of an empty one, for as long as a manager lives.
+func NewFeed(ctx context.Context, of client.Object, live client.Reader, memory feed.Memory, wake func(pools.Key)) Feed {
+	out := &fed{ctx: ctx}
+	out.feed = feed.New(of, "", out, live, memory)
 	out.feed.Begin(ctx, wake)
 	return out
 }
 
-type fed[O client.Object] struct {
+type fed struct {
 	ctx    context.Context //nolint:containedctx // the life of the manager
-	feed   *feed.Feed[O]
+	feed   *feed.Feed
 	listed []client.Object
 }
 
-func (f *fed[O]) Show(c Change) {
+// List implements feed.Source: it shows what the world has said that there is.
+func (f *fed) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+	for _, o := range f.listed {
+		visit(o.DeepCopyObject().(client.Object))
+	}
+	return "", nil
+}
+
+// Watch implements feed.Source. The world shows changes by itself.
+func (f *fed) Watch(context.Context, client.Object, string, metav1.ListOptions) (watch.Interface, error) {
+	return watch.NewFake(), nil
+}
+
+func (f *fed) Show(c Change) {
 	take := f.feed.Update
 	if c.Deleted {
 		take = f.feed.Delete
@@ -50,7 +58,7 @@ func (f *fed[O]) Show(c Change) {
 	}
 }
 
-func (f *fed[O]) Replace(listed []client.Object) {
+func (f *fed) Replace(listed []client.Object) {
 	f.listed = listed
 	_, err := toolscache.ToListerWatcherWithContext(f.feed.ListerWatcher()).ListWithContext(f.ctx, metav1.ListOptions{})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -48,7 +49,7 @@ func grown(ctx context.Context, ns string, history *invariants.History, to int) 
 	Eventually(addresses(ctx, ns, history)).WithTimeout(framework.Late).Should(BeNumerically(">=", to))
 }
 
-func ready(o invariants.Objects) int {
+func ready(o pools.Objects) int {
 	n := 0
 	for i := range o.Claims {
 		if readyOf(&o.Claims[i]).Status == metav1.ConditionTrue {

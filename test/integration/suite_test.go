@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -163,19 +163,19 @@ func expectGone(ctx context.Context, obj client.Object) {
 }
 
 // objects reads all that the invariants speak of, in a namespace.
-func objects(ctx context.Context, namespace string) invariants.Objects {
+func objects(ctx context.Context, namespace string) pools.Objects {
 	GinkgoHelper()
-	var o invariants.Objects
-	claims, addresses, pools := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
+	var o pools.Objects
+	claims, addresses, locals := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
 	allocations := &v1alpha1.IPAllocationList{}
 	// Addresses first: a claim is gone only after its address, so what is read here has its claim in
 	// the second list unless it is an orphan.
 	Expect(k8s.List(ctx, addresses, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, claims, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, allocations, client.InNamespace(namespace))).To(Succeed())
-	Expect(k8s.List(ctx, pools, client.InNamespace(namespace))).To(Succeed())
-	for i := range pools.Items {
-		o.Pools = append(o.Pools, &pools.Items[i])
+	Expect(k8s.List(ctx, locals, client.InNamespace(namespace))).To(Succeed())
+	for i := range locals.Items {
+		o.Pools = append(o.Pools, &locals.Items[i])
 	}
 	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, allocations.Items
 	return o

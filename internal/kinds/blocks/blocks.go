@@ -70,6 +70,12 @@ func (kind) PoolOf(o grants.Object) (pools.Key, bool) {
 	return pools.KeyOfAllocation(a), true
 }
 
+func (kind) SetPool(o grants.Object, pool pools.Key) {
+	o.(*v1alpha1.IPAllocation).Spec.PoolRef = v1alpha1.PoolReference{Kind: pool.Kind, Name: pool.Name}
+}
+
+func (kind) Mirrors(grants.Object) bool { return false }
+
 func (kind) Of(o grants.Object) *grants.Claimant { return Of(o.(*v1alpha1.IPAllocation)) }
 
 // Of is what is remembered of an IPAllocation.

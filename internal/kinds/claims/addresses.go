@@ -45,13 +45,21 @@ func (addresses) PoolOf(o grants.Object) (pools.Key, bool) {
 	return key, true
 }
 
+func (addresses) SetPool(o grants.Object, pool pools.Key) {
+	o.(*ipamv1.IPAddress).Spec.PoolRef = pool.Ref()
+}
+
+func (addresses) Mirrors(o grants.Object) bool {
+	return incluster.Is(o.(*ipamv1.IPAddress).Spec.PoolRef)
+}
+
 func (addresses) Of(o grants.Object) *grants.Attached { return AddressOf(o.(*ipamv1.IPAddress)) }
 
 // AddressOf is what is remembered of an IPAddress.
 func AddressOf(a *ipamv1.IPAddress) *grants.Attached {
 	own := &AddressFacts{prefix: ptr.Deref(a.Spec.Prefix, 0), gateway: grants.Intern(a.Spec.Gateway)}
 	out := grants.AttachedOf(kind{}, a, own)
-	out.Mirrored = incluster.Is(a.Spec.PoolRef)
+	out.Mirrored = addresses{}.Mirrors(a)
 	for _, ref := range a.OwnerReferences {
 		switch {
 		case ref.Kind == Name:

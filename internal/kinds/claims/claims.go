@@ -53,8 +53,20 @@ func (kind) PoolOf(o grants.Object) (pools.Key, bool) {
 	if !is {
 		return pools.Key{}, false
 	}
-	key, _ := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+	ref := c.Spec.PoolRef
+	key, ours := pools.KeyOfRef(c.Namespace, ref)
+	if !ours && ref.APIGroup == v1alpha1.GroupVersion.Group { // of a kind that our group does not have: nobody else tells it
+		key = pools.Key{Kind: ref.Kind, Namespace: c.Namespace, Name: ref.Name}
+	}
 	return key, true
+}
+
+func (kind) SetPool(o grants.Object, pool pools.Key) {
+	o.(*ipamv1.IPAddressClaim).Spec.PoolRef = pool.Ref()
+}
+
+func (kind) Mirrors(o grants.Object) bool {
+	return incluster.Is(o.(*ipamv1.IPAddressClaim).Spec.PoolRef)
 }
 
 func (kind) Of(o grants.Object) *grants.Claimant { return Of(o.(*ipamv1.IPAddressClaim)) }
@@ -73,7 +85,7 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	if out.Cluster.Name != "" {
 		out.Cluster.Namespace = out.Owner.Namespace
 	}
-	out.Mirrored = incluster.Is(c.Spec.PoolRef)
+	out.Mirrored = kind{}.Mirrors(c)
 	out.PauseTold = grants.PauseIn(c.Status.Conditions)
 	_, out.Paused = c.Annotations[clusterv1.PausedAnnotation]
 	// Those of the garbage collector wait for the IPAddress, and say nothing of its use.

@@ -1,0 +1,37 @@
+package pools
+
+import (
+	"iter"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Objects are pools, and what names them, as the API server had them at one moment.
+type Objects struct {
+	Pools       []v1alpha1.Pool
+	Claims      []ipamv1.IPAddressClaim
+	Addresses   []ipamv1.IPAddress
+	Allocations []v1alpha1.IPAllocation
+}
+
+// OfPools yields the objects that name a pool.
+func (o *Objects) OfPools() iter.Seq[client.Object] {
+	return func(yield func(client.Object) bool) {
+		_ = each(o.Claims, yield) && each(o.Addresses, yield) && each(o.Allocations, yield)
+	}
+}
+
+func each[T any, O interface {
+	*T
+	client.Object
+}](objects []T, yield func(client.Object) bool) bool {
+	for i := range objects {
+		if !yield(O(&objects[i])) {
+			return false
+		}
+	}
+	return true
+}
