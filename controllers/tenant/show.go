@@ -25,7 +25,8 @@ func (l *look) show(ctx context.Context, live client.Client, observed *metallb.O
 	if err != nil {
 		return all, 0, client.IgnoreNotFound(err)
 	}
-	if observed.Changes(want) {
+	changes := observed.Changes(want)
+	if changes.OfPools() {
 		changed, err := l.reread(ctx, all)
 		if err != nil {
 			return all, 0, err
@@ -34,7 +35,7 @@ func (l *look) show(ctx context.Context, live client.Client, observed *metallb.O
 			return all, atOnce, nil
 		}
 	}
-	if err := metallb.Show(ctx, live, observed, want); err != nil {
+	if err := metallb.Show(ctx, live, &changes); err != nil {
 		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", l.key, err)
 	}
 	return all, 0, nil

@@ -39,6 +39,13 @@ func TestNeed(t *testing.T) {
 		"WithoutFinalizer": {as: func(p *grants.Memory) *grants.Claimant {
 			return owned(p, remembers("10.0.0.1"), bothReady, noFinalizer)
 		}, want: grants.NeedWrite},
+		"ServedByAnAddressThatEnds": {reason: "it is deleted, another's finalizer keeps it: its owners stay what they are", as: func(p *grants.Memory) *grants.Claimant {
+			c := owned(p, remembers("10.0.0.1"), bothReady)
+			a := *p.Attached[grants.NameOf(c.Owner)]
+			a.Own, a.Deleting = &claims.AddressFacts{PoolUID: "elsewhere"}, true
+			p.Attached[grants.NameOf(c.Owner)] = &a
+			return c
+		}},
 		"OfADeadClaim": {reason: "an IPAddress that the claim remembers is adopted (R2)", as: func(p *grants.Memory) *grants.Claimant {
 			seeAddress(p, "a", "10.0.0.1", "dead")
 			return see(p, "a", 0, remembers("10.0.0.1"))

@@ -29,18 +29,40 @@ func asDesired(p *metallbv1beta1.IPAddressPool, d *elastic.Desired) bool {
 	return slices.Equal(addresses(d.Ranges), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == d.AutoAssign && p.Labels[ManagedLabel] == ManagedValue
 }
 
-// Changes reports whether showing these pools changes what a workload cluster has now.
-func (o *Observed) Changes(want []elastic.Desired) bool {
+// Changes are what is to be written so that a workload cluster is shown its blocks; none, if it is.
+type Changes struct {
+	remove []*metallbv1beta1.IPAddressPool
+	set    []setting
+	// advertise: the L2Advertisement is missing.
+	advertise bool
+}
+
+// setting is an IPAddressPool as it is to be, and as it was observed; nil: there is none.
+type setting struct {
+	to  *elastic.Desired
+	was *metallbv1beta1.IPAddressPool
+}
+
+// OfPools reports whether the addresses that the workload cluster has are about to change.
+func (c *Changes) OfPools() bool { return len(c.remove)+len(c.set) > 0 }
+
+// Changes decides what is to be written so that a workload cluster is shown these pools. Those of other names and
+// without our label are left alone. No pool is made for a block that is being taken away: a write that was decided upon
+// earlier, and comes late, would show it again.
+func (o *Observed) Changes(want []elastic.Desired) Changes {
+	out := Changes{advertise: len(want) > 0 && !o.advertised}
 	for i := range o.pools {
-		p := &o.pools[i]
-		if o.leaves(p, want) {
-			return true
+		if p := &o.pools[i]; o.leaves(p, want) {
+			out.remove = append(out.remove, p)
 		}
 	}
-	return slices.ContainsFunc(want, func(d elastic.Desired) bool {
-		p := o.find(d.Name)
-		return (p == nil && !d.Leaving) || (p != nil && !asDesired(p, &d))
-	})
+	for i := range want {
+		d := &want[i]
+		if p := o.find(d.Name); (p == nil && !d.Leaving) || (p != nil && !asDesired(p, d)) {
+			out.set = append(out.set, setting{d, p})
+		}
+	}
+	return out
 }
 
 // leaves reports whether an IPAddressPool is to go. A default-pool that somebody else made is taken over when there is
@@ -58,46 +80,37 @@ func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
 	return nil
 }
 
-// Show applies the IPAddressPools that show the blocks of a workload cluster, and the L2Advertisement for them,
-// as far as they are not so already. Those that are to go are taken away first: MetalLB refuses the
-// whole configuration while two pools overlap. Pools of other names and without our label are left alone.
-// Where nothing is to be changed nothing is written.
+// Show writes changes: what is to go first, as MetalLB refuses the whole configuration while two pools overlap.
 //
 // A pool is written as it was observed, or not at all: the error is a conflict then. A write that was decided upon
-// earlier, and comes late, would show a block again that was given back since. For the same reason no pool is
-// made for a block that is being taken away.
-func Show(ctx context.Context, tenant client.Client, o *Observed, want []elastic.Desired) error {
-	for i := range o.pools {
-		p := &o.pools[i]
-		if !o.leaves(p, want) {
-			continue
-		}
+// earlier, and comes late, would show a block again that was given back since.
+func Show(ctx context.Context, tenant client.Client, c *Changes) error {
+	for _, p := range c.remove {
 		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})); err != nil {
 			return fmt.Errorf("deleting IPAddressPool %s: %w", p.Name, err)
 		}
 	}
-	for i := range want {
-		d := &want[i]
-		var err error
-		switch p := o.find(d.Name); {
-		case p == nil && !d.Leaving:
-			err = create(ctx, tenant, d)
-		case p != nil && !asDesired(p, d):
-			u := pool(d, step(p, addresses(d.Ranges)))
-			u.SetUID(p.UID)
-			u.SetResourceVersion(p.ResourceVersion)
-			err = apply(ctx, tenant, u)
-		}
-		if err != nil {
+	for _, s := range c.set {
+		if err := s.write(ctx, tenant); err != nil {
 			return err
 		}
 	}
-	if len(want) == 0 || o.advertised {
+	if !c.advertise {
 		return nil
 	}
 	return apply(ctx, tenant, object("L2Advertisement", DefaultPool, map[string]any{
 		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{ManagedLabel: ManagedValue}}},
 	}))
+}
+
+func (s setting) write(ctx context.Context, tenant client.Client) error {
+	if s.was == nil {
+		return create(ctx, tenant, s.to)
+	}
+	u := pool(s.to, step(s.was, addresses(s.to.Ranges)))
+	u.SetUID(s.was.UID)
+	u.SetResourceVersion(s.was.ResourceVersion)
+	return apply(ctx, tenant, u)
 }
 
 // pool is what is said of an IPAddressPool that has these addresses.

@@ -180,11 +180,30 @@ func (kind) Holds(_ *grants.Memory, c *grants.Claimant) (record, shown netipx.IP
 	return netipx.IPRange{}, c.Shown
 }
 
+// write is one of those that serve an IPAllocation.
+type write int
+
+const (
+	nothing write = iota
+	record
+	status
+)
+
+// lacks is the next write for an allocation that is to have r: the record, then the status (R8).
+func lacks(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) write {
+	switch {
+	case !c.HasFinalizer || c.RecordText != poolutil.FormatRange(r):
+		return record
+	case !c.StatusDone || c.PauseTold != "" || c.Shown != r || blockFactsOf(c).overlap != m.OverlapOf(c) || c.OwesSighting():
+		return status
+	}
+	return nothing
+}
+
 func (kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
-	b := blockFactsOf(c)
 	shows := c.HasRecord() && c.Shown == c.Record
 	switch {
-	case shows && c.StatusDone && c.PauseShown() && c.RecordText == poolutil.FormatRange(c.Record) && b.overlap == m.OverlapOf(c) && !c.OwesSighting():
+	case shows && lacks(m, c, c.Record) == nothing && !c.Paused: // one that is paused is to say so
 		return grants.NeedNothing
 	case shows, adopts(m, c), m.Grants[c.Owner.UID] != nil:
 		return grants.NeedWrite

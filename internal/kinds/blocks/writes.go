@@ -36,16 +36,17 @@ func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grant
 	if !r.IsValid() {
 		return grants.Nothing()
 	}
-	text, b, overlap, says := poolutil.FormatRange(r), blockFactsOf(c), m.OverlapOf(c), c.SaysAfter(c.Found)
-	switch {
-	case c.HasRecord() && c.Record != r && t.Ours != c.Version: // somebody recorded another block
+	if c.HasRecord() && c.Record != r && t.Ours != c.Version { // somebody recorded another block
 		return grants.Look(grants.LookAtTerm)
-	case !c.HasFinalizer || c.RecordText != text:
-		return grants.RecordOn(c, text)
-	case c.StatusDone && c.PauseTold == "" && c.Shown == r && b.overlap == overlap && says == c.Told:
-		return grants.Nothing()
 	}
-	return AllocatedBlock(c, r, overlap, says, t.Now)
+	switch lacks(m, c, r) {
+	case record:
+		return grants.RecordOn(c, poolutil.FormatRange(r))
+	case status:
+		return AllocatedBlock(c, r, m.OverlapOf(c), c.SaysAfter(c.Found), t.Now)
+	case nothing:
+	}
+	return grants.Nothing()
 }
 
 // Release gives up what a deleted IPAllocation has: the status says when, then our finalizer goes, if no grant is left

@@ -167,7 +167,11 @@ func poolOwner(c *grants.Claimant, poolObj v1alpha1.Pool) metav1.OwnerReference 
 }
 
 // needsRepair reports whether an IPAddress that exists lacks its owners or its finalizer: clusterctl move and restores
-// leave references to objects of another cluster.
+// leave references to objects of another cluster. One that is being deleted takes neither.
 func needsRepair(m *grants.Memory, c *grants.Claimant, a *grants.Attached) bool {
-	return !a.Deleting && (!a.Protected || addressFactsOf(a).PoolUID != poolOwner(c, m.Base).UID || a.ClaimantUID != c.Owner.UID)
+	if a.Deleting {
+		return false
+	}
+	foreign := m.Base != nil && m.Base.GetUID() != "" && addressFactsOf(a).PoolUID != poolOwner(c, m.Base).UID
+	return foreign || !a.Protected || a.ClaimantUID != c.Owner.UID
 }

@@ -128,11 +128,39 @@ func (kind) Holds(m *grants.Memory, c *grants.Claimant) (record, shown netipx.IP
 	return record, netipx.IPRange{}
 }
 
+// write is one of those that serve a claim.
+type write int
+
+const (
+	nothing write = iota
+	record
+	address
+	owners
+	status
+)
+
+// lacks is the next write for a claim that is to have r, and has the IPAddress a, if any: the order is that of R1.
+// Repaired: the owners of a were written already.
+func lacks(m *grants.Memory, c *grants.Claimant, a *grants.Attached, r netipx.IPRange, repaired bool) write {
+	recorded := !r.IsValid() || c.RecordText == m.RecordOf(r) || (m.Layout == nil && c.Record.IsValid())
+	switch {
+	case !recorded || !c.HasFinalizer:
+		return record
+	case a == nil:
+		return address
+	case !repaired && needsRepair(m, c, a):
+		return owners
+	case !c.StatusDone || c.PauseTold != "":
+		return status
+	}
+	return nothing
+}
+
 func (k kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
 	a := m.AttachedTo(c)
 	switch {
 	case k.Confirmed(m, c):
-		if k.complete(m, c, a) {
+		if lacks(m, c, a, m.UnitOf(a), false) == nothing && !c.Paused { // one that is paused is to say so
 			return grants.NeedNothing
 		}
 		return grants.NeedWrite
@@ -145,14 +173,6 @@ func (k kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
 func (kind) Confirmed(m *grants.Memory, c *grants.Claimant) bool {
 	a := m.AttachedTo(c)
 	return a != nil && a.ClaimantUID == c.Owner.UID
-}
-
-// complete reports whether nothing is left to write for a claim and its IPAddress.
-func (kind) complete(m *grants.Memory, c *grants.Claimant, a *grants.Attached) bool {
-	poolKnown := m.Base != nil && m.Base.GetUID() != ""
-	recorded := m.Layout == nil || !a.IP.IsValid() || c.RecordText == m.RecordOf(m.Ledger.Unit(a.IP))
-	return c.StatusDone && c.PauseShown() && c.HasFinalizer && recorded &&
-		(a.Deleting || a.Protected) && (!poolKnown || addressFactsOf(a).PoolUID == poolOwner(c, m.Base).UID)
 }
 
 func (kind) Releasable(m *grants.Memory, c *grants.Claimant) netipx.IPRange {

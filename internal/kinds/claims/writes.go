@@ -34,8 +34,6 @@ func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grant
 	default:
 		return grants.Nothing()
 	}
-	text := m.RecordOf(r)
-	recorded := c.RecordText == text || (m.Layout == nil && c.Record.IsValid())
 	switch {
 	case a == nil && !t.Grant.Inherited && c.HasRecord() && c.Record.From() != r.From() && !c.MayGetAnother() && t.Ours != c.Version:
 		// Somebody recorded another address: the manager that has taken the pool over, or a user, whose record is set
@@ -43,17 +41,21 @@ func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grant
 		return grants.Look(grants.LookAtTerm)
 	case a != nil && a.ClaimantUID != c.Owner.UID && !t.Read:
 		return grants.Look(grants.LookAtClaimant)
-	case !recorded || !c.HasFinalizer:
-		return grants.RecordOn(c, text)
-	case a == nil:
+	}
+	repair := grants.Request{Verb: grants.Patch, Name: "address"}
+	switch lacks(m, c, a, r, slices.Contains(t.Done, repair)) {
+	case record:
+		return grants.RecordOn(c, m.RecordOf(r))
+	case address:
 		return grants.Step{Request: grants.Request{Verb: grants.Create, Name: "create"}, Object: newAddress(m, c, r)}
-	case needsRepair(m, c, a) && !slices.Contains(t.Done, grants.Request{Verb: grants.Patch, Name: "address"}):
-		owners := append(ownersOf(c, m.Base), addressFactsOf(a).owners...)
-		return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "address"}, Attached: a, Meta: map[string]any{
-			"finalizers": append(slices.Clone(a.Others), v1alpha1.AddressFinalizer), "ownerReferences": owners,
+	case owners:
+		return grants.Step{Request: repair, Attached: a, Meta: map[string]any{
+			"finalizers":      append(slices.Clone(a.Others), v1alpha1.AddressFinalizer),
+			"ownerReferences": append(ownersOf(c, m.Base), addressFactsOf(a).owners...),
 		}}
-	case !c.StatusDone || c.PauseTold != "":
-		return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Status: boundStatus(c, text), Fulfils: !c.HadAddress}
+	case status:
+		return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Status: boundStatus(c, m.RecordOf(r)), Fulfils: !c.HadAddress}
+	case nothing:
 	}
 	return grants.Nothing()
 }
