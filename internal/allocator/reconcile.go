@@ -170,31 +170,17 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	m.EndAdoption(now)
 	m.RotateGone(now)
 	before := m.Base
-	working, room := m.Working(), min(maxBatch, maxInFlight-m.Unfinished())
-	granted, refused := 0, map[*grants.Claimant]*grants.Refusal{}
-	if no := m.Refusal; no != nil && now.Before(m.CommitAfter) {
-		m.Pending.Scan(func(c *grants.Claimant) bool {
-			if !admission(c).Waits && c.ShownRefusal() != *no {
-				refused[c] = no
-			}
-			return true
-		})
-	} else if !annotations.HasPaused(m.Base) && room > 0 && working <= lowWater && (working < a.Writers || m.Pending.Len() >= maxBatch/2) {
-		begun := a.now()
-		clear(m.WaitingClusters) // those who still wait are noted by the plan
-		granted, refused = m.Plan(now, room, admission)
-		metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
-	}
+	granted, refused := a.planBatch(m, now, admission)
 	m.GiveBack(admission)
-	held := now.Before(m.CommitAfter)
-	cooled := !held && m.CoolReleases(now, a.releases(ctx, m))
+	mustWait := now.Before(m.CommitAfter)
+	cooled := !mustWait && m.CoolReleases(now, a.releases(ctx, m))
 	freed := m.Frees()
 	next := m.Prepare(now)
 	differs, urgent := next.News(m.Base)
 	due := granted > 0 || cooled || freed || m.StaleGrants(now) || urgent || (differs && now.Sub(m.LastCommit) >= confirmDelay)
 	m.Unlock()
 
-	if due && !held {
+	if due && !mustWait {
 		if err := a.commit(ctx, p, next); err != nil {
 			return 0, err
 		}
@@ -222,18 +208,32 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	if differs || len(m.Grants) > 0 {
 		wait = grants.Sooner(wait, confirmDelay)
 	}
-	for _, d := range []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now), m.NextTrial(now)} {
-		if d > 0 {
-			wait = grants.Sooner(wait, d)
-		}
+	return m.NextWake(now, wait), nil
+}
+
+// planBatch grants to those that wait, unless nothing can be committed now, or there is enough to write. It returns how
+// many were granted something, and why others were not.
+func (a *Allocator) planBatch(m *grants.Memory, now time.Time, admission grants.Admit) (granted int, refused map[*grants.Claimant]*grants.Refusal) {
+	if no := m.Refusal; no != nil && now.Before(m.CommitAfter) {
+		refused = map[*grants.Claimant]*grants.Refusal{}
+		m.Pending.Scan(func(c *grants.Claimant) bool {
+			if !admission(c).Waits && c.ShownRefusal() != *no {
+				refused[c] = no
+			}
+			return true
+		})
+		return 0, refused
 	}
-	for _, rest := range m.Cooling.All() {
-		wait = grants.Sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
+	working, room := m.Working(), min(maxBatch, maxInFlight-m.Unfinished())
+	ahead := working > lowWater || (working >= a.Writers && m.Pending.Len() < maxBatch/2)
+	if annotations.HasPaused(m.Base) || room <= 0 || ahead {
+		return 0, nil
 	}
-	if m.Outstanding != "" {
-		wait = grants.Sooner(wait, time.Second)
-	}
-	return wait, nil
+	begun := a.now()
+	clear(m.WaitingClusters) // those who still wait are noted by the plan
+	granted, refused = m.Plan(now, room, admission)
+	metrics.Planning.WithLabelValues().Add(a.now().Sub(begun).Seconds())
+	return granted, refused
 }
 
 // withoutPool serves the claims of a pool that does not exist, or that our finalizer left while another's keeps it:

@@ -90,6 +90,22 @@ func (m *Memory) nextRetry(now time.Time) time.Duration {
 	return wait
 }
 
+// NextWake is how long until the pool has something to do by itself, wait at most; 0: never.
+func (m *Memory) NextWake(now time.Time, wait time.Duration) time.Duration {
+	for _, d := range []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now), m.NextTrial(now)} {
+		if d > 0 {
+			wait = Sooner(wait, d)
+		}
+	}
+	for _, rest := range m.Cooling.All() {
+		wait = Sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
+	}
+	if m.Outstanding != "" {
+		wait = Sooner(wait, time.Second)
+	}
+	return wait
+}
+
 // Sooner returns the shorter of two waits, of which 0 is none at all.
 func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b < a {

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -123,17 +124,27 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// goFile is a file of ours as a page names it: with its folder, or by its name alone.
-var goFile = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z_0-9]+\\.go)`")
+// goFile is a file of ours as a page names it, with its folder or by its name alone, and what is to be looked for in it.
+var goFile = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z_0-9]+\\.go)`(?: \\(((?:`[A-Za-z]+`(?:, )?)+)\\))?")
 
-// A page that names a file names one that there is.
+// A page that names a file names one that there is, and what it says is in that file is declared there.
 func TestFilesOfPagesExist(t *testing.T) {
 	root := readSource(t).root
-	names := map[string]bool{}
+	declared := map[string]map[string]bool{}
 	for _, dir := range []string{"api", "controllers", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(name string, _ fs.DirEntry, err error) error {
-			names[strings.TrimPrefix(name, root+"/")], names[path.Base(name)] = true, true
-			return err
+			if err != nil || !strings.HasSuffix(name, ".go") {
+				return err
+			}
+			for _, known := range []string{strings.TrimPrefix(name, root+"/"), path.Base(name)} {
+				if declared[known] == nil {
+					declared[known] = map[string]bool{}
+				}
+				if err := functionsOf(name, declared[known]); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -145,9 +156,30 @@ func TestFilesOfPagesExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range goFile.FindAllStringSubmatch(string(text), -1) {
-			if !names[m[1]] {
+			functions, exists := declared[m[1]]
+			if !exists {
 				t.Errorf("docs/%s names %s, which is not there", page, m[1])
+				continue
+			}
+			for name := range strings.SplitSeq(m[2], ", ") {
+				if name = strings.Trim(name, "`"); name != "" && !functions[name] {
+					t.Errorf("docs/%s says that %s declares %s, which it does not", page, m[1], name)
+				}
 			}
 		}
 	}
+}
+
+// functionsOf adds the functions and methods that a file declares.
+func functionsOf(name string, to map[string]bool) error {
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	for _, d := range file.Decls {
+		if f, is := d.(*ast.FuncDecl); is {
+			to[f.Name.Name] = true
+		}
+	}
+	return nil
 }
