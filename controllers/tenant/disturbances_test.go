@@ -18,12 +18,12 @@ import (
 // disturbance is what becomes of a call; it returns false where the call then happens as usual.
 type disturbance struct {
 	name string
-	do   func(w *world, r asked) bool
+	do   func(w *world, r request) bool
 }
 
 // late has a write happen after so many more writes; its client was told that the answer is lost.
-func late(writes int, wait time.Duration) func(*world, asked) bool {
-	return func(w *world, r asked) bool {
+func late(writes int, wait time.Duration) func(*world, request) bool {
+	return func(w *world, r request) bool {
 		w.answer(r, nil, schedule.ErrTimeout)
 		w.After(writes, wait, func() { _, _ = w.do(r) })
 		return true
@@ -32,8 +32,8 @@ func late(writes int, wait time.Duration) func(*world, asked) bool {
 
 // sleep pauses the manager that calls, before the call is sent or before its answer is read, and has another take its
 // place.
-func sleep(writes int, wait time.Duration, sent bool) func(*world, asked) bool {
-	return func(w *world, r asked) bool {
+func sleep(writes int, wait time.Duration, sent bool) func(*world, request) bool {
+	return func(w *world, r request) bool {
 		p := w.manager(r.Client)
 		p.asleep = true
 		w.Notef("manager %s is paused", p.name)
@@ -50,7 +50,7 @@ func sleep(writes int, wait time.Duration, sent bool) func(*world, asked) bool {
 }
 
 // answered lets a call happen.
-func answered(w *world, r asked) bool {
+func answered(w *world, r request) bool {
 	value, err := w.do(r)
 	w.answer(r, value, err)
 	return true
@@ -58,8 +58,8 @@ func answered(w *world, r asked) bool {
 
 // mute has watches of the manager that calls show nothing for a while. What happens meanwhile is shown later, or lost
 // where the watch breaks: a new list makes up for it.
-func mute(lose bool, kinds ...faults.Kind) func(*world, asked) bool {
-	return func(w *world, r asked) bool {
+func mute(lose bool, kinds ...faults.Kind) func(*world, request) bool {
+	return func(w *world, r request) bool {
 		p := w.manager(r.Client)
 		var which []watched
 		for _, kind := range kinds {
@@ -85,8 +85,8 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, asked) bool {
 }
 
 // relisted has all watches begin anew: what was shown is shown again, as it was when the list was taken.
-func relisted(delay time.Duration) func(*world, asked) bool {
-	return func(w *world, r asked) bool {
+func relisted(delay time.Duration) func(*world, request) bool {
+	return func(w *world, r request) bool {
 		p := w.manager(r.Client)
 		for _, kind := range slices.Concat(mgmtKinds, []faults.Kind{faults.Allocations}) {
 			w.relist(p, watched{w.mgmt, kind}, delay)
@@ -100,17 +100,17 @@ func relisted(delay time.Duration) func(*world, asked) bool {
 	}
 }
 
-func crashBefore(w *world, r asked) bool {
+func crashBefore(w *world, r request) bool {
 	w.crash(w.manager(r.Client))
 	return true
 }
 
-func turnedDown(w *world, r asked) bool {
+func turnedDown(w *world, r request) bool {
 	w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd has no leader")))
 	return true
 }
 
-func lost(w *world, r asked) bool {
+func lost(w *world, r request) bool {
 	_, _ = w.do(r)
 	w.answer(r, nil, schedule.ErrTimeout)
 	return true
@@ -120,19 +120,19 @@ var allKinds = slices.Concat(mgmtKinds, []faults.Kind{faults.Allocations}, workK
 
 var disturbances = []disturbance{
 	{"crash-before", crashBefore},
-	{"crash-after", func(w *world, r asked) bool {
+	{"crash-after", func(w *world, r request) bool {
 		_, _ = w.do(r)
 		w.crash(w.manager(r.Client))
 		return true
 	}},
-	{"crash-late", func(w *world, r asked) bool {
+	{"crash-late", func(w *world, r request) bool {
 		w.crash(w.manager(r.Client))
 		w.After(3, pause, func() { _, _ = w.do(r) })
 		return true
 	}},
 	{"answer-lost", lost},
 	{"refused", turnedDown},
-	{"conflict", func(w *world, r asked) bool {
+	{"conflict", func(w *world, r request) bool {
 		_ = r.at.Edit(r.Ref, func(o client.Object) {
 			l := maps.Clone(o.GetLabels())
 			if l == nil {
@@ -144,14 +144,14 @@ var disturbances = []disturbance{
 		w.changed("another hand touches " + r.Ref.Name)
 		return false
 	}},
-	{"sent-twice", func(w *world, r asked) bool {
+	{"sent-twice", func(w *world, r request) bool {
 		_, _ = w.do(r)
 		return false
 	}},
 	{"late-1", late(1, pause)},
 	{"late-3", late(3, pause)},
 	{"late-rest", late(0, clientTimeout)},
-	{"twin", func(w *world, _ asked) bool {
+	{"twin", func(w *world, _ request) bool {
 		w.start()
 		return false
 	}},
@@ -169,12 +169,12 @@ var disturbances = []disturbance{
 	{"pools-late", mute(false, faults.Pools)},
 	{"watches-late", mute(false, allKinds...)},
 	{"watches-lost", mute(true, allKinds...)},
-	{"metallb-stuck", func(w *world, _ asked) bool {
+	{"metallb-stuck", func(w *world, _ request) bool {
 		w.metal.stuck = true
 		w.After(0, 20*time.Second, func() { w.metal.stuck = false })
 		return false
 	}},
-	{"metallb-frozen", func(w *world, _ asked) bool {
+	{"metallb-frozen", func(w *world, _ request) bool {
 		if w.apart || w.initial == 0 {
 			return false // a pool is deleted there, and nothing acknowledges that (ADR 7)
 		}

@@ -34,7 +34,7 @@ func (w *world) toRest() {
 			w.Wrongf("no rest after %v", time.Since(begin))
 			return
 		default:
-			w.vainly = max(0, w.vainly-40)
+			w.stalled = max(0, w.stalled-40)
 			<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
 		}
 	}
@@ -48,15 +48,15 @@ func (w *world) next() bool {
 	}
 	s := w.order(steps)
 	// Who works without a rest does not keep a watch from showing anything at all.
-	if at := slices.IndexFunc(steps, func(s step) bool { return s.Class == happening }); at >= 0 && w.unshown > tooMany/4 {
+	if at := slices.IndexFunc(steps, func(s step) bool { return s.Class == watchEvent }); at >= 0 && w.unshown > tooMany/4 {
 		s = steps[at]
 	}
-	if w.unshown++; s.Class == happening {
-		w.unshown, w.vainly = 0, 0
+	if w.unshown++; s.Class == watchEvent {
+		w.unshown, w.stalled = 0, 0
 	}
 	w.Notef("%s", s.Text)
 	s.Do()
-	if w.vainly++; w.vainly > tooMany {
+	if w.stalled++; w.stalled > tooMany {
 		w.Wrongf("the managers spin: %d steps that lead nowhere", tooMany)
 	}
 	return true
@@ -106,7 +106,7 @@ func (w *world) act() {
 }
 
 // serve lets a call happen, or what disturb makes of it.
-func (w *world) serve(r asked) {
+func (w *world) serve(r request) {
 	r.at.Take(r.Request)
 	<-time.After(latency)
 	if r.Write() {
@@ -130,18 +130,18 @@ func (w *world) serve(r asked) {
 }
 
 // answer has the answer to a call arrive at some time.
-func (w *world) answer(r asked, value any, err error) {
-	w.answers = append(w.answers, told{r, value, err})
+func (w *world) answer(r request, value any, err error) {
+	w.answers = append(w.answers, response{r, value, err})
 }
 
 // arrive has an answer arrive now.
-func (w *world) arrive(a told) {
-	w.answers = slices.DeleteFunc(w.answers, func(other told) bool { return other.call == a.call })
+func (w *world) arrive(a response) {
+	w.answers = slices.DeleteFunc(w.answers, func(other response) bool { return other.call == a.call })
 	a.call.Answer(a.value, a.err)
 }
 
 // do lets a call happen on its server.
-func (w *world) do(r asked) (any, error) {
+func (w *world) do(r request) (any, error) {
 	value, err := r.at.Do(r.Request)
 	if r.Write() {
 		w.changed(r.String())
@@ -168,7 +168,7 @@ func (w *world) hand(text string, do func() error) {
 // changed checks the promise after a change.
 func (w *world) changed(by string) {
 	if v := w.mgmt.Version() + w.work.Version(); v != w.version {
-		w.version, w.vainly, w.lastNews = v, 0, time.Now()
+		w.version, w.stalled, w.lastNews = v, 0, time.Now()
 		w.Notef("    %s: now %d and %d", by, w.mgmt.Version(), w.work.Version())
 		w.check()
 	}

@@ -66,15 +66,15 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int,
 
 // TestTenantFaults runs every scenario with every disturbance at every write.
 func TestTenantFaults(t *testing.T) {
-	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r asked, i int) bool { return r.Write() && w.Writes == i })
+	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r request, i int) bool { return r.Write() && w.Writes == i })
 }
 
 // TestTenantReads runs every scenario with every disturbance at every live read.
 func TestTenantReads(t *testing.T) {
-	enumerate(t, unread, func(calm result) int { return calm.reads }, func(w *world, r asked, i int) bool { return !r.Write() && w.reads == i })
+	enumerate(t, unread, func(calm result) int { return calm.reads }, func(w *world, r request, i int) bool { return !r.Write() && w.reads == i })
 }
 
-func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func(*world, asked, int) bool) {
+func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func(*world, request, int) bool) {
 	t.Helper()
 	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
 		t.Helper()
@@ -88,7 +88,7 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 					t.Run(fmt.Sprint(i), func(t *testing.T) {
 						got := s.run(t, func(w *world) {
 							w.order = o
-							w.disturb = func(w *world, r asked) bool { return hit(w, r, i) && d.do(w, r) }
+							w.disturb = func(w *world, r request) bool { return hit(w, r, i) && d.do(w, r) }
 						})
 						if got.end != calm.end && !t.Failed() {
 							t.Errorf("it ends as\n%s\nnot, as without a fault, as\n%s", got.end, calm.end)
@@ -112,7 +112,7 @@ func TestTenantWakesUp(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				s.run(t, func(w *world) {
 					w.order = o
-					w.disturb = func(w *world, r asked) bool { return r.Write() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
+					w.disturb = func(w *world, r request) bool { return r.Write() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
 				})
 			})
 		}
@@ -164,7 +164,7 @@ func storm(w *world, managers int, seed uint64) {
 		w.start()
 	}
 	left := 3
-	w.disturb = func(w *world, call asked) bool {
+	w.disturb = func(w *world, call request) bool {
 		if left == 0 || r.IntN(10) > 0 {
 			return false
 		}

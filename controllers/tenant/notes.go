@@ -25,9 +25,9 @@ type notes struct {
 }
 
 type clusterNotes struct {
-	// told is what was said of Services, lacking since when they wait for growth, fitting since when they wait
+	// reported is what was said of Services, lacking since when they wait for growth, fitting since when they wait
 	// for MetalLB; by namespace/name.
-	told             map[string]string
+	reported         map[string]string
 	lacking, fitting map[string]time.Time
 }
 
@@ -36,7 +36,7 @@ func (n *notes) of(cluster client.ObjectKey) *clusterNotes {
 		n.clusters = map[client.ObjectKey]*clusterNotes{}
 	}
 	if n.clusters[cluster] == nil {
-		n.clusters[cluster] = &clusterNotes{told: map[string]string{}}
+		n.clusters[cluster] = &clusterNotes{reported: map[string]string{}}
 	}
 	return n.clusters[cluster]
 }
@@ -93,21 +93,21 @@ func (n *notes) setEmptied(block types.UID) {
 	n.emptied[block] = struct{}{}
 }
 
-// tell notes what is said of a Service, and reports whether that is new.
-func (n *notes) tell(cluster client.ObjectKey, service, why string) bool {
+// report notes what is said of a Service, and reports whether that is new.
+func (n *notes) report(cluster client.ObjectKey, service, why string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	told := n.of(cluster).told
-	if told[service] == why {
+	reported := n.of(cluster).reported
+	if reported[service] == why {
 		return false
 	}
-	told[service] = why
+	reported[service] = why
 	return true
 }
 
-// toldStuck forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete
+// keepReported forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete
 // any number of them.
-func (n *notes) toldStuck(cluster client.ObjectKey, verdicts []elastic.Verdict) {
+func (n *notes) keepReported(cluster client.ObjectKey, verdicts []elastic.Verdict) {
 	stuck := map[string]struct{}{}
 	for _, v := range verdicts {
 		if v.State == elastic.Stuck {
@@ -116,16 +116,16 @@ func (n *notes) toldStuck(cluster client.ObjectKey, verdicts []elastic.Verdict) 
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.of(cluster).told, func(service, _ string) bool {
+	maps.DeleteFunc(n.of(cluster).reported, func(service, _ string) bool {
 		_, still := stuck[service]
 		return !still
 	})
 }
 
-func (n *notes) untell(cluster client.ObjectKey, service string) {
+func (n *notes) unreport(cluster client.ObjectKey, service string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.of(cluster).told, service)
+	delete(n.of(cluster).reported, service)
 }
 
 // waiting notes which Services wait for growth, and returns how long those did that have an address now.

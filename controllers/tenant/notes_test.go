@@ -51,11 +51,11 @@ func TestToldIsForgotten(t *testing.T) {
 	g := NewWithT(t)
 	n, cluster := &notes{}, client.ObjectKey{Namespace: "ns", Name: "c"}
 	a, b := &elastic.Service{Name: "a"}, &elastic.Service{Name: "b"}
-	g.Expect(n.tell(cluster, a.Key(), "why")).To(BeTrue())
-	g.Expect(n.tell(cluster, b.Key(), "why")).To(BeTrue())
-	n.toldStuck(cluster, []elastic.Verdict{{Service: a, State: elastic.Stuck}, {Service: b, State: elastic.Placed}})
-	g.Expect(n.tell(cluster, a.Key(), "why")).To(BeFalse())
-	g.Expect(n.tell(cluster, b.Key(), "why")).To(BeTrue())
-	n.toldStuck(cluster, nil)
-	g.Expect(n.of(cluster).told).To(BeEmpty())
+	g.Expect(n.report(cluster, a.Key(), "why")).To(BeTrue())
+	g.Expect(n.report(cluster, b.Key(), "why")).To(BeTrue())
+	n.keepReported(cluster, []elastic.Verdict{{Service: a, State: elastic.Stuck}, {Service: b, State: elastic.Placed}})
+	g.Expect(n.report(cluster, a.Key(), "why")).To(BeFalse())
+	g.Expect(n.report(cluster, b.Key(), "why")).To(BeTrue())
+	n.keepReported(cluster, nil)
+	g.Expect(n.of(cluster).reported).To(BeEmpty())
 }

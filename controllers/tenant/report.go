@@ -22,8 +22,8 @@ import (
 // patience is how long a Service may wait for MetalLB while there is room for it.
 const patience = 30 * time.Second
 
-// toldAtOnce is how many Services are told at one look why they have no address.
-const toldAtOnce = 20
+// reportedAtOnce is how many Services are told at one look why they have no address.
+const reportedAtOnce = 20
 
 // report says whether the Services of the Cluster have what they ask for, and those that no growth can help why not.
 func (l *look) report(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (wait, error) {
@@ -99,18 +99,18 @@ func (l *look) measure(d demand.Decision) {
 // tellServices says on the Services that no growth can help why they have no address, once. A workload cluster may have
 // any number of them: the rest is told the next time, so that others are not kept waiting.
 func (l *look) tellServices(ctx context.Context, live client.Client, d demand.Decision) (wait, error) {
-	l.notes.toldStuck(l.key, d.Verdicts)
-	told := 0
+	l.notes.keepReported(l.key, d.Verdicts)
+	reported := 0
 	for _, v := range d.Verdicts {
-		if v.State != elastic.Stuck || !l.notes.tell(l.key, v.Service.Key(), text.Note(v.Why)) {
+		if v.State != elastic.Stuck || !l.notes.report(l.key, v.Service.Key(), text.Note(v.Why)) {
 			continue
 		}
-		if told++; told > toldAtOnce {
-			l.notes.untell(l.key, v.Service.Key())
+		if reported++; reported > reportedAtOnce {
+			l.notes.unreport(l.key, v.Service.Key())
 			return in(time.Second), nil
 		}
 		if err := metallb.Tell(ctx, live, v.Service, "NoAddress", "more addresses for the cluster would not help: "+v.Why); err != nil {
-			l.notes.untell(l.key, v.Service.Key())
+			l.notes.unreport(l.key, v.Service.Key())
 			return 0, err
 		}
 	}

@@ -23,7 +23,7 @@ func (w *world) steps() []step {
 	for _, a := range slices.Clone(w.answers) {
 		switch p := w.manager(a.call.Client); {
 		case p.dead:
-			w.arrive(told{a.call, nil, schedule.ErrKilled})
+			w.arrive(response{a.call, nil, schedule.ErrKilled})
 		case !p.asleep:
 			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
 		}
@@ -35,7 +35,7 @@ func (w *world) steps() []step {
 				at.Take(r)
 				r.Answer(nil, schedule.ErrKilled)
 			case !p.asleep:
-				steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(asked{r, at}) }})
+				steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(request{r, at}) }})
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func (w *world) stepsOf(p *process) []step {
 			k := watched{at, kind}
 			if changes := at.Changes(kind, p.seen[k]); len(changes) > 0 && !p.mute[k] {
 				c := changes[0]
-				steps = append(steps, step{Class: happening, Text: describe(p, c), Do: func() {
+				steps = append(steps, step{Class: watchEvent, Text: describe(p, c), Do: func() {
 					w.shown++
 					p.seen[k]++
 					p.show(k, c)
@@ -80,17 +80,17 @@ func (w *world) stepsOf(p *process) []step {
 	watch(w.mgmt, faults.Allocations)
 	watch(w.work, workKinds...)
 	if !p.synced {
-		steps = append(steps, step{Class: happening, Text: p.name + ": the first list of blocks", Do: func() {
+		steps = append(steps, step{Class: watchEvent, Text: p.name + ": the first list of blocks", Do: func() {
 			p.synced = true
 			w.relist(p, watched{w.mgmt, faults.Allocations}, 0)
 		}})
 	}
 	if !p.connected && !w.down && !w.ended {
-		steps = append(steps, step{Class: happening, Text: p.name + ": connects to the workload cluster", Do: func() { w.connect(p) }})
+		steps = append(steps, step{Class: watchEvent, Text: p.name + ": connects to the workload cluster", Do: func() { w.connect(p) }})
 	}
 	for i, l := range p.lines {
 		if l.queue.Due() {
-			steps = append(steps, step{Class: kick, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Do: func() { l.run(p.ctx) }})
+			steps = append(steps, step{Class: reconciling, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Do: func() { l.run(p.ctx) }})
 		}
 	}
 	return steps

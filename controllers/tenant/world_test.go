@@ -50,9 +50,9 @@ var (
 type class int
 
 const (
-	happening class = iota
+	watchEvent class = iota
 	answer
-	kick
+	reconciling
 	call
 	user
 	allocating
@@ -68,22 +68,22 @@ type (
 
 var orders = map[string]order{
 	// Watches are faster than answers, and the managers than MetalLB, which places before it looks at its pools.
-	"eager": schedule.First(happening, answer, kick, call, allocating, placing, taking, counting, user),
+	"eager": schedule.First(watchEvent, answer, reconciling, call, allocating, placing, taking, counting, user),
 	// Watches come last, and MetalLB counts before it acts.
-	"lazy": schedule.First(answer, call, kick, allocating, taking, counting, placing, happening, user),
+	"lazy": schedule.First(answer, call, reconciling, allocating, taking, counting, placing, watchEvent, user),
 	// Answers come last, and MetalLB and the allocator are faster than the managers.
-	"tardy": schedule.First(allocating, taking, placing, counting, happening, kick, call, user, answer),
+	"tardy": schedule.First(allocating, taking, placing, counting, watchEvent, reconciling, call, user, answer),
 }
 
-// asked is a call, and the server that it asks.
-type asked struct {
+// request is a call, and the server that it asks.
+type request struct {
 	*faults.Request
 	at *faults.Server
 }
 
-// told is an answer that is on its way.
-type told struct {
-	call  asked
+// response is an answer that is on its way.
+type response struct {
+	call  request
 	value any
 	err   error
 }
@@ -99,20 +99,20 @@ type world struct {
 	metal      announcer
 	order      order
 	// disturb decides what becomes of a call; false: nothing special.
-	disturb func(*world, asked) bool
+	disturb func(*world, request) bool
 	// hurry is the write before which the script begins; 0: it waits for rest. anytime: it waits for nothing.
 	hurry   int
 	anytime bool
 	// down: the workload cluster does not answer. ended: its machines are gone.
 	down, ended bool
 
-	answers []told
+	answers []response
 	reads   int
 	// shown is how many changes watches have shown, unshown how many steps there were since the last.
 	shown, unshown int
-	// lastNews is when a server changed, or something went wrong; vainly counts steps that lead nowhere.
+	// lastNews is when a server changed, or something went wrong; stalled counts steps that lead nowhere.
 	lastNews time.Time
-	vainly   int
+	stalled  int
 	// version is that of both servers together when they were checked, content when the allocator had nothing to do.
 	version, content int64
 	history          invariants.History

@@ -45,7 +45,7 @@ var mirrors = []scenario{
 	{
 		name: "drop-in", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
 		before: []action{makeMirror("10.0.0.1-10.0.0.2", theirPool), addTheirs("x")},
-		script: []action{addTheirs("y"), addTheirs("z"), remove("x"), rip(faults.Addresses, "y"), another, remove("y"), addTheirs("x")},
+		script: []action{addTheirs("y"), addTheirs("z"), remove("x"), forceDelete(faults.Addresses, "y"), another, remove("y"), addTheirs("x")},
 		want:   map[string]string{"a": "10.1.0.1"},
 	},
 	{

@@ -77,8 +77,8 @@ func remove(name string) action {
 	return action{"delete claim " + name, func(w *world) bool { return w.api.Delete(ref(faults.Claims, name), false) == nil }}
 }
 
-// rip deletes an object without regard to its finalizers.
-func rip(kind faults.Kind, name string) action {
+// forceDelete deletes an object without regard to its finalizers.
+func forceDelete(kind faults.Kind, name string) action {
 	return action{fmt.Sprintf("force-delete %s %s", kind, name), func(w *world) bool {
 		return client.IgnoreNotFound(w.api.Delete(ref(kind, name), true)) == nil
 	}}
@@ -322,7 +322,7 @@ var scenarios = []scenario{
 	{
 		name: "forced blocks", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{
-			allocate("x", 4), rip(faults.Allocations, "x"), allocate("x", 6), allocated("x", "10.0.0.1", "10.0.0.2"), add("b"), deallocate("x"),
+			allocate("x", 4), forceDelete(faults.Allocations, "x"), allocate("x", 6), allocated("x", "10.0.0.1", "10.0.0.2"), add("b"), deallocate("x"),
 		},
 	},
 	{
@@ -332,7 +332,7 @@ var scenarios = []scenario{
 	{
 		// Whose Cluster is gone is collected; one that is there again was never an orphan.
 		name: "orphaned blocks", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
-		script: []action{allocate("x", 4), rip(faults.Clusters, "tenant"), add("b"), makeCluster, allocate("y", 4), rip(faults.Clusters, "tenant")},
+		script: []action{allocate("x", 4), forceDelete(faults.Clusters, "tenant"), add("b"), makeCluster, allocate("y", 4), forceDelete(faults.Clusters, "tenant")},
 	},
 	{
 		// What a cache does not show may be there all the same.
@@ -378,7 +378,7 @@ var scenarios = []scenario{
 	{
 		// What somebody has is kept for a name from the moment on at which he gives it back.
 		name: "pinned late", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3,
-		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), rip(faults.Addresses, "a"), add("b"), remove("a")},
+		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), forceDelete(faults.Addresses, "a"), add("b"), remove("a")},
 		want: map[string]string{"vip": "10.0.0.1"},
 	},
 	{
@@ -390,7 +390,7 @@ var scenarios = []scenario{
 		// removed.
 		name: "forced cooling", spec: Pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
 		claims: []string{"a", "b"}, script: []action{
-			rip(faults.Addresses, "a"), remove("a"), add("c"), rip(faults.Claims, "b"), add("b"), hold("c", true), rip(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
+			forceDelete(faults.Addresses, "a"), remove("a"), add("c"), forceDelete(faults.Claims, "b"), add("b"), hold("c", true), forceDelete(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
 		},
 	},
 	{
@@ -399,7 +399,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "forced", spec: Pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
-		claims: []string{"a", "b"}, script: []action{rip(faults.Addresses, "a"), add("c"), discard("b"), rip(faults.Addresses, "b"), remove("a")},
+		claims: []string{"a", "b"}, script: []action{forceDelete(faults.Addresses, "a"), add("c"), discard("b"), forceDelete(faults.Addresses, "b"), remove("a")},
 	},
 	{
 		name: "guarded", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
@@ -409,7 +409,7 @@ var scenarios = []scenario{
 	{
 		// Nobody may make its IPAddress anew now, and nobody else may have the address.
 		name: "forced while paused", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
-		claims: []string{"a"}, script: []action{hold("a", true), rip(faults.Addresses, "a"), add("b"), hold("a", false)},
+		claims: []string{"a"}, script: []action{hold("a", true), forceDelete(faults.Addresses, "a"), add("b"), hold("a", false)},
 	},
 	{
 		// What was granted before the pause is kept for its claim, and nobody else waits.
@@ -426,12 +426,12 @@ var scenarios = []scenario{
 	},
 	{
 		name: "ripped", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
-		claims: []string{"a", "b", "c"}, script: []action{rip(faults.Claims, "a"), add("a"), rip(faults.Claims, "b")},
+		claims: []string{"a", "b", "c"}, script: []action{forceDelete(faults.Claims, "a"), add("a"), forceDelete(faults.Claims, "b")},
 	},
 	{
 		// The next claim of the name needs what is left of the one that was ripped out.
 		name: "replaced", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
-		claims: []string{"a"}, script: slices.Repeat([]action{rip(faults.Claims, "a"), add("a")}, 4),
+		claims: []string{"a"}, script: slices.Repeat([]action{forceDelete(faults.Claims, "a"), add("a")}, 4),
 	},
 	{
 		name: "takeover", spec: Pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,

@@ -17,7 +17,7 @@ func TestHandover(t *testing.T) {
 	}}
 	s := scenario{
 		name: "handover", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2, want: map[string]string{"c": "10.0.0.1"},
-		before: []action{rip(faults.Clusters, "tenant"), tenants}, claims: []string{"c"},
+		before: []action{forceDelete(faults.Clusters, "tenant"), tenants}, claims: []string{"c"},
 	}
 	s.run(t, func(w *world) {
 		w.order = orders["eager"]
@@ -39,7 +39,7 @@ func TestHandover(t *testing.T) {
 				_ = answered(w, r)
 				w.manager("a").asleep = true
 				w.After(0, pause, func() {
-					w.script = []action{rip(faults.Addresses, "c"), makeCluster}
+					w.script = []action{forceDelete(faults.Addresses, "c"), makeCluster}
 					w.act()
 					w.act()
 					w.After(0, 2*pause, func() {

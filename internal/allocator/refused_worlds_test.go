@@ -174,7 +174,7 @@ func whoIsServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressCla
 // A live read that fails beside any job leaves nothing behind: what was to be done is done later.
 func TestReadsFailBesideJobs(t *testing.T) {
 	all := action{"force-delete claim b, make it again, delete claim a", func(w *world) bool {
-		return rip(faults.Claims, "b").do(w) && add("b").do(w) && remove("a").do(w)
+		return forceDelete(faults.Claims, "b").do(w) && add("b").do(w) && remove("a").do(w)
 	}}
 	for _, kind := range []faults.Kind{faults.Pools, faults.Claims, faults.Addresses} {
 		for nth := 1; nth <= 3; nth++ {

@@ -70,9 +70,9 @@ func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, stri
 type class int
 
 const (
-	event class = iota
+	watchEvent class = iota
 	answer
-	kick
+	reconciling
 	call
 	user
 )
@@ -83,9 +83,9 @@ type (
 )
 
 var orders = map[string]order{
-	"eager": schedule.First(event, answer, kick, call, user), // watches are faster than answers
-	"lazy":  schedule.First(answer, call, kick, event, user), // watches come last
-	"tardy": schedule.First(event, kick, call, user, answer), // answers come last
+	"eager": schedule.First(watchEvent, answer, reconciling, call, user), // watches are faster than answers
+	"lazy":  schedule.First(answer, call, reconciling, watchEvent, user), // watches come last
+	"tardy": schedule.First(watchEvent, reconciling, call, user, answer), // answers come last
 }
 
 // world is one run.
@@ -106,16 +106,16 @@ type world struct {
 	elected bool
 
 	answers []told
-	// lastNews is when the server changed, or something went wrong; vain, the version at which the
+	// lastNews is when the server changed, or something went wrong; stalledAt, the version at which the
 	// user could not do the next thing.
 	lastNews time.Time
 	// vainly counts steps since the last change.
-	vainly  int
-	vain    int64
-	history invariants.History
-	given   map[types.UID]string
-	ready   map[types.UID]bool
-	rests   map[string]cooling.Rest
+	vainly    int
+	stalledAt int64
+	history   invariants.History
+	given     map[types.UID]string
+	ready     map[types.UID]bool
+	rests     map[string]cooling.Rest
 	// noted are the rests that were on record since the IPAddress came, by name and address.
 	noted map[string]cooling.Rest
 	// owners are the claims that IPAddresses were of.
@@ -290,14 +290,14 @@ func (w *world) steps() []step {
 		for _, kind := range faults.Kinds {
 			if changes := w.api.Changes(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
 				c := changes[0]
-				steps = append(steps, step{Class: event, Text: w.describe(m, c), Do: func() {
+				steps = append(steps, step{Class: watchEvent, Text: w.describe(m, c), Do: func() {
 					m.seen[kind]++
 					m.show(c)
 				}})
 			}
 		}
 		if m.fenced.Load() && !m.listed {
-			steps = append(steps, step{Class: event, Text: m.name + ": the first lists", Do: func() {
+			steps = append(steps, step{Class: watchEvent, Text: m.name + ": the first lists", Do: func() {
 				m.listed = true
 				w.relist(m, faults.Addresses, 0)
 				w.relist(m, faults.Claims, 0)
@@ -306,7 +306,7 @@ func (w *world) steps() []step {
 		}
 		for _, key := range m.keys() {
 			if m.listed && m.queue(key).Due() {
-				steps = append(steps, step{Class: kick, Text: m.name + ": reconcile " + key.Name, Do: func() {
+				steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile " + key.Name, Do: func() {
 					w.kicks++
 					m.reconcile(key)
 				}})
@@ -330,7 +330,7 @@ func (w *world) steps() []step {
 			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
 		}
 	}
-	if w.anytime && len(w.script) > 0 && w.vain != w.api.Version() {
+	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.Version() {
 		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
 	}
 	return steps
@@ -393,9 +393,9 @@ func (w *world) do(r *faults.Request) (any, error) {
 func (w *world) act() {
 	before, a := w.api.Version(), w.script[0]
 	if a.do(w) {
-		w.script, w.vain = w.script[1:], 0
+		w.script, w.stalledAt = w.script[1:], 0
 	} else {
-		w.lastNews, w.vain = time.Now(), before
+		w.lastNews, w.stalledAt = time.Now(), before
 	}
 	w.changed(before, "the user: "+a.text)
 }

@@ -61,7 +61,6 @@ func WithoutPause(all []metav1.Condition) []metav1.Condition {
 	return slices.DeleteFunc(slices.Clone(all), func(c metav1.Condition) bool { return c.Type == clusterv1.PausedCondition })
 }
 
-
 // Shows reports whether the status of a claim says a refusal, and nothing else.
 func (c *Claimant) Shows(no Refusal) bool { return c.ShownRefusal() == no && c.PauseTold == "" }
 

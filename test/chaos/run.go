@@ -71,7 +71,7 @@ func run(ctx context.Context, o options, say io.Writer) (res *result, err error)
 		return nil, err
 	}
 	f := &faults{Client: c, cp: cp, h: h, binary: o.manager}
-	stuck := rage(ctx, o, f, say)
+	stuck := churn(ctx, o, f, say)
 	if stuck != nil && !errors.Is(stuck, context.DeadlineExceeded) {
 		return nil, stuck
 	}
@@ -104,8 +104,8 @@ func prepare(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// rage lasts until there were enough claims and enough kills, and all are gone again.
-func rage(ctx context.Context, o options, f *faults, say io.Writer) error {
+// churn lasts until there were enough claims and enough kills, and all are gone again.
+func churn(ctx context.Context, o options, f *faults, say io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)

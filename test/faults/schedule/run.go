@@ -20,11 +20,11 @@ type Run struct {
 	Writes int
 
 	happened, wrong []string
-	later           []deed
+	delayed         []delayedStep
 }
 
-// deed happens when so many writes have happened, or at its time.
-type deed struct {
+// delayedStep happens when so many writes have happened, or at its time.
+type delayedStep struct {
 	writes int
 	at     time.Time
 	do     func()
@@ -63,36 +63,36 @@ func (r *Run) After(writes int, d time.Duration, do func()) {
 	if writes > 0 {
 		writes += r.Writes
 	}
-	r.later = append(r.later, deed{writes, time.Now().Add(d), do})
+	r.delayed = append(r.delayed, delayedStep{writes, time.Now().Add(d), do})
 }
 
 // Waits reports whether something is put off.
-func (r *Run) Waits() bool { return len(r.later) > 0 }
+func (r *Run) Waits() bool { return len(r.delayed) > 0 }
 
 // Due does what was put off until now, one thing at a time; false: nothing was.
 func (r *Run) Due() bool {
-	i := slices.IndexFunc(r.later, func(d deed) bool {
+	i := slices.IndexFunc(r.delayed, func(d delayedStep) bool {
 		return (d.writes > 0 && r.Writes >= d.writes) || !d.at.After(time.Now())
 	})
 	if i < 0 {
 		return false
 	}
-	do := r.later[i].do
-	r.later = slices.Delete(r.later, i, i+1)
+	do := r.delayed[i].do
+	r.delayed = slices.Delete(r.delayed, i, i+1)
 	do()
 	return true
 }
 
 // Sooner returns when the next of what is put off happens, if that is before t, else t.
 func (r *Run) Sooner(t time.Time) time.Time {
-	for _, d := range r.later {
+	for _, d := range r.delayed {
 		t = sooner(t, d.at)
 	}
 	return t
 }
 
 // Forget has nothing happen any more that was put off.
-func (r *Run) Forget() { r.later = nil }
+func (r *Run) Forget() { r.delayed = nil }
 
 func sooner(a, b time.Time) time.Time {
 	if b.Before(a) {
