@@ -6,27 +6,12 @@ import (
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Object is an object of the API server.
 type Object interface {
 	metav1.Object
 	runtime.Object
-}
-
-// Resource is a kind of objects that name a pool: claimants, or what is attached to them.
-type Resource interface {
-	// Object is an empty object of the kind.
-	Object() Object
-	// PoolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
-	// of another kind.
-	PoolOf(o Object) (pools.Key, bool)
-	// SetPool has an object name a pool.
-	SetPool(o Object, pool pools.Key)
-	// Mirrors reports whether an object names a pool of the in-cluster provider, and means the one that mirrors it.
-	Mirrors(o Object) bool
 }
 
 // Kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a

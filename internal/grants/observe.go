@@ -2,8 +2,6 @@ package grants
 
 import (
 	"fmt"
-	"iter"
-	"sync"
 	"time"
 
 	"go4.org/netipx"
@@ -188,81 +186,6 @@ func (m *Memory) IsGone(uid types.UID) bool {
 func (m *Memory) RotateGone(now time.Time) {
 	if elapsed(m.rotated, now) > 2*RequestTimeout {
 		m.gone, m.goneBefore, m.rotated = map[types.UID]struct{}{}, m.gone, now
-	}
-}
-
-// ObserveObject feeds an object of a kind, and reports whether the pool has something to do.
-func (m *Memory) ObserveObject(r Resource, o Object) bool {
-	switch k := r.(type) {
-	case Kind:
-		return m.Observe(k.Of(o))
-	case Attacher:
-		return m.ObserveAttached(k.Of(o))
-	}
-	return false
-}
-
-// ForgetObject feeds the proof that an object of a kind is gone.
-func (m *Memory) ForgetObject(r Resource, o Object) {
-	switch r.(type) {
-	case Kind:
-		m.Forget(o.GetUID())
-	case Attacher:
-		m.ForgetAttached(o.GetUID(), types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()})
-	}
-}
-
-// Objects are what is remembered of a kind: objects with a name and a UID.
-func (m *Memory) Objects(r Resource) iter.Seq[Object] {
-	return func(yield func(Object) bool) {
-		named := func(namespace, name string, uid types.UID) bool {
-			o := Named(r.Object(), namespace, name)
-			o.SetUID(uid)
-			return yield(o)
-		}
-		for _, c := range m.Claimants {
-			if c.Kind == r && !named(c.Owner.Namespace, c.Owner.Name, c.Owner.UID) {
-				return
-			}
-		}
-		for _, a := range m.Attached {
-			if a.Kind.Traits().Attaches == r && !named(a.Namespace, a.Name, a.UID) {
-				return
-			}
-		}
-	}
-}
-
-// Listed is what a consistent list found of one pool. The lists of several kinds add to it at once.
-type Listed struct {
-	mu        sync.Mutex
-	Claimants []*Claimant
-	Attached  []*Attached
-}
-
-// Add adds an object of a kind.
-func (l *Listed) Add(r Resource, o Object) {
-	switch k := r.(type) {
-	case Kind:
-		c := k.Of(o)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.Claimants = append(l.Claimants, c)
-	case Attacher:
-		a := k.Of(o)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.Attached = append(l.Attached, a)
-	}
-}
-
-// ObserveAll feeds what a list has found.
-func (m *Memory) ObserveAll(found *Listed) {
-	for _, c := range found.Claimants {
-		m.Observe(c)
-	}
-	for _, a := range found.Attached {
-		m.ObserveAttached(a)
 	}
 }
 

@@ -131,12 +131,6 @@ func (b *GlobalPoolBuilder) ForNamespaces(key, value string) *GlobalPoolBuilder 
 	return b
 }
 
-// Annotate sets an annotation.
-func (b *GlobalPoolBuilder) Annotate(key, value string) *GlobalPoolBuilder {
-	metav1.SetMetaDataAnnotation(&b.pool.ObjectMeta, key, value)
-	return b
-}
-
 // Obj returns the pool; the builder may be used again.
 func (b *GlobalPoolBuilder) Obj() *v1alpha1.GlobalNetworkPool { return b.pool.DeepCopy() }
 
