@@ -52,7 +52,7 @@ type IPAllocationSpec struct {
 	PoolRef PoolReference `json:"poolRef"`
 	// tenantClusterRef names the Cluster that the block is for.
 	TenantClusterRef ClusterReference `json:"tenantClusterRef"`
-	// type says what the block is used for. It decides on the count where none is given.
+	// type says what the block is used for. It determines the default count.
 	Type AllocationType `json:"type"`
 	// count is the number of addresses. Absent, it is the default of the pool for the type:
 	// tenantAllocation.defaults, else 5 for nodes and 8 for loadbalancer. It is ignored where
@@ -110,7 +110,7 @@ type IPAllocationStatus struct {
 	// phase is where the allocation is in its life.
 	// +optional
 	Phase AllocationPhase `json:"phase,omitempty"`
-	// cidr is the block: a CIDR where it is one, else first-last.
+	// cidr is the block, written as a CIDR if it is one, else as a range first-last.
 	// +optional
 	CIDR string `json:"cidr,omitempty"`
 	// startAddress is the first address of the block.
@@ -132,7 +132,7 @@ type IPAllocationStatus struct {
 	// allocatedAt is when the block was granted.
 	// +optional
 	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
-	// allocatedBy names who granted it.
+	// allocatedBy names the controller that granted the block.
 	// +optional
 	AllocatedBy string `json:"allocatedBy,omitempty"`
 	// releasedAt is when the deletion of the allocation was noted.

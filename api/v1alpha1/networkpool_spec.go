@@ -37,7 +37,7 @@ type NetworkPoolSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(o, o.cidr == s.cidr))",message="lists one subnet twice; a subnet has one entry, with its gateway"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(o, o.cidr == s.cidr))",message="lists one subnet twice; remove one of the two entries"
 	Subnets []Subnet `json:"subnets,omitempty"`
 
 	// prefix is the prefix length of the network the addresses live in: the short form of subnets.
@@ -74,13 +74,13 @@ type NetworkPoolSpec struct {
 	Network string `json:"network,omitempty"`
 
 	// allowOverlap lets this pool hand out addresses although an older pool of the same network
-	// has some of them too.
+	// has some of them too. Both may then grant the same address.
 	// +optional
 	AllowOverlap bool `json:"allowOverlap,omitempty"`
 
-	// preAllocations keep an address for the claims of a name, for example "vip": "10.40.0.10". Nobody
-	// else is given it. The address lies in the pool and may be reserved; where claims get prefixes, it
-	// is the first address of one.
+	// preAllocations keeps an address for claims with a given name, for example "vip": "10.40.0.10". No
+	// other claimant gets it. The address lies in the pool and may be reserved; if claims get prefixes, it
+	// is the first address of a prefix.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=512
 	// +kubebuilder:validation:XValidation:rule="[self.map(k, self[k])].all(v, v.all(a, v.indexOf(a) == v.lastIndexOf(a)))",message="gives one address to two names; give each claim an address of its own"
@@ -135,12 +135,12 @@ type TenantAllocation struct {
 	Start Address `json:"start"`
 	// end is the last address that may be handed out.
 	End Address `json:"end"`
-	// defaults are the sizes of allocations that do not say one.
+	// defaults are the sizes of allocations that set no count.
 	// +optional
 	Defaults *AllocationDefaults `json:"defaults,omitempty"`
 }
 
-// AllocationDefaults are the sizes of allocations that do not say one.
+// AllocationDefaults are the sizes of allocations that set no count.
 type AllocationDefaults struct {
 	// nodesPerTenant is the count of an allocation of type nodes.
 	// +optional

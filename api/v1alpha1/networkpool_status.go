@@ -33,8 +33,8 @@ type NetworkPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Held []HeldRange `json:"held,omitempty"`
-	// yields are the older pools of the network to which this one leaves the addresses that both have: it grants nothing while there is one. Such a
-	// pool grants from these addresses only after it was seen here, with the generation that it has.
+	// yields lists the older pools of the network to which this pool leaves shared addresses, or which still use some of its addresses after an overlap
+	// has ended. The older pool grants shared addresses only after it is listed here with its current generation.
 	// +optional
 	// +listType=atomic
 	Yields []YieldedPool `json:"yields,omitempty"`

@@ -54,7 +54,7 @@ type ProviderNetwork struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(o, o.name == p.name && o.kind == p.kind))",message="names one pool twice; a pool has one entry, with its priority"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(o, o.name == p.name && o.kind == p.kind))",message="names one pool twice; remove one of the two entries"
 	PoolRefs []ProviderPoolReference `json:"poolRefs,omitempty"`
 	// subnet is the network of the machines: a name such as "VM Network - VLAN 40", or a CIDR.
 	// +optional
@@ -95,7 +95,7 @@ type ProviderPoolReference struct {
 }
 
 // LoadBalancerPool says how many addresses a Cluster gets for its Services. The Cluster's annotation
-// butler.butlerlabs.dev/lb-pool-size goes before defaultPoolSize and initialPoolSize.
+// butler.butlerlabs.dev/lb-pool-size overrides defaultPoolSize and initialPoolSize.
 type LoadBalancerPool struct {
 	// defaultPoolSize is the number of addresses of a Cluster in static mode.
 	// +optional
@@ -112,7 +112,7 @@ type LoadBalancerPool struct {
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=0
 	InitialPoolSize *int32 `json:"initialPoolSize,omitempty"`
-	// growthIncrement is the number of addresses a Cluster grows by at least in elastic mode.
+	// growthIncrement is the least number of addresses by which a Cluster grows in elastic mode.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
@@ -122,7 +122,7 @@ type LoadBalancerPool struct {
 	// +kubebuilder:default=DefaultPool
 	Projection Projection `json:"projection,omitempty"`
 	// class is the load-balancer class of the Services that MetalLB serves: its flag --lb-class. Services of
-	// another class ask for nothing. Absent: Services without a class.
+	// other classes are ignored. If absent, MetalLB serves the Services without a class.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Class string `json:"class,omitempty"`

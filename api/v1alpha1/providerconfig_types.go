@@ -28,9 +28,9 @@ type ProviderConfigSpec struct {
 	// network is where addresses come from. Absent, they come from the infrastructure.
 	// +optional
 	Network *ProviderNetwork `json:"network,omitempty"`
-	// namespaceSelector selects the namespaces whose Clusters may use this ProviderConfig, beside its
-	// own, which always may. Absent, those with the label butler.butlerlabs.dev/team; with scope team,
-	// those where it names the team.
+	// namespaceSelector selects the namespaces whose Clusters may use this ProviderConfig, in addition to
+	// its own namespace, which always may. If absent, namespaces with the label butler.butlerlabs.dev/team
+	// may; with scope team, only those whose label names that team.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// scope says whose the ProviderConfig is.
@@ -134,7 +134,7 @@ type ProviderConfigStatus struct {
 	Ready bool `json:"ready"`
 	// validated is true where the settings can be served as they are written: every pool exists.
 	Validated bool `json:"validated"`
-	// lastValidationTime is when validated was last found to be different.
+	// lastValidationTime is when validated last changed.
 	// +optional
 	LastValidationTime *metav1.Time `json:"lastValidationTime,omitempty"`
 	// observedGeneration is the generation of the spec the status speaks of.
@@ -152,8 +152,8 @@ type ProviderConfigStatus struct {
 type ProviderCapacity struct {
 	// availableIPs is the number of free addresses of the pools.
 	AvailableIPs int64 `json:"availableIPs"`
-	// estimatedTenants is the number of new Clusters for which they last, if each takes as many
-	// addresses as the settings say.
+	// estimatedTenants is the number of new Clusters for which the available addresses suffice, if each
+	// takes as many as the settings say.
 	EstimatedTenants int64 `json:"estimatedTenants"`
 }
 

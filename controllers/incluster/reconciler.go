@@ -115,7 +115,7 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.Client, mirror, func() error {
 		if mirror.GetUID() != "" && !metav1.IsControlledBy(mirror, pool) {
-			return fmt.Errorf("%s exists and mirrors something else; delete it, or rename it", client.ObjectKeyFromObject(mirror))
+			return fmt.Errorf("%s exists and is not the mirror of this pool; delete it, or create it again under another name", client.ObjectKeyFromObject(mirror))
 		}
 		*mirror.PoolSpec() = is.Spec
 		given, known := incluster.HandedOver(pool), incluster.Given(mirror)

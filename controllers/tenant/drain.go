@@ -74,7 +74,7 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 		return waiting{v1alpha1.ConfirmingReason, why, in(time.Second)}, nil
 	}
 	if seen := l.now.Sub(l.notes.letGoSince(a.UID, l.now)); seen < settleTime {
-		return waiting{v1alpha1.ConfirmingReason, "the Cluster has let go of it; it is looked at once more", in(settleTime - seen)}, nil
+		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", in(settleTime - seen)}, nil
 	}
 	if emptying {
 		l.notes.doubt(a.UID)
@@ -93,8 +93,8 @@ func stillUsed(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation
 	return metallb.LetGo(ctx, live, r)
 }
 
-const unreachableHint = "the API server of the Cluster does not answer, so nobody knows whether it still uses the block; " +
-	"if the Cluster is gone for good, delete it, or annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
+const unreachableHint = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +
+	"if the Cluster is gone for good, delete its Cluster object; if you know that nothing uses the block any more, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
 
 // giveBack deletes a block, as it was when that was decided, and lets go of it.
 func (l *look) giveBack(ctx context.Context, a *v1alpha1.IPAllocation) error {

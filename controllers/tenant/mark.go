@@ -29,7 +29,7 @@ func (l *look) mark(ctx context.Context, live client.Client, d demand.Decision, 
 	for _, name := range d.Resume {
 		a := all.named(name)
 		l.notes.forgetBlock(a.UID)
-		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionFalse, v1alpha1.InUseAgainReason, "a Service needs it again")); err != nil {
+		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionFalse, v1alpha1.InUseAgainReason, "a Service needs the block again")); err != nil {
 			return all, next, err
 		}
 	}
@@ -44,7 +44,7 @@ func (l *look) mark(ctx context.Context, live client.Client, d demand.Decision, 
 			next = next.or(in(time.Second))
 			continue
 		}
-		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "it is taken away from the Cluster")); err != nil {
+		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "the block is being taken out of the MetalLB of the Cluster")); err != nil {
 			return all, next, err
 		}
 	}
@@ -56,7 +56,7 @@ func (l *look) inUse(m elastic.Mark) func(*[]metav1.Condition) {
 	is := metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service has, or is about to get, one of its addresses"}
 	if !m.IdleSince.IsZero() {
 		is.Status, is.Reason = metav1.ConditionFalse, v1alpha1.IdleReason
-		is.Message = fmt.Sprintf("no Service has any of its addresses; it is given up when that has been so for %s", l.Grace)
+		is.Message = fmt.Sprintf("no Service has any of its addresses; the block is given back when it has been unused for %s", l.Grace)
 		is.LastTransitionTime = metav1.NewTime(m.IdleSince)
 	}
 	return func(c *[]metav1.Condition) { meta.SetStatusCondition(c, is) }

@@ -66,23 +66,23 @@ func (l *look) unplaced(ctx context.Context, live client.Client, observed *metal
 		why = observed.Problems[0].Error()
 	}
 	if why == "" {
-		why = "see whether its controller runs, what it logs, and the events of the Service"
+		why = "check that the MetalLB controller runs, its log, and the events of the Service"
 	}
-	return fmt.Sprintf("MetalLB has room for Service %s and has given it no address for %s (Services like it: %d): %s",
+	return fmt.Sprintf("MetalLB has a free address for Service %s but has not assigned it for %s (Services affected: %d): %s",
 		late[0].Key(), patience, len(late), why), next, err
 }
 
 func metalLBMissing() *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.MetalLBMissingReason,
-		Message: "the Cluster has no MetalLB (" + metallb.Namespace + "); its blocks are shown to it as soon as that is installed",
+		Message: "MetalLB is not installed in the Cluster (namespace " + metallb.Namespace + "); the blocks of the Cluster are added to MetalLB as soon as it is",
 	}
 }
 
 func tenantUnreachable() *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantUnreachableReason,
-		Message: "the API server of the Cluster does not answer; it keeps all that it has",
+		Message: "the API server of the Cluster does not answer; the Cluster keeps all of its blocks",
 	}
 }
 
@@ -109,7 +109,7 @@ func (l *look) tellServices(ctx context.Context, live client.Client, d demand.De
 			l.notes.unreport(l.key, v.Service.Key())
 			return in(time.Second), nil
 		}
-		if err := metallb.Tell(ctx, live, v.Service, "NoAddress", "more addresses for the cluster would not help: "+v.Why); err != nil {
+		if err := metallb.Tell(ctx, live, v.Service, "NoAddress", "this Service has no address, and more addresses would not help: "+v.Why); err != nil {
 			l.notes.unreport(l.key, v.Service.Key())
 			return 0, err
 		}

@@ -56,7 +56,7 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			case grants.ClusterAbsent:
 				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
 				if c.Kind.Traits().NeedsCluster {
-					out.Refused = grants.Failed("waiting for Cluster %s, which does not exist", key)
+					out.Refused = grants.Failed("waiting for Cluster %s, which does not exist; create the Cluster, or correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim", key)
 					return out
 				}
 			}

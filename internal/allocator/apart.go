@@ -51,7 +51,7 @@ func (a *Allocator) keepApart(ctx context.Context, p *grants.Pool) {
 			apart[r] = n.key
 		}
 		if !final && waitsFor == "" {
-			waitsFor = fmt.Sprintf("; this pool grants nothing of what both have until %s, the younger of the two, has left it to this one: a manager must serve that", n.key)
+			waitsFor = fmt.Sprintf("; this pool grants none of the shared addresses until the younger pool, %s, has yielded them: make sure that a manager serves the younger pool", n.key)
 		}
 	}
 	for _, was := range said {
@@ -154,11 +154,11 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 		}
 	}
 	if string(seen.uid) != to.UID || seen.generation < to.Generation {
-		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it says now is known", key)
+		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again once the manager has read the current spec of that pool", key)
 	}
 	elder := a.pool(key)
 	if err := a.survey(ctx, elder, yielded(p.Key, mine.uid, seen.generation)); err != nil {
-		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again when what it has in use can be listed: %v", key, err)
+		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again once the manager can list what that pool has in use: %v", key, err)
 	}
 	m := elder.Lock()
 	defer m.Unlock()

@@ -101,7 +101,7 @@ func TestChooseBlock(t *testing.T) {
 		// The schema compares IPv4 addresses only.
 		"pinned backwards": {ask: []func(*v1alpha1.IPAllocation){pinned("fd00::9", "fd00::1")}, count: 3, want: "end fd00::1 is before start fd00::9"},
 		"pinned outside": {
-			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "not wholly among the addresses",
+			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "contains addresses that",
 		},
 		"pinned over a claim's": {
 			there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
@@ -135,7 +135,7 @@ func TestChooseBlock(t *testing.T) {
 		"what its status says": {ask: []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
 		"what its status says, and another has": {
 			there: func(p *grants.Memory) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
-			ask:   []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, want: "the status says 10.0.0.40-10.0.0.44, of which 10.0.0.44/30 is held by IPAllocation ns/y",
+			ask:   []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, want: "the status shows 10.0.0.40-10.0.0.44, but 10.0.0.44/30 of it is held by IPAllocation ns/y",
 		},
 		"a pool of prefixes": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {

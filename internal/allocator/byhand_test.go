@@ -29,13 +29,13 @@ func TestMadeByHand(t *testing.T) {
 			a.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}}
 		}},
 		"for a claim that was granted something and not told": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.10")}},
-		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.10"), bound}, told: "made it by hand"},
+		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.10"), bound}, told: "created by hand"},
 		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "does not hand out"},
-		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "no address"},
+		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "not an IP address"},
 		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11/32, which IPAddress ns/other has",
 			also: func(p *grants.Memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
 		"that names the mirror": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
-		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "made it by hand; delete it"},
+		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "created by hand; delete it"},
 		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
 			a.OwnerReferences = []metav1.OwnerReference{{Kind: claims.Name, Name: "c", UID: "uid-before"}}
 		}},

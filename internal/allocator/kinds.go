@@ -49,6 +49,6 @@ func noSuchKind(key pools.Key) *grants.Refusal {
 	if strings.HasPrefix(strings.ToLower(key.Kind), "global") {
 		means = v1alpha1.GlobalNetworkPoolKind
 	}
-	return grants.NotReady("its poolRef names kind %s, which the group %s does not have; write %s, in a new claim: poolRef cannot be changed",
+	return grants.NotReady("its poolRef names kind %s, which the group %s does not have; poolRef is immutable, so create the claim again with kind %s",
 		key.Kind, v1alpha1.GroupVersion.Group, means)
 }

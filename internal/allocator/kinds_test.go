@@ -20,9 +20,9 @@ func TestKeyOfClaim(t *testing.T) {
 		"another group":                  {group: "example.com", kind: "NetworkPool"},
 		"another group with its version": {group: ours + "/v1alpha1", kind: "NetworkPool"},
 		"the in-cluster provider's":      {group: "ipam.cluster.x-k8s.io", kind: "InClusterIPPool"},
-		"the case of a kind":             {group: ours, kind: "Networkpool", want: pools.Key{Kind: "Networkpool", Namespace: "ns", Name: "pool"}, says: "kind Networkpool, which the group " + ours + " does not have; write NetworkPool,"},
-		"the case of a global kind":      {group: ours, kind: "globalNetworkpool", want: pools.Key{Kind: "globalNetworkpool", Namespace: "ns", Name: "pool"}, says: "write GlobalNetworkPool,"},
-		"another kind of ours":           {group: ours, kind: "IPAllocation", want: pools.Key{Kind: "IPAllocation", Namespace: "ns", Name: "pool"}, says: "write NetworkPool,"},
+		"the case of a kind":             {group: ours, kind: "Networkpool", want: pools.Key{Kind: "Networkpool", Namespace: "ns", Name: "pool"}, says: "kind Networkpool, which the group " + ours + " does not have; poolRef is immutable, so create the claim again with kind NetworkPool"},
+		"the case of a global kind":      {group: ours, kind: "globalNetworkpool", want: pools.Key{Kind: "globalNetworkpool", Namespace: "ns", Name: "pool"}, says: "create the claim again with kind GlobalNetworkPool"},
+		"another kind of ours":           {group: ours, kind: "IPAllocation", want: pools.Key{Kind: "IPAllocation", Namespace: "ns", Name: "pool"}, says: "create the claim again with kind NetworkPool"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := newClaim("c", 0)

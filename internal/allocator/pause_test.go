@@ -87,10 +87,10 @@ func TestAnAdoptionStaysOnRecord(t *testing.T) {
 		// besides is how the message ends while the pool is adopted.
 		besides string
 	}{
-		"paused":    {change: func(o *v1alpha1.NetworkPool) { annotated(o) }, reason: clusterv1.PausedReason, besides: "has landed"},
-		"deleted":   {change: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} }, reason: v1alpha1.DeletingReason, besides: "either: it is being deleted"},
-		"not valid": {change: func(*v1alpha1.NetworkPool) {}, specErr: "no addresses", reason: v1alpha1.ValidationFailedReason, besides: "either: no addresses"},
-		"as it was": {change: func(*v1alpha1.NetworkPool) {}, besides: "has landed"},
+		"paused":    {change: func(o *v1alpha1.NetworkPool) { annotated(o) }, reason: clusterv1.PausedReason, besides: "have settled"},
+		"deleted":   {change: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} }, reason: v1alpha1.DeletingReason, besides: "because it is being deleted"},
+		"not valid": {change: func(*v1alpha1.NetworkPool) {}, specErr: "no addresses", reason: v1alpha1.ValidationFailedReason, besides: "grants nothing: no addresses"},
+		"as it was": {change: func(*v1alpha1.NetworkPool) {}, besides: "have settled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", c.change)

@@ -136,7 +136,8 @@ func (a *Allocator) unserved(key pools.Key) *grants.Refusal {
 		return grants.NotReady("%s is not served by this manager, which watches only namespace %s; "+
 			"run a manager without --namespace for global pools", key, a.Namespace)
 	case mirror && !a.InClusterPools:
-		return grants.NotReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools", key)
+		return grants.NotReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools; "+
+			"set the flag, or hand the pools back with kubectl butler-ipam hand-back", key)
 	}
 	return nil
 }

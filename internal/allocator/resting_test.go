@@ -209,7 +209,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	if p.CoolReleases(noon, a.releases(t.Context(), p)) || !p.NeedsCooling(p.Releasable(c), c.Owner, noon) || len(p.Todo) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
-	if ready := p.Conditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims wait") {
+	if ready := p.Conditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {
 		t.Error(ready.Message)
 	}
 	// Another manager, that would have as little room, leaves it alone until a rest ends.

@@ -26,9 +26,9 @@ func (p *plugin) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Check that no address is held twice or lost",
-		Long: "Check every pool, claim, IPAddress and IPAllocation against the promise of the provider (docs/design.md). Exit code 1\n" +
-			"where an address is held twice. What may be on its way, such as an address without a claim, is shown; with --strict it\n" +
-			"counts too. The objects are read one kind after the other: in a busy cluster ask twice.",
+		Long: "Check every pool, claim, IPAddress and IPAllocation against the promise of the provider (docs/design.md). Exits with 1\n" +
+			"if an address is held twice. Findings that may be in flight, such as an address without a claim, are shown, and count\n" +
+			"only with --strict. The kinds are read one after the other: in a busy cluster, repeat the audit before you act on it.",
 		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,7 +83,7 @@ func (p *plugin) auditText(a auditAnswer) string {
 	case len(a.Violations) > 0:
 		fmt.Fprintf(&out, "%s\n", p.red(fmt.Sprintf("%d violations", len(a.Violations))))
 	case len(a.Unsettled) > 0:
-		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(fmt.Sprintf("%d things may be on their way", len(a.Unsettled))))
+		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(fmt.Sprintf("%d findings may be in flight", len(a.Unsettled))))
 	default:
 		fmt.Fprintf(&out, "%s\n", p.green("nothing is held twice, nothing is lost"))
 	}

@@ -85,7 +85,7 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 		case apierrors.IsForbidden(err):
 			missing = append(missing, resourceOf(err, l))
 		case meta.IsNoMatchError(err):
-			return fmt.Errorf("this cluster does not know the kind of %T: is the provider installed here, and Cluster API? Is this the management cluster? %w", l, err)
+			return fmt.Errorf("this cluster does not have the kind of %T: check that the kubeconfig is that of the management cluster, and that Cluster API and this provider are installed there: %w", l, err)
 		default:
 			return err
 		}
@@ -97,7 +97,7 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 	if namespace != "" {
 		where = "in namespace " + namespace + ", or in the cluster where they have no namespace"
 	}
-	return fmt.Errorf("you may not list %s %s; ask for the verbs get and list on them (whoever has the role view has them for pools)",
+	return fmt.Errorf("you have no permission to list %s %s; ask for the verbs get and list on these resources (the cluster role view includes them for pools)",
 		strings.Join(missing, ", "), where)
 }
 

@@ -16,7 +16,8 @@ func (p *plugin) dropInCommand() *cobra.Command {
 		Use:   "drop-in",
 		Short: "Show which pools of the in-cluster provider could be served in its place",
 		Long: "Show the in-cluster provider's pools of the namespace and its global ones, and whether a manager with\n" +
-			"--serve-in-cluster-pools would serve them. Ask before you swap the two. Exit code 1 where one would not be served. Read docs/in-cluster.md.",
+			"--serve-in-cluster-pools would serve them. Run this before you swap the two providers. Exits with 1 if a pool would\n" +
+			"not be served. Read docs/in-cluster.md.",
 		Example: "  kubectl butler-ipam drop-in\n  kubectl butler-ipam drop-in -A -o yaml",
 		Args:    noArgs("drop-in shows all pools of the namespace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,8 +76,8 @@ func (p *plugin) handBackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hand-back",
 		Short: "Give the pools of the in-cluster provider back to it",
-		Long: "Check that the in-cluster provider can serve its pools again without giving an address twice, name who is in the way, and remove\n" +
-			"what mirrors the pools. Prints the plan and writes nothing, unless --apply is given. Read docs/in-cluster.md.",
+		Long: "Check that the in-cluster provider can serve its pools again without giving an address twice, list what is in the way, and\n" +
+			"remove the mirrors of the pools. Prints the plan and writes nothing, unless --apply is given. Read docs/in-cluster.md.",
 		Example: "  kubectl butler-ipam hand-back\n  kubectl butler-ipam hand-back --apply",
 		Args:    noArgs("hand-back gives all pools back: the in-cluster provider serves all of its own"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -107,8 +108,8 @@ func (p *plugin) handBackCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&apply, "apply", false, "Do it, or go on with what was interrupted.")
-	cmd.Flags().BoolVar(&withoutRests, "without-rests", false, "Give up the rest of addresses that were released a short while ago.")
+	cmd.Flags().BoolVar(&apply, "apply", false, "Hand the pools back, or resume a hand-back that was interrupted.")
+	cmd.Flags().BoolVar(&withoutRests, "without-rests", false, "Hand back even if released addresses are still in their reuse grace period; the in-cluster provider may then reuse them at once.")
 	return cmd
 }
 
@@ -122,10 +123,10 @@ func (p *plugin) handBackText(plan *dropin.Plan) string {
 		fmt.Fprintln(&out, "  "+pool)
 	}
 	for _, who := range plan.Waiting {
-		fmt.Fprintln(&out, p.yellow("note:"), who, "names a mirror, and nobody will serve it")
+		fmt.Fprintln(&out, p.yellow("note:"), who, "names a mirror, and will not be served after the hand-back: delete it")
 	}
 	if len(plan.Problems) == 0 {
-		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written: --apply does it.")
+		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()
 	}
 	fmt.Fprintln(&out, p.red("In the way:"))

@@ -42,9 +42,9 @@ func (p *plugin) freeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "free POOL",
 		Short: "Say what is free in a pool, and where a block would be placed",
-		Long: "Say what is free in a pool, and where a block of so many addresses would be placed now: by the same code that\n" +
-			"places it. POOL is the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.\n" +
-			"-n with a number is the count, too.",
+		Long: "Say what is free in a pool, and where a block of --count addresses would be placed now. The manager places blocks with\n" +
+			"the same code. POOL is the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.\n" +
+			"-n with a number is short for --count.",
 		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared --count 8",
 		Args:    oneArg("which pool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,7 +77,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 		ValidArgsFunction: p.completePools,
 	}
 	cmd.Flags().Int64Var(&n, "count", 1, "How many contiguous addresses to look for.")
-	cmd.Flags().VarP(where, "namespace", "n", "The namespace of the pool; a number is the count.")
+	cmd.Flags().VarP(where, "namespace", "n", "The namespace of the pool, or a number, which is short for --count.")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", p.completeNamespaces)
 	return cmd
 }
@@ -122,7 +122,7 @@ func (p *plugin) freeText(f freeAnswer) string {
 	case f.Waiting > 1:
 		fmt.Fprintf(&out, "; %d others wait for this pool", f.Waiting)
 	}
-	fmt.Fprintf(&out, ".\n%d free, the largest block has %d.\n", f.Free, f.Largest)
+	fmt.Fprintf(&out, ".\n%d addresses are free; the largest free block has %d.\n", f.Free, f.Largest)
 	for _, r := range f.Ranges {
 		fmt.Fprintln(&out, "  "+r)
 	}

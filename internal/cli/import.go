@@ -26,7 +26,7 @@ func (p *plugin) importCommand() *cobra.Command {
 		Use:   "import POOL",
 		Short: "Take a pool over from the in-cluster provider, without changing one address",
 		Long: "Turn an InClusterIPPool of the namespace (NAME), or a GlobalInClusterIPPool (global/NAME), and its claims and IPAddresses\n" +
-			"into ours, without changing one address. Prints the plan and writes nothing, unless --apply is given. Read docs/migration.md.",
+			"into those of this provider, without changing an address. Prints the plan and writes nothing, unless --apply is given. Read docs/migration.md.",
 		Example: "  kubectl butler-ipam import machines -n team-a\n  kubectl butler-ipam import machines -n team-a --apply\n" +
 			"  kubectl butler-ipam import global/shared --rollback",
 		Args: oneArg("which pool"),
@@ -46,13 +46,13 @@ func (p *plugin) importCommand() *cobra.Command {
 			return p.runImport(cmd.Context(), m, f)
 		},
 	}
-	cmd.Flags().BoolVar(&f.apply, "apply", false, "Do it, or go on with an import that has begun.")
+	cmd.Flags().BoolVar(&f.apply, "apply", false, "Run the import, or resume one that has begun.")
 	cmd.Flags().BoolVar(&f.rollback, "rollback", false, "Undo an import, finished or not.")
 	cmd.Flags().BoolVar(&f.forget, "forget", false, "Remove the journal of an import that is done, and with it the way back.")
 	cmd.MarkFlagsMutuallyExclusive("apply", "rollback", "forget")
-	cmd.Flags().BoolVar(&f.withoutCluster, "without-cluster", false, "Take along claims that name no Cluster, which could not be paused.")
+	cmd.Flags().BoolVar(&f.withoutCluster, "without-cluster", false, "Also import claims that name no Cluster, for which nothing can be paused.")
 	cmd.Flags().StringVar(&f.to, "to", "", "The name of the new pool; that of the old one if empty.")
-	cmd.Flags().StringVar(&f.journalNamespace, "journal-namespace", "", "Where the journal is kept; the pool's namespace if empty, for a global pool default.")
+	cmd.Flags().StringVar(&f.journalNamespace, "journal-namespace", "", "Namespace of the journal; if empty, the namespace of the pool, or default for a global pool.")
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) 
 		return err
 	}
 	if phase != "" {
-		fmt.Fprintf(p.Out, "The import of %s has begun: it is %s. --apply goes on, --rollback undoes it, --forget ends one that is done.\n", m.Source, phase)
+		fmt.Fprintf(p.Out, "The import of %s has begun and is now %s. --apply resumes it, --rollback undoes it, and --forget removes the journal of a finished one.\n", m.Source, phase)
 		return nil
 	}
 	plan, err := m.Plan(ctx)
@@ -139,7 +139,7 @@ func (p *plugin) planText(plan *migrate.Plan) string {
 	}
 	fmt.Fprintf(&out, "%d claims are created again, with the address they have:\n%s", len(plan.Claims), t)
 	if len(plan.Problems) == 0 {
-		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written: --apply does it.")
+		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()
 	}
 	fmt.Fprintln(&out, p.red("In the way:"))

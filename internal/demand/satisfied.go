@@ -20,7 +20,7 @@ func (d Decision) Satisfied(unplaced string) *metav1.Condition {
 	case lacking == 0 && unplaced != "":
 		is.Reason, is.Message = v1alpha1.NotPlacedReason, unplaced
 	case lacking == 0:
-		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that growth can help has an address, or is about to have one"
+		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that more addresses would help has an address, or is about to get one"
 	case !d.Settings.Elastic:
 		is.Reason = v1alpha1.StaticReason
 		is.Message = fmt.Sprintf("Services wait for %d more addresses, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", lacking)

@@ -22,7 +22,7 @@ func TestSatisfied(t *testing.T) {
 		unplaced string
 		want     string // status, reason and a part of the message; empty: nothing is said
 	}{
-		"Met":        {reason: "nobody waits", settings: grows, want: "True Satisfied every Service that growth can help"},
+		"Met":        {reason: "nobody waits", settings: grows, want: "True Satisfied every Service that more addresses would help"},
 		"MetStatic":  {reason: "in a static Cluster too", want: "True Satisfied"},
 		"NotPlaced":  {reason: "MetalLB does not do its part", settings: grows, unplaced: "MetalLB sleeps", want: "False NotPlaced MetalLB sleeps"},
 		"Lacks":      {reason: "it is being met", settings: grows, lacks: [2]int64{1}},

@@ -111,7 +111,7 @@ func (p *Plan) unfinished(in *found, mirror v1alpha1.Pool) {
 	for _, g := range mirror.PoolStatus().Allocator.InFlight {
 		if waits.Has(types.UID(g.UID)) {
 			p.problemf("start the manager with "+flag+" again until the claim is Ready, or delete the claim",
-				"IPAddressClaim %s/%s was granted %s of %s when the manager went, and has not got it", g.Namespace, g.Name, g.First, pools.KeyOf(mirror))
+				"IPAddressClaim %s/%s was granted %s of %s before the manager stopped, and its IPAddress was not written", g.Namespace, g.Name, g.First, pools.KeyOf(mirror))
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (p *Plan) kept(mirror v1alpha1.Pool, now time.Time, withoutRests bool) {
 	rests, last := 0, time.Time{}
 	resting, err := cooling.Parse(status.Cooling)
 	if err != nil {
-		p.problemf("set the entry right, or take it out", "%s says what cannot be read: %v", key, err)
+		p.problemf("correct the entry, or remove it", "the status of %s has an entry that cannot be parsed: %v", key, err)
 	}
 	for _, r := range resting {
 		if r.Until.After(now) {
@@ -133,7 +133,7 @@ func (p *Plan) kept(mirror v1alpha1.Pool, now time.Time, withoutRests bool) {
 		}
 	}
 	if rests > 0 && !withoutRests {
-		p.problemf("wait until then, or say --without-rests", "%d ranges of %s rest until %s, and the in-cluster provider would give them at once",
+		p.problemf("wait until then, or pass --without-rests", "%d ranges of %s are in their reuse grace period until %s, and the in-cluster provider would reuse them at once",
 			rests, key, last.UTC().Format(time.RFC3339))
 	}
 	for _, h := range status.Held {

@@ -58,10 +58,10 @@ func TestPlan(t *testing.T) {
 			in.allocations = append(in.allocations, o)
 		}, want: []string{"IPAllocation ns/b has a block of NetworkPool ns/p.in-cluster"}},
 		"a grant that may be on its way": {change: func(in *found) { granted(in); claims(in, old, "c", "") },
-			want: []string{"IPAddressClaim ns/c was granted 10.0.0.10 of NetworkPool ns/p.in-cluster when the manager went, and has not got it"}},
+			want: []string{"IPAddressClaim ns/c was granted 10.0.0.10 of NetworkPool ns/p.in-cluster before the manager stopped, and its IPAddress was not written"}},
 		"one that has landed":            {change: func(in *found) { granted(in); has(in, old, "c", "10.0.0.10") }},
 		"one of which the claim is gone": {change: granted},
-		"what rests":                     {change: resting, want: []string{"1 ranges of NetworkPool ns/p.in-cluster rest until 2030-01-01T12:01:00Z, and the in-cluster provider would give them at once"}},
+		"what rests":                     {change: resting, want: []string{"1 ranges of NetworkPool ns/p.in-cluster are in their reuse grace period until 2030-01-01T12:01:00Z, and the in-cluster provider would reuse them at once"}},
 		"what need not rest":             {change: resting, without: true},
 		"what has rested":                {change: func(in *found) { resting(in); status(in).Cooling[0].Until = metav1.NewTime(noon) }},
 		"what was moved": {change: func(in *found) {

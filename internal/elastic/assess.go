@@ -70,7 +70,7 @@ func Assess(in Inventory) Assessment {
 		case s.Class != in.Class:
 			out.Verdicts = append(out.Verdicts, Verdict{s, Foreign, fmt.Sprintf("it is of the load-balancer class %q", s.Class)})
 		case len(s.Families) == 0 || (s.Stack == RequireDualStack && !s.dual()):
-			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, "it has no cluster IP of each family that it asks for"})
+			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, "it lacks a cluster IP of an IP family that it asks for"})
 		case len(s.Has) > 0 && r.keeps(s):
 			served = append(served, holder{s, s.Has})
 			out.Verdicts = append(out.Verdicts, Verdict{Service: s, State: Placed})

@@ -45,8 +45,8 @@ func TestUnsatisfiable(t *testing.T) {
 		"NoClass":      {reason: "MetalLB serves a class", pools: []Pool{full}, class: "x", services: []Service{svc("a")}, want: "a=Foreign", says: `class ""`},
 		"ItsClass":     {reason: "and those of it", pools: []Pool{full}, class: "x", services: []Service{svc("a", class("x")), svc("b", class("x"))}, want: "a=Fits b=Lacks", lacking: [2]int64{1}},
 		"Error":        {reason: "what it asks for cannot be read", pools: []Pool{full}, services: []Service{svc("a", wrong("no address"))}, want: "a=Stuck", used: "-", says: "no address"},
-		"NoClusterIP":  {reason: "no family can be chosen", pools: []Pool{full}, services: []Service{svc("a", of())}, want: "a=Stuck", says: "it has no cluster IP of each family"},
-		"UnknownPool":  {reason: "a bad annotation", pools: []Pool{full}, services: []Service{svc("a", named("nope"))}, want: "a=Stuck", says: `no IPAddressPool "nope"`},
+		"NoClusterIP":  {reason: "no family can be chosen", pools: []Pool{full}, services: []Service{svc("a", of())}, want: "a=Stuck", says: "it lacks a cluster IP of an IP family"},
+		"UnknownPool":  {reason: "a bad annotation", pools: []Pool{full}, services: []Service{svc("a", named("nope"))}, want: "a=Stuck", says: `it asks for IPAddressPool "nope", which does not exist`},
 		"OtherPool":    {reason: "their pool has room, though it is closed for others", pools: []Pool{full, other}, services: []Service{svc("a", named("other"))}, want: "a=Fits", used: "10.9.0.1"},
 		"OtherFull":    {reason: "ours growing does not help", pools: []Pool{full, other}, services: []Service{svc("a", named("other"), has("10.9.0.1")), svc("b", named("other")), svc("c", named("other"))}, want: "a=Placed b=Fits c=Stuck", says: `IPAddressPool "other" has no address for it`},
 		"OurPool":      {reason: "our growing helps who names our pool", pools: []Pool{full}, services: []Service{first, svc("a", named("default-pool"))}, want: "a=Lacks first=Placed", lacking: [2]int64{1}, says: `"default-pool" has no address`},
@@ -58,7 +58,7 @@ func TestUnsatisfiable(t *testing.T) {
 		"IPLast":       {reason: "not the first that is free", pools: []Pool{ours("10.0.0.1-10.0.0.9")}, services: []Service{svc("a", asks("10.0.0.9"))}, want: "a=Fits", used: "10.0.0.9"},
 		"IPClosed":     {reason: "autoAssign does not matter", pools: []Pool{other}, services: []Service{svc("a", asks("10.9.0.2"))}, want: "a=Fits", used: "10.9.0.2"},
 		"IPElsewhere":  {reason: "no pool has it", pools: []Pool{full}, services: []Service{svc("a", asks("192.0.2.7"))}, want: "a=Stuck", used: "-", says: "asks for 192.0.2.7, which is in no IPAddressPool"},
-		"IPTaken":      {reason: "somebody has it", pools: []Pool{full}, services: []Service{first, svc("a", asks("10.0.0.1"))}, want: "a=Stuck first=Placed", says: "asks for 10.0.0.1: Service team/first has it and does not share it"},
+		"IPTaken":      {reason: "somebody has it", pools: []Pool{full}, services: []Service{first, svc("a", asks("10.0.0.1"))}, want: "a=Stuck first=Placed", says: "asks for 10.0.0.1, which Service team/first has and does not share"},
 		"IPTwice":      {reason: "the older one gets it", pools: []Pool{full}, services: []Service{svc("a", asks("10.0.0.1")), svc("b", asks("10.0.0.1"))}, want: "a=Fits b=Stuck"},
 		"IPFamily":     {reason: "it is of the other family", pools: []Pool{ours("2001:db8::1")}, services: []Service{svc("a", asks("2001:db8::1"))}, want: "a=Stuck", says: "not of its IP families"},
 		"IPHalf":       {reason: "two families, one address: MetalLB refuses that", pools: []Pool{full}, services: []Service{svc("a", dual(PreferDualStack), asks("10.0.0.1"))}, want: "a=Stuck"},
@@ -66,7 +66,7 @@ func TestUnsatisfiable(t *testing.T) {
 		"IPPairSame":   {reason: "two of one family are not one of each", pools: []Pool{ours("10.0.0.1-10.0.0.2")}, services: []Service{svc("a", dual(PreferDualStack), asks("10.0.0.1 10.0.0.2"))}, want: "a=Stuck"},
 		"IPPairApart":  {reason: "of two pools: in none that has both", pools: []Pool{ours("10.0.0.1"), pool("six", "2001:db8::1")}, services: []Service{svc("a", dual(RequireDualStack), asks("10.0.0.1 2001:db8::1"))}, want: "a=Stuck", says: "asks for 10.0.0.1, 2001:db8::1, which is in no"},
 		"IPPool":       {reason: "both wishes agree", pools: []Pool{full}, services: []Service{svc("a", asks("10.0.0.1"), named("default-pool"))}, want: "a=Fits"},
-		"IPNotPool":    {reason: "they do not", pools: []Pool{full, other}, services: []Service{svc("a", asks("10.0.0.1"), named("other"))}, want: "a=Stuck", says: `asks for 10.0.0.1, which is not in the IPAddressPool "other"`},
+		"IPNotPool":    {reason: "they do not", pools: []Pool{full, other}, services: []Service{svc("a", asks("10.0.0.1"), named("other"))}, want: "a=Stuck", says: `asks for 10.0.0.1, but also for IPAddressPool "other", which does not have it`},
 		"IPRestricted": {reason: "its pool is for others", pools: []Pool{full.onlyFor(Restriction{Namespaces: []string{"x"}})}, services: []Service{svc("a", asks("10.0.0.1"))}, want: "a=Stuck", says: `asks for 10.0.0.1 of IPAddressPool "default-pool", which does not serve it`},
 	})
 }

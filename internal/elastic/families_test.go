@@ -19,7 +19,7 @@ func TestFamilies(t *testing.T) {
 		"RequireNever":    {reason: "a family that cannot grow: nothing is asked for or kept for it", pools: []Pool{four}, grows: "4", services: []Service{require}, want: "a=Stuck", used: "-"},
 		"RequireApart":    {reason: "not from two pools", pools: []Pool{fourOnly, sixOnly}, services: []Service{require}, want: "a=Stuck"},
 		"RequireYields":   {reason: "what it cannot take alone a younger one takes", pools: []Pool{four}, services: []Service{require, svc("b")}, want: "a=Lacks b=Fits", lacking: [2]int64{1, 1}, used: "10.0.0.1"},
-		"RequireClusters": {reason: "the Service has one cluster IP only", pools: []Pool{both}, services: []Service{svc("a", func(s *Service) { s.Stack = RequireDualStack })}, want: "a=Stuck", says: "no cluster IP of each family"},
+		"RequireClusters": {reason: "the Service has one cluster IP only", pools: []Pool{both}, services: []Service{svc("a", func(s *Service) { s.Stack = RequireDualStack })}, want: "a=Stuck", says: "lacks a cluster IP of an IP family"},
 		"RequireMore":     {reason: "it has one and asks for two now: MetalLB takes that away", pools: []Pool{four}, services: []Service{svc("a", dual(RequireDualStack), has("10.0.0.1"))}, want: "a=Lacks", lacking: [2]int64{0, 1}},
 		"RequireLess":     {reason: "it has two and asks for one now", pools: []Pool{both}, services: []Service{svc("a", has("10.0.0.1 2001:db8::1"))}, want: "a=Fits"},
 		"WrongFamily":     {reason: "what it has is of a family that it does not ask for", pools: []Pool{both}, services: []Service{svc("a", has("2001:db8::1"))}, want: "a=Fits", used: "10.0.0.1 2001:db8::1"},

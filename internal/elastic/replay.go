@@ -34,7 +34,7 @@ type search struct {
 const maxSteps = 1 << 24
 
 // tooMuch is said of the Services that the replay does not come to.
-const tooMuch = "the Services and IPAddressPools of the cluster are too many to find out what it would be given"
+const tooMuch = "the cluster has too many Services and IPAddressPools to work out which address it would get"
 
 func (r *replay) exhausted() bool { return r.steps > maxSteps }
 
@@ -128,7 +128,7 @@ func (r *replay) use(s *Service, addrs []netip.Addr) {
 func (r *replay) taken(s *Service, addrs []netip.Addr) string {
 	for _, a := range addrs {
 		if other := r.against(s, a); other != nil {
-			return fmt.Sprintf("%s: Service %s has it%s", a, other.Key(), s.clashWith(other))
+			return fmt.Sprintf("%s, which Service %s has%s", a, other.Key(), s.clashWith(other))
 		}
 	}
 	return ""
@@ -182,11 +182,11 @@ func (s *Service) clashWith(other *Service) clash {
 func (c clash) String() string {
 	switch c.kind {
 	case otherKey:
-		return " and does not share it with this one"
+		return " and does not share with this one (metallb.io/allow-shared-ip)"
 	case otherBackend:
-		return ", and its external traffic policy or selector is another one"
+		return ", with another external traffic policy or selector"
 	case samePort:
-		return fmt.Sprintf(", with %s/%d too", c.port.Protocol, c.port.Number)
+		return fmt.Sprintf(", and both use port %s/%d", c.port.Protocol, c.port.Number)
 	case noClash:
 	}
 	return ""
@@ -203,7 +203,7 @@ func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
 	if s.WantsPool != "" {
 		p := r.pool(s.WantsPool)
 		if p == nil {
-			return nil, fmt.Sprintf("there is no IPAddressPool %q", s.WantsPool)
+			return nil, fmt.Sprintf("it asks for IPAddressPool %q, which does not exist", s.WantsPool)
 		}
 		if !p.admits(s) {
 			return nil, fmt.Sprintf("IPAddressPool %q does not serve it (spec.serviceAllocation)", p.Name)
@@ -231,7 +231,7 @@ func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
 		}
 	}
 	if len(preferred)+len(open) == 0 {
-		return nil, "no IPAddressPool serves it: those that exist are for others (autoAssign, spec.serviceAllocation)"
+		return nil, "no IPAddressPool serves it: check autoAssign and spec.serviceAllocation of the pools that exist"
 	}
 	return nil, "no IPAddressPool that serves it has a free address"
 }
@@ -247,7 +247,7 @@ func (r *replay) placeAt(s *Service) ([]netip.Addr, string) {
 	case !p.admits(s):
 		return nil, fmt.Sprintf("it asks for %s of IPAddressPool %q, which does not serve it", join(s.WantsIPs), p.Name)
 	case s.WantsPool != "" && s.WantsPool != p.Name:
-		return nil, fmt.Sprintf("it asks for %s, which is not in the IPAddressPool %q that it asks for too", join(s.WantsIPs), s.WantsPool)
+		return nil, fmt.Sprintf("it asks for %s, but also for IPAddressPool %q, which does not have it", join(s.WantsIPs), s.WantsPool)
 	}
 	if why := r.taken(s, s.WantsIPs); why != "" {
 		return nil, "it asks for " + why

@@ -24,7 +24,7 @@ func TestSharing(t *testing.T) {
 		"Families":   {reason: "one address of each family", pools: []Pool{ours()}, services: []Service{svc("a", dual(RequireDualStack), shares("k", 80)), svc("b", of(IPv6), shares("k", 443)), svc("c", shares("k", 443))}, want: "a=Lacks b=Lacks c=Lacks", lacking: [2]int64{1, 1}},
 		"Groups":     {reason: "a group for each port that is doubled", pools: []Pool{ours()}, services: []Service{svc("a", shares("k", 1)), svc("b", shares("k", 1)), svc("c", shares("k", 2)), svc("d", shares("k", 2)), svc("e", shares("k", 1))}, want: "a=Lacks b=Lacks c=Lacks d=Lacks e=Lacks", lacking: [2]int64{3}},
 		"IP":         {reason: "the very address, with a key", pools: []Pool{full}, services: []Service{a, svc("b", shares("k", 443), asks("10.0.0.1"))}, want: "a=Placed b=Fits"},
-		"IPPort":     {reason: "its port is taken there", pools: []Pool{full}, services: []Service{a, svc("b", shares("k", 80), asks("10.0.0.1"))}, want: "a=Placed b=Stuck", says: "asks for 10.0.0.1: Service team/a has it, with TCP/80 too"},
-		"IPLocal":    {reason: "another policy is there", pools: []Pool{full}, services: []Service{a, svc("b", shares("k", 443), local, asks("10.0.0.1"))}, want: "a=Placed b=Stuck", says: "its external traffic policy or selector is another one"},
+		"IPPort":     {reason: "its port is taken there", pools: []Pool{full}, services: []Service{a, svc("b", shares("k", 80), asks("10.0.0.1"))}, want: "a=Placed b=Stuck", says: "asks for 10.0.0.1, which Service team/a has, and both use port TCP/80"},
+		"IPLocal":    {reason: "another policy is there", pools: []Pool{full}, services: []Service{a, svc("b", shares("k", 443), local, asks("10.0.0.1"))}, want: "a=Placed b=Stuck", says: "with another external traffic policy or selector"},
 	})
 }

@@ -85,5 +85,5 @@ func (a *Attached) KeptBy() string {
 	if !a.Deleting || len(a.Others) == 0 {
 		return ""
 	}
-	return "; it is kept by " + strings.Join(a.Others, ", ") + ": ask whoever set that finalizer to remove it"
+	return "; finalizers of other controllers keep it, which these have to remove: " + strings.Join(a.Others, ", ")
 }

@@ -16,8 +16,8 @@ func (m *Memory) Direct() *Refusal {
 	if !mirror || m.Base == nil || incluster.Given(m.Base) {
 		return nil
 	}
-	return NotReady("%s mirrors %s %s, whose own provider would not know of this address if it came back: name %s %s in an IPAddressClaim, or "+
-		"hand it over for good: %s", m.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(m.Key.Namespace, ref))
+	return NotReady("%s mirrors %s %s, and the in-cluster provider, if started again, would not know of this address; "+
+		"name %s %s in an IPAddressClaim instead, or hand that pool over for good: %s", m.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(m.Key.Namespace, ref))
 }
 
 // FarGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where

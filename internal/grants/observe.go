@@ -274,7 +274,7 @@ func (m *Memory) OverlapOf(c *Claimant) string {
 	for _, r := range m.rangesOf(c) {
 		for _, h := range m.Ledger.Overlapping(r) {
 			if h.Source.Uses() && h.Owner.UID != c.Owner.UID {
-				return fmt.Sprintf("%s has %s too; delete one of the two", m.DescribeFact(h), poolutil.FormatRange(h.Range))
+				return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.FormatRange(h.Range))
 			}
 		}
 	}

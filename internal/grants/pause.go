@@ -14,7 +14,10 @@ import (
 )
 
 // PausedPool is what a pool says that is paused.
-const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation + ": neither grants nor releases"
+const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation + ": it neither grants nor releases addresses"
+
+// pausedMessage is what its conditions say.
+const pausedMessage = "the pool " + PausedPool + "; remove the annotation to resume"
 
 // The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an
 // address, and while it is paused itself: silence would look like a manager that does not run. One that is served, and
@@ -67,7 +70,7 @@ func (c *Claimant) Shows(no Refusal) bool { return c.ShownRefusal() == no && c.P
 // setPaused keeps the condition Paused of a pool, which one that was never paused does not have.
 func setPaused(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {
 	is := metav1.Condition{
-		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: PausedPool,
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedMessage,
 		ObservedGeneration: obj.GetGeneration(), LastTransitionTime: metav1.NewTime(now),
 	}
 	if !annotations.HasPaused(obj) {

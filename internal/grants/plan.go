@@ -139,8 +139,8 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 		if h.Source == ledger.Object && c.MayGetAnother() {
 			return netipx.IPRange{}, nil // any other
 		}
-		return netipx.IPRange{}, Failed("the address %s, which the annotation %s says this claim was given, is held by %s; "+
-			"delete one of the two", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
+		return netipx.IPRange{}, Failed("the address %s, which the annotation %s records for this object, is held by %s; "+
+			"find out which of the two uses it, and delete the other", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
 	}
 	return r, nil
 }
@@ -226,7 +226,10 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 		}
 		return "its reuse grace period (released by " + who + ")"
 	case ledger.Kept:
-		return "status.held (released by " + who + ")"
+		if who == "" {
+			return "an entry of status.held"
+		}
+		return "an entry of status.held (last used by " + who + ")"
 	case ledger.Shared:
 		return who + ", which has it too"
 	}
@@ -237,7 +240,7 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 // a pool with grants that were given to somebody else since (R10).
 func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
 	if h := m.Blocker(g.Range, c.Owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this %s, but %s has it; delete one of the two", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
+		return fmt.Errorf("%s was granted to this %s, but %s has it; find out which of the two uses it, and delete the other", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
 	}
 	return nil
 }
@@ -251,5 +254,5 @@ func (m *Memory) FirstWithheld(r netipx.IPRange) string {
 	if !withheld {
 		return ""
 	}
-	return fmt.Sprintf(": %s is not (%s)", a, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, a))
+	return fmt.Sprintf(", such as %s (%s)", a, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, a))
 }

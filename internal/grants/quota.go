@@ -103,7 +103,7 @@ func (m *Memory) reserve(c *Claimant) *Refusal {
 		return nil
 	}
 	return &Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
-		"Cluster %s has addresses for %d machines, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
+		"Cluster %s has %d machine addresses, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
 		c.Cluster, limit)}
 }
 

@@ -64,7 +64,7 @@ func (m *Memory) NoteTrouble(c *Claimant, err error, now time.Time) {
 	t := m.troubled[c.Owner.Namespace]
 	if t == nil {
 		t = &trouble{claims: map[types.UID]struct{}{}, pause: FirstTry, refusal: Failed(
-			"%s the IPAddresses of other claims of namespace %s: %v; this claim is served when one of those is", refusedText, c.Owner.Namespace, err)}
+			"%s the IPAddresses of other claims in namespace %s: %v; change what refuses them: this claim is tried when one of those is served", refusedText, c.Owner.Namespace, err)}
 		m.troubled[c.Owner.Namespace] = t
 	}
 	t.claims[c.Owner.UID] = struct{}{}
@@ -127,7 +127,7 @@ func (m *Memory) NextTrial(now time.Time) (wait time.Duration) {
 
 // RefusedBy is what the claim itself is told.
 func RefusedBy(err error) Refusal {
-	return *Failed("%s to write this claim or its IPAddress: %v; it is tried again", refusedText, err)
+	return *Failed("%s a write of this claim or its IPAddress: %v; change the quota, policy or schema that refuses it; the manager tries again", refusedText, err)
 }
 
 // isRefused reports whether a claim was told that the API server refuses what it needs: no manager does better.

@@ -110,9 +110,10 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	if reason, message := m.Closed(now); reason != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
 	} else if len(m.Crowded) > 0 {
-		ready.Message += "; as many addresses rest as the status can say: deleted claims wait with theirs until some of these are free"
+		ready.Message += "; status.cooling has no room for more released addresses: deleted claims keep theirs until some of the others are free; " +
+			"shorten addressReuseGracePeriodSeconds if this happens often"
 	} else if n.OutOfRange > 0 {
-		ready.Message += fmt.Sprintf("; %d in use are outside the spec and stay until they are released", n.OutOfRange)
+		ready.Message += fmt.Sprintf("; %d addresses in use are outside the spec and stay with their claims until they are released", n.OutOfRange)
 	}
 	overlap := metav1.Condition{
 		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason,
@@ -133,13 +134,13 @@ func (m *Memory) Closed(now time.Time) (reason, message string) {
 	if !m.QuarantineUntil.After(now) {
 		return reason, message
 	}
-	adopting := "somebody else may have given addresses of this pool; new ones are granted from " +
-		m.QuarantineUntil.UTC().Format(time.RFC3339) + " on, when what is on its way has landed"
+	adopting := "another manager or provider may have given out addresses of this pool; new grants start at " +
+		m.QuarantineUntil.UTC().Format(time.RFC3339) + ", when its last writes have settled"
 	switch reason {
 	case v1alpha1.DeletingReason: // claims are told this, and whom the pool waits for changes with every release
-		adopting += "; it grants nothing then either: it is being deleted"
+		adopting += "; after that it still grants nothing, because it is being deleted"
 	case v1alpha1.ValidationFailedReason, v1alpha1.MovedReason:
-		adopting += "; it grants nothing then either: " + message
+		adopting += "; after that it still grants nothing: " + message
 	}
 	return v1alpha1.AdoptingReason, adopting
 }
@@ -156,11 +157,11 @@ func (m *Memory) closedForGood() (reason, message string) {
 	case m.isMoved():
 		return v1alpha1.MovedReason, m.movedMessage()
 	case annotations.HasPaused(m.Base):
-		return clusterv1.PausedReason, PausedPool
+		return clusterv1.PausedReason, pausedMessage
 	case m.nothingLeft() != "":
 		return v1alpha1.PoolExhaustedReason, m.nothingLeft()
 	case m.Overlap != "" && !m.Base.PoolSpec().AllowOverlap && m.Younger:
-		return v1alpha1.OverlapReason, m.Overlap
+		return v1alpha1.OverlapReason, m.Overlap + "; that pool is older, so this one grants nothing, unless its spec.allowOverlap is set"
 	case m.Outstanding != "":
 		return v1alpha1.OverlapReason, m.Outstanding
 	}
@@ -169,8 +170,8 @@ func (m *Memory) closedForGood() (reason, message string) {
 
 // movedMessage says how the pool is opened again: objects that are being moved still would close it at once.
 func (m *Memory) movedMessage() string {
-	const text = "addresses of this pool were moved to another management cluster and may be given away there; " +
-		"remove the entries from status.held to use the pool here again"
+	const text = "addresses of this pool were moved to another management cluster, which may use them; " +
+		"when you are sure that it does not, remove the entries from status.held to use the pool here again"
 	var first string
 	for _, c := range m.Claimants {
 		if name := c.Owner.Namespace + "/" + c.Owner.Name; c.Moved && (first == "" || name < first) {
@@ -210,7 +211,7 @@ func (m *Memory) UsersMessage() string {
 		}
 		return len(names) < named
 	})
-	text := fmt.Sprintf("the pool is being deleted and waits for what is in use to be released: %s", strings.Join(names, ", "))
+	text := fmt.Sprintf("the pool is being deleted and waits until all of its addresses are released; delete the claims and allocations that have some: %s", strings.Join(names, ", "))
 	if int(n) > len(names) {
 		text += fmt.Sprintf(" and %d more", int(n)-len(names))
 	}

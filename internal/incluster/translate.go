@@ -72,11 +72,11 @@ func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, pro
 		out.AddressReuseGracePeriodSeconds = ptr.To(g)
 	}
 	if n := max(len(out.Addresses), len(out.Reserved)); n > maxRanges {
-		problems = append(problems, fmt.Sprintf("the pool has %d separate ranges; ours has at most %d: split it", n, maxRanges))
+		problems = append(problems, fmt.Sprintf("the pool has %d separate ranges; a pool of this provider has at most %d: split the pool", n, maxRanges))
 	}
 	_, errs := poolspec.Compile(&out)
 	for _, err := range errs {
-		problems = append(problems, "ours cannot have this spec: "+err.Error())
+		problems = append(problems, "this provider cannot serve this spec: "+err.Error())
 	}
 	return out, notes, problems
 }

@@ -62,7 +62,7 @@ func TestTranslate(t *testing.T) {
 		},
 		"a gateway elsewhere": {
 			in:      Spec{Addresses: []string{"10.0.0.10"}, Prefix: 24, Gateway: "10.9.0.1"},
-			problem: "ours cannot have this spec: spec.gateway",
+			problem: "this provider cannot serve this spec: spec.gateway",
 		},
 		"no address": {in: Spec{Addresses: []string{"x"}, Prefix: 24}, problem: `spec.addresses: parsing "x"`},
 	} {

@@ -19,8 +19,8 @@ func TestClosed(t *testing.T) {
 		"nobody has looked": {},
 		"ready":             {ready: &metav1.Condition{Type: "Ready", Status: "True"}},
 		"overlapping":       {ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Overlap", Message: "m"}, want: "grants nothing now (Overlap): m"},
-		"paused":            {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "True"}, want: "is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases"},
-		"paused, and said":  {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Paused", Message: "m"}, want: "is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases"},
+		"paused":            {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "True"}, want: "is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses"},
+		"paused, and said":  {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Paused", Message: "m"}, want: "is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{}

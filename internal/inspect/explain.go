@@ -77,7 +77,7 @@ func Explain(c Case) Explanation {
 			add(fmt.Sprintf("nobody knows whether its Cluster can use it (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		}
 		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
-			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: it is not deleted before its Cluster was seen")
+			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: the manager deletes an allocation only after it has seen its Cluster")
 		}
 		return e
 	}
@@ -87,13 +87,13 @@ func Explain(c Case) Explanation {
 		c.leaving(add)
 	}
 	if !c.Ours {
-		e.Verdict = "is not ours"
+		e.Verdict = "names no pool of this provider"
 		who := "another provider serves it, if there is one"
 		if c.Ref.APIGroup == v1alpha1.GroupVersion.Group {
 			who = "there is no such kind, so nobody serves it"
 		}
 		add(fmt.Sprintf("its poolRef names %s of %q: %s", c.Ref.Kind, c.Ref.APIGroup, who),
-			fmt.Sprintf("for a pool of ours set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
+			fmt.Sprintf("for a pool of this provider set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
 				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))
 		return e
 	}
@@ -179,7 +179,7 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 func (c Case) silence(add func(what, do string), deleting bool) {
 	switch label := c.Object.GetLabels()[clusterv1.WatchLabel]; {
 	case deleting:
-		add("nothing that can be seen holds it", "it should go in a moment; if it stays, is a manager running?")
+		add("no finalizer of another controller and no pause holds it", "it should be gone in a moment; if not, check that a manager is running")
 	case c.Answer != nil && c.Answer.Range.IsValid():
 		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", poolutil.ShowRange(c.Answer.Range))
 		if c.Ahead > 1 {
@@ -193,7 +193,7 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 		}
 		add(text, do+"?")
 	default:
-		add("it has been given "+cmp.Or(c.Has, "something")+" and is about to say so", "if it stays so, is a manager running?")
+		add("it has been granted "+cmp.Or(c.Has, "something")+", and its status is about to be written", "if this lasts, check that a manager is running")
 	}
 }
 
@@ -223,7 +223,7 @@ func closing(pool v1alpha1.Pool) *metav1.Condition {
 // adviceOn is what to do about the reasons of a claim or an allocation.
 var adviceOn = map[string]string{
 	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
-	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "put the pool right; it is tried again by itself",
+	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "correct what the message says about the pool; this object is then served without further action",
 	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); it is tried again by itself",
 	v1alpha1.QuotaExceededReason:                     "delete claims of the Cluster, or raise quotaPerTenant of its ProviderConfig",
 }
@@ -232,8 +232,8 @@ var adviceOn = map[string]string{
 var adviceOnPool = map[string]string{
 	v1alpha1.DeletingReason:         "use another pool: this one is being deleted",
 	v1alpha1.ValidationFailedReason: "correct the field of the pool that the message names",
-	v1alpha1.MovedReason:            "if this pool is to be used again, remove the entries from its status.held",
-	v1alpha1.AdoptingReason:         "wait 75 s",
+	v1alpha1.MovedReason:            "make sure that the other management cluster does not use these addresses, then remove the entries from status.held of the pool",
+	v1alpha1.AdoptingReason:         "wait until the time that the message names",
 	v1alpha1.PoolExhaustedReason:    "add addresses to the pool, or reserve fewer",
 	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap",
 }

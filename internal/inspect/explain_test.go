@@ -57,10 +57,10 @@ func TestExplain(t *testing.T) {
 		}, "has 10.0.0.1-10.0.0.2: m -> create the Cluster", true},
 		"no kind of ours": {nil, func(c *Case) {
 			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
-		}, `is not ours: its poolRef names networkpool of "butler.butlerlabs.dev": there is no such kind, so nobody serves it -> for a pool`, false},
+		}, `names no pool of this provider: its poolRef names networkpool of "butler.butlerlabs.dev": there is no such kind, so nobody serves it -> for a pool`, false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
-		"another's kind": {nil, func(c *Case) { c.Ours = false }, "is not ours: its poolRef names NetworkPool of \"g\": another provider serves it, if there is one -> for a pool of ours", false},
+		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool of \"g\": another provider serves it, if there is one -> for a pool of this provider", false},
 		"a paused claim": {open(), func(c *Case) { c.Object.SetAnnotations(paused) },
 			"waits: it is paused by its annotation cluster.x-k8s.io/paused -> kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", false},
 		"a paused pool": {func() *v1alpha1.NetworkPool { p := open(); p.Annotations = paused; return p }(), nil,
@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 			c.ClusterObject = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "k", Annotations: paused}}
 		}, "waits: its Cluster ns/k is paused -> kubectl patch cluster", false},
 		"an overlap":   {notReady("Overlap"), nil, "waits: NetworkPool ns/p grants nothing now (Overlap): m -> give the pool other addresses", false},
-		"an adoption":  {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait 75 s", false},
+		"an adoption":  {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait until the time that the message names", false},
 		"the quota":    {open(), said(metav1.ConditionFalse, "QuotaExceeded"), "waits: said -> delete claims of the Cluster", false},
 		"what is said": {open(), said(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> correct what the message names", false},
 		"what is so now goes before what was said": {open(), func(c *Case) {

@@ -22,7 +22,7 @@ func TestExplainPool(t *testing.T) {
 	}{
 		"ready":          {conditions: []metav1.Condition{says("Ready", "True", "Ready", "3/4 IPs available")}, served: true, want: "grants addresses: 3/4 IPs available"},
 		"nobody looked":  {unseen: true, want: "grants nothing yet: no manager has looked at it -> is the manager running"},
-		"paused":         {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases -> remove the annotation"},
+		"paused":         {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
 		"a broken spec":  {conditions: []metav1.Condition{says("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
 		"nothing left":   {conditions: []metav1.Condition{says("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
 		"an elder twin":  {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give the pool other addresses"},

@@ -86,7 +86,7 @@ func Who(o pools.Objects, a netip.Addr) []Standing {
 		if ip, err := netip.ParseAddr(addr.Spec.Address); err == nil && ip.Unmap() == a {
 			out = append(out, Standing{
 				Pool:  fmt.Sprintf("%s.%s %s", addr.Spec.PoolRef.Kind, addr.Spec.PoolRef.APIGroup, addr.Spec.PoolRef.Name),
-				State: Used, Detail: "of another provider", Holders: []Holder{holderOf(o, ownerOf(addr))},
+				State: Used, Detail: "the pool belongs to another provider", Holders: []Holder{holderOf(o, ownerOf(addr))},
 			})
 		}
 	}
@@ -138,7 +138,7 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 	})
 	if s.State != "" {
 		if len(s.Holders) > 1 {
-			s.Detail = "more than one has it, which must never be: run the audit"
+			s.Detail = "more than one object has it, which must never happen: run kubectl butler-ipam audit"
 		}
 		return s, true
 	}

@@ -27,7 +27,7 @@ func TestWhoOfAMirroredPool(t *testing.T) {
 		detail string
 	}{
 		"Mirrored": {pools: []v1alpha1.Pool{mirror}},
-		"Alone":    {detail: "of another provider"},
+		"Alone":    {detail: "the pool belongs to another provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Who(pools.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParseAddr("10.0.0.5"))

@@ -61,7 +61,7 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 	}
 	for i := range pools.Items {
 		if p := &pools.Items[i]; managed(p) && !counted(p) {
-			return fmt.Sprintf("MetalLB has not taken the change of IPAddressPool %s yet", p.Name), nil
+			return fmt.Sprintf("MetalLB has not applied the change of IPAddressPool %s yet", p.Name), nil
 		}
 	}
 	return Refusal(ctx, live)

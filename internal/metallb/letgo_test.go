@@ -83,7 +83,7 @@ func TestLetGo(t *testing.T) { // F2, B57
 		"Gone":       {reason: "shown nowhere, counted nowhere, used by nobody", objs: []client.Object{rest(2), state(metav1.ConditionTrue), using("10.0.0.1")}},
 		"Shown":      {reason: "a pool has some of it, whoever made it", objs: []client.Object{rest(2), func() client.Object { p := ipPool("10.0.0.9/32"); p.Name, p.Labels = "other", nil; return p }()}, want: "IPAddressPool other still has 10.0.0.8/31"},
 		"Used":       {reason: "a Service has an address of it", objs: []client.Object{rest(2), using("10.0.0.9")}, want: "Service ns/web has 10.0.0.9"},
-		"NotTaken":   {reason: "MetalLB works with the pool as it was", objs: []client.Object{rest(4), state(metav1.ConditionTrue)}, want: "has not taken the change"},
+		"NotTaken":   {reason: "MetalLB works with the pool as it was", objs: []client.Object{rest(4), state(metav1.ConditionTrue)}, want: "has not applied the change"},
 		"Refused":    {reason: "and would go on with it", objs: []client.Object{rest(2), state(metav1.ConditionFalse)}, want: "refuses its configuration, and keeps an older one: overlaps"},
 		"LastPool":   {reason: "there is no pool any more", objs: []client.Object{state(metav1.ConditionTrue)}},
 		"Old":        {reason: "a release without ConfigurationState", objs: []client.Object{rest(2)}},

@@ -131,7 +131,7 @@ func (p *Plan) atRest(source Source, in *found) {
 		if source.Namespace != "" {
 			resource += " -n " + source.Namespace
 		}
-		p.problemf(fmt.Sprintf("kubectl annotate %s %s %s=   (while its provider runs: its webhook is asked)", resource, source.Name, clusterv1.PausedAnnotation),
+		p.problemf(fmt.Sprintf("kubectl annotate %s %s %s=   (do this while the in-cluster provider still runs: its webhook must answer)", resource, source.Name, clusterv1.PausedAnnotation),
 			"%s is not paused", source)
 	}
 	for _, who := range in.running {
@@ -178,12 +178,12 @@ func (p *Plan) collect(in *found, layout *poolspec.Layout) {
 		}
 		ip, err := netip.ParseAddr(a.Spec.Address)
 		if err != nil {
-			p.problemf("delete it and its claim", "IPAddress %s says %q, which is no address", key, a.Spec.Address)
+			p.problemf("delete it and its claim", "IPAddress %s has spec.address %q, which is not an IP address", key, a.Spec.Address)
 			continue
 		}
 		ip = ip.Unmap()
 		if other, taken := holders[ip]; taken {
-			p.problemf("delete one of the two claims: which of the machines answers for it?", "%s is given twice: to %s and to %s", ip, other, key)
+			p.problemf("find out which of the two machines answers for the address, and delete the claim of the other", "%s is given twice: to %s and to %s", ip, other, key)
 		}
 		holders[ip] = key
 		if layout != nil && !layout.Allocatable().Contains(ip) {
@@ -205,7 +205,7 @@ func (p *Plan) clusters(in *found, withoutCluster bool) {
 	}
 	for i := range in.claims {
 		if c := &in.claims[i]; clusterOf(c).Name == "" && !withoutCluster {
-			p.problemf("make sure that whoever made it does not mind a claim that is created again, and say --without-cluster",
+			p.problemf("make sure that what created the claim tolerates that it is deleted and created again, and pass --without-cluster",
 				"claim %s names no Cluster that could be paused", client.ObjectKeyFromObject(c))
 		}
 	}

@@ -56,7 +56,7 @@ func TestPlan(t *testing.T) {
 		"an address twice":            {func(in *found) { give(in, "c", "10.0.0.10") }, []string{"10.0.0.10 is given twice: to ns/a and to ns/c"}},
 		"an address outside":          {func(in *found) { give(in, "c", "10.0.0.50") }, []string{"10.0.0.50 of IPAddress ns/c is not among what the pool hands out"}},
 		"an address that is excluded": {func(in *found) { in.pool.Spec.ExcludedAddresses = []string{"10.0.0.10"} }, []string{"10.0.0.10 of IPAddress ns/a is not among what the pool hands out"}},
-		"an address that is none":     {func(in *found) { give(in, "c", "x") }, []string{`IPAddress ns/c says "x", which is no address`}},
+		"an address that is none":     {func(in *found) { give(in, "c", "x") }, []string{`IPAddress ns/c has spec.address "x", which is not an IP address`}},
 		"an address without a claim":  {func(in *found) { in.claims = in.claims[:1] }, []string{"IPAddress ns/b (10.0.0.11) has no claim"}},
 		"an IPAddress in the way": {func(in *found) {
 			in.named[client.ObjectKey{Namespace: "ns", Name: "c"}] = &ipamv1.IPAddress{}

@@ -78,7 +78,7 @@ func (m *Move) removePool(ctx context.Context, target pools.Key, pool v1alpha1.P
 
 // setPaused pauses or opens our pool, whatever its manager writes meanwhile: the answer is the pool as it is then.
 func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
-	mark, verb := any(nil), "opened"
+	mark, verb := any(nil), "unpaused"
 	if paused {
 		mark, verb = "", "paused"
 	}
@@ -89,7 +89,7 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 		return err
 	}
 	if err := m.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("pausing or opening %s (try again): %w", pools.KeyOf(pool), err)
+		return fmt.Errorf("pausing or unpausing %s (try again): %w", pools.KeyOf(pool), err)
 	}
 	m.Say("%s %s", pools.KeyOf(pool), verb)
 	return nil
@@ -102,7 +102,7 @@ func (m *Move) nobodyLeft(ctx context.Context, s side) error {
 		return err
 	}
 	for i := range names.addresses {
-		return fmt.Errorf("IPAddress %s of %s %s came while the import ran: who made it? Delete it with its claim, and go on",
+		return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
 			client.ObjectKeyFromObject(&names.addresses[i]), s.ref.Kind, s.ref.Name)
 	}
 	for i := range names.claims {

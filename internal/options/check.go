@@ -42,11 +42,11 @@ func (o *Options) Check() error {
 	}
 	for flag, d := range map[string]time.Duration{"audit-interval": o.AuditInterval, "shrink-grace": o.ShrinkGrace} {
 		if d < 0 {
-			complain(flag, d, "a time is not negative")
+			complain(flag, d, "must not be negative")
 		}
 	}
 	if o.OrphanGrace <= 0 {
-		complain("orphan-grace", o.OrphanGrace, "some time is needed: a restore brings an object after what refers to it")
+		complain("orphan-grace", o.OrphanGrace, "must be longer than 0: a restore may bring a claim after its IPAddress")
 	}
 	o.checkLease(complain)
 	o.checkPorts(complain)
@@ -62,7 +62,7 @@ func (o *Options) checkLease(complain func(flag string, value any, format string
 		complain("leader-elect-retry-period", o.Retry, "must be longer than 0")
 	}
 	if least := time.Duration(leaderelection.JitterFactor * float64(o.Retry)); o.Renew <= least {
-		complain("leader-elect-renew-deadline", o.Renew, "must be longer than --leader-elect-retry-period and a fifth: %s", least)
+		complain("leader-elect-renew-deadline", o.Renew, "must be longer than 1.2 times --leader-elect-retry-period: %s", least)
 	}
 	if o.Lease <= o.Renew {
 		complain("leader-elect-lease-duration", o.Lease, "must be longer than --leader-elect-renew-deadline: %s", o.Renew)
@@ -72,7 +72,7 @@ func (o *Options) checkLease(complain func(flag string, value any, format string
 // checkPorts looks at where the manager is to listen.
 func (o *Options) checkPorts(complain func(flag string, value any, format string, args ...any)) {
 	if o.WebhookPort < 0 || o.WebhookPort > 65535 {
-		complain("webhook-port", o.WebhookPort, "a port is at most 65535; 0 turns the webhooks off")
+		complain("webhook-port", o.WebhookPort, "must be from 0 to 65535; 0 turns the webhooks off")
 	}
 	for flag, address := range map[string]string{"health-probe-bind-address": o.HealthAddress, "diagnostics-address": o.Diagnostics.DiagnosticsAddress} {
 		_, port, err := net.SplitHostPort(address)

@@ -37,24 +37,24 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
 	fs.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
-	fs.DurationVar(&o.Lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait for a leader that is silent.")
+	fs.DurationVar(&o.Lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait, after a leader last renewed its lease, before one takes its place.")
 	fs.DurationVar(&o.Renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
 	fs.DurationVar(&o.Retry, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
 	fs.StringVar(&o.Namespace, "namespace", "",
-		"Serve only the claims of this namespace. Global pools are not served then: their addresses could not all be seen.")
+		"Serve only the claims of this namespace. Global pools are then not served, because the manager cannot see who else has their addresses.")
 	fs.StringVar(&o.WatchFilter, "watch-filter", "",
 		fmt.Sprintf("Serve only the IPAddressClaims, IPAllocations and Clusters whose label %s has this value.", clusterv1.WatchLabel))
 	fs.StringVar(&o.Shard, "shard", "",
-		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. A manager must run for each part.")
+		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. Run a manager for each part: what belongs to a part without one is not served.")
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")
 	fs.StringVar(&o.WebhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
 	fs.IntVar(&o.Concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
-	fs.IntVar(&o.Writers, "writers", 32, "Number of objects that are written at once, over all pools; each pool has one more for itself.")
-	fs.DurationVar(&o.AuditInterval, "audit-interval", 5*time.Minute, "How often ownership is recomputed from the API server; 0 turns the audit off.")
+	fs.IntVar(&o.Writers, "writers", 32, "Number of objects that are written at once, over all pools; when all are busy, a pool without one may still write one.")
+	fs.DurationVar(&o.AuditInterval, "audit-interval", 5*time.Minute, "How often the manager checks, from the API server, that no address is held twice or lost; 0 turns this audit off.")
 	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
 	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
-	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim does not exist is kept, in case a restore brings the claim.")
+	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster is gone, is kept in case a restore brings the other back.")
 	flags.AddManagerOptions(fs, &o.Diagnostics)
 }

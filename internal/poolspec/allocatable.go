@@ -26,7 +26,7 @@ func (c *compiler) allocatable() {
 			continue
 		}
 		if !c.out.declared.ContainsRange(r) {
-			c.invalidf(path, reserved.CIDR, "is not inside the pool; a reservation takes addresses out of it: correct or remove it")
+			c.invalidf(path, reserved.CIDR, "is not inside the pool; correct or remove the entry: only addresses of the pool can be reserved")
 		}
 		set.RemoveRange(r)
 	}

@@ -102,7 +102,7 @@ func TestCompileErrors(t *testing.T) {
 		"GatewayUnused": {
 			reason: "gateway is for addresses outside of subnets",
 			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1", Subnets: []v1alpha1.Subnet{subnet("10.0.0.0/24", "")}},
-			want:   map[string]string{"spec.gateway": "set it there"},
+			want:   map[string]string{"spec.gateway": "set the gateway there"},
 		},
 		"GatewayOutsideSubnet": { // W13
 			reason: "a gateway is in its own subnet",
@@ -112,7 +112,7 @@ func TestCompileErrors(t *testing.T) {
 		"SubnetTwice": {
 			reason: "which gateway would it be",
 			spec:   spec{CIDR: "10.0.0.0/24", Subnets: []v1alpha1.Subnet{subnet("10.0.0.0/24", "10.0.0.1"), subnet("10.0.0.0/24", "10.0.0.2")}},
-			want:   map[string]string{"spec.subnets[1].cidr": "subnets[0] too"},
+			want:   map[string]string{"spec.subnets[1].cidr": "is a duplicate of subnets[0]"},
 		},
 		"PrefixTooLong": {
 			reason: "IPv4 has 32 bits",

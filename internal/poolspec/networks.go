@@ -22,7 +22,7 @@ func (c *compiler) networks() {
 			continue
 		}
 		if other, taken := entry[p]; taken {
-			c.invalidf(path.Child("cidr"), s.CIDR, "is subnets[%d] too; a subnet has one entry, with its gateway", other)
+			c.invalidf(path.Child("cidr"), s.CIDR, "is a duplicate of subnets[%d]; remove one of the two entries", other)
 			continue
 		}
 		entry[p] = i
@@ -66,7 +66,7 @@ func (c *compiler) gateway() {
 	c.out.gateway = gateway
 	served := c.outsideSubnets()
 	if len(served.Ranges()) == 0 {
-		c.invalidf(path, text, "is the gateway of no address: all are in one of subnets; set it there")
+		c.invalidf(path, text, "is the gateway of no address, because every address is in one of the subnets; set the gateway there")
 	}
 	// Every address is a network of its own: the gateway is reached on-link.
 	if c.out.prefix != nil && int(*c.out.prefix) == c.bits {

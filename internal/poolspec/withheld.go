@@ -38,7 +38,7 @@ func Withheld(spec *v1alpha1.NetworkPoolSpec, layout *Layout, a netip.Addr) stri
 		}
 	}
 	if layout.UnitBits() < a.BitLen() {
-		return "not in a whole free prefix that the pool hands out"
+		return "not part of any prefix that the pool hands out"
 	}
 	return "first or last address of its subnet, which hosts do not use"
 }
@@ -65,7 +65,7 @@ func NothingLeft(layout *Layout) string {
 		n = n.Plus(poolutil.CountPrefixes(r, r.From().BitLen()))
 	}
 	if n.Int64() == 1 {
-		return "the spec leaves nothing to hand out: its one address is reserved, a gateway, or the first or last of a subnet"
+		return "the spec leaves nothing to hand out: its one address is reserved, a gateway, or the first or last of a subnet; add addresses, or reserve fewer"
 	}
-	return fmt.Sprintf("the spec leaves nothing to hand out: all of its %d addresses are reserved, gateways, or the first or last of a subnet", n.Int64())
+	return fmt.Sprintf("the spec leaves nothing to hand out: all of its %d addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer", n.Int64())
 }

@@ -30,7 +30,7 @@ func TestWithheld(t *testing.T) {
 		"a subnet's gateway":  {subnets, "10.0.1.6", "gateway of subnet 10.0.1.0/29"},
 		"not for tenants":     {s, "10.0.0.100", "outside spec.tenantAllocation 10.0.0.0-10.0.0.99"},
 		"the network address": {s, "10.0.0.0", "first or last address of its subnet, which hosts do not use"},
-		"a broken prefix":     {prefixes, "10.0.2.2", "not in a whole free prefix that the pool hands out"},
+		"a broken prefix":     {prefixes, "10.0.2.2", "not part of any prefix that the pool hands out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			layout, errs := Compile(&c.spec)
@@ -66,8 +66,8 @@ func TestNothingLeft(t *testing.T) {
 		want string
 	}{
 		"something":         {spec{CIDR: "10.0.0.0/30"}, ""},
-		"all reserved":      {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}}, all + "all of its 16 addresses are reserved, gateways, or the first or last of a subnet"},
-		"the gateway alone": {spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9"}, all + "its one address is reserved, a gateway, or the first or last of a subnet"},
+		"all reserved":      {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}}, all + "all of its 16 addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer"},
+		"the gateway alone": {spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9"}, all + "its one address is reserved, a gateway, or the first or last of a subnet; add addresses, or reserve fewer"},
 		"kept for a name":   {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}, PreAllocations: map[string]string{"vip": "10.0.0.3"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

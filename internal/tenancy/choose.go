@@ -30,7 +30,7 @@ func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace) (*v1
 		return admitted[0], nil
 	case len(admitted) > 1:
 		return nil, &Decision{Reason: v1alpha1.ValidationFailedReason, Message: fmt.Sprintf(
-			"ProviderConfigs of the name %s in the namespaces %s and %s serve this Cluster; rename one of them", name, admitted[0].Namespace, admitted[1].Namespace)}
+			"ProviderConfig %s exists in the namespaces %s and %s, and both serve this Cluster; delete one, or create it again under another name", name, admitted[0].Namespace, admitted[1].Namespace)}
 	case denied != "":
 		return nil, &Decision{Reason: v1alpha1.AccessDeniedReason, Message: denied}
 	}

@@ -21,9 +21,9 @@ func TestChoose(t *testing.T) {
 		"Shared":    {reason: "it admits the namespace", configs: "a/config", from: team, want: "a"},
 		"OtherName": {reason: "another name is another one", configs: "team/other", from: team, no: "NetworkNotReady ProviderConfig config does not exist; create it or correct the label"},
 		"None":      {reason: "there is none", from: team, no: "NetworkNotReady does not exist"},
-		"Denied":    {reason: "it does not admit the namespace", configs: "a/config", from: Namespace{Name: "b"}, no: "AccessDenied serves the namespaces of teams"},
+		"Denied":    {reason: "it does not admit the namespace", configs: "a/config", from: Namespace{Name: "b"}, no: "AccessDenied serves only namespaces that belong to a team"},
 		"OwnIsFree": {reason: "its own namespace needs no label", configs: "b/config", from: Namespace{Name: "b"}, want: "b"},
-		"Two":       {reason: "nobody knows which", configs: "a/config b/config", from: team, no: "ValidationFailed of the name config in the namespaces a and b serve this Cluster"},
+		"Two":       {reason: "nobody knows which", configs: "a/config b/config", from: team, no: "ValidationFailed ProviderConfig config exists in the namespaces a and b, and both serve this Cluster"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func Owns(cluster v1alpha1.ClusterReference, allocation *v1alpha1.IPAllocation) 
 func Taken(allocation *v1alpha1.IPAllocation) Decision {
 	other := allocation.Spec.TenantClusterRef
 	return Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
-		"IPAllocation %s/%s is for Cluster %s/%s, whose names make the same name; rename one of the two Clusters",
+		"this Cluster needs the name IPAllocation %s/%s, which belongs to Cluster %s/%s; create one of the two Clusters under another name",
 		allocation.Namespace, allocation.Name, other.Namespace, other.Name)}
 }
 

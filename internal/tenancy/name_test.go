@@ -114,7 +114,7 @@ func TestLabelsAreValid(t *testing.T) {
 func TestTaken(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
 	a.Namespace, a.Name, a.Spec.TenantClusterRef = "ns", "a-b-c-lb", v1alpha1.ClusterReference{Namespace: "a", Name: "b-c"}
-	want := "IPAllocation ns/a-b-c-lb is for Cluster a/b-c, whose names make the same name; rename one of the two Clusters"
+	want := "this Cluster needs the name IPAllocation ns/a-b-c-lb, which belongs to Cluster a/b-c; create one of the two Clusters under another name"
 	if d := Taken(a); d.Message != want || d.Reason != v1alpha1.NetworkNotReadyReason || d.Action == Done {
 		t.Errorf("%+v", d)
 	}

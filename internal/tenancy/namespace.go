@@ -39,7 +39,7 @@ func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 		case err != nil:
 			return Admission{Message: fmt.Sprintf("spec.namespaceSelector of %s is invalid: %v", who, err)}
 		case !selected:
-			return Admission{Message: fmt.Sprintf("%s does not serve namespace %s: spec.namespaceSelector does not select its labels", who, namespace.Name)}
+			return Admission{Message: fmt.Sprintf("%s does not serve namespace %s; label the namespace to match spec.namespaceSelector, or change the selector", who, namespace.Name)}
 		}
 		return Admission{Allowed: true}
 	}
@@ -47,15 +47,15 @@ func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 	if scope := config.Spec.Scope; scope != nil && scope.Type == v1alpha1.TeamScope {
 		switch {
 		case scope.TeamRef == nil:
-			return Admission{Message: fmt.Sprintf("%s is a team's, but names none; set spec.scope.teamRef, or spec.namespaceSelector", who)}
+			return Admission{Message: fmt.Sprintf("%s has scope team but names no team; set spec.scope.teamRef, or spec.namespaceSelector", who)}
 		case !labelled || team != shorten(scope.TeamRef.Name, maxLabel):
-			return Admission{Message: fmt.Sprintf("%s is for team %s; label namespace %s %s=%s if it is theirs",
+			return Admission{Message: fmt.Sprintf("%s is for team %s; if namespace %s belongs to that team, label it %s=%s",
 				who, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, shorten(scope.TeamRef.Name, maxLabel))}
 		}
 		return Admission{Allowed: true}
 	}
 	if !labelled {
-		return Admission{Message: fmt.Sprintf("%s serves the namespaces of teams; label namespace %s with %s, or set spec.namespaceSelector",
+		return Admission{Message: fmt.Sprintf("%s serves only namespaces that belong to a team; label namespace %s with %s, or set spec.namespaceSelector",
 			who, namespace.Name, v1alpha1.TeamLabel)}
 	}
 	return Admission{Allowed: true}

@@ -27,14 +27,14 @@ func TestAdmits(t *testing.T) {
 		"TeamEmpty":      {reason: "the label counts, not its value", namespace: Namespace{Name: "a", Labels: team("")}},
 		"Stranger":       {reason: "anybody else may not", namespace: Namespace{Name: "a"}, want: "label namespace a with butler.butlerlabs.dev/team"},
 		"Selected":       {reason: "a selector decides", spec: v1alpha1.ProviderConfigSpec{NamespaceSelector: selects}, namespace: Namespace{Name: "a", Labels: map[string]string{"stage": "prod"}}},
-		"NotSelected":    {reason: "even against the team label", spec: v1alpha1.ProviderConfigSpec{NamespaceSelector: selects}, namespace: Namespace{Name: "a", Labels: team("a")}, want: "does not select its labels"},
+		"NotSelected":    {reason: "even against the team label", spec: v1alpha1.ProviderConfigSpec{NamespaceSelector: selects}, namespace: Namespace{Name: "a", Labels: team("a")}, want: "label the namespace to match spec.namespaceSelector"},
 		"SelectsAll":     {reason: "an empty selector selects all", spec: v1alpha1.ProviderConfigSpec{NamespaceSelector: &metav1.LabelSelector{}}, namespace: Namespace{Name: "a"}},
 		"BadSelector":    {reason: "nobody is let in by mistake", spec: v1alpha1.ProviderConfigSpec{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}, namespace: Namespace{Name: "a"}, want: "is invalid"},
 		"Platform":       {reason: "platform is the default", spec: v1alpha1.ProviderConfigSpec{Scope: &v1alpha1.ProviderScope{Type: v1alpha1.PlatformScope}}, namespace: Namespace{Name: "a", Labels: team("a")}},
 		"ScopedTeam":     {reason: "a team's ProviderConfig is for the team", spec: v1alpha1.ProviderConfigSpec{Scope: scoped("a")}, namespace: Namespace{Name: "a", Labels: team("a")}},
 		"ScopedOther":    {reason: "and for no other", spec: v1alpha1.ProviderConfigSpec{Scope: scoped("a")}, namespace: Namespace{Name: "b", Labels: team("b")}, want: "is for team a"},
 		"ScopedNobody":   {reason: "nor for the unlabelled", spec: v1alpha1.ProviderConfigSpec{Scope: scoped("a")}, namespace: Namespace{Name: "b"}, want: "is for team a"},
-		"ScopedNone":     {reason: "without a team it is nobody's", spec: v1alpha1.ProviderConfigSpec{Scope: &v1alpha1.ProviderScope{Type: v1alpha1.TeamScope}}, namespace: Namespace{Name: "b", Labels: team("")}, want: "names none"},
+		"ScopedNone":     {reason: "without a team it is nobody's", spec: v1alpha1.ProviderConfigSpec{Scope: &v1alpha1.ProviderScope{Type: v1alpha1.TeamScope}}, namespace: Namespace{Name: "b", Labels: team("")}, want: "names no team"},
 		"ScopedSelector": {reason: "a selector says more than a scope", spec: v1alpha1.ProviderConfigSpec{Scope: scoped("a"), NamespaceSelector: selects}, namespace: Namespace{Name: "b", Labels: map[string]string{"stage": "prod"}}},
 	}
 	for name, c := range tests {

@@ -79,7 +79,7 @@ func Next(s Situation) Decision {
 	case at != nil && s.Count <= 0:
 		return Decision{Action: Replace, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is not wanted any more"}
 	case s.Count <= 0:
-		return Decision{Action: Done, Reason: v1alpha1.ReadyReason, Message: "begins without load-balancer addresses, as initialPoolSize says"}
+		return Decision{Action: Done, Reason: v1alpha1.ReadyReason, Message: "the Cluster begins without load-balancer addresses, because its initial size is 0"}
 	case len(s.Pools) == 0:
 		return Decision{Action: Exhausted, Reason: v1alpha1.ValidationFailedReason, Message: noPools}
 	}

@@ -96,7 +96,7 @@ func TestNext(t *testing.T) {
 		"RefusedAll":  {reason: "all refuse", pools: []Pool{roomy(a), roomy(b)}, at: failed("b", refusal), tried: tried(refusal, "a"), want: "Exhausted - AllocationFailed NetworkPool b refuses: what the allocator says", kept: tried(refusal, "a", "b")},
 		"Smaller":     {reason: "a smaller size is another question", pools: abc, at: failed("a", full), tried: tried(full, "a", "b", "c"), count: 4, want: "Replace a Reconciling"},
 		"SmallerGoes": {reason: "what failed for another size is forgotten", pools: abc, tried: tried(full, "a", "b", "c"), count: 4, want: "Try a Reconciling"},
-		"None":        {reason: "an elastic Cluster that begins with nothing", pools: abc, count: -1, want: "Done - Ready initialPoolSize"},
+		"None":        {reason: "an elastic Cluster that begins with nothing", pools: abc, count: -1, want: "Done - Ready the Cluster begins without load-balancer addresses"},
 		"NoneAnyMore": {reason: "what waits is not wanted any more", pools: abc, at: failed("a", full), count: -1, want: "Replace - Reconciling not wanted"},
 		"Manual":      {reason: "what a person made is left alone", pools: abc, at: with(failed("a", refusal), func(s *Standing) { s.Manual, s.Count = true, 0 }), want: "Wait - AllocationFailed what the allocator says"},
 	}

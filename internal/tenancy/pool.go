@@ -86,7 +86,7 @@ func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {
 	ready := meta.FindStatusCondition(obj.GetConditions(), v1alpha1.ReadyCondition)
 	switch {
 	case ready == nil || ready.Status == metav1.ConditionUnknown:
-		return Settling, "was not looked at yet"
+		return Settling, "has not been served by a manager yet"
 	case ready.Status == metav1.ConditionTrue:
 		return Open, ""
 	case ready.Reason == v1alpha1.AdoptingReason:

@@ -31,8 +31,8 @@ func TestPoolOf(t *testing.T) {
 	}{
 		"Missing":  {reason: "nothing of that name", state: Missing, says: "does not exist"},
 		"Open":     {reason: "Ready is True", obj: &v1alpha1.NetworkPool{Status: open}, state: Open},
-		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: Settling, says: "was not looked at yet"},
-		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: Settling, says: "was not looked at yet"},
+		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: Settling, says: "has not been served by a manager yet"},
+		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: Settling, says: "has not been served by a manager yet"},
 		"Adopting": {reason: "this ends by itself", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.AdoptingReason)}, state: Settling, says: "is not ready: why"},
 		"Closed":   {reason: "this does not", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.OverlapReason)}, state: Closed, says: "is not ready: why"},
 		"Deleted":  {reason: "its status may be old", obj: &v1alpha1.NetworkPool{ObjectMeta: deleted, Status: open}, state: Closed, says: "is being deleted"},

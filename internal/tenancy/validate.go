@@ -61,7 +61,7 @@ func validate(network v1alpha1.ProviderNetwork, pools []Pool) Verdict {
 	case len(serving) > 0:
 		message := "new Clusters are served by " + serving[0]
 		if rest := append(append([]string(nil), others...), settling...); len(rest) > 0 {
-			message += ", although " + listed(rest)
+			message += "; the other pools: " + listed(rest)
 		}
 		return verdict(metav1.ConditionTrue, v1alpha1.PoolAvailableReason, message, wrong)
 	case len(settling) > 0:

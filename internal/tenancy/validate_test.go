@@ -27,7 +27,7 @@ func otherPool(name string, state PoolState, message string) Pool {
 func TestValidate(t *testing.T) {
 	missing := otherPool("gone", Missing, "does not exist")
 	closed := otherPool("closed", Closed, "is being deleted")
-	settling := otherPool("new", Settling, "was not looked at yet")
+	settling := otherPool("new", Settling, "has not been served by a manager yet")
 	var many []Pool
 	for i := range 10 {
 		many = append(many, otherPool(fmt.Sprintf("p%d", i), Closed, "is being deleted"))
@@ -44,15 +44,15 @@ func TestValidate(t *testing.T) {
 		"NoPools":   {reason: "ipam without pools", available: "False ValidationFailed names no pools; add network.poolRefs", ready: "False ValidationFailed names no pools"},
 		"Unknown":   {reason: "a pool that is not there", pools: []Pool{missing}, available: "False ValidationFailed NetworkPool gone does not exist; create it", ready: "False ValidationFailed NetworkPool gone does not exist"},
 		"Serves":    {reason: "one pool with room is enough", pools: []Pool{openPool("p", 8)}, available: "True PoolAvailable served by NetworkPool p", ready: "True Ready served by NetworkPool p"},
-		"Typo":      {reason: "a wrong name is wrong although others serve", pools: []Pool{openPool("p", 8), missing}, available: "True PoolAvailable served by NetworkPool p, although NetworkPool gone does not exist", ready: "False ValidationFailed NetworkPool gone does not exist"},
-		"Failover":  {reason: "a full pool is no fault while another has room", pools: []Pool{openPool("p", 7), openPool("q", 8)}, available: "True PoolAvailable served by NetworkPool q, although NetworkPool p has no 8 free", ready: "True Ready served by NetworkPool q"},
-		"OneClosed": {reason: "nor is a closed one", pools: []Pool{closed, openPool("q", 8)}, available: "True PoolAvailable although NetworkPool closed is being deleted", ready: "True Ready served by NetworkPool q"},
+		"Typo":      {reason: "a wrong name is wrong although others serve", pools: []Pool{openPool("p", 8), missing}, available: "True PoolAvailable served by NetworkPool p; the other pools: NetworkPool gone does not exist", ready: "False ValidationFailed NetworkPool gone does not exist"},
+		"Failover":  {reason: "a full pool is no fault while another has room", pools: []Pool{openPool("p", 7), openPool("q", 8)}, available: "True PoolAvailable served by NetworkPool q; the other pools: NetworkPool p has no 8 free", ready: "True Ready served by NetworkPool q"},
+		"OneClosed": {reason: "nor is a closed one", pools: []Pool{closed, openPool("q", 8)}, available: "True PoolAvailable new Clusters are served by NetworkPool q; the other pools: NetworkPool closed is being deleted", ready: "True Ready served by NetworkPool q"},
 		"NotReady":  {reason: "all closed", pools: []Pool{closed}, available: "False NetworkNotReady NetworkPool closed is being deleted", ready: "False NetworkNotReady is being deleted"},
 		"Exhausted": {reason: "all full", pools: []Pool{openPool("p", 0), openPool("q", 0)}, available: "False PoolExhausted NetworkPool p has no 8 free addresses in a row; NetworkPool q has no 8 free addresses in a row; add", ready: "False PoolExhausted in a row"},
 		"Pieces":    {reason: "enough, but in pieces, is not enough (F7)", pools: []Pool{openPool("p", 7)}, available: "False PoolExhausted no 8 free addresses in a row", ready: "False PoolExhausted in a row"},
-		"Settling":  {reason: "nobody knows yet", pools: []Pool{settling}, available: "Unknown Reconciling NetworkPool new was not looked at yet", ready: "Unknown Reconciling was not looked at yet"},
+		"Settling":  {reason: "nobody knows yet", pools: []Pool{settling}, available: "Unknown Reconciling NetworkPool new has not been served by a manager yet", ready: "Unknown Reconciling has not been served by a manager yet"},
 		"FullAndNew": {reason: "what is new may have room", pools: []Pool{openPool("p", 0), settling},
-			available: "Unknown Reconciling was not looked at yet; NetworkPool p has no 8", ready: "Unknown Reconciling was not looked at yet"},
+			available: "Unknown Reconciling has not been served by a manager yet; NetworkPool p has no 8", ready: "Unknown Reconciling has not been served by a manager yet"},
 		"FullAndClosed": {reason: "full is what can be helped", pools: []Pool{openPool("p", 0), closed}, available: "False PoolExhausted NetworkPool closed is being deleted", ready: "False PoolExhausted in a row"},
 		"FullAndGone":   {reason: "two faults", pools: []Pool{openPool("p", 0), missing}, available: "False PoolExhausted NetworkPool gone does not exist", ready: "False ValidationFailed gone"},
 		"RealSize": {reason: "what a Cluster of this ProviderConfig takes", network: network{Mode: v1alpha1.IPAMMode, LoadBalancer: &lb{AllocationMode: v1alpha1.ElasticAllocation}},

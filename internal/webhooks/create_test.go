@@ -100,7 +100,7 @@ func TestWarnsOfNothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "the spec leaves nothing to hand out: all of its 16 addresses are reserved, gateways, or the first or last of a subnet"
+	const want = "the spec leaves nothing to hand out: all of its 16 addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer"
 	if diff := cmp.Diff([][]string{{want}, {want}}, [][]string{created, updated}); diff != "" {
 		t.Error(diff)
 	}

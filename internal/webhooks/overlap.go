@@ -23,8 +23,8 @@ func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, lay
 	if err != nil {
 		return admission.Warnings{"it could not be checked whether another pool has the same addresses: " + err.Error()}
 	}
-	consequence := "the younger of the two grants nothing; use other addresses, name different values of spec.network " +
-		"if these are different networks, or set spec.allowOverlap"
+	consequence := "the younger of the two pools grants nothing; use other addresses, set different values of spec.network " +
+		"if the pools are in different networks, or set spec.allowOverlap on the younger pool"
 	if pool.PoolSpec().AllowOverlap {
 		consequence = "spec.allowOverlap is set, so both may grant the same address"
 	}

@@ -14,7 +14,7 @@ import (
 
 // W13, U3, U4.
 func TestOverlap(t *testing.T) {
-	younger, both := "the younger of the two grants nothing", "both may grant the same address"
+	younger, both := "the younger of the two pools grants nothing", "both may grant the same address"
 	tests := map[string]struct {
 		reason string
 		spec   spec

@@ -91,7 +91,7 @@ func TestHandBack(t *testing.T) {
 	if err := errors.Join(m.Stop(), k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0))); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, 0, plan+"Nothing is in the way. Nothing has been written: --apply does it.\n", "hand-back")
+	expect(t, 0, plan+"Nothing is in the way. Nothing has been written yet: run again with --apply.\n", "hand-back")
 	expect(t, 0, "2 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
 	expect(t, 0, "There is nothing to hand back.\n", "hand-back")
 	mirrors := &v1alpha1.NetworkPoolList{}

@@ -93,12 +93,12 @@ func TestLook(t *testing.T) {
 		expect(t, 0, "NetworkPool "+ns+"/machines grants addresses: 14/21 IPs available (2 allocations)\n", "explain", "np/machines", "-n", ns)
 	})
 	t.Run("free", func(t *testing.T) {
-		ranges := "14 free, the largest block has 10.\n  10.90.0.16/30\n  10.90.0.21-10.90.0.30\n"
+		ranges := "14 addresses are free; the largest free block has 10.\n  10.90.0.16/30\n  10.90.0.21-10.90.0.30\n"
 		of := " of NetworkPool " + ns + "/machines; 2 others wait for this pool.\n" + ranges
 		expect(t, 0, "A block of 8 would get 10.90.0.21-10.90.0.28"+of, "free", "machines", "--namespace="+ns, "--count=8")
 		expect(t, 0, "A block of 8 would get 10.90.0.21-10.90.0.28"+of, "free", "machines", "-n", "8", "--namespace="+ns)
 		expect(t, 0, "A claim would get 10.90.0.16"+of, "free", "np/machines", "-n", ns)
-		expect(t, 1, "NetworkPool "+ns+"/small has no room for a block of 2; 1 other waits for this pool.\n3 free, the largest block has 1.\n"+
+		expect(t, 1, "NetworkPool "+ns+"/small has no room for a block of 2; 1 other waits for this pool.\n3 addresses are free; the largest free block has 1.\n"+
 			"  10.90.1.1\n  10.90.1.3\n  10.90.1.5\n", "free", "small", "-n", ns, "--count=2")
 	})
 	for name, c := range map[string]struct {
@@ -112,7 +112,7 @@ func TestLook(t *testing.T) {
 		"claim/lost": {1, "IPAddressClaim " + ns + "/lost waits\n  why:    NetworkPool " + ns + "/nowhere does not exist\n" +
 			"  to do:  create the pool, or create the object again with the right poolRef, which is immutable\n"},
 		"claim/orphan": {1, "IPAddressClaim " + ns + "/orphan waits\n  why:    waiting for Cluster " + ns + "/gone, which does not exist\n" +
-			"  to do:  correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); it is tried again by itself\n"},
+			"  to do:  correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action\n"},
 		"ipallocation/too-large": {1, "IPAllocation " + ns + "/too-large waits\n  why:    no contiguous block available: NetworkPool " + ns +
 			"/small has no 2 free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations\n" +
 			"  to do:  `kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed\n"},

@@ -52,9 +52,9 @@ func TestForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, errOut, code := runAs(t, path, "audit")
-	want := "error: you may not list ipaddresses.ipam.cluster.x-k8s.io, ipaddressclaims.ipam.cluster.x-k8s.io, ipallocations.butler.butlerlabs.dev, " +
+	want := "error: you have no permission to list ipaddresses.ipam.cluster.x-k8s.io, ipaddressclaims.ipam.cluster.x-k8s.io, ipallocations.butler.butlerlabs.dev, " +
 		"networkpools.butler.butlerlabs.dev, globalnetworkpools.butler.butlerlabs.dev in all namespaces; " +
-		"ask for the verbs get and list on them (whoever has the role view has them for pools)\n"
+		"ask for the verbs get and list on these resources (the cluster role view includes them for pools)\n"
 	if code != 2 || errOut != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, errOut, want)
 	}
@@ -80,7 +80,7 @@ func TestAuditFinds(t *testing.T) {
 		create(t, address)
 	}
 	t.Cleanup(func() { remove(t, ns) })
-	expect(t, 0, "10.91.0.7 is used in NetworkPool "+ns+"/p: more than one has it, which must never be: run the audit\n"+
+	expect(t, 0, "10.91.0.7 is used in NetworkPool "+ns+"/p: more than one object has it, which must never happen: run kubectl butler-ipam audit\n"+
 		"  IPAddressClaim  "+ns+"/a\n  since           TIME\n  IPAddressClaim  "+ns+"/b\n  since           TIME\n", "who", "10.91.0.7", "-n", ns)
 	out, _, code := run(t, "audit")
 	if want := "violated  10.91.0.7 of NetworkPool " + ns + "/p is held by " + ns + "/a and " + ns + "/b\n"; code != 1 || !strings.Contains(out, want) {

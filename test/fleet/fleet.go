@@ -107,7 +107,7 @@ func prefixes() *Pool {
 func huge() *Pool {
 	p := MakePool("", "v6-hosts", v1alpha1.NetworkPoolSpec{CIDR: "fd00:41::/64"})
 	p.Take("fd00:41::1-fd00:41::9", grants.Entry{Namespace: home, Name: "hosts"})
-	return p.Refuse("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two grants nothing")
+	return p.Refuse("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two pools grants nothing")
 }
 
 // climb gives the pool a past that began with a share of what it has now.

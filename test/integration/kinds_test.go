@@ -15,7 +15,7 @@ var _ = Describe("A claim whose poolRef names a kind that our group does not hav
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.126.0.0/28").Obj(),
 			framework.MakeClaim(ns, "c").PoolRef(v1alpha1.GroupVersion.Group, "Networkpool", "p").Obj(),
 			framework.MakeClaim(ns, "foreign").PoolRef("example.com", "NetworkPool", "p").Obj())
-		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(ContainSubstring("names kind Networkpool, which the group butler.butlerlabs.dev does not have; write NetworkPool"))
+		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(ContainSubstring("names kind Networkpool, which the group butler.butlerlabs.dev does not have; poolRef is immutable, so create the claim again with kind NetworkPool"))
 		Expect(getClaim(ctx, ns, "c").Finalizers).To(BeEmpty())
 		expectUntouched(ctx, ns, "foreign")
 		deleteClaim(ctx, ns, "c")

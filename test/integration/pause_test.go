@@ -75,7 +75,7 @@ var _ = Describe("A pause", Ordered, func() {
 		addressOf(ctx, ns, "other")
 		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(1e9).Should(BeEmpty())
 		expectHeld(ctx, ns, "c", "NetworkPool "+ns+"/p is paused")
-		const says = "is paused by its annotation cluster.x-k8s.io/paused: neither grants nor releases"
+		const says = "the pool is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses; remove the annotation to resume"
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(says))
 		Expect(expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)).To(Equal(says))
 		setPaused(ctx, pool, false)

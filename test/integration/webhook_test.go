@@ -110,7 +110,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 	It("refuse a pool whose ranges do not add up, and say what to do", func(ctx SpecContext) { // W13, U28
 		refused(c.Create(ctx, framework.MakePool("reserved").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
 			Prefix(24).Reserved("10.21.0.5", "10.21.0.8-10.21.1.2").Obj()),
-			"spec.reserved[1].cidr", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove it")
+			"spec.reserved[1].cidr", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove the entry")
 		refused(c.Create(ctx, framework.MakePool("tenant").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
 			Prefix(24).Tenant("10.21.0.5", "10.21.0.20").Obj()), "spec.tenantAllocation.end", "outside the pool")
 		refused(c.Create(ctx, framework.MakePool("pin").Namespace(ns).Addresses("10.21.0.1-10.21.0.9").PreAllocate("vip", "10.21.0.10").Obj()),

@@ -226,21 +226,21 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 	}
 	if shown := c.Shown; shown.IsValid() {
 		if h := m.Blocker(shown, c.Owner); h != nil {
-			return netipx.IPRange{}, grants.Failed("the status says %s, of which %s is held by %s", poolutil.FormatRange(shown),
+			return netipx.IPRange{}, grants.Failed("the status shows %s, but %s of it is held by %s; find out which of the two uses it, and delete the other", poolutil.FormatRange(shown),
 				poolutil.FormatRange(h.Range), m.DescribeFact(h))
 		}
 		return shown, nil
 	}
 	b := blockFactsOf(c)
 	if b.badPin != "" {
-		return netipx.IPRange{}, grants.Failed("pinnedRange is not a range: %s", b.badPin)
+		return netipx.IPRange{}, grants.Failed("pinnedRange is not a range: %s; the spec is immutable, so create the allocation again with correct addresses", b.badPin)
 	}
 	if pinned := b.pinned; pinned.IsValid() {
 		if !m.Ledger.InSpace(pinned) {
-			return netipx.IPRange{}, grants.Failed("pinnedRange %s is not wholly among the addresses that %s hands out%s", poolutil.FormatRange(pinned), m.Key, m.FirstWithheld(pinned))
+			return netipx.IPRange{}, grants.Failed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.FormatRange(pinned), m.Key, m.FirstWithheld(pinned))
 		}
 		if h := m.Blocker(pinned, c.Owner); h != nil {
-			return netipx.IPRange{}, grants.Failed("pinnedRange %s overlaps %s, which is held by %s",
+			return netipx.IPRange{}, grants.Failed("pinnedRange %s overlaps %s, which is held by %s; release that, or create the allocation again with another range",
 				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), m.DescribeFact(h))
 		}
 		return pinned, nil

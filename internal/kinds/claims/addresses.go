@@ -94,7 +94,7 @@ func (addresses) Taken(o grants.Object) *grants.Refusal {
 	if !is {
 		return nil
 	}
-	return grants.Failed("IPAddress %s of %s %s has the name of this claim; waiting until it is gone", a.Namespace+"/"+a.Name, a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
+	return grants.Failed("IPAddress %s of %s %s has the name of this claim; delete it if nothing uses it, or create the claim under another name", a.Namespace+"/"+a.Name, a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
 }
 
 // newAddress is the IPAddress of a claim. The name is the claim's, and the claim's UID among the owners tells whose it

@@ -230,13 +230,13 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 	if !a.ByHand {
 		return grants.Failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.KeptBy())
 	}
-	why := "somebody made it by hand"
+	why := "it was created by hand"
 	switch {
 	case !c.Mirrored:
 	case !a.Mirrored:
 		why += ", for another pool"
 	case !a.IP.IsValid():
-		why += ", and what it says is no address"
+		why += ", and its spec.address is not an IP address"
 	case !m.Ledger.InSpace(m.Ledger.Unit(a.IP)):
 		why += ", with an address that " + m.Key.String() + " does not hand out"
 	default:
@@ -253,7 +253,7 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 func thisAddress(m *grants.Memory, c *grants.Claimant, ip netip.Addr, what string) (netipx.IPRange, *grants.Refusal) {
 	r := m.Ledger.Unit(ip)
 	if h := m.Blocker(r, c.Owner); h != nil {
-		return netipx.IPRange{}, grants.Failed("the %s address %s is held by %s", what, ip, m.DescribeFact(h))
+		return netipx.IPRange{}, grants.Failed("the %s address %s is held by %s; wait until it is released, or choose another address", what, ip, m.DescribeFact(h))
 	}
 	return r, nil
 }
