@@ -156,7 +156,7 @@ var _ = Describe("On the target of a move", func() {
 		m := namespaceManager(ctx, ns)
 		expectAdopted(ctx, claim, made)
 		says := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
-		Expect(says).To(MatchRegexp(`granted from \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ on`))
+		Expect(says).To(MatchRegexp(`new grants start at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,`))
 		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring(v1alpha1.AdoptingReason))
 		// It outlives the manager.
 		Expect(m.Kill()).To(Succeed())
