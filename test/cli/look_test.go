@@ -111,7 +111,7 @@ func TestLook(t *testing.T) {
 			" idle --type=merge -p '{\"spec\":{\"paused\":false}}', or remove the annotation cluster.x-k8s.io/paused\n"},
 		"claim/lost": {1, "IPAddressClaim " + ns + "/lost waits\n  why:    NetworkPool " + ns + "/nowhere does not exist\n" +
 			"  to do:  create the pool, or create the object again with the right poolRef, which is immutable\n"},
-		"claim/orphan": {1, "IPAddressClaim " + ns + "/orphan waits\n  why:    waiting for Cluster " + ns + "/gone, which does not exist\n" +
+		"claim/orphan": {1, "IPAddressClaim " + ns + "/orphan waits\n  why:    waiting for Cluster " + ns + "/gone, which does not exist; create the Cluster, or correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim\n" +
 			"  to do:  correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action\n"},
 		"ipallocation/too-large": {1, "IPAllocation " + ns + "/too-large waits\n  why:    no contiguous block available: NetworkPool " + ns +
 			"/small has no 2 free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations\n" +
