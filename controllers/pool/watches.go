@@ -29,7 +29,7 @@ type queue = workqueue.TypedRateLimitingInterface[pools.Key]
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.TypedOptions[pools.Key]) error {
 	c := mgr.GetCache()
 	a := r.Allocator
-	controller := builder.TypedControllerManagedBy[pools.Key](mgr).
+	watches := builder.TypedControllerManagedBy[pools.Key](mgr).
 		Named("networkpool").
 		WithOptions(poolOptions(options)).
 		WatchesRawSource(source.TypedFunc[pools.Key](func(ctx context.Context, q queue) error {
@@ -43,9 +43,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Typed
 	for _, of := range allocator.Resources() {
 		f := feed.New(of, a.Namespace, afterFence{r.Source, r}, r.Live, r.Blocks.Beside(a))
 		r.feeds = append(r.feeds, f)
-		controller.WatchesRawSource(f)
+		watches.WatchesRawSource(f)
 	}
-	return controller.Complete(r)
+	return watches.Complete(r)
 }
 
 // poolOptions adds to the options of the controller what pools need. A panic ends the process: it says that the ledger

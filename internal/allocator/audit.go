@@ -66,11 +66,8 @@ func (f *findings) holds(key pools.Key, h holding, known bool) {
 	}
 }
 
-// claimant notes what an object has that asks for addresses, unless its kind shows that in what is attached to it.
+// claimant notes what an object has that asks for addresses.
 func (f *findings) claimant(m *grants.Memory, k grants.Kind, o client.Object) {
-	if k.Traits().Attaches != nil {
-		return
-	}
 	c := k.Of(o)
 	if r := k.Releasable(m, c); r.IsValid() {
 		mine := m.Claimants[c.Owner.UID]
@@ -94,10 +91,13 @@ func (f *findings) attached(m *grants.Memory, k grants.Attacher, o client.Object
 
 // note notes an object of a kind.
 func (f *findings) note(a *Allocator, r grants.Resource, o client.Object) {
-	if _, is := r.(grants.Kind); is {
+	if k, is := r.(grants.Kind); is {
 		f.living[o.GetUID()] = struct{}{} // whosever its pool is
+		if k.Traits().Attaches != nil {
+			return // what is attached to it shows what it has
+		}
 	}
-	_, key := a.resourceOf(o)
+	key, _ := a.poolOf(r, o)
 	if key == (pools.Key{}) {
 		return
 	}

@@ -46,11 +46,8 @@ func (a *Allocator) Beyond(of client.Object, listed map[types.UID]struct{}) []cl
 	r, _ := a.resourceOf(of)
 	for _, p := range a.all() {
 		m := p.Lock()
-		for o := range m.Objects(r) {
-			if _, ok := listed[o.GetUID()]; !ok {
-				r.SetPool(o, p.Key)
-				out = append(out, o)
-			}
+		for _, o := range m.Beyond(r, listed) {
+			out = append(out, o)
 		}
 		m.Unlock()
 	}

@@ -31,16 +31,21 @@ var resources = func() []grants.Resource {
 // looks after.
 func (a *Allocator) resourceOf(o client.Object) (grants.Resource, pools.Key) {
 	for _, r := range resources {
-		key, is := r.PoolOf(o)
-		switch {
-		case !is:
-			continue
-		case !a.InClusterPools && r.Mirrors(o):
-			return r, pools.Key{}
+		if key, is := a.poolOf(r, o); is {
+			return r, key
 		}
-		return r, key
 	}
 	return nil, pools.Key{}
+}
+
+// poolOf returns the pool that an object of a kind names: an empty key, if that is none that this manager looks after.
+// False: the object is of another kind.
+func (a *Allocator) poolOf(r grants.Resource, o client.Object) (pools.Key, bool) {
+	key, is := r.PoolOf(o)
+	if is && !a.InClusterPools && r.Mirrors(o) {
+		return pools.Key{}, true
+	}
+	return key, is
 }
 
 // noSuchKind says which kind a claim should have named.

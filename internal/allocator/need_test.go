@@ -87,6 +87,14 @@ func TestNeed(t *testing.T) {
 			if got := p.Need(c); got != tc.want {
 				t.Errorf("it needs %d, want %d: %s", got, tc.want, tc.reason)
 			}
+			// Both answers are one decision: a write that is needed and has no request would be asked for without end.
+			if c.Deleting || c.Paused {
+				return
+			}
+			s := c.Kind.Serve(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
+			if writes := s.Verb != grants.Stop || s.Err != nil; writes != (tc.want == grants.NeedWrite) && tc.want != grants.NeedGrant {
+				t.Errorf("it needs %d, and the next request is %v (%v)", tc.want, s.Request, s.Err)
+			}
 		})
 	}
 }

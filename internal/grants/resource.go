@@ -1,7 +1,6 @@
 package grants
 
 import (
-	"iter"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -43,25 +42,28 @@ func (m *Memory) ForgetObject(r Resource, o Object) {
 	}
 }
 
-// Objects are what is remembered of a kind: objects with a name and a UID.
-func (m *Memory) Objects(r Resource) iter.Seq[Object] {
-	return func(yield func(Object) bool) {
-		named := func(namespace, name string, uid types.UID) bool {
+// Beyond is what is remembered of a kind and not among those listed: objects with a name, a UID and their pool. It costs
+// nothing for those that were listed.
+func (m *Memory) Beyond(r Resource, listed map[types.UID]struct{}) (out []Object) {
+	add := func(namespace, name string, uid types.UID) {
+		if _, is := listed[uid]; !is {
 			o := Named(r.Object(), namespace, name)
 			o.SetUID(uid)
-			return yield(o)
-		}
-		for _, c := range m.Claimants {
-			if c.Kind == r && !named(c.Owner.Namespace, c.Owner.Name, c.Owner.UID) {
-				return
-			}
-		}
-		for _, a := range m.Attached {
-			if a.Kind.Traits().Attaches == r && !named(a.Namespace, a.Name, a.UID) {
-				return
-			}
+			r.SetPool(o, m.Key)
+			out = append(out, o)
 		}
 	}
+	for _, c := range m.Claimants {
+		if c.Kind == r {
+			add(c.Owner.Namespace, c.Owner.Name, c.Owner.UID)
+		}
+	}
+	for _, a := range m.Attached {
+		if a.Kind.Traits().Attaches == r {
+			add(a.Namespace, a.Name, a.UID)
+		}
+	}
+	return out
 }
 
 // Listed is what a consistent list found of one pool. The lists of several kinds add to it at once.
