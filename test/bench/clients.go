@@ -40,7 +40,9 @@ func newClients(_ context.Context, cp *framework.ControlPlane) (*clients, error)
 	return &clients{cp: cp, WithWatch: c}, err
 }
 
+// manager starts a manager without its audit: every five minutes that lists everything, and it falls into anybody's turn.
 func (c *clients) manager(ctx context.Context, binary string, args ...string) (*framework.Manager, error) {
+	args = append([]string{"--audit-interval=0"}, args...)
 	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.cp.Kubeconfig, Args: args})
 }
 

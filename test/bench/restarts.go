@@ -34,7 +34,7 @@ func (s *scale) restarts(ctx context.Context, binary string, t *table) error {
 			return err
 		}
 		start := time.Now()
-		if s.m, err = s.manager(ctx, binary, "--audit-interval=0"); err != nil {
+		if s.m, err = s.manager(ctx, binary); err != nil {
 			return err
 		}
 		read, ready = append(read, took.Seconds()), append(ready, time.Since(start).Seconds())

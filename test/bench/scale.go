@@ -51,7 +51,7 @@ func measureScale(ctx context.Context, o options, t *table) error {
 		}
 		var err error
 		// An audit would fall into somebody's turn.
-		if s.m, err = s.manager(ctx, o.manager, "--audit-interval=0"); err != nil {
+		if s.m, err = s.manager(ctx, o.manager); err != nil {
 			return err
 		}
 		defer func() { _ = s.m.Kill() }()
