@@ -87,12 +87,16 @@ func TestNeed(t *testing.T) {
 			if got := p.Need(c); got != tc.want {
 				t.Errorf("it needs %d, want %d: %s", got, tc.want, tc.reason)
 			}
-			// Both answers are one decision: a write that is needed and has no request would be asked for without end.
-			if c.Deleting || c.Paused {
-				return
+			if c.Paused || tc.want == grants.NeedGrant || (c.Deleting && tc.want == grants.NeedNothing) {
+				return // it is asked for no request
 			}
-			s := c.Kind.Serve(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
-			if writes := s.Verb != grants.Stop || s.Err != nil; writes != (tc.want == grants.NeedWrite) && tc.want != grants.NeedGrant {
+			// Both answers are one decision: what is needed and has no request would be asked for without end.
+			step, needs := c.Kind.Serve, grants.NeedWrite
+			if c.Deleting {
+				step, needs = c.Kind.Release, grants.NeedRelease
+			}
+			s := step(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
+			if asks := s.Verb != grants.Stop || s.Err != nil; asks != (tc.want == needs) {
 				t.Errorf("it needs %d, and the next request is %v (%v)", tc.want, s.Request, s.Err)
 			}
 		})

@@ -50,7 +50,6 @@ func measureScale(ctx context.Context, o options, t *table) error {
 			}
 		}
 		var err error
-		// An audit would fall into somebody's turn.
 		if s.m, err = s.manager(ctx, o.manager); err != nil {
 			return err
 		}
