@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Block is an allocation that is made for a Cluster.
@@ -25,12 +26,12 @@ type Block struct {
 // missing: whoever selects by a label takes the value from here.
 func Labels(b Block) map[string]string {
 	return map[string]string{
-		v1alpha1.TeamLabel:           shorten(b.Cluster.Namespace, maxLabel),
-		v1alpha1.TenantLabel:         shorten(b.Cluster.Name, maxLabel),
-		v1alpha1.NetworkPoolLabel:    shorten(b.Pool.Name, maxLabel),
+		v1alpha1.TeamLabel:           text.Shorten(b.Cluster.Namespace, maxLabel),
+		v1alpha1.TenantLabel:         text.Shorten(b.Cluster.Name, maxLabel),
+		v1alpha1.NetworkPoolLabel:    text.Shorten(b.Pool.Name, maxLabel),
 		v1alpha1.AllocationTypeLabel: string(b.Type),
 		v1alpha1.AllocationRoleLabel: b.Role,
-		v1alpha1.ProviderConfigLabel: shorten(b.ProviderConfig, maxLabel),
+		v1alpha1.ProviderConfigLabel: text.Shorten(b.ProviderConfig, maxLabel),
 	}
 }
 
@@ -51,7 +52,7 @@ func Request(cluster v1alpha1.ClusterReference, config *v1alpha1.ProviderConfig,
 // sufficient: what is found is the Cluster's only if Owns says so.
 func ClusterLabels(cluster v1alpha1.ClusterReference) map[string]string {
 	return map[string]string{
-		v1alpha1.TeamLabel:   shorten(cluster.Namespace, maxLabel),
-		v1alpha1.TenantLabel: shorten(cluster.Name, maxLabel),
+		v1alpha1.TeamLabel:   text.Shorten(cluster.Namespace, maxLabel),
+		v1alpha1.TenantLabel: text.Shorten(cluster.Name, maxLabel),
 	}
 }

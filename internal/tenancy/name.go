@@ -1,13 +1,11 @@
 package tenancy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 const (
@@ -15,8 +13,6 @@ const (
 	maxName = 253
 	// maxLabel is how long the value of a label may be.
 	maxLabel = 63
-	// hashLength is how many hexadecimal digits tell shortened texts apart: 40 bits.
-	hashLength = 10
 )
 
 // Name is the name of the first load-balancer block of a Cluster: {namespace}-{name}-lb. Beyond 253
@@ -45,16 +41,5 @@ func Taken(allocation *v1alpha1.IPAllocation) Decision {
 }
 
 func named(cluster v1alpha1.ClusterReference, suffix string) string {
-	return shorten(cluster.Namespace+"-"+cluster.Name, maxName-len(suffix)) + suffix
-}
-
-// shorten returns a text of at most limit characters: the same one where it fits, else its beginning and a
-// hash of the whole. It ends in a letter or a digit, as names and labels must, if text does.
-func shorten(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	sum := sha256.Sum256([]byte(text))
-	kept := strings.TrimRight(text[:limit-hashLength-1], "-._")
-	return kept + "-" + hex.EncodeToString(sum[:])[:hashLength]
+	return text.Shorten(cluster.Namespace+"-"+cluster.Name, maxName-len(suffix)) + suffix
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 func cluster(namespace, name string) v1alpha1.ClusterReference {
@@ -106,7 +107,7 @@ func TestLabelsAreValid(t *testing.T) {
 			}
 		}
 	}
-	if a, b := shorten(longName, maxLabel), shorten(longName+"b", maxLabel); a == b || a != shorten(longName, maxLabel) {
+	if a, b := text.Shorten(longName, maxLabel), text.Shorten(longName+"b", maxLabel); a == b || a != text.Shorten(longName, maxLabel) {
 		t.Errorf("%q and %q", a, b)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Namespace is what decides on access.
@@ -48,9 +49,9 @@ func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 		switch {
 		case scope.TeamRef == nil:
 			return Admission{Message: fmt.Sprintf("%s has scope team but names no team; set spec.scope.teamRef, or spec.namespaceSelector", who)}
-		case !labelled || team != shorten(scope.TeamRef.Name, maxLabel):
+		case !labelled || team != text.Shorten(scope.TeamRef.Name, maxLabel):
 			return Admission{Message: fmt.Sprintf("%s is for team %s; if namespace %s belongs to that team, label it %s=%s",
-				who, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, shorten(scope.TeamRef.Name, maxLabel))}
+				who, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, text.Shorten(scope.TeamRef.Name, maxLabel))}
 		}
 		return Admission{Allowed: true}
 	}
