@@ -31,6 +31,10 @@ const (
 	// AdoptingReason: existing addresses were found without a record of an allocator; nothing new
 	// is granted until what may still be on its way has landed.
 	AdoptingReason = "Adopting"
+	// ParentNotReadyReason: the pool is carved from another, which gives it no block.
+	ParentNotReadyReason = "ParentNotReady"
+	// WaitingForBlockReason: the pool is carved from another, and waits for its first block.
+	WaitingForBlockReason = "WaitingForBlock"
 	// NotServedReason: the pool mirrors one of the in-cluster provider, and the manager that looked does not serve these.
 	NotServedReason = "NotServed"
 	// BelowThresholdReason and AboveThresholdReason explain the capacity conditions.
@@ -82,6 +86,8 @@ const (
 	// ClusterSeenCondition of an IPAllocation is True from the moment on at which its Cluster was seen alive. Only
 	// then is an allocation whose Cluster does not exist an orphan, and deleted.
 	ClusterSeenCondition = "ClusterSeen"
+	// PoolSeenCondition is the same of an IPAllocation of type pool, and of the pool that it is for.
+	PoolSeenCondition = "PoolSeen"
 )
 
 // Reasons of these conditions, beside PoolExhaustedReason and ValidationFailedReason.

@@ -5,6 +5,7 @@ import (
 )
 
 // GlobalNetworkPoolSpec is a NetworkPoolSpec and the namespaces it serves.
+// +kubebuilder:validation:XValidation:rule="!has(self.carve) || self.carve.poolRef.kind == 'GlobalNetworkPool'",message="must name a GlobalNetworkPool: a pool of all namespaces is not carved from a pool of one",fieldPath=".carve.poolRef.kind"
 type GlobalNetworkPoolSpec struct {
 	NetworkPoolSpec `json:",inline"`
 
@@ -23,6 +24,7 @@ type GlobalNetworkPoolSpec struct {
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="Parent",type=string,JSONPath=`.spec.carve.poolRef.name`
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableIPs`
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocatedIPs`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalIPs`

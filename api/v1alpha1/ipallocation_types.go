@@ -20,7 +20,7 @@ const (
 )
 
 // AllocationType is what a block is used for.
-// +kubebuilder:validation:Enum=nodes;loadbalancer
+// +kubebuilder:validation:Enum=nodes;loadbalancer;pool
 type AllocationType string
 
 const (
@@ -28,6 +28,8 @@ const (
 	NodesAllocation AllocationType = "nodes"
 	// LoadBalancerAllocation is a block for the Services of a cluster.
 	LoadBalancerAllocation AllocationType = "loadbalancer"
+	// PoolAllocation is a block for a pool that is carved from another (spec.carve).
+	PoolAllocation AllocationType = "pool"
 )
 
 // AllocationPhase is where an IPAllocation is in its life.
@@ -47,11 +49,19 @@ const (
 
 // IPAllocationSpec asks a pool for a contiguous block of addresses.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: delete this IPAllocation and create another one"
+// +kubebuilder:validation:XValidation:rule="self.type == 'pool' || has(self.tenantClusterRef)",message="an allocation of type nodes or loadbalancer is for a Cluster",fieldPath=".tenantClusterRef",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="self.type == 'pool' || !(has(self.childPoolRef) || has(self.prefixLength))",message="childPoolRef and prefixLength are for allocations of type pool; use tenantClusterRef and count"
+// +kubebuilder:validation:XValidation:rule="self.type != 'pool' || (has(self.childPoolRef) && has(self.prefixLength) && !has(self.count) && !has(self.tenantClusterRef))",message="an allocation of type pool has childPoolRef and prefixLength, and neither tenantClusterRef nor count"
 type IPAllocationSpec struct {
 	// poolRef names the pool: a NetworkPool of the same namespace, or a GlobalNetworkPool.
 	PoolRef PoolReference `json:"poolRef"`
-	// tenantClusterRef names the Cluster that the block is for.
-	TenantClusterRef ClusterReference `json:"tenantClusterRef"`
+	// tenantClusterRef names the Cluster that the block is for. It is required but for type pool.
+	// +optional
+	TenantClusterRef ClusterReference `json:"tenantClusterRef,omitzero"`
+	// childPoolRef names the pool that the block is for, where type is pool: a NetworkPool of the same namespace or, in
+	// the namespace of the manager, a GlobalNetworkPool. That pool has to be carved from poolRef.
+	// +optional
+	ChildPoolRef *PoolReference `json:"childPoolRef,omitempty"`
 	// type says what the block is used for. It determines the default count.
 	Type AllocationType `json:"type"`
 	// count is the number of addresses. Absent, it is the default of the pool for the type:
@@ -60,6 +70,11 @@ type IPAllocationSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Count *int32 `json:"count,omitempty"`
+	// prefixLength is that of the block, where type is pool: it is a prefix, and not any addresses in a row.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=128
+	PrefixLength *int32 `json:"prefixLength,omitempty"`
 	// pinnedRange asks for these addresses and no others.
 	// +optional
 	PinnedRange *PinnedRange `json:"pinnedRange,omitempty"`
@@ -120,7 +135,7 @@ type IPAllocationStatus struct {
 	// +optional
 	EndAddress string `json:"endAddress,omitempty"`
 	// addresses are those of the block in ascending order: all of them, unless they are more than 65536
-	// or their text is larger than an object may be. allocatedCount says how many there are.
+	// or their text is larger than an object may be; none, where type is pool. allocatedCount says how many there are.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=65536
@@ -145,7 +160,7 @@ type IPAllocationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// IPAllocation is a contiguous block of addresses of a pool, held for a Cluster.
+// IPAllocation is a contiguous block of addresses of a pool, held for a Cluster, or for a pool that is carved from it.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
@@ -166,6 +181,7 @@ type IPAllocationStatus struct {
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.conditions[?(@.type=="InUse")].reason`
 // +kubebuilder:printcolumn:name="Draining",type=string,JSONPath=`.status.conditions[?(@.type=="Draining")].reason`
 // +kubebuilder:printcolumn:name="Demand",type=string,JSONPath=`.status.conditions[?(@.type=="DemandSatisfied")].reason`
+// +kubebuilder:printcolumn:name="Child",type=string,priority=1,JSONPath=`.spec.childPoolRef.name`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPAllocation struct {

@@ -10,7 +10,9 @@ const (
 	TenantLabel = "butler.butlerlabs.dev/tenant"
 	// NetworkPoolLabel is the name of the pool.
 	NetworkPoolLabel = "butler.butlerlabs.dev/network-pool"
-	// AllocationTypeLabel is the type of the allocation, nodes or loadbalancer.
+	// ChildPoolLabel is the name of the pool that an allocation of type pool is for.
+	ChildPoolLabel = "butler.butlerlabs.dev/child-pool"
+	// AllocationTypeLabel is the type of the allocation: nodes, loadbalancer or pool.
 	AllocationTypeLabel = "butler.butlerlabs.dev/allocation-type"
 	// AllocationRoleLabel is InitialRole or GrowthRole.
 	AllocationRoleLabel = "butler.butlerlabs.dev/allocation-role"
@@ -49,6 +51,10 @@ const (
 	// TenantPoolFinalizer holds an IPAllocation that is being deleted until the Cluster that was shown its block
 	// has let go of it.
 	TenantPoolFinalizer = "butler.butlerlabs.dev/tenant-pool"
+
+	// CarvedPoolFinalizer holds an IPAllocation of type pool that is being deleted until the pool that it is for has
+	// closed the block, and nothing of it is in use.
+	CarvedPoolFinalizer = "butler.butlerlabs.dev/carved-pool"
 )
 
 const (

@@ -6,10 +6,13 @@ package v1alpha1
 // prefix length it writes the digits one by one: the API server cannot bound the cost of string(int).
 
 // NetworkPoolSpec describes the addresses of a pool and how they are handed out.
-// +kubebuilder:validation:XValidation:rule="has(self.cidr) || (has(self.addresses) && self.addresses.size() > 0)",message="a pool needs addresses: set cidr, addresses, or both"
+// +kubebuilder:validation:XValidation:rule="has(self.cidr) || has(self.carve) || (has(self.addresses) && self.addresses.size() > 0)",message="a pool needs addresses: set cidr, addresses, or both, or carve"
+// +kubebuilder:validation:XValidation:rule="!has(self.carve) || !(has(self.cidr) || has(self.addresses) || has(self.subnets) || has(self.prefix) || has(self.gateway) || has(self.network) || has(self.allowOverlap))",message="a pool that carves its addresses from another has them, their network and their gateway from there: remove cidr, addresses, subnets, prefix, gateway, network and allowOverlap, or carve"
+// +kubebuilder:validation:XValidation:rule="has(self.carve) == has(oldSelf.carve)",message="cannot be added or removed later, because addresses are in use; make a new pool",fieldPath=".carve"
+// +kubebuilder:validation:XValidation:rule="!has(self.carve) || !has(self.allocationPrefixLength) || self.carve.prefixLength <= self.allocationPrefixLength",message="is longer than allocationPrefixLength: a block has to hold at least one prefix for a claim",fieldPath=".carve.prefixLength"
 // +kubebuilder:validation:XValidation:rule="[(has(self.cidr) ? [self.cidr] : []) + (has(self.gateway) ? [self.gateway] : []) + (has(self.addresses) ? self.addresses : []) + (has(self.subnets) ? self.subnets.map(s, s.cidr) : []) + (has(self.reserved) ? self.reserved.map(r, r.cidr) : []) + (has(self.tenantAllocation) ? [self.tenantAllocation.start] : []) + (has(self.preAllocations) ? self.preAllocations.map(k, self.preAllocations[k]) : [])].all(l, l.all(a, a.contains(':')) || !l.exists(a, a.contains(':')))",message="a pool has addresses of one family, IPv4 or IPv6, in all of its fields: use one pool for each family"
 // +kubebuilder:validation:XValidation:rule="!has(self.prefix) || self.prefix <= 32 || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".prefix"
-// +kubebuilder:validation:XValidation:rule="!has(self.allocationPrefixLength) || self.allocationPrefixLength <= 32 || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".allocationPrefixLength"
+// +kubebuilder:validation:XValidation:rule="!has(self.allocationPrefixLength) || self.allocationPrefixLength <= 32 || has(self.carve) || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".allocationPrefixLength"
 // +kubebuilder:validation:XValidation:rule="has(self.allocationPrefixLength) == has(oldSelf.allocationPrefixLength) && (!has(self.allocationPrefixLength) || self.allocationPrefixLength == oldSelf.allocationPrefixLength)",message="is immutable, and cannot be added or removed later: claims already hold what they were given; make a new pool",fieldPath=".allocationPrefixLength"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.reserved.all(r, r.cidr.split('-').all(p, isCIDR(p) ? cidr(self.cidr).containsCIDR(p) : !isIP(p) || cidr(self.cidr).containsIP(p)))",message="reserves addresses outside cidr; correct or remove the entry",fieldPath=".reserved"
 // +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || [self.tenantAllocation.start, self.tenantAllocation.end].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",message="start and end must lie inside cidr",fieldPath=".tenantAllocation"
@@ -23,6 +26,15 @@ type NetworkPoolSpec struct {
 	// cidr, addresses, or both.
 	// +optional
 	CIDR Prefix `json:"cidr,omitempty"`
+
+	// carve has the pool take its addresses from another pool, in blocks, instead of cidr and addresses. reserved,
+	// tenantAllocation and preAllocations then speak of the blocks that it has.
+	// +optional
+	Carve *Carve `json:"carve,omitempty"`
+
+	// carvable lets other pools be carved from this one (spec.carve of these). Absent, none can.
+	// +optional
+	Carvable *Carvable `json:"carvable,omitempty"`
 
 	// addresses are CIDRs (10.40.0.0/28), ranges (10.40.0.10-10.40.0.20) or single addresses
 	// (10.40.0.5) that the pool hands out, beside cidr or instead of it. All are of one family.

@@ -38,6 +38,12 @@ type NetworkPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Yields []YieldedPool `json:"yields,omitempty"`
+	// blocks are those that a carved pool has open. Addresses are granted only from a block that is listed in the version
+	// of the pool that the grant is committed upon.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	Blocks []CarvedBlock `json:"blocks,omitempty"`
 	// capacityEvents are the last events about the capacity of the pool: one each 10 minutes for each
 	// condition, whatever manager records it.
 	// +optional

@@ -49,6 +49,7 @@ type Pool interface {
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="Parent",type=string,JSONPath=`.spec.carve.poolRef.name`
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableIPs`
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocatedIPs`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalIPs`

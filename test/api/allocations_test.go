@@ -40,6 +40,12 @@ func TestBadAllocationsAreRefusedWhenApplied(t *testing.T) { // B11
 		"half a range":        {`{poolRef: {name: p}, pinnedRange: {startAddress: 10.0.0.3}` + rest, "spec.pinnedRange.endAddress ... Required"},
 		"end before start":    {`{poolRef: {name: p}, pinnedRange: {startAddress: 10.0.0.3, endAddress: 10.0.0.2}` + rest, "endAddress is before startAddress"},
 		"families of a range": {`{poolRef: {name: p}, pinnedRange: {startAddress: 10.0.0.3, endAddress: "fd00::1"}` + rest, "one family"},
+		"a block for nobody":  {`{poolRef: {name: p}, type: pool, prefixLength: 26}`, "has childPoolRef and prefixLength"},
+		"a block of no size":  {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}}`, "has childPoolRef and prefixLength"},
+		"a block of a count":  {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 26, count: 3}`, "neither tenantClusterRef nor count"},
+		"a block of both":     {`{poolRef: {name: p}, childPoolRef: {name: q}, prefixLength: 26` + rest, "are for allocations of type pool"},
+		"a block for both":    {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 26, tenantClusterRef: {name: c, namespace: ns}}`, "neither tenantClusterRef nor count"},
+		"a prefix too long":   {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 129}`, "spec.prefixLength"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -58,6 +64,8 @@ func TestGoodAllocationsApply(t *testing.T) {
 		"a global pool": `{poolRef: {name: p, kind: GlobalNetworkPool}, type: nodes, tenantClusterRef: {name: c, namespace: ns}}`,
 		"the most":      `{poolRef: {name: p}, count: 2147483647, type: nodes, tenantClusterRef: {name: c, namespace: ns}}`,
 		"one address":   `{poolRef: {name: p}, type: nodes, tenantClusterRef: {name: c, namespace: ns}, pinnedRange: {startAddress: 10.0.0.9, endAddress: 10.0.0.9}}`,
+		"for a pool":    `{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 26}`,
+		"for a global":  `{poolRef: {name: p, kind: GlobalNetworkPool}, type: pool, childPoolRef: {kind: GlobalNetworkPool, name: q}, prefixLength: 56}`,
 		"IPv6":          `{poolRef: {name: p}, type: nodes, tenantClusterRef: {name: c, namespace: ns}, pinnedRange: {startAddress: "fd00::1", endAddress: "fd00::f"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

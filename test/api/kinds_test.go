@@ -17,7 +17,7 @@ import (
 // What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o
 // wide.
 func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2
-	const poolColumns = "Name CIDR Available Allocated Total Ready Age | Addresses Reason Message"
+	const poolColumns = "Name CIDR Parent Available Allocated Total Ready Age | Addresses Reason Message"
 	kinds := map[string]struct {
 		kind, short string
 		cluster     bool
@@ -26,7 +26,7 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2
 		"networkpools":       {kind: "NetworkPool", short: "np", columns: poolColumns},
 		"globalnetworkpools": {kind: "GlobalNetworkPool", short: "gnp", cluster: true, columns: poolColumns},
 		"ipallocations": {kind: "IPAllocation", short: "ipa",
-			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Message"},
+			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Child Message"},
 		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Available Tenants Ready Validated Age |"},
 	}
 	g := NewWithT(t)
