@@ -1,0 +1,171 @@
+package carve
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// open is a block that is open; change makes it a particular one.
+func open(name string, used, free int64, change ...func(*Block)) Block {
+	b := Block{Name: name, Exists: true, Protected: true, Granted: true, Verified: true, Open: true, Used: used, Free: free}
+	for _, f := range change {
+		f(&b)
+	}
+	return b
+}
+
+func idle(since time.Duration) func(*Block) { return func(b *Block) { b.IdleSince = noon.Add(-since) } }
+func draining(b *Block)                     { b.Draining = true }
+func deleting(b *Block)                     { b.Deleting = true }
+func closed(b *Block)                       { b.Open = false }
+func gone(b *Block)                         { b.Exists, b.Protected, b.Granted, b.Verified = false, false, false, false }
+func waiting(b *Block)                      { b.Open, b.Granted = false, false }
+func shared(b *Block)                       { b.Granted = false }
+func unverified(b *Block)                   { b.Verified = false }
+func outdated(b *Block)                     { b.Outdated = true }
+func replaced(b *Block)                     { b.Replaced = true }
+func rests(b *Block)                        { b.Rests = true }
+func byHand(b *Block)                       { b.ByHand = true }
+func bare(b *Block)                         { b.Protected = false }
+
+func TestDecide(t *testing.T) {
+	pool := func(change ...func(*Pool)) Pool {
+		p := Pool{Min: 1, Max: 3, Limit: 4, PerBlock: 4, Grace: time.Minute}
+		for _, f := range change {
+			f(&p)
+		}
+		return p
+	}
+	lack := func(n int) func(*Pool) { return func(p *Pool) { p.Lack = n } }
+	ready := func(n int64) func(*Pool) { return func(p *Pool) { p.MinAvailable = n } }
+	ends := func(p *Pool) { p.Deleting = true }
+	paused := func(p *Pool) { p.Paused = true }
+	adopts := func(p *Pool) { p.Adopting = true }
+	tests := map[string]struct {
+		pool   Pool
+		blocks []Block
+		want   Decision
+		reason string
+	}{
+		"First":         {pool: pool(), want: Decision{Ask: 1}, reason: "min blocks are asked for at once"},
+		"AtRest":        {pool: pool(), blocks: []Block{open("a", 1, 3)}, reason: "a pool that has what it wants does nothing"},
+		"OnItsWay":      {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting)}, reason: "one that is asked for is not asked for again"},
+		"Grows":         {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0)}, want: Decision{Ask: 1}},
+		"GrowsByMore":   {pool: pool(lack(5)), blocks: []Block{open("a", 4, 0)}, want: Decision{Ask: 2}, reason: "up to max"},
+		"KeepsReady":    {pool: pool(ready(6)), blocks: []Block{open("a", 3, 1)}, want: Decision{Ask: 2}, reason: "five more addresses are two blocks"},
+		"LeavingCounts": {pool: pool(lack(3)), blocks: []Block{open("a", 4, 0), open("b", 1, 0, draining, deleting)}, want: Decision{Ask: 1}, reason: "status.blocks has max entries"},
+		"Opens":         {pool: pool(), blocks: []Block{open("a", 0, 0, closed)}, want: Decision{Open: []string{"a"}}},
+		"LooksFirst":    {pool: pool(), blocks: []Block{open("a", 0, 0, closed, unverified)}, want: Decision{Look: []string{"a"}}, reason: "what was seen before this term may have been closed since"},
+		"ProtectsFirst": {pool: pool(), blocks: []Block{open("a", 0, 0, closed, bare)}, want: Decision{Protect: []string{"a"}}, reason: "a block that is open stays until it is closed"},
+		"Idle":          {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Minute))}, want: Decision{Drain: []string{"b"}}},
+		"NotYet":        {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(20*time.Second))}, want: Decision{Next: 40 * time.Second}},
+		"KeepsMin":      {pool: pool(), blocks: []Block{open("a", 0, 4, idle(time.Hour))}},
+		"KeepsEnough":   {pool: pool(ready(4)), blocks: []Block{open("a", 3, 1), open("b", 0, 4, idle(time.Hour))}, reason: "else it would be asked for again"},
+		"Drained":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, draining, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "it is on record that nothing is granted from it"},
+		"NeededAgain":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining)}, want: Decision{Keep: []string{"b"}}},
+		"NotShared":     {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, shared)}, want: Decision{Ask: 1}},
+		"TooLate":       {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, deleting)}, want: Decision{Close: []string{"b"}, Ask: 1}, reason: "what is deleted does not come back"},
+		"Deleted":       {pool: pool(), blocks: []Block{open("a", 2, 2, deleting), open("b", 1, 3)}, want: Decision{Drain: []string{"a"}}, reason: "a user has deleted it"},
+		"InUse":         {pool: pool(), blocks: []Block{open("a", 2, 0, deleting, draining), open("b", 1, 3)}, reason: "it waits for its claims"},
+		"Closes":        {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, draining), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
+		"RestsYet":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, draining, rests), open("b", 1, 3)}, reason: "a released address rests before anybody else gets it"},
+		"RestsClosed":   {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, closed, rests), open("b", 1, 3)}},
+		"RestsIdle":     {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Hour), rests)}},
+		"InUseClosed":   {pool: pool(), blocks: []Block{open("a", 1, 0, deleting, closed), open("b", 1, 3)}, reason: "after a move, what has its addresses may be in use"},
+		"Releases":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, closed), open("b", 1, 3)}, want: Decision{Release: []string{"a"}}},
+		"Released":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, closed, bare), open("b", 1, 3)}, reason: "the parent takes it back"},
+		"Shared":        {pool: pool(), blocks: []Block{open("a", 1, 3, shared)}, want: Decision{Drain: []string{"a"}}, reason: "somebody else has some of it"},
+		"Lost":          {pool: pool(), blocks: []Block{open("a", 1, 3, gone)}, want: Decision{Drain: []string{"a"}, Ask: 1}},
+		"LostInUse":     {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining), open("b", 1, 3)}, want: Decision{Again: []string{"a"}}},
+		"Replaced":      {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining, replaced), open("b", 1, 3, closed)}, want: Decision{Open: []string{"b"}}, reason: "the pool was given its addresses again, under another name"},
+		"LostUnused":    {pool: pool(), blocks: []Block{open("a", 0, 0, gone, draining), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
+		"Refused":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, waiting, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "nobody wants it any more"},
+		"Outdated":      {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, outdated)}, want: Decision{Delete: []string{"b"}, Ask: 1}, reason: "prefixLength was changed while it waited"},
+		"ByHand":        {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Hour), byHand), open("c", 0, 0, waiting, idle(time.Hour), byHand)}, reason: "who made it wants it"},
+		"Limit": {
+			pool: pool(), blocks: []Block{open("a", 1, 0), open("b", 1, 0), open("c", 1, 0), open("d", 0, 0, closed), open("e", 0, 0, closed)},
+			want: Decision{Open: []string{"d"}}, reason: "status.blocks has a bound, and anybody can make blocks",
+		},
+		"Paused": {pool: pool(paused, lack(1)), blocks: []Block{open("a", 0, 0, closed)}, want: Decision{Open: []string{"a"}}, reason: "what is there is used; nothing is asked for"},
+		"Adopting": {
+			pool: pool(adopts, lack(1)), want: Decision{Open: []string{"a"}, Drain: []string{"d"}}, reason: "what was granted before may be on its way",
+			blocks: []Block{open("a", 0, 0, closed), open("b", 0, 0, deleting, draining), open("c", 0, 0, deleting, closed), open("d", 0, 4, deleting)},
+		},
+		"PoolDeleted": {pool: pool(ends), blocks: []Block{open("a", 1, 3), open("b", 0, 4), open("c", 0, 0, closed)}, want: Decision{Drain: []string{"a", "b"}, Delete: []string{"c"}}},
+		"PoolDrained": {pool: pool(ends), blocks: []Block{open("a", 1, 0, draining), open("b", 0, 0, draining, rests)}, want: Decision{Delete: []string{"b"}}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := Decide(tt.pool, tt.blocks, noon)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
+			}
+			if got.Something() != (tt.want.Ask > 0 || diffNames(tt.want)) {
+				t.Errorf("something is to be done: %v", got.Something())
+			}
+		})
+	}
+}
+
+func diffNames(d Decision) bool {
+	d.Ask, d.Next = 0, 0
+	return !cmp.Equal(d, Decision{})
+}
+
+func TestLack(t *testing.T) {
+	tests := map[string]struct {
+		asks []int64
+		want int
+	}{
+		"Nobody":    {},
+		"One":       {asks: []int64{1}, want: 1},
+		"FillOne":   {asks: []int64{1, 1, 2}, want: 1},
+		"TwoBlocks": {asks: []int64{3, 3}, want: 2},
+		"TooLarge":  {asks: []int64{5}, want: 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var l Lack
+			for _, n := range tt.asks {
+				l.Add(n, 4)
+			}
+			if l.Blocks != tt.want {
+				t.Errorf("%d blocks, not %d", l.Blocks, tt.want)
+			}
+		})
+	}
+}
+
+func TestName(t *testing.T) {
+	long := strings.Repeat("a", 253)
+	tests := map[string]struct {
+		pool, name string
+		n          int
+	}{
+		"Short":       {"team-a", "team-a-12", 12},
+		"LikeAnother": {"team-a-1", "team-a-1-2", 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Name(tt.pool, tt.n); got != tt.name {
+				t.Error(got)
+			}
+		})
+	}
+	if a, b := Name(long, 1), Name(long, 2); len(a) > 253 || a == b {
+		t.Errorf("%s and %s", a, b)
+	}
+	for name, is := range map[string]bool{
+		Name("team-a", 1): true, Name(long, 70): true, "team-a-vips": false, "team-a": false, "team-a-": false, "team-a-01": false,
+		"team-a-0": false, "team-b-1": false, "7": false,
+	} {
+		if pool := map[bool]string{true: long, false: "team-a"}[len(name) > 100]; IsName(pool, name) != is {
+			t.Errorf("%s of %s: %v", name, pool, !is)
+		}
+	}
+}
