@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -146,6 +147,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		Writers:        o.Writers,
 		OrphanGrace:    o.OrphanGrace,
 		ShrinkGrace:    o.ShrinkGrace,
+		BlockNamespace: cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
 		AuditInterval:  o.AuditInterval,
 		InClusterPools: o.InClusterPools,
 	})

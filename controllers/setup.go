@@ -44,6 +44,8 @@ type Options struct {
 	Concurrency, Writers int
 	// OrphanGrace is how long an orphan stays, ShrinkGrace how long a block that no Service uses.
 	OrphanGrace, ShrinkGrace time.Duration
+	// BlockNamespace is where the blocks of carved GlobalNetworkPools are.
+	BlockNamespace string
 	// AuditInterval is how often the memory is compared with the API server; 0: never.
 	AuditInterval time.Duration
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
@@ -108,6 +110,7 @@ func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, record
 		Lists:       streams,
 		Recorder:    recorder,
 		ID:          string(uuid.NewUUID()),
+		ShrinkGrace: o.ShrinkGrace, BlockNamespace: o.BlockNamespace,
 		WatchFilter: o.WatchFilter,
 		Namespace:   o.Namespace,
 		Elected:     o.Elected,

@@ -85,6 +85,9 @@ func (x *Blocks) wake(cluster types.NamespacedName) {
 
 // Observe remembers an IPAllocation, unless what is known is newer.
 func (x *Blocks) Observe(a *v1alpha1.IPAllocation) {
+	if _, is := pools.ChildOf(a); is {
+		return // it is for a pool
+	}
 	cluster, key := a.Spec.TenantClusterRef.NamespacedName(), client.ObjectKeyFromObject(a)
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -51,6 +51,10 @@ type Options struct {
 	Quarantine time.Duration
 	// OrphanGrace is how long an IPAddress whose claim does not exist is kept.
 	OrphanGrace time.Duration
+	// ShrinkGrace is how long a block of a carved pool is kept that nothing uses.
+	ShrinkGrace time.Duration
+	// BlockNamespace is where the blocks of carved GlobalNetworkPools are.
+	BlockNamespace string
 	// Shard says which pools are served; what others do is seen all the same.
 	Shard shard.Shard
 	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
@@ -106,6 +110,9 @@ func New(o Options) *Allocator {
 	}
 	if o.Quarantine == 0 {
 		o.Quarantine = 75 * time.Second
+	}
+	if o.ShrinkGrace == 0 {
+		o.ShrinkGrace = 10 * time.Minute
 	}
 	if o.OrphanGrace == 0 {
 		o.OrphanGrace = 75 * time.Second
@@ -165,7 +172,7 @@ func (a *Allocator) locked(key pools.Key) *grants.Memory {
 func (a *Allocator) drop(p *grants.Pool) {
 	m := p.Lock()
 	defer m.Unlock()
-	if m.Base != nil || len(m.Claimants)+len(m.Attached)+len(m.Grants)+m.Jobs > 0 {
+	if m.Base != nil || len(m.Claimants)+len(m.Attached)+len(m.Grants)+len(m.Carved.Blocks)+m.Jobs > 0 {
 		return
 	}
 	a.mu.Lock()

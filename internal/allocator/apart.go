@@ -176,7 +176,7 @@ func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.I
 			continue
 		}
 		m := other.Lock()
-		if m.UsesBeyond() && a.overlaps.declared(other.Key).network == mine.network {
+		if m.UsesBeyond() && a.overlaps.declared(a.overlaps.root(other.Key)).network == mine.network {
 			for _, used := range m.UsedIn(mine.layout.Allocatable().Ranges()) {
 				apart[used] = other.Key
 			}

@@ -151,7 +151,7 @@ func TestChooseBlock(t *testing.T) {
 				tt.there(p)
 			}
 			c := seeBlock(p, "x", tt.count, tt.ask...)
-			_, full := p.Available(c)
+			_, full, _ := p.Available(c)
 			r, no := p.Choose(c)
 			var got string
 			if no != nil {

@@ -34,7 +34,7 @@ func TestCapacityEvents(t *testing.T) {
 		{60, 99, nil, "once is enough"},
 	} {
 		now := noon.Add(time.Duration(step.minute) * time.Minute)
-		s.Conditions = grants.Capacity(ledger.Counts{Total: 100, Allocated: step.used})
+		s.Conditions = grants.Capacity(ledger.Counts{Total: 100, Allocated: step.used}, 0)
 		next := grants.CapacityEvents(s, now)
 		var news []string
 		for _, e := range next {
@@ -50,9 +50,25 @@ func TestCapacityEvents(t *testing.T) {
 }
 
 func TestCapacityOfAnEmptyPool(t *testing.T) {
-	for _, c := range grants.Capacity(ledger.Counts{}) {
+	for _, c := range grants.Capacity(ledger.Counts{}, 0) {
 		if c.Status != metav1.ConditionFalse || c.Message != "Pool utilization is 0% (0/0 IPs)" {
 			t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
+		}
+	}
+}
+
+// A carved pool that is full and can grow is not exhausted.
+func TestCapacityOfAPoolThatGrows(t *testing.T) {
+	full := ledger.Counts{Total: 10, Allocated: 10}
+	for growth, want := range map[int64]map[string]bool{
+		0:  {v1alpha1.CapacityWarningCondition: true, v1alpha1.CapacityCriticalCondition: true, v1alpha1.CapacityExhaustedCondition: true},
+		4:  {v1alpha1.CapacityWarningCondition: true},
+		30: {},
+	} {
+		for _, c := range grants.Capacity(full, growth) {
+			if is := c.Status == metav1.ConditionTrue; is != want[c.Type] {
+				t.Errorf("%s is %s with %d more: %s", c.Type, c.Status, growth, c.Message)
+			}
 		}
 	}
 }

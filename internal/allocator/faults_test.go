@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -34,7 +35,9 @@ type scenario struct {
 	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user
 	// does not wait.
 	ordered bool
-	claims  []string
+	// forced: blocks are taken from pools that use them.
+	forced bool
+	claims []string
 	// before is what happened before the first manager starts.
 	before []action
 	script []action
@@ -95,6 +98,7 @@ func discard(name string) action {
 func inherit(name, address string) action {
 	return action{"restore " + name, func(w *world) bool {
 		c := claim(name)
+		c.Spec.PoolRef.Name = cmp.Or(w.inherits, poolName)
 		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 		w.create(c)

@@ -22,6 +22,7 @@ func (a *Allocator) Observe(o client.Object) (pools.Key, bool) {
 	if key == (pools.Key{}) {
 		return key, false
 	}
+	a.observeBlock(o)
 	m := a.locked(key)
 	defer m.Unlock()
 	return key, m.ObserveObject(r, o)
@@ -34,6 +35,12 @@ func (a *Allocator) Forget(o client.Object) (pools.Key, bool) {
 		return key, false
 	}
 	m := a.locked(key)
+	child := m.ChildOf(o.GetUID())
+	m.Unlock()
+	if child != nil { // first: what it still has of the block is kept from others
+		a.forgetBlock(*child, o.GetUID(), o.GetName())
+	}
+	m = a.locked(key)
 	defer m.Unlock()
 	m.ForgetObject(r, o)
 	return key, true

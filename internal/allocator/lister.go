@@ -44,6 +44,9 @@ func (f byPool) add(r grants.Resource, o client.Object) {
 	if of := f[key]; is && of != nil {
 		of.Add(r, o)
 	}
+	if b, child := carver.BlockOf(o); b != nil && f[child] != nil {
+		f[child].AddBlock(b)
+	}
 }
 
 // list returns what exists of a pool at some moment after the call.

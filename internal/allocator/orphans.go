@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // sweepEvery is how often the allocations of a pool are compared with the Clusters they are for. The
@@ -21,14 +22,14 @@ const sweepEvery = 15 * time.Second
 // orphanGC is the reason of the event that tells of something that was removed because its owner is gone.
 const orphanGC = "OrphanedAllocationGC"
 
-// sweep looks for allocations whose Cluster is gone, and hands out a job for each that is due. The Cluster has to
-// have been seen alive, as the status of the allocation says. Then an allocation has to be found without it twice, a
-// grace apart, by a live read that says NotFound: any other answer keeps it. Where nobody has seen the Cluster yet,
-// sweep looks for it. It returns when to come back.
+// sweep looks for allocations of which the Cluster, or the pool that they are for, is gone, and hands out a job for each
+// that is due. That has to have been seen alive, as the status of the allocation says. Then an allocation has to be found
+// without it twice, a grace apart, by a live read that says NotFound: any other answer keeps it. What nobody has seen yet
+// sweep looks for. It returns when to come back.
 func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	defer m.Unlock()
-	if !m.HasAny(func(t *grants.Traits) bool { return t.EndsWithCluster }) { // most pools: all of their claims would be looked through at every reconcile
+	if !m.HasAny(func(t *grants.Traits) bool { return t.EndsWithOwner }) { // most pools: all of their claims would be looked through at every reconcile
 		m.NextSweep = time.Time{}
 		return 0
 	}
@@ -40,7 +41,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 	blocks, owes := 0, false
 	clear(m.Awaited)
 	for uid, c := range m.Claimants {
-		if !c.Kind.Traits().EndsWithCluster || c.Deleting || c.Moved || !c.HasRecord() {
+		if !c.Kind.Traits().EndsWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
 		}
 		blocks++
@@ -53,7 +54,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 			owes = (c.OwesSighting() && m.Sort(c)) || owes
 			continue
 		}
-		if a.gateOf(ctx, c.Cluster) != grants.ClusterAbsent {
+		if a.look(ctx, c) != grants.Unseen {
 			continue
 		}
 		since := c.OrphanSince
@@ -72,15 +73,14 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 	return every
 }
 
-// checkOrphan asks the API server for the Cluster of an allocation, and deletes the allocation at the second
-// sighting without one. Its block is released as at every deletion.
+// checkOrphan asks the API server for what an allocation is for, and deletes the allocation at the second sighting
+// without it. Its block is released as at every deletion.
 func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	key := c.Cluster
-	err := a.Live.Get(ctx, key, &clusterv1.Cluster{})
+	is, err := a.whatFor(ctx, &c)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("looking for Cluster %s: %w", key, err)
+		return fmt.Errorf("looking for %s: %w", is, err)
 	}
 	now, since := a.now(), c.OrphanSince
 	first := since.IsZero()
@@ -109,14 +109,26 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Cl
 	metrics.Orphans.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	if base != nil {
 		a.Recorder.Eventf(base, c.Subject(), corev1.EventTypeNormal, orphanGC, "Release",
-			"%s %s was deleted: Cluster %s does not exist", c.Owner.Kind, grants.NameOf(c.Owner), key)
+			"%s %s was deleted: %s does not exist", c.Owner.Kind, grants.NameOf(c.Owner), is)
 	}
 	return nil
 }
 
-// look finds out from the cache whether the Cluster of an IPAllocation is alive. While the Cluster is paused nothing
-// is written, so nothing is to be said.
+// whatFor names what an allocation is for. The error says whether that is there.
+func (a *Allocator) whatFor(ctx context.Context, c *grants.Claimant) (string, error) {
+	if c.Child != nil {
+		_, err := c.Child.Get(ctx, a.Live)
+		return c.Child.String(), err
+	}
+	return "Cluster " + c.Cluster.String(), a.Live.Get(ctx, c.Cluster, &clusterv1.Cluster{})
+}
+
+// look finds out from the cache whether that is alive which an IPAllocation is for. While a Cluster is paused nothing is
+// written, so nothing is to be said.
 func (a *Allocator) look(ctx context.Context, c *grants.Claimant) grants.Sighting {
+	if c.Child != nil {
+		return a.lookForChild(*c.Child)
+	}
 	key := c.Cluster
 	if a.Namespace != "" && key.Namespace != a.Namespace {
 		return grants.Unlooked // not ours to see
@@ -129,4 +141,15 @@ func (a *Allocator) look(ctx context.Context, c *grants.Claimant) grants.Sightin
 	case grants.ClusterPaused, grants.ClusterUnknown:
 	}
 	return grants.Unlooked
+}
+
+// lookForChild finds out from what the watch has shown whether the pool is there that an IPAllocation is for.
+func (a *Allocator) lookForChild(child pools.Key) grants.Sighting {
+	switch {
+	case a.Namespace != "" && child.Namespace != a.Namespace:
+		return grants.Unlooked // not ours to see
+	case a.overlaps.declared(child).uid == "":
+		return grants.Unseen
+	}
+	return grants.Seen
 }

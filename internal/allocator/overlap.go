@@ -34,6 +34,8 @@ type declared struct {
 	// generation is that of the spec; allows, that it says spec.allowOverlap.
 	generation int64
 	allows     bool
+	// parent is the pool that it is carved from: its addresses are in use in that, so it is compared with no other.
+	parent pools.Key
 }
 
 // before reports whether a pool is the older of two.
@@ -62,10 +64,12 @@ func (o *overlaps) set(key pools.Key, is declared) (changed []pools.Key) {
 	}
 	if is.layout != nil {
 		for other, its := range o.specs {
-			if its.network == is.network {
+			if its.layout != nil && its.network == is.network {
 				o.note(key, other, poolspec.Overlap(is.layout, its.layout))
 			}
 		}
+	}
+	if is != (declared{}) {
 		o.specs[key] = is
 	}
 	for other := range was {
@@ -154,25 +158,40 @@ func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
 	is := declared{
 		network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap,
 	}
-	if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
+	if spec.Carve != nil {
+		is.parent = pools.KeyOfPool(obj.GetNamespace(), spec.Carve.PoolRef)
+	} else if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
 		is.layout = layout
 	} else if was.uid == uid {
 		is.layout = was.layout
 	}
-	a.wakeAll(a.overlaps.set(key, is))
+	changed := a.overlaps.set(key, is)
+	if was.uid != uid && is.parent != (pools.Key{}) {
+		changed = append(changed, is.parent) // blocks may wait for this pool
+	}
+	a.wakeTrees(append(changed, a.overlaps.children(key)...))
 }
 
 // withdrawSpec notes that a pool is gone.
-func (a *Allocator) withdrawSpec(key pools.Key) { a.wakeAll(a.overlaps.set(key, declared{})) }
+func (a *Allocator) withdrawSpec(key pools.Key) {
+	if a.overlaps.declared(key) != (declared{}) {
+		a.wakeTrees(append(a.overlaps.set(key, declared{}), a.overlaps.children(key)...))
+	}
+}
 
-func (a *Allocator) wakeAll(keys []pools.Key) {
-	for _, key := range keys {
+// wakeTrees wakes pools, and those that are carved from them.
+func (a *Allocator) wakeTrees(keys []pools.Key) {
+	for _, key := range a.overlaps.trees(keys) {
 		a.wake(key)
 	}
 }
 
 // findOverlap notes which other pool of the same network has addresses of this one.
 func (a *Allocator) findOverlap(m *grants.Memory) {
+	if m.Base.PoolSpec().Carve != nil {
+		m.Overlap, m.Younger, m.Owes = a.overlaps.above(m.Key, m.OpenRanges()), false, false
+		return
+	}
 	text, younger := a.overlaps.of(m.Key)
 	mine, neighbours := a.overlaps.neighbours(m.Key)
 	m.Overlap, m.Younger, m.Owes = text, younger, false

@@ -367,7 +367,7 @@ func TestMayTakeOver(t *testing.T) {
 			if tt.pool != nil {
 				tt.pool(p)
 			}
-			if may, wait := p.MayTakeOver(noon, tt.elected, anyone, anyone); may != tt.may || wait != tt.wait {
+			if may, wait := p.MayTakeOver(noon, tt.elected, time.Hour, anyone, anyone); may != tt.may || wait != tt.wait {
 				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)
 			}
 		})

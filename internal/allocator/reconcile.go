@@ -52,13 +52,19 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		a.loseTerm(m)
 	}
 	holder := m.Holder
-	a.publishSpec(m.Base) // whoever holds it
+	base := m.Base
+	m.Unlock()
+	a.publishSpec(base) // whoever holds it
+	parent := a.parentOf(base)
+	m = p.Lock()
+	m.Carved.Parent = parent
 	a.findOverlap(m)
+	a.tellChildren(m)
 	m.Unlock()
 	a.tellElders(p)
 	if !holder {
 		m = p.Lock()
-		may, wait := m.MayTakeOver(now, a.Elected, a.admission(ctx, m, now), a.releases(ctx, m))
+		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.admission(ctx, m, now), a.releases(ctx, m))
 		m.TriedOnce = m.TriedOnce || !may
 		m.RotateGone(now)
 		m.Unlock()
@@ -171,8 +177,10 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	m.EndAdoption(now)
 	m.RotateGone(now)
 	before := m.Base
+	m.ForgetLack()
 	granted, refused := a.planBatch(m, now, admission)
 	m.GiveBack(admission)
+	m.TurnBlocks(now, a.ShrinkGrace)
 	mustWait := now.Before(m.CommitAfter)
 	cooled := !mustWait && m.CoolReleases(now, a.releases(ctx, m))
 	freed := m.Frees()
@@ -181,12 +189,14 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	due := granted > 0 || cooled || freed || m.StaleGrants(now) || urgent || (differs && now.Sub(m.LastCommit) >= confirmDelay)
 	m.Unlock()
 
+	reopened := false
 	if due && !mustWait {
 		if err := a.commit(ctx, p, next); err != nil {
 			return 0, err
 		}
 		// A commit counts the grants that it ends: what is left of dead claims is counted out by the next one.
 		differs = len(next.Confirmed) > 0
+		reopened = grants.BlocksTurned(before, next.Pool)
 		metrics.Grants.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(float64(granted))
 	}
 	a.report(p, before)
@@ -197,13 +207,16 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	if err != nil {
 		return 0, err
 	}
+	if d := a.dispatchBlocks(p, now); d > 0 {
+		wait = grants.Sooner(wait, d)
+	}
 	a.tellPauses(ctx, p, now, admission)
 	if d := a.sweep(ctx, p, now); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	if freed && m.Pending.Len() > 0 {
+	if reopened || (freed && m.Pending.Len() > 0) {
 		wait = time.Millisecond // for whom nothing was free before the commit
 	}
 	if differs || len(m.Grants) > 0 {
@@ -268,6 +281,9 @@ func (a *Allocator) withoutPool(ctx context.Context, p *grants.Pool, seen v1alph
 		a.tell(p, tell, no)
 	}
 	wait, err := a.dispatch(ctx, p, a.now(), admission)
+	if d := a.dispatchBlocks(p, a.now()); d > 0 {
+		wait = grants.Sooner(wait, d)
+	}
 	a.tellPauses(ctx, p, a.now(), admission)
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
@@ -293,7 +309,7 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	m := p.Lock()
 	base := m.Base
 	deleting := base.GetDeletionTimestamp() != nil
-	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0)
+	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
 	m.Unlock()
 	has := controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer)
 	if has != deleting {
@@ -310,6 +326,9 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 		}
 		for _, c := range found.Claimants {
 			used = used || c.HasRecord() || c.Shown.IsValid()
+		}
+		for _, b := range found.Blocks {
+			used = used || b.Protected
 		}
 		if used || len(found.Attached) > 0 {
 			return false, nil

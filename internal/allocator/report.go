@@ -16,7 +16,7 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	m := p.Lock()
 	s := m.Base.PoolStatus()
 	waiting, resting := m.Pending.Len(), m.Cooling.Len()
-	base := m.Base
+	base, growth := m.Base, m.MayGrowBy()
 	m.Unlock()
 	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))
@@ -26,9 +26,13 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	metrics.PoolLargestFree.WithLabelValues(l...).Set(float64(s.LargestFreeBlock))
 	metrics.PoolFragmentation.WithLabelValues(l...).Set(float64(s.FragmentationPercent))
 	metrics.PoolCooling.WithLabelValues(l...).Set(float64(resting))
+	metrics.PoolGrowth.WithLabelValues(l...).Set(float64(growth))
 	metrics.PoolWaiting.WithLabelValues(l...).Set(float64(waiting))
 	metrics.PoolInFlight.WithLabelValues(l...).Set(float64(len(grants.InFlightOf(s))))
 
+	if base.PoolSpec().Carve != nil {
+		a.reportBlocks(base, before, l)
+	}
 	was := before.GetConditions()
 	for _, tier := range grants.CapacityTiers {
 		event := grants.LastEvent(s, tier.Condition)
@@ -49,8 +53,23 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 			continue // the first commit was refused
 		}
 		bad := (is.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
-		if bad && (old == nil || old.Status != is.Status || old.Reason != is.Reason) {
+		if bad && is.Reason != v1alpha1.WaitingForBlockReason && (old == nil || old.Status != is.Status || old.Reason != is.Reason) {
 			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+is.Reason, "Allocate", "%s", is.Message)
+		}
+	}
+}
+
+// reportBlocks publishes the blocks of a carved pool.
+func (a *Allocator) reportBlocks(is, was v1alpha1.Pool, labels []string) {
+	metrics.PoolBlocks.WithLabelValues(labels...).Set(float64(len(is.PoolStatus().Blocks)))
+	for _, b := range is.PoolStatus().Blocks {
+		if !grants.OpenIn(was.PoolStatus(), b.Allocation) {
+			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "BlockOpened", "Grow", "addresses are granted from %s now (IPAllocation %s)", b.Range, b.Allocation)
+		}
+	}
+	for _, b := range was.PoolStatus().Blocks {
+		if !grants.OpenIn(is.PoolStatus(), b.Allocation) {
+			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "BlockClosed", "Shrink", "%s goes back to %s (IPAllocation %s)", b.Range, is.PoolSpec().Carve.PoolRef.Name, b.Allocation)
 		}
 	}
 }

@@ -217,12 +217,12 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	p.TriedOnce, p.WorkSince, p.Changed = true, noon, noon
 	p.RoomToRest()
 	wait, after := p.Base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*grants.Patience)
-	if may, d := p.MayTakeOver(after, false, anyone, anyone); may || d != wait-2*grants.Patience {
+	if may, d := p.MayTakeOver(after, false, time.Hour, anyone, anyone); may || d != wait-2*grants.Patience {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
 	after = noon.Add(wait + 2*grants.Patience)
 	p.WorkSince = noon
-	if may, _ := p.MayTakeOver(after, false, anyone, anyone); !may {
+	if may, _ := p.MayTakeOver(after, false, time.Hour, anyone, anyone); !may {
 		t.Error("nobody takes over, though there is room")
 	}
 	p.Crowd(c)

@@ -336,7 +336,7 @@ func TestOutdatedPoolIsWork(t *testing.T) {
 		p.Holder = false
 		tc.change(p)
 		p.WorkSince = noon.Add(-time.Hour)
-		if may, _ := p.MayTakeOver(noon, false, anyone, anyone); may != tc.want {
+		if may, _ := p.MayTakeOver(noon, false, time.Hour, anyone, anyone); may != tc.want {
 			t.Errorf("%s: may take over %v", name, may)
 		}
 	}

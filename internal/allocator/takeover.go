@@ -124,6 +124,9 @@ func (a *Allocator) takeOver(ctx context.Context, p *grants.Pool) error {
 	m.Adopting = m.WasAdopting() != nil
 	m.Rebuild(found)
 	m.Holder, m.TriedOnce, m.Term = true, true, done
+	for _, b := range found.Blocks {
+		m.Verify(b.UID, b.Name, done) // the list began after the fence
+	}
 	m.Quarantine(a.Quarantine)
 	m.QuarantineAfterOther(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()

@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -125,6 +127,8 @@ type world struct {
 	// calls and kicks are the calls of managers and the reconciles there were; atRest, those before all was at rest.
 	calls, kicks int
 	atRest       *[2]int
+	// inherits is the pool of which a restore brings claims, empty for the first one.
+	inherits string
 	// blinded is when a user last had watches show nothing.
 	blinded time.Time
 }
@@ -151,6 +155,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
 			seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
+		w.history.BlocksMayGo = s.forced
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
 		w.create(s.pool())
 		for _, a := range s.before {
@@ -462,6 +467,14 @@ func (w *world) addressOf(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return o.GetOwnerReferences()[0].UID == claim })
 }
 
+// has reports whether an allocation has its block.
+func (w *world) has(allocation string) bool {
+	return slices.ContainsFunc(w.api.List(faults.Allocations), func(o client.Object) bool {
+		a, is := o.(*v1alpha1.IPAllocation)
+		return is && a.Name == allocation && a.Status.Phase == v1alpha1.AllocationAllocated
+	})
+}
+
 // lives reports whether there is a claim of a UID that nobody has deleted.
 func (w *world) lives(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool {
@@ -542,6 +555,9 @@ func (w *world) examine() {
 	served := w.served(o)
 	for _, a := range o.Allocations {
 		served[a.Name] = a.Status.CIDR
+		if a.Spec.Type == v1alpha1.PoolAllocation {
+			continue
+		}
 		seen := meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ClusterSeenCondition)
 		if exists := len(w.api.List(faults.Clusters)) > 0; a.Status.Phase == v1alpha1.AllocationAllocated && seen != exists {
 			w.Wrongf("allocation %s has %s; its Cluster exists: %v, and was seen: %v", a.Name, a.Status.CIDR, exists, seen)
@@ -599,18 +615,27 @@ func (w *world) servedBlocks(o pools.Objects) {
 	for _, a := range o.Allocations {
 		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
 		switch {
+		case a.DeletionTimestamp != nil && usedBlock(o, a): // it goes when nothing of it is in use
 		case a.DeletionTimestamp != nil:
 			w.Wrongf("allocation %s is still being deleted", a.Name)
 		case ready == nil:
 			w.Wrongf("allocation %s is not told why it waits", a.Name)
 		case (a.Status.Phase == v1alpha1.AllocationAllocated) != (ready.Status == metav1.ConditionTrue):
 			w.Wrongf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
-		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.given[a.UID] || a.Status.AllocatedCount != int64(len(a.Status.Addresses))):
+		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.given[a.UID] || (a.Spec.ChildPoolRef == nil && a.Status.AllocatedCount != int64(len(a.Status.Addresses)))):
 			w.Wrongf("allocation %s shows %s with %d addresses and remembers %s", a.Name, a.Status.CIDR, a.Status.AllocatedCount, w.given[a.UID])
 		case ready.Status == metav1.ConditionFalse && a.Spec.Count != nil && a.Spec.PinnedRange == nil && largestIn(o, a) >= int64(*a.Spec.Count):
 			w.Wrongf("allocation %s waits for %d addresses: %s; the pool has %d in a row", a.Name, *a.Spec.Count, ready.Message, largestIn(o, a))
 		}
 	}
+}
+
+// usedBlock reports whether a carved pool has given some of a block.
+func usedBlock(o pools.Objects, a v1alpha1.IPAllocation) bool {
+	r, err := poolutil.ParseRange(a.Status.CIDR)
+	return err == nil && a.Spec.ChildPoolRef != nil && slices.ContainsFunc(o.Addresses, func(x ipamv1.IPAddress) bool {
+		return r.Contains(netip.MustParseAddr(x.Spec.Address))
+	})
 }
 
 // largestIn is the most addresses in a row that the pool of an allocation has, 0 if it grants nothing.

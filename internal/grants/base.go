@@ -1,9 +1,11 @@
 package grants
 
 import (
+	"slices"
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
 // RefreshBase takes the pool as the cache shows it, if that is news. It reports whether that ends the term.
@@ -54,9 +56,10 @@ func (m *Memory) UnsetBase() bool {
 func (m *Memory) SetBase(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
 	m.Base = obj
-	if m.generation != obj.GetGeneration() {
-		m.generation = obj.GetGeneration()
+	if m.generation != obj.GetGeneration() || !slices.EqualFunc(m.compiled, obj.PoolStatus().Blocks, sameAddresses) {
+		m.generation, m.compiled = obj.GetGeneration(), obj.PoolStatus().Blocks
 		m.Compile()
+		m.stateDrained(carve.Decision{})
 	}
 }
 

@@ -26,17 +26,20 @@ var CapacityTiers = []struct {
 	{v1alpha1.CapacityExhaustedCondition, 95, "PoolCapacityExhausted"},
 }
 
-// Capacity says how full a pool is.
-func Capacity(n ledger.Counts) []metav1.Condition {
-	percent := int64(0)
+// Capacity says how full a pool is, of the addresses that it has and of those that it may get by growing.
+func Capacity(n ledger.Counts, growth int64) []metav1.Condition {
+	percent, yet := int64(0), ""
 	if n.Total > 0 {
-		percent = int64(float64(n.Allocated) / float64(n.Total) * 100)
+		percent = int64(float64(n.Allocated) / (float64(n.Total) + float64(growth)) * 100)
+	}
+	if growth > 0 {
+		yet = " of those that it has and may get"
 	}
 	var out []metav1.Condition
 	for _, tier := range CapacityTiers {
 		c := metav1.Condition{
 			Type: tier.Condition, Status: metav1.ConditionFalse, Reason: v1alpha1.BelowThresholdReason,
-			Message: fmt.Sprintf("Pool utilization is %d%% (%d/%d IPs)", percent, n.Allocated, n.Total),
+			Message: fmt.Sprintf("Pool utilization is %d%%%s (%d/%d IPs)", percent, yet, n.Allocated, n.Total),
 		}
 		if n.Total > 0 && percent >= tier.Percent {
 			c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.AboveThresholdReason

@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -50,7 +51,9 @@ type Claimant struct {
 	// Shown is the range that its status says it has, for a kind whose status says that.
 	Shown netipx.IPRange
 	// Cluster names its Cluster, if it has one.
-	Cluster    types.NamespacedName
+	Cluster types.NamespacedName
+	// Child is the carved pool that it is a block for, nil if it is none.
+	Child      *pools.Key
 	WatchLabel string
 	// Mirrored: it names the pool of the in-cluster provider that its pool mirrors.
 	Mirrored bool
@@ -70,11 +73,11 @@ type Claimant struct {
 	// Own is what only its kind remembers.
 	Own any
 
-	// Told is what its status says of its Cluster, found what was found last.
+	// Told is what its status says of what it is for, its Cluster or pool; found what was found last.
 	Told, Found Sighting
-	// OrphanSince is when a live read first showed that its Cluster does not exist.
+	// OrphanSince is when a live read first showed that what it is for does not exist.
 	OrphanSince time.Time
-	// counted: it counts towards the quota of its Cluster.
+	// counted: it counts towards the quota of its Cluster, or of its namespace.
 	counted bool
 	// waits: it has a grant, and may not be served now.
 	waits bool

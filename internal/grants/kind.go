@@ -37,8 +37,8 @@ type Kind interface {
 
 	// Designated finds what is meant for a claimant. Nothing at all: any that fits.
 	Designated(m *Memory, c *Claimant) (netipx.IPRange, *Refusal)
-	// Size is the number of addresses in a row that a claimant asks for; 0: whatever one claimant of the pool gets.
-	Size(m *Memory, c *Claimant) int64
+	// Shape is what a claimant asks for where nothing is meant for it.
+	Shape(m *Memory, c *Claimant) Shape
 	// NoRoom says that nothing is free that a claimant would take.
 	NoRoom(m *Memory, c *Claimant) *Refusal
 
@@ -63,10 +63,18 @@ type Traits struct {
 	Attaches Attacher
 	// Counted: they count towards the quota of their Cluster. Pinned: preAllocations name them.
 	Counted, Pinned bool
-	// NeedsCluster: nothing is granted before their Cluster exists. EndsWithCluster: they are deleted when it is gone.
-	NeedsCluster, EndsWithCluster bool
+	// NeedsCluster: nothing is granted before their Cluster exists. EndsWithOwner: they are deleted when that, or
+	// the pool that they are for, is gone.
+	NeedsCluster, EndsWithOwner bool
 	// TellsOverlap: their status says who else has some of their addresses.
 	TellsOverlap bool
+}
+
+// Shape is what a claimant asks for: addresses in a row, or a prefix. The zero one is whatever one claimant of the pool
+// gets.
+type Shape struct {
+	Count        int64
+	PrefixLength int
 }
 
 // Attacher is what differs between the kinds of objects that show what a claimant was granted.

@@ -50,10 +50,11 @@ type Memory struct {
 	Dropped bool
 
 	Claimants map[types.UID]*Claimant
-	// count is how many of the claimants are of each kind.
-	count    map[Kind]int
-	ByName   map[types.NamespacedName]*Claimant
-	Attached map[types.NamespacedName]*Attached
+	// kindCount is how many of the claimants are of each kind; given, how many blocks pools of each namespace have.
+	kindCount map[Kind]int
+	given     map[string]int64
+	ByName    map[types.NamespacedName]*Claimant
+	Attached  map[types.NamespacedName]*Attached
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
 	Pending *btree.BTreeG[*Claimant]
 	Todo    map[types.UID]*Claimant
@@ -90,8 +91,10 @@ type Memory struct {
 	// Base is the pool as our last write, or the newest read, returned it.
 	Base       v1alpha1.Pool
 	generation int64
-	Holder     bool
-	Term       int64
+	// compiled are the blocks of which the layout was made.
+	compiled []v1alpha1.CarvedBlock
+	Holder   bool
+	Term     int64
 	// TermSuspect: a job found that what we believe of the pool is old. The term ends with the next reconcile.
 	TermSuspect bool
 	// FencedTerm is the term in which we are the holder on record, since before the watches began (Fence): the
@@ -132,6 +135,8 @@ type Memory struct {
 	Surveyed map[v1alpha1.YieldedPool]bool
 	// ToldElders is what the older pools were last woken for.
 	ToldElders News
+	// Carved is what is remembered of the pool if it is carved from another.
+	Carved CarvedPool
 	// Crowded are the claims whose release waits because no more rests fit on record; RestsLate: others wait because as
 	// many as can be handed out are noted.
 	Crowded   map[types.UID]*Claimant
@@ -144,7 +149,8 @@ type Memory struct {
 // pools of a manager.
 func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
-	m.Claimants, m.count = map[types.UID]*Claimant{}, map[Kind]int{}
+	m.Claimants, m.kindCount = map[types.UID]*Claimant{}, map[Kind]int{}
+	m.given = map[string]int64{}
 	m.gone = map[types.UID]struct{}{}
 	m.ByName = map[types.NamespacedName]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}

@@ -31,12 +31,12 @@ func (m *Memory) Observe(c *Claimant) bool {
 		}
 		c.Kind.Keep(c, old)
 		if c.counted = old.counted; c.counted && c.Cluster != old.Cluster {
-			m.Quota.add(old.Cluster, -1)
+			m.count(old, -1)
 			c.counted = false
 		}
 		m.unsort(old)
 	} else {
-		m.count[c.Kind]++
+		m.kindCount[c.Kind]++
 	}
 	m.Claimants[c.Owner.UID] = c
 	m.restoreRecord(c)
@@ -105,14 +105,14 @@ func (m *Memory) Forget(uid types.UID) {
 	m.unsort(c)
 	m.EndTrouble(c, false)
 	delete(m.Claimants, uid)
-	m.count[c.Kind]--
+	m.kindCount[c.Kind]--
 	if m.ByName[NameOf(c.Owner)] == c {
 		delete(m.ByName, NameOf(c.Owner))
 	}
 	m.Ledger.Remove(ledger.Key{Source: ledger.Record, UID: uid})
 	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
 	if c.counted {
-		m.Quota.add(c.Cluster, -1)
+		m.count(c, -1)
 	}
 	m.confirm(uid)
 	m.sortOverlapping(c)
@@ -283,7 +283,7 @@ func (m *Memory) OverlapOf(c *Claimant) string {
 
 // HasAny reports whether there is a claimant of a kind with some trait.
 func (m *Memory) HasAny(has func(*Traits) bool) bool {
-	for k, n := range m.count {
+	for k, n := range m.kindCount {
 		if n > 0 && has(k.Traits()) {
 			return true
 		}

@@ -74,7 +74,10 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 // Choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards
 // the quota of its Cluster.
 func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
-	r, no := m.Available(c)
+	r, no, full := m.Available(c)
+	if full {
+		m.lacks(c)
+	}
 	if no == nil {
 		no = m.reserve(c)
 	}
@@ -84,37 +87,54 @@ func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
 	case r.IsValid():
 		return r, nil
 	}
-	take := m.Ledger.TakeOne
-	if n := c.Kind.Size(m, c); n > 0 {
-		take = func() (netipx.IPRange, bool) { return m.Ledger.TakeBlock(uint64(n)) }
-	}
-	if r, ok := take(); ok {
+	if r, ok := m.take(c.Kind.Shape(m, c)); ok {
 		return r, nil
 	}
 	return netipx.IPRange{}, m.noRoom(c)
 }
 
-// Available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits.
-func (m *Memory) Available(c *Claimant) (netipx.IPRange, *Refusal) {
-	r, no := c.Kind.Designated(m, c)
-	if no == nil && !r.IsValid() && !m.hasRoom(c) {
-		no = m.noRoom(c)
+// take takes what best fits.
+func (m *Memory) take(s Shape) (netipx.IPRange, bool) {
+	switch {
+	case s.PrefixLength > 0:
+		return m.Ledger.TakePrefix(s.PrefixLength)
+	case s.Count > 0:
+		return m.Ledger.TakeBlock(uint64(s.Count))
 	}
-	return r, no
+	return m.Ledger.TakeOne()
+}
+
+// Available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits. full:
+// nothing is free that it would take.
+func (m *Memory) Available(c *Claimant) (r netipx.IPRange, no *Refusal, full bool) {
+	r, no = c.Kind.Designated(m, c)
+	if no == nil && !r.IsValid() && !m.hasRoom(c) {
+		return r, m.noRoom(c), true
+	}
+	return r, no, false
 }
 
 // hasRoom reports whether something is free that a claim would take.
 func (m *Memory) hasRoom(c *Claimant) bool {
-	if n := c.Kind.Size(m, c); n > 0 {
-		return m.Ledger.Counts().LargestFree >= n
+	switch s := c.Kind.Shape(m, c); {
+	case s.PrefixLength > 0:
+		return m.Ledger.HasPrefix(s.PrefixLength)
+	case s.Count > 0:
+		return m.Ledger.Counts().LargestFree >= s.Count
 	}
 	return m.Ledger.HasFree()
 }
 
 // noRoom says that nothing is free. Those that ask for one are told the same: thousands may wait.
 func (m *Memory) noRoom(c *Claimant) *Refusal {
-	if c.Kind.Size(m, c) > 0 {
+	if no := m.tooLarge(c); no != nil {
+		return no
+	}
+	if c.Kind.Shape(m, c) != (Shape{}) && !m.isCarved() {
 		return c.Kind.NoRoom(m, c)
+	}
+	if m.full == nil {
+		m.full = m.growth()
 	}
 	if m.full == nil {
 		m.full = c.Kind.NoRoom(m, c)
@@ -148,7 +168,7 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 // laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already.
 // What is shared with another pool is, and what is held together with the ranges around it.
 func (m *Memory) laterThanRecords(h *ledger.Fact) bool {
-	return h.Source == ledger.Shared || (h.Source == ledger.Kept && h.Owner.Name == "")
+	return h.Source == ledger.Shared || h.Source == ledger.Draining || (h.Source == ledger.Kept && h.Owner.Name == "")
 }
 
 // MayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster
@@ -188,6 +208,10 @@ func (m *Memory) blocks(h *ledger.Fact, o ledger.Owner) bool {
 		return h.Owner.Name != o.Name || !m.kindOf(o.Kind).Traits().Pinned
 	case ledger.Cooling:
 		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
+	case ledger.Shared:
+		// What a carved pool has in use outside of its blocks keeps nobody from giving it the block back.
+		c := m.Claimants[o.UID]
+		return c == nil || c.Child == nil || c.Child.String() != h.Owner.Name
 	case ledger.Record:
 		// Anybody can write a record. It does not keep an address from the name that it is kept for.
 		c := m.Claimants[h.UID]
@@ -232,6 +256,8 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 		return "an entry of status.held (last used by " + who + ")"
 	case ledger.Shared:
 		return who + ", which has it too"
+	case ledger.Draining:
+		return "block " + who + ", which is being given back"
 	}
 	return who
 }

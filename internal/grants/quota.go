@@ -74,15 +74,28 @@ func (q *Quota) Changed(cluster types.NamespacedName) {
 
 // recount notes whether a claim has something that counts.
 func (m *Memory) recount(c *Claimant) {
-	has := c.Kind.Traits().Counted && c.Cluster.Name != "" && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
+	counts := (c.Kind.Traits().Counted && c.Cluster.Name != "") || c.Child != nil
+	has := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
 	switch {
 	case has && !c.counted:
-		m.Quota.add(c.Cluster, 1)
+		m.count(c, 1)
 	case !has && c.counted:
-		m.Quota.add(c.Cluster, -1)
+		m.count(c, -1)
 	}
 	c.counted = has
 }
+
+// count counts a claimant towards the quota of its Cluster, or a block of another pool towards that of its namespace.
+func (m *Memory) count(c *Claimant, n int64) {
+	if c.Child == nil {
+		m.Quota.add(c.Cluster, n)
+	} else if m.given[c.Owner.Namespace] += n; m.given[c.Owner.Namespace] == 0 {
+		delete(m.given, c.Owner.Namespace)
+	}
+}
+
+// BlocksGiven is how many blocks the pool has given to pools of a namespace.
+func (m *Memory) BlocksGiven(namespace string) int64 { return m.given[namespace] }
 
 // limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
 func (m *Memory) limitOf(c *Claimant) (int64, bool) {
@@ -92,8 +105,14 @@ func (m *Memory) limitOf(c *Claimant) (int64, bool) {
 	return m.Limits(c.Cluster)
 }
 
-// reserve counts a claim towards the quota of its Cluster. Nil: it is counted, or need not be.
+// reserve counts a claim towards the quota of its Cluster, and a block of another pool towards that of its namespace: the
+// next one of the same plan is decided on it. Nil: it is counted, or need not be.
 func (m *Memory) reserve(c *Claimant) *Refusal {
+	if c.Child != nil && !c.counted {
+		m.count(c, 1)
+		c.counted = true
+		return nil
+	}
 	limit, limited := m.limitOf(c)
 	if !limited || c.counted {
 		return nil

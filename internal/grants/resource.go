@@ -71,6 +71,14 @@ type Listed struct {
 	mu        sync.Mutex
 	Claimants []*Claimant
 	Attached  []*Attached
+	Blocks    []*Block
+}
+
+// AddBlock adds a block of the pool.
+func (l *Listed) AddBlock(b *Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Blocks = append(l.Blocks, b)
 }
 
 // Add adds an object of a kind.
@@ -96,5 +104,8 @@ func (m *Memory) ObserveAll(found *Listed) {
 	}
 	for _, a := range found.Attached {
 		m.ObserveAttached(a)
+	}
+	for _, b := range found.Blocks {
+		m.ObserveBlock(b)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sighting says whether the Cluster of an IPAllocation was ever seen alive. Only a Cluster that was can be gone: a
-// platform may ask for the blocks of a Cluster before it makes the Cluster.
+// Sighting says whether that was ever seen alive which an IPAllocation is for: its Cluster, or a carved pool. Only what
+// was seen can be gone: a platform may ask for the blocks of a Cluster before it makes the Cluster.
 type Sighting int
 
 const (
@@ -40,7 +40,7 @@ func (m *Memory) NoteSighting(c *Claimant, found Sighting) {
 
 // Await remembers the Clusters that nobody has seen, to look for them when they come.
 func (m *Memory) Await(c *Claimant) {
-	if c.SaysAfter(c.Found) == Seen {
+	if c.SaysAfter(c.Found) == Seen || c.Child != nil {
 		return
 	}
 	if m.Awaited == nil {

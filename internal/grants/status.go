@@ -36,6 +36,7 @@ func (m *Memory) Compile() {
 	}
 	space, unit := m.space()
 	m.Ledger.Relayout(space, unit)
+	m.Ledger.SetParts(m.OpenRanges())
 	m.addPins()
 }
 
@@ -88,6 +89,7 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 	s.ObservedGeneration = obj.GetGeneration()
 	s.Allocator.InFlight = m.inFlight()
 	s.Cooling, s.Held, s.Yields = m.Cooling.Groups(), nil, m.Yields
+	s.Blocks = m.Carved.next
 	for _, h := range m.held {
 		s.Held = append(s.Held, h)
 	}
@@ -107,12 +109,20 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
 		Message: fmt.Sprintf("%d/%d IPs available (%d allocations)", n.Available, n.Total, n.Owners),
 	}
-	if reason, message := m.Closed(now); reason != "" {
+	reason, message := m.Closed(now)
+	short, why := m.shortOfBlocks()
+	if reason == "" && n.Available == 0 {
+		reason, message = short, why
+	}
+	switch {
+	case reason != "":
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
-	} else if len(m.Crowded) > 0 {
+	case short != "":
+		ready.Message += "; " + why
+	case len(m.Crowded) > 0:
 		ready.Message += "; status.cooling has no room for more released addresses: deleted claims keep theirs until some of the others are free; " +
 			"shorten addressReuseGracePeriodSeconds if this happens often"
-	} else if n.OutOfRange > 0 {
+	case n.OutOfRange > 0:
 		ready.Message += fmt.Sprintf("; %d addresses in use are outside the spec and stay with their claims until they are released", n.OutOfRange)
 	}
 	overlap := metav1.Condition{
@@ -122,7 +132,7 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	if m.Overlap != "" {
 		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, m.Overlap+m.WaitsFor
 	}
-	out := append([]metav1.Condition{ready, overlap}, Capacity(n)...)
+	out := append([]metav1.Condition{ready, overlap}, Capacity(n, m.MayGrowBy())...)
 	exhaustedByItsSpec(out, m.nothingLeft())
 	return out
 }
@@ -197,6 +207,9 @@ func (m *Memory) isMoved() bool {
 func (m *Memory) UsersMessage() string {
 	const named = 3
 	n := m.Ledger.Counts().Owners
+	if n == 0 && m.HasBlocks() {
+		return "the pool is being deleted and gives its blocks back"
+	}
 	if n == 0 {
 		return "the pool is being deleted"
 	}
@@ -206,7 +219,11 @@ func (m *Memory) UsersMessage() string {
 		for _, h := range facts {
 			if !seen[h.Owner.UID] && len(names) < named {
 				seen[h.Owner.UID] = true
-				names = append(names, h.Owner.Namespace+"/"+h.Owner.Name)
+				name := h.Owner.Namespace + "/" + h.Owner.Name
+				if child := m.ChildOf(h.Owner.UID); child != nil {
+					name += " of " + child.String()
+				}
+				names = append(names, name)
 			}
 		}
 		return len(names) < named

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -19,9 +20,12 @@ import (
 // Patience is how long work waits before a manager that was not elected takes a pool over (R5).
 const Patience = 3 * time.Second
 
+// slowPatience is the same for requests that a live holder may have tried in vain.
+const slowPatience = time.Minute
+
 // MayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
-func (m *Memory) MayTakeOver(now time.Time, elected bool, admission, releasable Admit) (bool, time.Duration) {
+func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable Admit) (bool, time.Duration) {
 	if now.Before(m.NotBefore) {
 		return false, m.NotBefore.Sub(now)
 	}
@@ -33,9 +37,16 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, admission, releasable 
 	if room > 0 {
 		releasable = func(*Claimant) Ruling { return Ruling{Waits: true, Silent: true} } // no live holder would
 	}
+	patience := Patience
 	if !m.hasWork(state, admission, releasable) {
-		m.WorkSince = time.Time{}
-		return false, room
+		at, soon := m.blocksWait(now, shrinkGrace)
+		if !at {
+			m.WorkSince = time.Time{}
+			return false, room
+		}
+		if !soon {
+			patience = slowPatience
+		}
 	}
 	if m.WorkSince.IsZero() {
 		m.WorkSince = now
@@ -44,7 +55,7 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, admission, releasable 
 	if m.Changed.After(since) {
 		since = m.Changed
 	}
-	if wait := Patience - now.Sub(since); wait > 0 {
+	if wait := patience - now.Sub(since); wait > 0 {
 		return false, wait
 	}
 	return true, 0
@@ -79,7 +90,7 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 			work = !c.Shows(*ruled.Refused)
 		case c.ShownRefusal().isRefused():
 		default:
-			_, no := m.Available(c)
+			_, no, _ := m.Available(c)
 			work = c.ShownRefusal() == (Refusal{}) || (no == nil && m.WithinQuota(c))
 		}
 		return !work
@@ -96,7 +107,7 @@ func (m *Memory) outdated() bool {
 // LoseTerm is called when another manager has written the pool: what we planned on is void. The
 // wait grows while two managers meet again and again (R5).
 func (m *Memory) LoseTerm(now time.Time) {
-	m.Holder, m.Unanswered = false, nil
+	m.Holder, m.Unanswered, m.Carved.lack = false, nil, carve.Lack{}
 	m.RoomToRest()
 	for uid, g := range m.Grants {
 		m.Ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
@@ -115,6 +126,9 @@ func (m *Memory) Rebuild(found *Listed) {
 	status := m.Base.PoolStatus()
 	space, unit := m.space()
 	m.Ledger = ledger.New(space, unit)
+	m.Ledger.SetParts(m.OpenRanges())
+	m.Carved.drained = nil
+	m.stateDrained(carve.Decision{})
 	m.apart = map[netipx.IPRange]pools.Key{}
 	m.addPins()
 	for uid := range m.Grants {

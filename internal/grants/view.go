@@ -31,6 +31,8 @@ type View struct {
 	Gateways []netip.Addr
 	// Counts are of what this manager knows now; the status of the pool may be some moments behind.
 	Counts ledger.Counts
+	// Parent is the pool that it is carved from, the zero one if it is not.
+	Parent pools.Key
 	// Waiting is the number of claims and allocations without an address and without a grant.
 	Waiting int
 	// Holder reports whether this manager grants from the pool; if not, another one does and knows better.
@@ -45,6 +47,9 @@ func (m *Memory) View() (v View, exists bool) {
 		return View{}, false
 	}
 	v = View{Key: m.Key, Counts: m.Ledger.Counts(), Waiting: m.Pending.Len(), Holder: m.Holder}
+	if carved := m.Base.PoolSpec().Carve; carved != nil {
+		v.Parent = pools.KeyOfPool(m.Base.GetNamespace(), carved.PoolRef)
+	}
 	v.Ready = ptr.Deref(meta.FindStatusCondition(m.Base.GetConditions(), v1alpha1.ReadyCondition), metav1.Condition{})
 	if m.Layout != nil {
 		v.Declared, v.Allocatable, v.UnitBits = m.Layout.Declared(), m.Layout.Allocatable(), m.Layout.UnitBits()
@@ -64,6 +69,8 @@ const (
 	UseLoadBalancer
 	// UseNodes is part of an IPAllocation for machines.
 	UseNodes
+	// UseCarved is part of an IPAllocation for a carved pool.
+	UseCarved
 	// UseNoClaim is the address of an IPAddress whose claim is not known.
 	UseNoClaim
 	// UseConflict is an address that more than one has.
@@ -74,6 +81,8 @@ const (
 	UseResting
 	// UseHeld was moved to another cluster, and is kept until an operator says otherwise.
 	UseHeld
+	// UseDraining is free in a block that a carved pool is to give back.
+	UseDraining
 )
 
 // Entry is a range that is not free, and why.
@@ -112,9 +121,16 @@ func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
 	out := Entry{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
 	if !best.Source.Uses() {
 		out.Use = UseHeld
-		if best.Source == ledger.Pin {
+		switch best.Source {
+		case ledger.Pin:
 			out.Use = UsePreAllocated
-		} else if rest, is := m.Cooling.Get(best.Range); is {
+			return out
+		case ledger.Draining:
+			out.Use = UseDraining
+			return out
+		default:
+		}
+		if rest, is := m.Cooling.Get(best.Range); is {
 			out.Use, out.Until = UseResting, rest.Until
 		}
 		return out

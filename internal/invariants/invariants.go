@@ -18,6 +18,9 @@ import (
 
 // History remembers which address each claim was seen with. The zero value is ready to use.
 type History struct {
+	// BlocksMayGo: somebody takes blocks from carved pools that use them.
+	BlocksMayGo bool
+
 	given map[types.UID]string
 	// granted are the claims that were granted something, with the network of the pool at that time.
 	granted map[types.UID]string
@@ -31,7 +34,7 @@ func (h *History) Moment(o pools.Objects) []string {
 	}
 	var bad []string
 	held := map[pools.Key][]holding{}
-	networkOf := networks(o)
+	networkOf, above := networks(o), parents(o)
 	living, fresh := granted(o), []holding(nil)
 	for _, x := range holdings(o) {
 		if !x.living {
@@ -65,13 +68,32 @@ func (h *History) Moment(o pools.Objects) []string {
 			fresh = append(fresh, x)
 		}
 	}
+	if !h.BlocksMayGo {
+		bad = append(bad, outsideBlocks(above, living)...)
+	}
 	for _, x := range fresh {
 		for _, y := range living {
 			mine, known := h.granted[x.owner]
 			its, too := h.granted[y.owner]
-			if x.pool != y.pool && known && too && mine == its && x.rng.Overlaps(y.rng) {
+			inBlock := below(above, y.pool, x.child) || below(above, x.pool, y.child)
+			if x.pool != y.pool && known && too && mine == its && x.rng.Overlaps(y.rng) && !inBlock {
 				bad = append(bad, fmt.Sprintf("I1: %s is given to %s by %v, and %s has it of %v", x.rng.From(), x.who, x.pool, y.who, y.pool))
 			}
+		}
+	}
+	return bad
+}
+
+// outsideBlocks returns what of a carved pool is given, or in flight, outside of its blocks.
+func outsideBlocks(above map[pools.Key]pools.Key, living []holding) (bad []string) {
+	for _, x := range living {
+		if _, carved := above[x.pool]; !carved || !x.rng.IsValid() {
+			continue
+		}
+		if !slices.ContainsFunc(living, func(b holding) bool {
+			return b.child == x.pool && b.rng.Contains(x.rng.From()) && b.rng.Contains(x.rng.To())
+		}) {
+			bad = append(bad, fmt.Sprintf("R13: %s is given to %s by %v, which has no such block", x.rng.From(), x.who, x.pool))
 		}
 	}
 	return bad
@@ -96,12 +118,52 @@ func granted(o pools.Objects) []holding {
 // networks are those of the pools that must not give what another one has.
 func networks(o pools.Objects) map[pools.Key]string {
 	out := map[pools.Key]string{}
+	above := parents(o)
 	for _, p := range o.Pools {
-		if spec := p.PoolSpec(); !spec.AllowOverlap {
+		if spec := p.PoolSpec(); !spec.AllowOverlap && spec.Carve == nil {
 			out[pools.KeyOf(p)] = spec.Network
 		}
 	}
+	for child := range above {
+		if network, known := out[root(above, child)]; known {
+			out[child] = network
+		}
+	}
 	return out
+}
+
+// parents are the pools that carved ones are carved from.
+func parents(o pools.Objects) map[pools.Key]pools.Key {
+	out := map[pools.Key]pools.Key{}
+	for _, p := range o.Pools {
+		if carve := p.PoolSpec().Carve; carve != nil {
+			out[pools.KeyOf(p)] = pools.KeyOfPool(p.GetNamespace(), carve.PoolRef)
+		}
+	}
+	return out
+}
+
+// deepest is more often than addresses are carved.
+const deepest = 8
+
+func root(above map[pools.Key]pools.Key, key pools.Key) pools.Key {
+	for range deepest {
+		if parent, carved := above[key]; carved {
+			key = parent
+		}
+	}
+	return key
+}
+
+// below reports whether a pool is another one, or carved from it.
+func below(above map[pools.Key]pools.Key, pool, other pools.Key) bool {
+	for range deepest {
+		if pool == other {
+			return true
+		}
+		pool = above[pool]
+	}
+	return false
 }
 
 // holding is what an object has.
@@ -113,6 +175,8 @@ type holding struct {
 	// owner is the claim or the allocation; living: it exists. byHand: no provider made the IPAddress.
 	owner          types.UID
 	living, byHand bool
+	// child is the carved pool that it is a block for, if it is one.
+	child pools.Key
 }
 
 // holdings are what the IPAddresses and IPAllocations of our pools have.
@@ -145,6 +209,9 @@ func holdings(o pools.Objects) []holding {
 			continue
 		}
 		out = append(out, holding{pool: pools.KeyOfAllocation(a), rng: r, text: record, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
+		if child, is := pools.ChildOf(a); is {
+			out[len(out)-1].child = child
+		}
 	}
 	return out
 }
@@ -167,10 +234,11 @@ func (h *History) AtRest(o pools.Objects) []string {
 		if a.Status.Phase == v1alpha1.AllocationAllocated {
 			shown = a.Status.CIDR
 		}
-		if shown != record {
+		if shown != record && (a.DeletionTimestamp == nil || shown != "") {
 			bad = append(bad, fmt.Sprintf("I2: IPAllocation %s/%s shows %q and remembers %q", a.Namespace, a.Name, shown, record))
 		}
 	}
+	bad = append(bad, blocksAtRest(o)...)
 	for _, p := range o.Pools {
 		ref := pools.KeyOf(p)
 		s := p.PoolStatus()
@@ -179,6 +247,30 @@ func (h *History) AtRest(o pools.Objects) []string {
 		}
 		if n := s.AllocatedIPs + s.OutOfRangeIPs; n != used[ref] {
 			bad = append(bad, fmt.Sprintf("I2: %v counts %d addresses in use, there are %d", ref, n, used[ref]))
+		}
+	}
+	return bad
+}
+
+// blocksAtRest returns what must not be of blocks once nothing is under way: one that a pool has and has not opened, and
+// one that is open and not there.
+func blocksAtRest(o pools.Objects) (bad []string) {
+	for _, p := range o.Pools {
+		has := map[string]string{}
+		for i := range o.Allocations {
+			a := &o.Allocations[i]
+			if child, is := pools.ChildOf(a); is && child == pools.KeyOf(p) && a.Status.Phase == v1alpha1.AllocationAllocated {
+				has[a.Name] = a.Status.CIDR
+			}
+		}
+		for _, b := range p.PoolStatus().Blocks {
+			if has[b.Allocation] != b.Range {
+				bad = append(bad, fmt.Sprintf("R13: %v has the block %s open as %s, and that has %q", pools.KeyOf(p), b.Allocation, b.Range, has[b.Allocation]))
+			}
+			delete(has, b.Allocation)
+		}
+		for name, cidr := range has {
+			bad = append(bad, fmt.Sprintf("R13: %v has the block %s with %s, and has not opened it", pools.KeyOf(p), name, cidr))
 		}
 	}
 	return bad

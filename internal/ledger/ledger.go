@@ -36,6 +36,8 @@ const (
 	Kept
 	// Shared keeps an address that another pool of the network has, or may still give.
 	Shared
+	// Draining keeps the addresses of a block that a carved pool is to give back.
+	Draining
 )
 
 // Uses reports whether a source means that somebody has the address now.
@@ -84,6 +86,8 @@ type Ledger struct {
 	taken  spans
 	// total is the space in units; unavailable is how much of it is not free, used what somebody has.
 	total, unavailable, used, outside poolutil.Count
+	// parts are in the order of their addresses.
+	parts []*part
 }
 
 // Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
@@ -105,7 +109,7 @@ func New(space *netipx.IPSet, unitBits int) *Ledger {
 	return l
 }
 
-// Relayout gives the ledger a new space and keeps every fact. It costs O(facts).
+// Relayout gives the ledger a new space, without parts, and keeps every fact. It costs O(facts).
 func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
 	facts := l.facts
 	*l = *New(space, unitBits)
@@ -227,11 +231,7 @@ func (l *Ledger) TakeOne() (netipx.IPRange, bool) {
 	if l.unit >= l.bits {
 		return l.free.BestFit(1)
 	}
-	p, ok := l.free.BestFitPrefix(l.unit)
-	if !ok {
-		return netipx.IPRange{}, false
-	}
-	return netipx.RangeOfPrefix(p), true
+	return l.TakePrefix(l.unit)
 }
 
 // TakeBlock takes n contiguous addresses for somebody: at the start of the smallest free block that has
@@ -244,7 +244,29 @@ func (l *Ledger) TakeBlock(n uint64) (netipx.IPRange, bool) {
 	return l.free.BestFit(n)
 }
 
-// Untake gives back what TakeOne took and nobody stated.
+// TakePrefix takes a prefix of a length for somebody: at the start of the smallest free block that holds one, the lowest
+// of those. The caller states it with Add. False: there is none, or it is smaller than what the pool hands out. O(log n).
+func (l *Ledger) TakePrefix(bits int) (netipx.IPRange, bool) {
+	if l.bits == 0 || bits > min(l.unit, l.bits) {
+		return netipx.IPRange{}, false
+	}
+	p, ok := l.free.BestFitPrefix(bits)
+	if !ok {
+		return netipx.IPRange{}, false
+	}
+	return netipx.RangeOfPrefix(p), true
+}
+
+// HasPrefix reports whether TakePrefix would find something.
+func (l *Ledger) HasPrefix(bits int) bool {
+	r, ok := l.TakePrefix(bits)
+	if ok {
+		l.Untake(r)
+	}
+	return ok
+}
+
+// Untake gives back what was taken and nobody stated.
 func (l *Ledger) Untake(r netipx.IPRange) { l.free.Put(r) }
 
 // Free yields the free ranges, ascending. The ledger must not be changed meanwhile.
@@ -275,6 +297,7 @@ func (l *Ledger) recount(r netipx.IPRange, used, more bool) {
 	if !more {
 		change = poolutil.Count.Minus
 	}
+	l.recountParts(r, used, change)
 	var inside poolutil.Count
 	for part := range l.inSpace(r) {
 		inside = inside.Plus(l.units(part))

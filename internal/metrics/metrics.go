@@ -29,6 +29,8 @@ var (
 	PoolFragmentation = gauge("pool_fragmentation_percent", "0 where all free addresses are contiguous.", poolLabels...)
 	PoolCooling       = gauge("pool_cooling_ranges", "Released ranges that rest before they are given to another claim.", poolLabels...)
 	PoolWaiting       = gauge("pool_waiting_claims", "Claims and allocations that wait for addresses.", poolLabels...)
+	PoolBlocks        = gauge("pool_blocks", "Blocks that a carved pool has open. Other pools have no such series.", poolLabels...)
+	PoolGrowth        = gauge("pool_growth_addresses", "Addresses of the blocks that a carved pool may have yet. 0, if it gets none now.", poolLabels...)
 	PoolInFlight      = gauge("pool_grants_in_flight", "Grants whose IPAddress, or record on an IPAllocation, is not confirmed yet.", poolLabels...)
 )
 
@@ -77,7 +79,7 @@ var (
 )
 
 var pools = []*prometheus.GaugeVec{
-	PoolTotal, PoolAllocated, PoolAvailable, PoolOutOfRange, PoolLargestFree, PoolFragmentation, PoolCooling, PoolWaiting, PoolInFlight,
+	PoolTotal, PoolAllocated, PoolAvailable, PoolOutOfRange, PoolLargestFree, PoolFragmentation, PoolCooling, PoolWaiting, PoolInFlight, PoolBlocks, PoolGrowth,
 }
 
 // ForgetPool drops the gauges of a pool that is gone.

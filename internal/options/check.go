@@ -32,7 +32,7 @@ func (o *Options) Check() error {
 	if _, err := shard.Parse(o.Shard); err != nil {
 		complain("shard", o.Shard, "%v", err)
 	}
-	for flag, name := range map[string]string{"namespace": o.Namespace, "leader-elect-namespace": o.LeaseNamespace} {
+	for flag, name := range map[string]string{"namespace": o.Namespace, "leader-elect-namespace": o.LeaseNamespace, "block-namespace": o.BlockNamespace} {
 		if problems := validation.IsDNS1123Label(name); name != "" && len(problems) > 0 {
 			complain(flag, name, "is not the name of a namespace: %s", problems[0])
 		}

@@ -13,6 +13,7 @@ import (
 // Options are the flags of the manager, as docs/install.md lists them.
 type Options struct {
 	LeaseNamespace string
+	BlockNamespace string
 	LeaderElect    bool
 	Lease          time.Duration
 	Renew          time.Duration
@@ -36,6 +37,7 @@ type Options struct {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
+	fs.StringVar(&o.BlockNamespace, "block-namespace", "", "Namespace of the blocks of GlobalNetworkPools that are carved from another. A manager in a cluster uses its own.")
 	fs.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
 	fs.DurationVar(&o.Lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait, after a leader last renewed its lease, before one takes its place.")
 	fs.DurationVar(&o.Renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")

@@ -68,6 +68,14 @@ func KeyOfAllocation(a *v1alpha1.IPAllocation) Key {
 	return KeyOfPool(a.Namespace, a.Spec.PoolRef)
 }
 
+// ChildOf names the pool that an IPAllocation is a block for; false: it is for a Cluster.
+func ChildOf(a *v1alpha1.IPAllocation) (Key, bool) {
+	if a.Spec.Type != v1alpha1.PoolAllocation || a.Spec.ChildPoolRef == nil {
+		return Key{}, false
+	}
+	return KeyOfPool(a.Namespace, *a.Spec.ChildPoolRef), true
+}
+
 // KeyOfPool names the pool that a reference of ours in a namespace means.
 func KeyOfPool(namespace string, ref v1alpha1.PoolReference) Key {
 	key, _ := KeyOfRef(namespace, ipamv1.IPPoolReference{

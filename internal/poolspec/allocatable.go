@@ -25,7 +25,7 @@ func (c *compiler) allocatable() {
 		if !ok {
 			continue
 		}
-		if !c.out.declared.ContainsRange(r) {
+		if !c.carved() && !c.out.declared.ContainsRange(r) {
 			c.invalidf(path, reserved.CIDR, "is not inside the pool; correct or remove the entry: only addresses of the pool can be reserved")
 		}
 		set.RemoveRange(r)
@@ -63,7 +63,7 @@ func (c *compiler) tenantRange(start, end string) (netipx.IPRange, bool) {
 		name, text string
 		addr       netip.Addr
 	}{{"start", start, from}, {"end", end, to}} {
-		if !c.out.declared.Contains(edge.addr) {
+		if !c.carved() && !c.out.declared.Contains(edge.addr) {
 			c.invalidf(path.Child(edge.name), edge.text, "is outside the pool; choose an address of the pool")
 			return netipx.IPRange{}, false
 		}

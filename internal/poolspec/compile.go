@@ -7,24 +7,31 @@ import (
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
+// maxBits is the length of the longest address.
+const maxBits = 128
+
 // compiler collects a layout and what is wrong with the spec.
 type compiler struct {
 	spec *v1alpha1.NetworkPoolSpec
-	path *field.Path
-	errs field.ErrorList
-	out  *Layout
-	bits int // 32 or 128, once the family is known
+	// blocks are those that a carved pool has open.
+	blocks []v1alpha1.CarvedBlock
+	path   *field.Path
+	errs   field.ErrorList
+	out    *Layout
+	bits   int // 32 or 128, once the family is known
 }
 
 // Compile returns the layout of a spec, or every error that can be found in it. It does not rely on
-// the rules of the CRD: those cannot add up sets, and an object may be older than they are.
-func Compile(spec *v1alpha1.NetworkPoolSpec) (*Layout, field.ErrorList) {
-	c := &compiler{spec: spec, path: field.NewPath("spec"), out: &Layout{
+// the rules of the CRD: those cannot add up sets, and an object may be older than they are. A carved pool has the
+// addresses of the blocks that it has open.
+func Compile(spec *v1alpha1.NetworkPoolSpec, open ...v1alpha1.CarvedBlock) (*Layout, field.ErrorList) {
+	c := &compiler{spec: spec, blocks: open, path: field.NewPath("spec"), out: &Layout{
 		pins: map[string]netip.Addr{}, owners: map[netip.Addr]string{},
 	}}
 	// Each step needs what the one before it read.
@@ -37,8 +44,13 @@ func Compile(spec *v1alpha1.NetworkPoolSpec) (*Layout, field.ErrorList) {
 	return c.out, nil
 }
 
-// rest are the steps that do not need each other: whoever has several errors sees them at once.
+// rest are the steps that do not need each other: whoever has several errors sees them at once. A carved pool without
+// blocks has no family yet.
 func (c *compiler) rest() {
+	if c.bits == 0 {
+		c.out.allocatable = c.out.declared
+		return
+	}
 	c.gateway()
 	c.pin()
 	c.allocatable()
@@ -92,6 +104,10 @@ func (c *compiler) prefixOf(path *field.Path, text string) (netip.Prefix, bool) 
 
 // declare reads what the pool names as its addresses.
 func (c *compiler) declare() {
+	if c.carved() {
+		c.declareBlocks()
+		return
+	}
 	var set netipx.IPSetBuilder
 	if c.spec.CIDR == "" && len(c.spec.Addresses) == 0 {
 		c.errs = append(c.errs, field.Required(c.path, "a pool needs addresses: set cidr, addresses, or both"))
@@ -130,6 +146,10 @@ func (c *compiler) build(b *netipx.IPSetBuilder) *netipx.IPSet {
 func (c *compiler) units() {
 	c.out.unitBits = c.bits
 	length := c.spec.AllocationPrefixLength
+	if c.bits == 0 {
+		c.out.unitBits = int(ptr.Deref(length, maxBits))
+		return
+	}
 	if length == nil {
 		return
 	}
@@ -140,7 +160,7 @@ func (c *compiler) units() {
 	}
 	c.out.unitBits = int(*length)
 	whole, err := poolutil.TrimToPrefixes(c.out.declared, c.out.unitBits)
-	if err != nil || len(whole.Ranges()) == 0 {
+	if !c.carved() && (err != nil || len(whole.Ranges()) == 0) {
 		c.invalidf(path, *length, "the pool does not hold one whole prefix of this length; choose a longer one")
 	}
 }

@@ -22,6 +22,7 @@ type Layout struct {
 	subnets     []subnet
 	cidr        netip.Prefix   // spec.cidr, the zero prefix if there is none
 	cidrs       []netip.Prefix // the CIDRs of spec.addresses
+	blocks      []block        // those of a carved pool
 	prefix      *int32
 	gateway     netip.Addr
 	pins        map[string]netip.Addr
@@ -78,6 +79,11 @@ func (l *Layout) Gateways() []netip.Addr {
 			out = append(out, s.gateway)
 		}
 	}
+	for _, b := range l.blocks {
+		if b.gateway.IsValid() {
+			out = append(out, b.gateway)
+		}
+	}
 	return out
 }
 
@@ -90,10 +96,13 @@ func (l *Layout) networks() []netip.Prefix {
 	return append([]netip.Prefix{l.cidr}, l.cidrs...)
 }
 
-// networkOf is the network an address lives in: the smallest of spec.subnets that contains it, else
+// networkOf is the network an address lives in: in a carved pool that of its block, else the smallest of spec.subnets that contains it, else
 // what spec.prefix makes of the address, else spec.cidr, else the smallest CIDR of spec.addresses,
 // else the address alone. Outside spec.subnets the gateway is spec.gateway.
 func (l *Layout) networkOf(a netip.Addr) subnet {
+	if i := slices.IndexFunc(l.blocks, func(b block) bool { return b.prefix.Contains(a) }); i >= 0 {
+		return l.blocks[i].networkOf(a)
+	}
 	best := subnet{}
 	for _, s := range l.subnets {
 		if s.prefix.Contains(a) && (!best.prefix.IsValid() || s.prefix.Bits() > best.prefix.Bits()) {

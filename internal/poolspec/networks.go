@@ -120,6 +120,9 @@ func (c *compiler) excludeNetworkAddresses(set *netipx.IPSetBuilder) {
 	for _, s := range c.out.subnets {
 		exclude(s.prefix)
 	}
+	for _, b := range c.out.blocks {
+		exclude(b.networkOf(b.prefix.Addr()).prefix)
+	}
 	if c.out.prefix == nil {
 		for _, p := range c.out.networks() {
 			exclude(p)

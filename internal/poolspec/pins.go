@@ -24,6 +24,9 @@ func (c *compiler) pin() {
 			c.invalidf(path, text, "is kept for %q too; give each claim an address of its own", other)
 			continue
 		}
+		if c.carved() && !c.out.declared.Contains(a) {
+			continue // a block that the pool has later may have it
+		}
 		if c.canPin(path, text, a) {
 			c.out.pins[name], c.out.owners[a] = a, name
 		}

@@ -18,7 +18,7 @@ var operators = []metav1.LabelSelectorOperator{
 // Of is Compile for a whole pool: of a global one it checks the namespaceSelector too. An error there leaves the
 // addresses what they are, so the layout is returned beside it.
 func Of(pool v1alpha1.Pool) (*Layout, field.ErrorList) {
-	layout, errs := Compile(pool.PoolSpec())
+	layout, errs := Compile(pool.PoolSpec(), pool.PoolStatus().Blocks...)
 	return layout, append(errs, checkSelector(SelectorOf(pool))...)
 }
 

@@ -21,3 +21,16 @@ func Usable(p netip.Prefix) netipx.IPRange {
 		return netipx.IPRangeFrom(r.From().Next(), r.To())
 	}
 }
+
+// Routed is the network of a block that is a subnet of its own: its prefix length, and as its gateway the first address
+// that hosts may use, or the last. A block of one address has no gateway.
+func Routed(p netip.Prefix, last bool) (prefix int32, gateway string) {
+	usable := Usable(p)
+	switch {
+	case p.IsSingleIP():
+		return int32(p.Bits()), ""
+	case last:
+		return int32(p.Bits()), usable.To().String()
+	}
+	return int32(p.Bits()), usable.From().String()
+}

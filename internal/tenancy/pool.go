@@ -32,7 +32,8 @@ type Pool struct {
 	State PoolState
 	// Message says why it grants none, where it does not.
 	Message string
-	// AvailableIPs and LargestFreeBlock are those of its status: what was so a moment ago.
+	// AvailableIPs and LargestFreeBlock are those of its status: what was so a moment ago. A carved pool that may grow has
+	// its next block free.
 	AvailableIPs, LargestFreeBlock int64
 	// IPv6 tells of which family its addresses are.
 	IPv6 bool
@@ -49,8 +50,8 @@ func PoolOf(ref v1alpha1.PoolReference, obj v1alpha1.Pool, from Namespace) Pool 
 		p.Message = "does not exist"
 		return p
 	}
-	p.IPv6 = isIPv6(obj.PoolSpec())
-	p.AvailableIPs, p.LargestFreeBlock = obj.PoolStatus().AvailableIPs, obj.PoolStatus().LargestFreeBlock
+	p.IPv6 = isIPv6(obj)
+	p.AvailableIPs, p.LargestFreeBlock = obj.PoolStatus().AvailableIPs, max(obj.PoolStatus().LargestFreeBlock, nextBlock(obj, p.IPv6))
 	if t := obj.PoolSpec().TenantAllocation; t != nil && t.Defaults != nil {
 		p.NodesPerTenant = t.Defaults.NodesPerTenant
 	}
@@ -59,12 +60,28 @@ func PoolOf(ref v1alpha1.PoolReference, obj v1alpha1.Pool, from Namespace) Pool 
 }
 
 // isIPv6 tells of which family the addresses of a pool are. All are of one.
-func isIPv6(spec *v1alpha1.NetworkPoolSpec) bool {
-	first := spec.CIDR
+func isIPv6(obj v1alpha1.Pool) bool {
+	spec, first := obj.PoolSpec(), obj.PoolSpec().CIDR
+	if blocks := obj.PoolStatus().Blocks; len(blocks) > 0 {
+		first = blocks[0].Range
+	}
 	if len(spec.Addresses) > 0 {
 		first = spec.Addresses[0]
 	}
 	return strings.Contains(first, ":")
+}
+
+// nextBlock is how many addresses in a row a carved pool has more when it grows; 0: it is not carved, or does not grow.
+func nextBlock(obj v1alpha1.Pool, is6 bool) int64 {
+	carve := obj.PoolSpec().Carve
+	if carve == nil || len(obj.PoolStatus().Blocks) >= int(carve.Blocks.Max) {
+		return 0
+	}
+	bits := int32(32)
+	if is6 || carve.PrefixLength > bits {
+		bits = 128
+	}
+	return int64(1) << min(bits-carve.PrefixLength, 62)
 }
 
 func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {

@@ -29,6 +29,12 @@ func (v *Allocations) ValidateCreate(ctx context.Context, a *v1alpha1.IPAllocati
 	if _, err := key.Get(ctx, v.Reader); apierrors.IsNotFound(err) {
 		out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", key))
 	}
+	if child, is := pools.ChildOf(a); is {
+		if _, err := child.Get(ctx, v.Reader); apierrors.IsNotFound(err) {
+			out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", child))
+		}
+		return out, nil
+	}
 	cluster := a.Spec.TenantClusterRef.NamespacedName()
 	if err := v.Reader.Get(ctx, cluster, &clusterv1.Cluster{}); apierrors.IsNotFound(err) {
 		out = append(out, fmt.Sprintf("Cluster %s does not exist yet; addresses are allocated all the same, and kept for it", cluster))

@@ -45,10 +45,11 @@ type Pools[P v1alpha1.Pool] struct {
 // ValidateCreate refuses a spec that cannot be served, and warns of an overlap.
 func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnings, error) {
 	layout, errs := poolspec.Of(pool)
-	if len(errs) > 0 {
+	more, refused := carved(ctx, v.All, pool)
+	if errs = append(errs, refused...); len(errs) > 0 {
 		return nil, invalid(pool, errs)
 	}
-	return warnings(ctx, v.All, pool, layout), nil
+	return append(more, warnings(ctx, v.All, pool, layout)...), nil
 }
 
 // ValidateUpdate also refuses a spec that would cut off addresses in use. A change that takes nothing
@@ -61,7 +62,7 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 	if len(errs) > 0 {
 		return nil, invalid(pool, errs)
 	}
-	old, _ := poolspec.Compile(was.PoolSpec())
+	old, _ := poolspec.Compile(was.PoolSpec(), was.PoolStatus().Blocks...)
 	if poolspec.Narrows(old, layout) {
 		holders, err := v.Use.Holders(ctx, was)
 		if err != nil {
@@ -76,6 +77,9 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 
 // warnings are what a person should know of a spec that can be served.
 func warnings(ctx context.Context, all client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
+	if pool.PoolSpec().Carve != nil {
+		return nil // its addresses are in use in the pool that it is carved from
+	}
 	out := overlaps(ctx, all, pool, layout)
 	if empty := poolspec.NothingLeft(layout); empty != "" {
 		out = append(out, empty)

@@ -73,6 +73,18 @@ func (b spec[B]) Reuse(graceSeconds int64) B {
 	return b.self
 }
 
+// Carvable lets other pools be carved from the pool.
+func (b spec[B]) Carvable() B { b.spec.Carvable = &v1alpha1.Carvable{}; return b.self }
+
+// Carve has the pool take its addresses from another, in blocks of a prefix length, of which it has so many.
+func (b spec[B]) Carve(kind, parent string, prefixLength, least, most int32) B {
+	b.spec.Carve = &v1alpha1.Carve{
+		PoolRef: v1alpha1.PoolReference{Kind: kind, Name: parent}, PrefixLength: prefixLength,
+		Blocks: v1alpha1.CarvedBlocks{Min: least, Max: most},
+	}
+	return b.self
+}
+
 // PerClaim gives each claim a prefix of this length.
 func (b spec[B]) PerClaim(prefixLength int32) B {
 	b.spec.AllocationPrefixLength = &prefixLength

@@ -5,6 +5,7 @@ package blocks
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -37,15 +38,17 @@ var Kind grants.Kind = kind{}
 type kind struct{}
 
 var blockTraits = &grants.Traits{
-	Name: v1alpha1.IPAllocationKind, Finalizer: v1alpha1.IPAllocationFinalizer, EndsWithCluster: true, TellsOverlap: true,
+	Name: v1alpha1.IPAllocationKind, Finalizer: v1alpha1.IPAllocationFinalizer, EndsWithOwner: true, TellsOverlap: true,
 }
 
 // blockFacts are what is remembered of an IPAllocation alone.
 type blockFacts struct {
 	use v1alpha1.AllocationType
 	// count is 0 where the pool decides.
-	count      int64
-	generation int64
+	count int64
+	// prefixLength is that of a block for a pool.
+	prefixLength int
+	generation   int64
 	// pinned is the range it must have, invalid if any will do; badPin says why what it must have is no range.
 	pinned netipx.IPRange
 	badPin string
@@ -80,12 +83,16 @@ func (kind) Of(o grants.Object) *grants.Claimant { return Of(o.(*v1alpha1.IPAllo
 
 // Of is what is remembered of an IPAllocation.
 func Of(a *v1alpha1.IPAllocation) *grants.Claimant {
-	b := &blockFacts{use: a.Spec.Type, count: int64(ptr.Deref(a.Spec.Count, 0)), generation: a.Generation, phase: a.Status.Phase}
+	b := &blockFacts{use: a.Spec.Type, count: int64(ptr.Deref(a.Spec.Count, 0)), prefixLength: int(ptr.Deref(a.Spec.PrefixLength, 0)), generation: a.Generation, phase: a.Status.Phase}
 	out := grants.ClaimantOf(kind{}, a, b)
 	out.Cluster = types.NamespacedName{Namespace: grants.Intern(a.Spec.TenantClusterRef.Namespace), Name: grants.Intern(a.Spec.TenantClusterRef.Name)}
+	if child, is := pools.ChildOf(a); is {
+		out.Child = &child
+		out.InUse = slices.Contains(out.Others, v1alpha1.CarvedPoolFinalizer)
+	}
 	out.Paused = annotations.HasPaused(a)
 	out.PauseTold = grants.PauseIn(a.Status.Conditions)
-	out.Told = sightingIn(a.Status.Conditions)
+	out.Told = sightingIn(seenCondition(out), a.Status.Conditions)
 	out.Record, _ = poolutil.ParseRange(out.RecordText)
 	if pin := a.Spec.PinnedRange; pin != nil {
 		var err error
@@ -104,7 +111,7 @@ func Of(a *v1alpha1.IPAllocation) *grants.Claimant {
 		b.overlap = o.Message
 	}
 	out.HadAddress = out.Shown.IsValid()
-	out.StatusDone = out.HadAddress && b.phase == v1alpha1.AllocationAllocated && ready.Status == metav1.ConditionTrue && wholeStatus(a, out.Shown)
+	out.StatusDone = out.HadAddress && b.phase == v1alpha1.AllocationAllocated && ready.Status == metav1.ConditionTrue && wholeStatus(a, out, out.Shown)
 	if len(a.Status.Conditions) > 0 {
 		out.Status = &grants.ShownStatus{Conditions: a.Status.Conditions}
 		if ready.Status == metav1.ConditionFalse {
@@ -115,11 +122,11 @@ func Of(a *v1alpha1.IPAllocation) *grants.Claimant {
 }
 
 // wholeStatus reports whether the status of an allocation says everything that is to be said of its block.
-func wholeStatus(a *v1alpha1.IPAllocation, r netipx.IPRange) bool {
+func wholeStatus(a *v1alpha1.IPAllocation, c *grants.Claimant, r netipx.IPRange) bool {
 	s := &a.Status
 	listed := s.Addresses
 	return s.CIDR == poolutil.FormatRange(r) && s.AllocatedCount == poolutil.Size(r) && s.ObservedGeneration == a.Generation &&
-		s.AllocatedAt != nil && s.AllocatedBy != "" && s.ReleasedAt == nil && len(listed) == ListedOf(r) &&
+		s.AllocatedAt != nil && s.AllocatedBy != "" && s.ReleasedAt == nil && len(listed) == listedOf(c, r) &&
 		(len(listed) == 0 || (listed[0] == r.From().String() && (len(listed) < int(poolutil.Size(r)) || listed[len(listed)-1] == r.To().String())))
 }
 
@@ -138,6 +145,15 @@ func ListedOf(r netipx.IPRange) int {
 		}
 	}
 	return n
+}
+
+// listedOf is the number of addresses of its range that the status of an allocation lists: a pool knows what is in its
+// blocks.
+func listedOf(c *grants.Claimant, r netipx.IPRange) int {
+	if c.Child != nil {
+		return 0
+	}
+	return ListedOf(r)
 }
 
 // size is the number of addresses of the block that an allocation asks a pool for.
@@ -218,7 +234,11 @@ func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { re
 // Designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
 // pinned to, or the one that rests for its name.
 func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
-	if m.HandsOutPrefixes() {
+	if c.Child != nil {
+		if no := mayCarve(m, c); no != nil {
+			return netipx.IPRange{}, no
+		}
+	} else if m.HandsOutPrefixes() {
 		return netipx.IPRange{}, grants.Failed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", m.Key, m.Layout.UnitBits())
 	}
 	if c.HasRecord() {
@@ -236,6 +256,9 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 		return netipx.IPRange{}, grants.Failed("pinnedRange is not a range: %s; the spec is immutable, so create the allocation again with correct addresses", b.badPin)
 	}
 	if pinned := b.pinned; pinned.IsValid() {
+		if no := pinnedIsPrefix(b, c); no != nil {
+			return netipx.IPRange{}, no
+		}
 		if !m.Ledger.InSpace(pinned) {
 			return netipx.IPRange{}, grants.Failed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.FormatRange(pinned), m.Key, m.FirstWithheld(pinned))
 		}
@@ -245,24 +268,44 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 		}
 		return pinned, nil
 	}
-	n := k.Size(m, c)
-	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return poolutil.Size(r) == n }), nil
+	s := k.Shape(m, c)
+	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return hasShape(r, s) }), nil
 }
 
-func (kind) Size(m *grants.Memory, c *grants.Claimant) int64 {
-	return blockFactsOf(c).size(m.Base.PoolSpec())
+// hasShape reports whether a range is what was asked for.
+func hasShape(r netipx.IPRange, s grants.Shape) bool {
+	if s.PrefixLength > 0 {
+		p, is := r.Prefix()
+		return is && p.Bits() == s.PrefixLength
+	}
+	return poolutil.Size(r) == s.Count
+}
+
+func (kind) Shape(m *grants.Memory, c *grants.Claimant) grants.Shape {
+	b := blockFactsOf(c)
+	if c.Child != nil {
+		return grants.Shape{PrefixLength: b.prefixLength}
+	}
+	return grants.Shape{Count: b.size(m.Base.PoolSpec())}
 }
 
 func (k kind) NoRoom(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
+	if c.Child != nil {
+		return noPrefix(m, c)
+	}
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
 		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations",
-		m.Key, k.Size(m, c))}
+		m.Key, k.Shape(m, c).Count)}
 }
 
 func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) {
 	b, use, since := blockFactsOf(c), grants.UseLoadBalancer, c.Created
-	if b.use == v1alpha1.NodesAllocation {
+	switch b.use {
+	case v1alpha1.NodesAllocation:
 		use = grants.UseNodes
+	case v1alpha1.PoolAllocation:
+		use = grants.UseCarved
+	case v1alpha1.LoadBalancerAllocation:
 	}
 	if !b.allocatedAt.IsZero() {
 		since = b.allocatedAt

@@ -5,16 +5,32 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// sightingIn reads what the conditions of an IPAllocation say of its Cluster. They are the record: they outlive
-// the manager, and neither a move nor a restore takes them along, so what arrives before its Cluster waits for it.
-func sightingIn(conditions []metav1.Condition) grants.Sighting {
-	switch c := meta.FindStatusCondition(conditions, v1alpha1.ClusterSeenCondition); {
+// seenCondition is the type of the condition that says whether that was seen which an IPAllocation is for.
+func seenCondition(c *grants.Claimant) string {
+	if c.Child != nil {
+		return v1alpha1.PoolSeenCondition
+	}
+	return v1alpha1.ClusterSeenCondition
+}
+
+// isFor names what an IPAllocation is for.
+func isFor(c *grants.Claimant) string {
+	if c.Child != nil {
+		return c.Child.String()
+	}
+	return "Cluster " + c.Cluster.String()
+}
+
+// sightingIn reads what the conditions of an IPAllocation say of what it is for. They are the record: they outlive the
+// manager, and neither a move nor a restore takes them along, so what arrives before its Cluster, or its pool, waits for
+// it.
+func sightingIn(condition string, conditions []metav1.Condition) grants.Sighting {
+	switch c := meta.FindStatusCondition(conditions, condition); {
 	case c == nil:
 		return grants.Unlooked
 	case c.Status == metav1.ConditionTrue:
@@ -23,22 +39,24 @@ func sightingIn(conditions []metav1.Condition) grants.Sighting {
 	return grants.Unseen
 }
 
-// clusterSeen is the condition that says whether the Cluster was seen; nil where there is nothing to say.
-func clusterSeen(cluster types.NamespacedName, says grants.Sighting) *metav1.Condition {
-	c := &metav1.Condition{Type: v1alpha1.ClusterSeenCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SeenReason}
+// seen is the condition that says whether that was seen which an IPAllocation is for; nil where there is nothing to say.
+func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
+	c := &metav1.Condition{Type: seenCondition(a), Status: metav1.ConditionTrue, Reason: v1alpha1.SeenReason}
 	switch says {
 	case grants.Unlooked:
 		return nil
 	case grants.Unseen:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.NotSeenReason
-		c.Message = fmt.Sprintf("%s; the addresses are kept for it", doesNotExistYet(cluster))
+		c.Message = doesNotExistYet(a) + "; the addresses are kept for it"
 	case grants.Seen:
-		c.Message = fmt.Sprintf("Cluster %s was seen; this allocation is deleted when that Cluster is gone", cluster)
+		that := "Cluster"
+		if a.Child != nil {
+			that = "pool"
+		}
+		c.Message = fmt.Sprintf("%s was seen; this allocation is deleted when that %s is gone", isFor(a), that)
 	}
 	return c
 }
 
-// doesNotExistYet says that a Cluster was not made yet.
-func doesNotExistYet(cluster types.NamespacedName) string {
-	return fmt.Sprintf("Cluster %s does not exist yet", cluster)
-}
+// doesNotExistYet says that what an IPAllocation is for was not made yet.
+func doesNotExistYet(c *grants.Claimant) string { return isFor(c) + " does not exist yet" }

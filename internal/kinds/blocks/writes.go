@@ -66,11 +66,14 @@ func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says
 	n, text := poolutil.Size(rng), poolutil.FormatRange(rng)
 	b, tmp := blockFactsOf(c), withConditions(c)
 	message := fmt.Sprintf("allocated %d IPs: %s", n, text)
-	if says == grants.Unseen {
-		message += "; " + doesNotExistYet(c.Cluster)
+	if c.Child != nil {
+		message = fmt.Sprintf("allocated %s to %s", text, c.Child)
 	}
-	if cluster := clusterSeen(c.Cluster, says); cluster != nil {
-		conditions.Set(tmp, *cluster)
+	if says == grants.Unseen {
+		message += "; " + doesNotExistYet(c)
+	}
+	if condition := seen(c, says); condition != nil {
+		conditions.Set(tmp, *condition)
 	}
 	conditions.Set(tmp, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason, Message: message,
@@ -89,7 +92,7 @@ func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says
 	out := grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Fulfils: !c.HadAddress, Status: map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "observedGeneration": b.generation,
 		"cidr": text, "startAddress": rng.From().String(), "endAddress": rng.To().String(),
-		"addresses": poolutil.Enumerate(rng)[:ListedOf(rng)], "allocatedCount": n,
+		"addresses": poolutil.Enumerate(rng)[:listedOf(c, rng)], "allocatedCount": n,
 		"allocatedAt": metav1.NewTime(at), "allocatedBy": v1alpha1.AllocatedBy, "releasedAt": nil,
 		grants.ConditionsField: tmp.Status.Conditions,
 	}}

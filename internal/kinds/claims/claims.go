@@ -211,7 +211,7 @@ func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *g
 	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r }), nil
 }
 
-func (kind) Size(*grants.Memory, *grants.Claimant) int64 { return 0 }
+func (kind) Shape(*grants.Memory, *grants.Claimant) grants.Shape { return grants.Shape{} }
 
 // NoRoom says no numbers that change all the time: thousands may wait, and each would be told anew whenever one address
 // comes to rest.

@@ -1,0 +1,173 @@
+package allocator_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// Pools that are carved from the first one.
+
+const child = "child"
+
+// carvable lets pools be carved from a pool.
+func carvable(s *v1alpha1.NetworkPoolSpec) { s.Carvable = &v1alpha1.Carvable{} }
+
+// makeChild adds a pool that is carved from another in blocks of /31.
+func makeChild(name, parent string, least, most int32, change ...func(*v1alpha1.NetworkPoolSpec)) action {
+	return action{fmt.Sprintf("add pool %s, carved from %s", name, parent), func(w *world) bool {
+		spec := v1alpha1.NetworkPoolSpec{AllocateReservedIPAddresses: true, Carve: &v1alpha1.Carve{
+			PoolRef: v1alpha1.PoolReference{Name: parent}, PrefixLength: 31, Blocks: v1alpha1.CarvedBlocks{Min: least, Max: most},
+		}}
+		for _, f := range change {
+			f(&spec)
+		}
+		return w.api.Create(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}) == nil
+	}}
+}
+
+// until waits for something.
+func until(text string, is func(*world) bool) action { return action{"wait until " + text, is} }
+
+// blocksOpen waits until a pool has so many blocks open.
+func blocksOpen(pool string, n int) action {
+	return until(fmt.Sprintf("%s has %d blocks", pool, n), func(w *world) bool {
+		for _, o := range w.api.List(faults.Pools) {
+			if p, is := o.(*v1alpha1.NetworkPool); is && p.Name == pool {
+				return len(p.Status.Blocks) == n
+			}
+		}
+		return false
+	})
+}
+
+func dropOf(pool string) action {
+	return action{"delete pool " + pool, func(w *world) bool { return w.api.Delete(ref(faults.Pools, pool), false) == nil }}
+}
+
+// carvedElsewhere leaves the carved pool as a move brings it: with our finalizer, and without a status.
+var carvedElsewhere = action{"the carved pool was served", func(w *world) bool {
+	return w.api.Edit(ref(faults.Pools, child), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
+}}
+
+// inheritBlock makes a block as a move leaves it: with its record and its finalizers, and without a status.
+func inheritBlock(name, first, last string) action {
+	return action{"restore block " + name, func(w *world) bool {
+		r := netipx.IPRangeFrom(netip.MustParseAddr(first), netip.MustParseAddr(last))
+		w.create(&v1alpha1.IPAllocation{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.CarvedPoolFinalizer, v1alpha1.IPAllocationFinalizer},
+				Annotations: map[string]string{v1alpha1.AddressAnnotation: poolutil.FormatRange(r)},
+			},
+			Spec: v1alpha1.IPAllocationSpec{
+				PoolRef: v1alpha1.PoolReference{Name: poolName}, Type: v1alpha1.PoolAllocation, PrefixLength: ptr.To[int32](31),
+				ChildPoolRef: &v1alpha1.PoolReference{Name: child},
+			},
+		})
+		return true
+	}}
+}
+
+// inheritFrom makes a claim of a carved pool as a move leaves it: its IPAddress comes with it.
+func inheritFrom(pool, name, address string) action {
+	made := inherit(name, address)
+	return action{made.text + " of " + pool, func(w *world) bool {
+		w.inherits = pool
+		defer func() { w.inherits = "" }()
+		return made.do(w)
+	}}
+}
+
+func threeOf(pool string) []action {
+	return []action{addTo(pool, "a"), addTo(pool, "b"), addTo(pool, "c")}
+}
+
+var carved = []scenario{
+	{
+		name: "carved", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true,
+		before: append([]action{makeChild(child, poolName, 1, 2)}, threeOf(child)...),
+	},
+	{
+		// It grows while claims wait, and gives back what nobody uses.
+		name: "carved grows and shrinks", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, prompt: true,
+		before: []action{makeChild(child, poolName, 0, 3)},
+		script: slices.Concat(threeOf(child), []action{remove("c"), blocksOpen(child, 1), addTo(child, "d")}),
+	},
+	{
+		name: "carved deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 1, ordered: true,
+		before: []action{makeChild(child, poolName, 2, 2), addTo(child, "a")},
+		script: []action{dropOf(child), remove("a"), add("b")},
+	},
+	{
+		// Somebody deletes a block that is in use: it drains.
+		name: "block deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true,
+		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
+		script: []action{deallocate(child + "-1"), remove("a"), remove("b"), remove("c"), addTo(child, "d"), addTo(child, "e"), addTo(child, "f")},
+	},
+	{
+		// The parent is full, and has room again.
+		name: "parent full", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true,
+		before: append([]action{makeChild(child, poolName, 1, 3), add("x")}, threeOf(child)...),
+		script: []action{remove("x")},
+	},
+	{
+		// A block in use is gone: the pool gets the same addresses again.
+		name: "block forced", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, forced: true,
+		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
+		script: []action{forceDelete(faults.Allocations, child+"-1"), remove("a"), addTo(child, "d"), remove("c"), addTo(child, "e")},
+	},
+	{
+		// The pool is gone by force: its blocks are orphans, which go when its claims have gone.
+		name: "child forced", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
+		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},
+		script: []action{forceDelete(faults.Pools, child), remove("a"), allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }), add("b"), deallocate("x")},
+	},
+	{
+		// Two want more than there is.
+		name: "two children", spec: Pool("10.0.0.0-10.0.0.5", reserve, carvable), capacity: 3, ordered: true,
+		before: slices.Concat([]action{makeChild(child, poolName, 1, 2), makeChild("sibling", poolName, 1, 2)}, threeOf(child)),
+		script: []action{
+			addTo("sibling", "v"), addTo("sibling", "w"), addTo("sibling", "x"),
+			remove("a"), remove("b"), remove("c"), blocksOpen("sibling", 2),
+		},
+	},
+	{
+		// A move brings the pool before its block, and that before its claims.
+		name: "child moved here", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{
+			makeChild(child, poolName, 1, 2), servedElsewhere, carvedElsewhere, inheritBlock(child+"-1", "10.0.0.8", "10.0.0.9"),
+			inheritFrom(child, "a", "10.0.0.9"),
+		},
+		script: []action{addTo(child, "b")},
+		want:   map[string]string{"a": "10.0.0.9"},
+	},
+	{
+		// As above, and somebody deletes the block before the claims are here.
+		name: "child moved here, block deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{
+			makeChild(child, poolName, 1, 2), servedElsewhere, carvedElsewhere, inheritBlock(child+"-1", "10.0.0.8", "10.0.0.9"),
+			deallocate(child + "-1"), inheritFrom(child, "a", "10.0.0.9"),
+		},
+		script: []action{addTo(child, "b"), remove("a"), addTo(child, "c")},
+	},
+	{
+		name: "carved twice", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{
+			makeChild(child, poolName, 0, 2, carvable), addTo(child, "a"),
+			makeChild("grandchild", child, 0, 2, func(s *v1alpha1.NetworkPoolSpec) { s.Carve.PrefixLength = 32 }), addTo("grandchild", "b"),
+		},
+		script: []action{remove("b"), dropOf("grandchild"), addTo(child, "c")},
+	},
+}
+
+func init() { scenarios = slices.Concat(scenarios, carved) } //nolint:gochecknoinits // one list, in several files

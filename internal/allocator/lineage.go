@@ -1,0 +1,77 @@
+package allocator
+
+import (
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// lineage returns the pools that a carved pool is below, its parent first, as far as they are known. problem: why nothing
+// can be carved for it.
+func (o *overlaps) lineage(key pools.Key) (above []pools.Key, problem string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return carve.Lineage(key, func(at pools.Key) (pools.Key, bool) {
+		is, known := o.specs[at]
+		return is.parent, known
+	})
+}
+
+// children returns the pools that are carved from a pool.
+func (o *overlaps) children(key pools.Key) (out []pools.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.childrenOf(key)
+}
+
+func (o *overlaps) childrenOf(key pools.Key) (out []pools.Key) {
+	for child, is := range o.specs {
+		if is.parent == key {
+			out = append(out, child)
+		}
+	}
+	return out
+}
+
+// trees returns pools, and all that are carved from them.
+func (o *overlaps) trees(keys []pools.Key) []pools.Key {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := 0; i < len(keys); i++ {
+		for _, child := range o.childrenOf(keys[i]) {
+			if !slices.Contains(keys, child) {
+				keys = append(keys, child)
+			}
+		}
+	}
+	return keys
+}
+
+// root returns the pool that the addresses of a pool come from in the end.
+func (o *overlaps) root(key pools.Key) pools.Key {
+	if above, _ := o.lineage(key); len(above) > 0 {
+		return above[len(above)-1]
+	}
+	return key
+}
+
+// above says which pool overlaps with that which the blocks of a carved pool come from, in these blocks; empty: none. It is
+// for people: what the blocks have is in use above, and kept apart there.
+func (o *overlaps) above(key pools.Key, blocks []netipx.IPRange) string {
+	root := o.root(key)
+	_, neighbours := o.neighbours(root)
+	for _, n := range neighbours {
+		for _, shared := range n.shared {
+			if i := slices.IndexFunc(blocks, shared.Overlaps); i >= 0 {
+				return fmt.Sprintf("%s has addresses of the block %s too, as it overlaps with %s; use different addresses, or different values of spec.network if these are different networks",
+					n.key, poolutil.FormatRange(blocks[i]), root)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,177 @@
+package grants
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+)
+
+// TurnBlocks decides on the blocks of a carved pool: what the next commit says of them, and what is to be requested on
+// what is on record. It is called once a turn, after the plan, which finds out what is lacking.
+func (m *Memory) TurnBlocks(now time.Time, grace time.Duration) {
+	c := &m.Carved
+	if !m.isCarved() {
+		return
+	}
+	c.Todo = m.decideBlocks(now, grace)
+	c.next = m.nextBlocks(m.Base.PoolSpec().Carve, c.Todo, now)
+	m.stateDrained(c.Todo)
+}
+
+// ForgetLack begins a turn: who lacks something is found out by its plan, if there is one.
+func (m *Memory) ForgetLack() { m.Carved.lack = carve.Lack{} }
+
+// blocksWait reports whether anything is to be done for the blocks of a carved pool. soon: a live holder would have
+// committed it by now; else it is a request, which may have been tried in vain.
+func (m *Memory) blocksWait(now time.Time, grace time.Duration) (wait, soon bool) {
+	if !m.isCarved() {
+		return false, false
+	}
+	d := m.decideBlocks(now, grace)
+	return d.Something(), d.Commits()
+}
+
+func (m *Memory) decideBlocks(now time.Time, grace time.Duration) carve.Decision {
+	return carve.Decide(m.wants(m.Base.PoolSpec().Carve, now, grace), m.blockFacts(), now)
+}
+
+// wants is what a pool wants of its blocks.
+func (m *Memory) wants(spec *v1alpha1.Carve, now time.Time, grace time.Duration) carve.Pool {
+	paused := annotations.HasPaused(m.Base)
+	out := carve.Pool{
+		Min: int(spec.Blocks.Min), Max: int(spec.Blocks.Max), Limit: v1alpha1.MaxCarvedBlocks, MinAvailable: int64(spec.MinAvailable),
+		Deleting: m.Base.GetDeletionTimestamp() != nil, Paused: paused || m.Carved.Parent.Problem != "", Adopting: m.QuarantineUntil.After(now),
+		PerBlock: m.perBlock(), Grace: grace, Lack: m.Carved.lack.Blocks,
+	}
+	if out.Deleting {
+		out.Paused = paused
+	}
+	return out
+}
+
+// perBlock is how many addresses, or prefixes, a block holds at most; 0: that is not known yet.
+func (m *Memory) perBlock() int64 {
+	spec, bits := m.Base.PoolSpec(), m.unitBits()
+	shift := bits - int(spec.Carve.PrefixLength)
+	switch {
+	case m.Carved.Parent.Bits == 0 || shift < 0:
+		return 0
+	case shift > 62:
+		return 1<<63 - 1
+	}
+	n := int64(1) << shift
+	if bits == m.Carved.Parent.Bits && spec.Carve.Network == v1alpha1.RoutedNetwork {
+		n = max(n-3, 1) // gateway, first and last address
+	}
+	return n
+}
+
+// blockFacts are the blocks of the pool, as they are now.
+func (m *Memory) blockFacts() []carve.Block {
+	open := map[string]v1alpha1.CarvedBlock{}
+	var out []carve.Block
+	for _, on := range m.Base.PoolStatus().Blocks {
+		open[on.Allocation] = on
+		if m.Carved.Blocks[on.Allocation] == nil {
+			out = append(out, m.blockFact(on.Allocation, nil, &on))
+		}
+	}
+	for _, name := range m.Carved.asking {
+		if m.Carved.Blocks[name] == nil && !m.IsOpen(name) {
+			out = append(out, carve.Block{Name: name, Exists: true})
+		}
+	}
+	for name, b := range m.Carved.Blocks {
+		on, is := open[name]
+		if !is {
+			out = append(out, m.blockFact(name, b, nil))
+			continue
+		}
+		out = append(out, m.blockFact(name, b, &on))
+	}
+	return out
+}
+
+func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carve.Block {
+	out := carve.Block{Name: name}
+	var has netip.Prefix
+	var had []netipx.IPRange
+	if on != nil {
+		out.Open, out.Draining = true, on.Draining
+		if has, _ = netip.ParsePrefix(on.Range); has.IsValid() {
+			had = []netipx.IPRange{netipx.RangeOfPrefix(has)}
+			out.Replaced = m.replaced(name, has)
+		}
+		if on.IdleSince != nil {
+			out.IdleSince = on.IdleSince.Time
+		}
+	}
+	if b != nil {
+		out.Exists, out.Deleting, out.Protected, out.ByHand = true, b.Deleting, b.Protected, b.ByHand
+		out.Verified = b.verifiedIn == m.Term && m.Holder
+		out.Granted = b.Prefix.IsValid() && !b.Shared && (on == nil || b.Prefix == has)
+		if on == nil {
+			out.IdleSince, has, had = b.Created, b.Prefix, b.Had
+			out.Outdated = !b.ByHand && !b.Prefix.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
+			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
+		}
+	}
+	if has.IsValid() {
+		_, out.Free = m.Ledger.InPart(netipx.RangeOfPrefix(has))
+	}
+	out.Used = m.used(had)
+	out.Rests = out.Used == 0 && slices.ContainsFunc(had, m.Ledger.Keeps)
+	return out
+}
+
+// UsedOf is how many addresses are in use, or granted, of all that a block may have.
+func (m *Memory) UsedOf(b *Block) int64 { return m.used(b.Had) }
+
+func (m *Memory) used(ranges []netipx.IPRange) (most int64) {
+	for _, r := range ranges {
+		n, _ := m.Ledger.InPart(r)
+		most = max(most, n)
+	}
+	return most
+}
+
+// overlapsOpen reports whether some of a prefix is in a block that is open, but for one that this block replaces.
+func (m *Memory) overlapsOpen(p netip.Prefix) bool {
+	return slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		open, err := netip.ParsePrefix(on.Range)
+		return err == nil && open.Overlaps(p) && (open != p || m.has(on.Allocation, p))
+	})
+}
+
+// has reports whether a block of a name has a prefix.
+func (m *Memory) has(name string, p netip.Prefix) bool {
+	b := m.Carved.Blocks[name]
+	return b != nil && b.Prefix == p
+}
+
+// replaced reports whether a block has the addresses of an open one, of which the IPAllocation has them no more.
+func (m *Memory) replaced(name string, p netip.Prefix) bool {
+	if m.has(name, p) {
+		return false
+	}
+	for other := range m.Carved.Blocks {
+		if m.has(other, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// unitBits is the prefix length of what each claim gets, as far as it is known: 0, if it is not.
+func (m *Memory) unitBits() int {
+	if n := m.Base.PoolSpec().AllocationPrefixLength; n != nil {
+		return int(*n)
+	}
+	return m.Carved.Parent.Bits
+}

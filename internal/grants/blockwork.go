@@ -1,0 +1,194 @@
+package grants
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+)
+
+// BlockVerb is what a request for a block does.
+type BlockVerb string
+
+const (
+	// AskForBlock asks the parent for one more.
+	AskForBlock BlockVerb = "asking for"
+	// LookAtBlock reads it live.
+	LookAtBlock BlockVerb = "reading"
+	// ProtectBlock puts our finalizer on it.
+	ProtectBlock BlockVerb = "protecting"
+	// DeleteBlock deletes it: it is drained, and on record as that.
+	DeleteBlock BlockVerb = "deleting"
+	// ReleaseBlock takes our finalizer off: it is deleted, and on record as open no more.
+	ReleaseBlock BlockVerb = "releasing"
+)
+
+// BlockRequest is a request for a block. It was decided on the block as it was then.
+type BlockRequest struct {
+	Verb BlockVerb
+	Name string
+	// Block is nil where one is asked for. Pinned is what it is to have, not valid: anything.
+	Block  *Block
+	Pinned netip.Prefix
+	// Term is that in which it was decided.
+	Term int64
+}
+
+// BlockRequests are the requests that are due, and how long until one is that has to wait. quarantine is how long what was
+// sent before a pool was gone may be on its way (R10).
+func (m *Memory) BlockRequests(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
+	c := &m.Carved
+	if !m.isCarved() {
+		return m.blocksWithoutPool(now, quarantine)
+	}
+	c.without = time.Time{}
+	if !m.Holder {
+		return nil, 0
+	}
+	for _, on := range []struct {
+		verb  BlockVerb
+		names []string
+	}{{LookAtBlock, c.Todo.Look}, {ProtectBlock, c.Todo.Protect}, {DeleteBlock, c.Todo.Delete}, {ReleaseBlock, c.Todo.Release}} {
+		for _, name := range on.names {
+			out, wait = m.due(out, wait, on.verb, c.Blocks[name], now)
+		}
+	}
+	if c.Todo.Next > 0 {
+		wait = Sooner(wait, c.Todo.Next)
+	}
+	if d := c.askAfter.Sub(now); d > 0 {
+		if c.Todo.Ask+len(c.Todo.Again) > 0 {
+			wait = Sooner(wait, d)
+		}
+		return out, wait
+	}
+	for _, name := range c.Todo.Again {
+		if !slices.Contains(c.asking, name) {
+			out = append(out, BlockRequest{Verb: AskForBlock, Name: name, Pinned: m.rangeOnRecord(name)})
+		}
+	}
+	asked := map[string]struct{}{}
+	for range c.Todo.Ask {
+		name := m.nextName(asked)
+		asked[name] = struct{}{}
+		out = append(out, BlockRequest{Verb: AskForBlock, Name: name})
+	}
+	return out, wait
+}
+
+// due adds a request for a block that no other is under way for.
+func (m *Memory) due(out []BlockRequest, wait time.Duration, verb BlockVerb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
+	switch {
+	case b == nil, b.Busy:
+		return out, wait
+	case b.RetryAt.After(now):
+		return out, Sooner(wait, b.RetryAt.Sub(now))
+	}
+	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: m.Term}), wait
+}
+
+// blocksWithoutPool are the requests for the blocks of a pool that does not exist, or is carved no more: those that are
+// being deleted go, when what was granted from the pool can be on its way no more.
+func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
+	if m.Base != nil || len(m.Carved.Blocks) == 0 {
+		return nil, 0
+	}
+	if m.Carved.without.IsZero() {
+		m.Carved.without = now
+	}
+	if wait := m.Carved.without.Add(quarantine).Sub(now); wait > 0 {
+		return nil, wait
+	}
+	for _, b := range m.Carved.Blocks {
+		if b.Deleting && b.Protected {
+			out, wait = m.due(out, wait, ReleaseBlock, b, now)
+		}
+	}
+	return out, wait
+}
+
+// rangeOnRecord is the block that status.blocks has under a name.
+func (m *Memory) rangeOnRecord(name string) netip.Prefix {
+	for _, on := range m.Base.PoolStatus().Blocks {
+		if on.Allocation == name {
+			p, _ := netip.ParsePrefix(on.Range)
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// nextName is the next name for a block: nothing else has it, as far as is known.
+func (m *Memory) nextName(asked map[string]struct{}) string {
+	for n := 1; ; n++ {
+		name := carve.Name(m.Key.Name, n)
+		_, exists := m.Carved.Blocks[name]
+		_, taken := m.Carved.taken[name]
+		_, now := asked[name]
+		if !exists && !taken && !now && !slices.Contains(m.Carved.asking, name) && !m.IsOpen(name) {
+			return name
+		}
+	}
+}
+
+// BeginBlock notes that a request is under way.
+func (m *Memory) BeginBlock(r BlockRequest) {
+	if r.Verb == AskForBlock {
+		m.Carved.asking = append(m.Carved.asking, r.Name)
+	} else if b := m.Carved.Blocks[r.Name]; b != nil {
+		b.Busy = true
+	}
+}
+
+// EndBlock notes how a request went.
+func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) {
+	c := &m.Carved
+	if r.Verb == AskForBlock {
+		c.asking = slices.DeleteFunc(c.asking, func(name string) bool { return name == r.Name })
+		if err == nil {
+			c.askFailures, c.askAfter, c.askErr = 0, time.Time{}, ""
+			return
+		}
+		c.askAfter, c.askErr = now.Add(retry(c.askFailures)), err.Error()
+		c.askFailures++
+		return
+	}
+	b := c.Blocks[r.Name]
+	if b == nil {
+		return
+	}
+	if b.Busy = false; err == nil {
+		b.Failures, b.RetryAt = 0, time.Time{}
+		return
+	}
+	b.RetryAt = now.Add(retry(b.Failures))
+	b.Failures++
+}
+
+// TakenBlock notes that something else has the name of a block.
+func (m *Memory) TakenBlock(name string) {
+	if m.Carved.taken == nil {
+		m.Carved.taken = map[string]struct{}{}
+	}
+	m.Carved.taken[name] = struct{}{}
+}
+
+// OpenIn reports whether a block is open in a status.
+func OpenIn(s *v1alpha1.NetworkPoolStatus, name string) bool {
+	return slices.ContainsFunc(s.Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
+}
+
+// HasBlocks reports whether a carved pool has something to give back before it may go.
+func (m *Memory) HasBlocks() bool {
+	if m.Base != nil && len(m.Base.PoolStatus().Blocks) > 0 {
+		return true
+	}
+	for _, b := range m.Carved.Blocks {
+		if b.Protected {
+			return true
+		}
+	}
+	return len(m.Carved.asking) > 0
+}
