@@ -14,7 +14,7 @@ func (p *plugin) poolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "pools",
 		Short:   "Show how full the pools are",
-		Long:    "Show the pools of the namespace and the global ones: what they hand out, what is used, what is free, and\nthe largest free block.",
+		Long:    "Show the pools of the namespace and the global ones: what they hand out, what is used, what is free, and\nthe largest free block. Pools that are carved from another are below it.",
 		Example: "  kubectl butler-ipam pools\n  kubectl butler-ipam pools -A -o yaml",
 		Args:    noArgs("pools shows all pools; for one, use `free POOL`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +71,7 @@ func (p *plugin) poolTable(rows []inspect.Pool) string {
 				ready.text += " (" + r.Reason + ")"
 			}
 		}
-		t.add(namespace, r.Name, r.Kind, addresses, r.Total, r.Used, r.Free, r.LargestFree,
+		t.add(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, r.Total, r.Used, r.Free, r.LargestFree,
 			cell{bar(r.UsedPercent, p.Unicode), p.level(r.UsedPercent)}, ready)
 	}
 	return t.String()

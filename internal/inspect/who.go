@@ -24,6 +24,7 @@ import (
 const (
 	Used     = "used"
 	Granted  = "granted"
+	Carved   = "carved"
 	Reserved = "reserved"
 	Kept     = "kept"
 	Resting  = "resting"
@@ -50,6 +51,8 @@ type Holder struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Cluster is the one it is for, as namespace/name.
 	Cluster string `json:"cluster,omitempty"`
+	// ChildPool is the carved pool that it is a block for.
+	ChildPool string `json:"childPool,omitempty"`
 	// Owners lead from the holder upwards.
 	Owners []Owner `json:"owners,omitempty"`
 	// Services are those of the Cluster that have the address.
@@ -97,7 +100,7 @@ func Who(o pools.Objects, a netip.Addr) []Standing {
 
 func rank(s Standing) int {
 	switch {
-	case len(s.Holders) > 0:
+	case len(s.Holders) > 0 && s.State != Carved:
 		return 0
 	case s.State != Free:
 		return 1
@@ -139,6 +142,8 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 	if s.State != "" {
 		if len(s.Holders) > 1 {
 			s.Detail = "more than one object has it, which must never happen: run kubectl butler-ipam audit"
+		} else if child := s.Holders[0].ChildPool; child != "" {
+			s.State, s.Detail = Carved, "it is in a block of "+child
 		}
 		return s, true
 	}
@@ -169,7 +174,13 @@ func holderOf(o pools.Objects, owner ledger.Owner) Holder {
 		for i := range o.Allocations {
 			a := &o.Allocations[i]
 			if a.Namespace == owner.Namespace && a.Name == owner.Name {
-				h.Object, h.Cluster = a, a.Spec.TenantClusterRef.NamespacedName().String()
+				h.Object = a
+				if child, is := pools.ChildOf(a); is {
+					h.ChildPool = child.String()
+				}
+				if a.Spec.TenantClusterRef.Name != "" {
+					h.Cluster = a.Spec.TenantClusterRef.NamespacedName().String()
+				}
 				h.Since = &a.CreationTimestamp.Time
 				if a.Status.AllocatedAt != nil {
 					h.Since = &a.Status.AllocatedAt.Time

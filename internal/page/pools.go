@@ -16,6 +16,7 @@ type pool struct {
 	Kind         string `json:"kind"`
 	Namespace    string `json:"namespace,omitempty"`
 	Name         string `json:"name"`
+	Parent       string `json:"parent,omitempty"`
 	Addresses    string `json:"addresses"`
 	Prefixes     int    `json:"prefixes,omitempty"`
 	Total        int64  `json:"total"`
@@ -63,6 +64,9 @@ func lineOf(v grants.View) pool {
 		Owners: v.Counts.Owners, LargestFree: v.Counts.LargestFree, Fragmented: v.Counts.FragmentationPercent,
 		Waiting: v.Waiting, Holder: v.Holder,
 		Ready: string(v.Ready.Status), ReadyReason: v.Ready.Reason, ReadyMessage: v.Ready.Message,
+	}
+	if v.Parent != (pools.Key{}) {
+		out.Parent = idOf(v.Parent)
 	}
 	if v.Declared == nil {
 		return out

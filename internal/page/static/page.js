@@ -70,15 +70,29 @@ function notice({ elected }) {
 function sorted() {
   const rank = { bad: 0, warn: 1, '': 2 };
   const filter = byId('filter').value.trim().toLowerCase();
-  return pools.filter((p) => `${p.namespace ?? ''}/${p.name} ${p.addresses}`.toLowerCase().includes(filter))
-    .sort((a, b) => rank[grade(a)] - rank[grade(b)] || share(b) - share(a));
+  const found = pools.filter((p) => `${p.namespace ?? ''}/${p.name} ${p.addresses}`.toLowerCase().includes(filter));
+  return tree(found.sort((a, b) => rank[grade(a)] - rank[grade(b)] || share(b) - share(a)));
+}
+
+// tree puts pools below the one that they are carved from, where that is there, at the place of the first of them.
+function tree(found) {
+  const ids = new Set(found.map((p) => p.id)), out = [], placed = new Set();
+  const root = (p, depth = 0) => (ids.has(p.parent) && depth < ids.size ? root(poolOf(p.parent), depth + 1) : p);
+  const add = (p, level) => {
+    if (placed.has(p.id)) return;
+    placed.add(p.id);
+    out.push({ ...p, level });
+    for (const child of found) if (child.parent === p.id) add(child, level + 1);
+  };
+  for (const p of found) add(root(p), 0);
+  return out;
 }
 
 function listPools() {
   const most = 200, shown = sorted();
   const items = shown.slice(0, most).map((p) => {
     const note = p.ready === 'False' ? p.readyReason : p.waiting ? `${number(p.waiting)} waiting` : '';
-    return h('li', {}, h('a', { href: `#${encodeURIComponent(p.id)}`, class: grade(p), 'aria-current': p.id === chosen && 'true' },
+    return h('li', { class: p.level ? `below below-${Math.min(p.level, 4)}` : '' }, h('a', { href: `#${encodeURIComponent(p.id)}`, class: grade(p), 'aria-current': p.id === chosen && 'true' },
       h('span', { class: 'name' }, [p.namespace, p.name].filter(Boolean).join('/')),
       h('span', { class: 'share' }, percent(p.used, p.total)),
       bar(p),
@@ -113,7 +127,7 @@ function header() {
   const p = poolOf(chosen);
   const figure = (name, value, bad) => h('div', { class: bad ? 'bad' : '' }, h('dt', {}, name), h('dd', {}, value));
   const what = p.prefixes ? `prefixes of /${p.prefixes}` : 'addresses';
-  put('head', h('h2', {}, p.name, ' ', h('small', {}, `${p.kind}${p.namespace ? ` in ${p.namespace}` : ''} · ${p.addresses}`)),
+  put('head', h('h2', {}, p.name, ' ', h('small', {}, `${p.kind}${p.namespace ? ` in ${p.namespace}` : ''} · ${p.addresses}`, p.parent ? h('a', { href: `#${encodeURIComponent(p.parent)}` }, ` carved from ${p.parent.split('/').filter(Boolean).slice(1).join('/')}`) : '')),
     h('p', { class: p.ready === 'False' ? 'ready bad' : 'ready soft' }, p.ready === 'False' ? `Not ready, ${p.readyReason}: ${p.readyMessage}` : p.readyMessage ?? ''),
     h('dl', { class: 'figures' }, figure('in use', percent(p.used, p.total), share(p) >= 0.95), figure(`${what} in use`, number(p.used)),
       figure('of', number(p.total)), figure('can be handed out now', number(p.available), p.total && !p.available),
