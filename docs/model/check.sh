@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks grants.pml and overlap.pml with spin: every scenario with all rules, exhaustively and without an error; then once without each
+# Checks grants.pml, overlap.pml and carve.pml with spin: every scenario with all rules, exhaustively and without an error; then once without each
 # rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
 #
 # SPIN is spin's path, CC a C compiler. JOBS is how many searches run at once, MEMORY the limit of each in MB.
@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Name and what the model is compiled with: overlap.pml with -DOVERLAP, grants.pml else.
+# Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, grants.pml else.
 scenarios='
 turns     -DUIDS=3 -DDELETES=1
 deletes   -DUIDS=2
@@ -31,6 +31,10 @@ calm      -DUIDS=2 -DCALM
 overlap   -DOVERLAP
 taken     -DOVERLAP -DTAKEOVERS=2
 edited    -DOVERLAP -DTAKEOVERS=1 -DEDITS=4
+carved    -DCARVE -DTERMS=2
+by-hand   -DCARVE -DTERMS=2 -DBLOCKS=1 -DBYHAND
+old-event -DCARVE -DTERMS=2 -DBLOCKS=1 -DSTALE
+lost      -DCARVE -DTERMS=3 -DBLOCKS=1 -DWIPE
 '
 # Rule and the scenario that needs it.
 rules='
@@ -66,6 +70,16 @@ SPEC_FENCE      overlap
 LIST_BACK       overlap
 WORD            taken
 WORD_STAYS      taken
+ON_RECORD       carved
+ALIVE           carved
+CLOSED          carved
+LIVE_CHILD      carved
+SETTLED         carved
+PROTECTED       by-hand
+VERIFIED        old-event
+LIST_BLOCK      lost
+SAME_TERM       lost
+ADOPTS          lost
 '
 # Rules that this model can do without, and a scenario in which it does. See README.md for why.
 spare='
@@ -73,6 +87,8 @@ LIVE_POOL       cool
 GRANT_CHECK     turns
 NAME_WAIT       turns
 RECREATE_COMMIT force
+DRAINED         carved
+UNUSED          carved
 '
 
 scenario() { printf '%s' "$scenarios" | sed -n "s/^$1  *//p"; }
@@ -84,6 +100,7 @@ search() (
 	cd "$work/$name"
 	case $flags in
 	*-DOVERLAP*) cp "$here/overlap.pml" model.pml ;;
+	*-DCARVE*) cp "$here/carve.pml" model.pml ;;
 	*) cp "$here/grants.pml" model.pml ;;
 	esac
 	# shellcheck disable=SC2086 # flags are words
@@ -186,7 +203,7 @@ trace)
 		echo "not found breadth-first within $MEMORY MB; this one is longer than it need be" >&2
 		rm -r "$work/trace" && search trace "-DNO_$2 $(scenario "$name")" ''
 	fi
-	sed -n 's/^ *\(manager\|older\|younger\|user\|claim\|in the air\|the grace\|the status\|75 s\)/\1/p' "$work/trace.trace"
+	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\)/\1/p' "$work/trace.trace"
 	[ "$(verdict trace)" = counterexample ]
 	;;
 *)
