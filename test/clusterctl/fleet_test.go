@@ -16,8 +16,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// fleet is a namespace with a Cluster, whose two Machines have an address each from a pool of the namespace and from
-// a global one, and which has a block for its Services.
+// fleet is a namespace with a Cluster, whose two Machines have an address each from a pool that is carved from another
+// one of the namespace, and from a global one, and which has a block for its Services.
 type fleet struct{ ns string }
 
 // newFleet makes the pools, the Cluster, its Machines and their claims. The Cluster is a workload cluster of its own.
@@ -31,7 +31,8 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 	}
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
-		framework.MakePool("machines").Namespace(ns).CIDR("10.30.0.0/24").Gateway("10.30.0.1").Obj(),
+		framework.MakePool("datacentre").Namespace(ns).CIDR("10.30.0.0/16").Gateway("10.30.0.1").AllocateReserved().Carvable().Obj(),
+		framework.MakePool("machines").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 26, 1, 2).Obj(),
 		framework.MakePool("services").Namespace(ns).CIDR("10.31.0.0/24").Obj(),
 		framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj(),
 		config,
@@ -89,7 +90,7 @@ func (f fleet) granted(ctx context.Context, s *site) {
 		g.Expect(s.List(ctx, claims, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(s.List(ctx, blocks, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(claims.Items).To(And(HaveLen(4), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
-		g.Expect(blocks.Items).To(And(HaveLen(1), HaveEach(HaveField("Status.Phase", v1alpha1.AllocationAllocated))))
+		g.Expect(blocks.Items).To(And(HaveLen(2), HaveEach(HaveField("Status.Phase", v1alpha1.AllocationAllocated))))
 	}).Should(Succeed())
 }
 
