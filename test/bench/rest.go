@@ -23,6 +23,11 @@ var errNoRest = errors.New("it never comes to rest")
 // error if that is anything. A manager that has workload clusters is never that quiet: it asks each now and then
 // whether it is there.
 func rested(ctx context.Context, m *framework.Manager) (framework.Activity, error) {
+	return restedBut(ctx, m, fewReconciles)
+}
+
+// restedBut is rested of a manager with more pools than one, which reconciles so often.
+func restedBut(ctx context.Context, m *framework.Manager, reconciles float64) (framework.Activity, error) {
 	var last framework.Activity
 	if _, err := quiet(ctx, idle/2, func() (int, error) {
 		var err error
@@ -39,7 +44,7 @@ func rested(ctx context.Context, m *framework.Manager) (framework.Activity, erro
 		return framework.Activity{}, err
 	}
 	does := now.Since(last)
-	if does.Requests > 0 || does.Reconciled > fewReconciles {
+	if does.Requests > 0 || does.Reconciled > reconciles {
 		err = fmt.Errorf("%w: %.0f requests, %.0f reconciles in %s", errNoRest, does.Requests, does.Reconciled, idle)
 	}
 	return does, err

@@ -31,7 +31,7 @@ type faults struct {
 // options are those of a manager. One that elects waits for the lease; the others are active at once, beside the
 // leader.
 func (f *faults) options(elects bool) framework.ManagerOptions {
-	args := []string{"--audit-interval=5s", "--orphan-grace=2s"}
+	args := []string{"--audit-interval=5s", "--orphan-grace=2s", "--shrink-grace=2s"}
 	if elects {
 		args = append(args, "--leader-elect-lease-duration="+lease.String(), "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
 	}
@@ -84,16 +84,19 @@ func (f *faults) apiServer(ctx context.Context, every time.Duration) error {
 	return nil
 }
 
-// hands are people who edit what is not theirs: they delete IPAddresses by force, touch claims, and change pools.
+// hands are people who edit what is not theirs: they delete IPAddresses by force and blocks that
+// are in use, touch claims, and change pools.
 func (f *faults) hands(ctx context.Context, r *rand.Rand) {
 	for n := 0; ctx.Err() == nil; n++ {
 		within(ctx, nil, time.Duration(100+r.IntN(400))*time.Millisecond)
 		var err error
-		switch r.IntN(4) {
+		switch r.IntN(5) {
 		case 0, 1:
 			err = f.ripAddress(ctx, r)
 		case 2:
 			err = f.touch(ctx, r, n)
+		case 3:
+			err = f.takeBlock(ctx, r)
 		default:
 			err = f.reshape(ctx, r)
 		}
@@ -125,6 +128,12 @@ func (f *faults) ripAddress(ctx context.Context, r *rand.Rand) error {
 func (f *faults) touch(ctx context.Context, r *rand.Rand, n int) error {
 	c := framework.MakeClaim(namespace, f.someone(r)).Obj()
 	return f.Patch(ctx, c, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, n)))
+}
+
+// takeBlock deletes a block of a carved pool, whether or not that uses it.
+func (f *faults) takeBlock(ctx context.Context, r *rand.Rand) error {
+	a := framework.MakeAllocation(namespace, fmt.Sprintf("%s-%d", team(r.IntN(teams)), 1+r.IntN(4))).Obj()
+	return f.Delete(ctx, a)
 }
 
 // reshape reserves a part of a pool, addresses in use too, or none.

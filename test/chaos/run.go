@@ -96,6 +96,7 @@ func prepare(ctx context.Context, c client.Client) error {
 	for _, p := range poolNamed {
 		objs = append(objs, p.Obj())
 	}
+	objs = append(objs, carved()...)
 	for _, obj := range objs {
 		if err := c.Create(ctx, obj); err != nil {
 			return err

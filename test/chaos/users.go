@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -28,6 +29,23 @@ var poolNamed = map[string]*framework.PoolBuilder{
 	"roomy":   framework.MakePool("roomy").Namespace(namespace).CIDR("10.2.0.0/22"),
 	"resting": framework.MakePool("resting").Namespace(namespace).CIDR("10.3.0.0/25").Reuse(1),
 }
+
+// trunk is a pool that teams carve theirs from: they want more of it than there is.
+const (
+	trunk = "trunk"
+	teams = 20
+)
+
+// carved are the pools that take their addresses from others, and the one that these come from.
+func carved() []client.Object {
+	out := []client.Object{framework.MakePool(trunk).Namespace(namespace).CIDR("10.4.0.0/24").AllocateReserved().Carvable().Obj()}
+	for i := range teams {
+		out = append(out, framework.MakePool(team(i)).Namespace(namespace).Carve(v1alpha1.NetworkPoolKind, trunk, 29, 0, 4).Obj())
+	}
+	return out
+}
+
+func team(i int) string { return fmt.Sprintf("team-%d", i) }
 
 // users create claims and allocations, have them for a while, and delete them, until it is enough.
 type users struct {
@@ -53,7 +71,8 @@ func (u *users) user(ctx context.Context, id int, r *rand.Rand) error {
 }
 
 func (u *users) live(ctx context.Context, name string, r *rand.Rand) error {
-	pool := []string{"full", "full", "roomy", "roomy", "roomy", "resting"}[r.IntN(6)]
+	own := team(r.IntN(teams))
+	pool := []string{"full", "full", "roomy", "roomy", "roomy", "resting", own, own, own}[r.IntN(9)]
 	var obj client.Object = framework.MakeClaim(namespace, name).Pool(pool).Obj()
 	kind := "claim"
 	if r.IntN(10) == 0 {

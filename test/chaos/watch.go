@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,18 +60,26 @@ func (h *history) address(o any) {
 	}
 	for _, ref := range a.OwnerReferences {
 		if ref.Kind == "IPAddressClaim" {
-			h.sees(ref.UID, a.Spec.PoolRef.Name, netipx.IPRangeFrom(ip, ip))
+			h.sees(ref.UID, spaceOf(a.Spec.PoolRef.Name), netipx.IPRangeFrom(ip, ip))
 		}
 	}
 }
 
+// spaceOf is the pool that the addresses of a pool come from: what is carved from one is one space.
+func spaceOf(pool string) string {
+	if strings.HasPrefix(pool, team(0)[:len(team(0))-1]) {
+		return trunk
+	}
+	return pool
+}
+
 func (h *history) allocation(o any) {
 	a, is := o.(*v1alpha1.IPAllocation)
-	if !is || a.Status.Phase != v1alpha1.AllocationAllocated {
+	if !is || a.Status.Phase != v1alpha1.AllocationAllocated || a.Spec.Type == v1alpha1.PoolAllocation {
 		return
 	}
 	if r, err := poolutil.ParseRange(a.Status.CIDR); err == nil {
-		h.sees(a.UID, a.Spec.PoolRef.Name, r)
+		h.sees(a.UID, spaceOf(a.Spec.PoolRef.Name), r)
 	}
 }
 
