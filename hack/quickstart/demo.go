@@ -64,6 +64,9 @@ func demo(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
 	if err := settled(ctx, c, pools, len(claims)+granted); err != nil {
 		return err
 	}
+	if err := carved(ctx, c, steps); err != nil {
+		return err
+	}
 	if err := estimated(ctx, c); err != nil {
 		return err
 	}
@@ -259,6 +262,9 @@ func tableRows(kind string, in *metav1.Table) [][]string {
 			if in.ColumnDefinitions[i].Priority == 0 {
 				if cell == nil {
 					cell = "-" // a field that is not set
+				}
+				if n, is := cell.(float64); is {
+					cell = int64(n)
 				}
 				cells = append(cells, fmt.Sprint(cell))
 			}

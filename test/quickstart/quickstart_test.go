@@ -61,8 +61,10 @@ func TestQuickstart(t *testing.T) {
 			`lab-edge +loadbalancer +Allocated +10\.20\.0\.200/30 +4 +allocated 4 IPs`,
 			`lab-too-large +loadbalancer +Failed +- +0 +no contiguous block available`,
 			`default-lab-lb +loadbalancer +Allocated +10\.20\.0\.\S+ +8 +allocated 8 IPs`,
-			`lab +10\.20\.0\.0/24 +\d+ +22 +\d+ +True `,
-			`fleet-prefixes +fd00:20::/48 +\d+ +1 +\d+ +True `,
+			`lab +10\.20\.0\.0/24 +- +\d+ +22 +\d+ +True `,
+			`team-a +- +datacentre +64 +0 +64 +True `,
+			`datacentre +10\.64\.0\.0/12 +- +\d+ +64 +\d+ +True `,
+			`fleet-prefixes +fd00:20::/48 +- +\d+ +1 +\d+ +True `,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
 				t.Errorf("no row %q", row)
