@@ -56,10 +56,8 @@ func tree(all []Pool) []Pool {
 	add = func(p Pool, level int) {
 		p.Level = level
 		out = append(out, p)
-		if level < len(all) { // pools may be carved from each other in a circle
-			for _, child := range below[p.key()] {
-				add(child, level+1)
-			}
+		for _, child := range below[p.key()] {
+			add(child, level+1)
 		}
 	}
 	for _, p := range all {
@@ -67,7 +65,7 @@ func tree(all []Pool) []Pool {
 			add(p, 0)
 		}
 	}
-	return append(out, missing(all, out)...)
+	return append(out, missing(all, out)...) // those that are carved from each other, in a circle
 }
 
 // missing are the pools that are not shown yet.
