@@ -257,19 +257,20 @@ func (a *Allocator) lookAtBlock(ctx context.Context, p *grants.Pool, b *grants.B
 func (a *Allocator) mayRelease(ctx context.Context, p *grants.Pool, r grants.BlockRequest) error {
 	b := r.Block
 	live, err := p.Key.Get(ctx, a.Live)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	m := p.Lock()
-	base, holder := m.Base, m.Holder
-	if err != nil {
-		base, holder = nil, base == nil // nobody opens a block of a pool that does not exist
-	} else if base == nil || (holder && grants.VerdictOn(base, base, live) == grants.TermLost) {
-		m.TermSuspect, holder = base != nil, false
+	may := m.Base == nil // nobody opens a block of a pool that does not exist
+	if err == nil {
+		state := live.PoolStatus().Allocator
+		same := m.Base != nil && live.GetUID() == m.Base.GetUID() && state != nil && state.Holder == a.ID && state.Term == m.Term
+		m.TermSuspect = m.TermSuspect || !same
+		may = same && m.Holder && m.Term == r.Term && !grants.OpenIn(live.PoolStatus(), b.Name)
 	}
-	holder = holder && (base == nil || m.Term == r.Term) && m.UsedOf(b) == 0
+	may = may && m.UsedOf(b) == 0
 	m.Unlock()
-	if !holder || (base != nil && grants.OpenIn(live.PoolStatus(), b.Name)) {
+	if !may {
 		return errAgain
 	}
 	found, err := a.lists.list(ctx, p.Key)

@@ -1,13 +1,23 @@
 package allocator
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -66,6 +76,96 @@ func TestBlockOf(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// child is an API server that has a carved pool, and nothing else.
+type child struct {
+	client.Client
+	pool *v1alpha1.NetworkPool // nil: it does not exist
+}
+
+func (c *child) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if c.pool == nil {
+		return apierrors.NewNotFound(schema.GroupResource{}, "pool")
+	}
+	c.pool.DeepCopyInto(obj.(*v1alpha1.NetworkPool))
+	return nil
+}
+
+// addresses are the IPAddresses of the pool that a list shows.
+type addresses []string
+
+func (l addresses) List(_ context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
+	if _, is := of.(*ipamv1.IPAddress); is {
+		for _, text := range l {
+			visit(&ipamv1.IPAddress{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-" + text, UID: types.UID(text), ResourceVersion: "90"},
+				Spec: ipamv1.IPAddressSpec{Address: text, ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: ipamv1.IPPoolReference{
+					APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: testKey.Name,
+				}},
+			})
+		}
+	}
+	return "100", nil
+}
+
+// R13: a block goes back when a live read shows the term in which that was decided, and it is not open, in flight or in use.
+func TestMayRelease(t *testing.T) {
+	entry := v1alpha1.CarvedBlock{Range: "10.0.0.4/30", Allocation: "pool-1", Prefix: 24}
+	tests := map[string]struct {
+		live   func(*v1alpha1.NetworkPool)
+		here   func(*grants.Memory)
+		gone   bool
+		lists  []string
+		term   int64
+		may    bool
+		reason string
+	}{
+		"Ours": {may: true},
+		"ALaterCommit": {live: func(p *v1alpha1.NetworkPool) {
+			p.ResourceVersion, p.Status.Allocator.InFlight = "11", []v1alpha1.Grant{{Name: "c"}}
+		}, may: true, reason: "a commit of ours is no other term"},
+		"AnotherHolder": {live: func(p *v1alpha1.NetworkPool) { p.Status.Allocator.Holder = "another" }, reason: "it may have opened it"},
+		"AnotherTerm":   {live: func(p *v1alpha1.NetworkPool) { p.Status.Allocator.Term = 4 }},
+		"StatusLost":    {live: func(p *v1alpha1.NetworkPool) { p.Status = v1alpha1.NetworkPoolStatus{} }, reason: "what was in flight is on no record"},
+		"AnotherPool":   {live: func(p *v1alpha1.NetworkPool) { p.UID = "another" }},
+		"OfBefore":      {term: 2, reason: "it was decided before the pool was taken over again"},
+		"Open":          {live: func(p *v1alpha1.NetworkPool) { p.Status.Blocks = []v1alpha1.CarvedBlock{entry} }, reason: "addresses are granted from it"},
+		"InFlight": {here: func(m *grants.Memory) {
+			m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: "c"}, Range: netipx.MustParseIPRange("10.0.0.5-10.0.0.5")})
+		}},
+		"Listed":      {lists: []string{"10.0.0.6"}, reason: "the watch has not shown it"},
+		"ListedOther": {lists: []string{"10.0.0.9"}, may: true},
+		"PoolGone":    {gone: true, here: func(m *grants.Memory) { m.UnsetBase() }, may: true},
+		"GoneUnseen":  {gone: true, reason: "the watch is behind"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			api := &child{pool: p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)}
+			if tt.live != nil {
+				tt.live(api.pool)
+			}
+			if tt.gone {
+				api.pool = nil
+			}
+			if tt.here != nil {
+				tt.here(p)
+			}
+			block := &grants.Block{Namespace: "ns", Name: entry.Allocation, UID: "block", Had: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.4-10.0.0.7")}}
+			r := grants.BlockRequest{Verb: grants.ReleaseBlock, Name: entry.Allocation, Block: block, Term: 3}
+			if tt.term != 0 {
+				r.Term = tt.term
+			}
+			a := New(Options{ID: "me", Live: api, Lists: addresses(tt.lists), Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.mayRelease(t.Context(), grants.PoolOf(p), r); (err == nil) != tt.may {
+				t.Errorf("%s: %v", tt.reason, err)
+			}
+			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.TermSuspect != loses {
+				t.Errorf("the term is suspect: %v", p.TermSuspect)
 			}
 		})
 	}
