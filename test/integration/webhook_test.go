@@ -144,6 +144,20 @@ var _ = Describe("The webhooks", Ordered, func() {
 		expectGone(ctx, pool)
 	})
 
+	It("refuse a change that would cut off a block of a carved pool, and a pool that is carved from itself", func(ctx SpecContext) { // C26
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.21.4.0/24").AllocateReserved().Carvable().Obj()
+		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Carvable().Obj()
+		create(ctx, site, team)
+		Eventually(func() []string { return blocksOf(ctx, team) }).Should(ConsistOf("10.21.4.0/28"))
+		Expect(c.Get(ctx, keyOf(site), site)).To(Succeed())
+		before := site.DeepCopy()
+		site.Spec.CIDR = "10.21.4.128/25"
+		refused(c.Patch(ctx, site, client.MergeFrom(before)), "cut off addresses that are in use", "10.21.4.0/28", "team")
+
+		Expect(c.Create(ctx, framework.MakePool("below").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "above", 29, 0, 2).Carvable().Obj())).To(Succeed())
+		refused(c.Create(ctx, framework.MakePool("above").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "below", 28, 0, 2).Carvable().Obj()), "spec.carve.poolRef", "itself")
+	})
+
 	It("warn of an allocation whose Cluster or pool is not there yet, and refuse none", func(ctx SpecContext) { // B70
 		o := framework.MakeAllocation(ns, "early").Pool("nowhere").Count(4).Obj()
 		heard.take()
