@@ -31,7 +31,14 @@ func longest(length, i int) string {
 // written with every grant.
 func TestFullStatusStaysSmall(t *testing.T) {
 	p := aPool(t, "fd00::1:1-fd00::1:ffff", func(o *v1alpha1.NetworkPool) {
-		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](64), ptr.To[int64](3600)
+		o.Spec.Addresses, o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = nil, nil, ptr.To[int64](3600)
+		o.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 120}
+		for i := range v1alpha1.MaxCarvedBlocks {
+			o.Status.Blocks = append(o.Status.Blocks, v1alpha1.CarvedBlock{
+				Range: fmt.Sprintf("fd00:1111:2222:3333:4444:5555:6666:%04x/120", i<<8), Allocation: longest(253, i), UID: longest(36, i), Prefix: 64,
+				Gateway: "fd00:1111:2222:3333:4444:5555:6666:7777", IdleSince: &metav1.Time{Time: noon},
+			})
+		}
 	})
 	ip := netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:1000")
 	owner := func(i int) ledger.Owner {
@@ -59,15 +66,19 @@ func TestFullStatusStaysSmall(t *testing.T) {
 			Kind: v1alpha1.GlobalNetworkPoolKind, Namespace: longest(63, i), Name: longest(253, i), UID: longest(36, i), Generation: 1 << 40,
 		})
 	}
+	p.TurnBlocks(noon, time.Hour)
 	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
 	p.Describe(obj, noon)
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes: %d rest, %d are held, %d in flight", len(raw), p.Cooling.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
+	t.Logf("%d bytes: %d blocks, %d rest, %d are held, %d in flight", len(raw), len(obj.Status.Blocks), p.Cooling.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
 	if len(raw) > 400_000 {
 		t.Errorf("the pool has %d bytes", len(raw))
+	}
+	if len(obj.Status.Blocks) != v1alpha1.MaxCarvedBlocks {
+		t.Errorf("%d blocks", len(obj.Status.Blocks))
 	}
 	if len(obj.Status.Held) > grants.MaxHeld || p.Cooling.Len() < 90 {
 		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.Cooling.Len())
