@@ -22,6 +22,7 @@ func main() {
 	runs := flag.Int("runs", 1, "runs, each with the next seed and a control plane of its own")
 	flag.Int64Var(&o.kills, "kills", 60, "managers that are killed, at least")
 	flag.Int64Var(&o.claims, "claims", 5000, "claims and allocations that are created, at least")
+	flag.BoolVar(&o.carved, "carved", false, "have users ask carved pools alone")
 	flag.IntVar(&o.users, "users", 80, "users at a time")
 	flag.IntVar(&o.electing, "electing", 2, "managers that elect a leader")
 	flag.IntVar(&o.active, "active", 1, "managers that are active without being elected")

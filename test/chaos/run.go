@@ -33,6 +33,8 @@ type options struct {
 	users, electing, active                         int
 	apiServerEvery, progressEvery, restAfter, limit time.Duration
 	manager, out                                    string
+	// carved: all users ask carved pools.
+	carved bool
 }
 
 // result is what a run was and what it found.
@@ -111,7 +113,7 @@ func churn(ctx context.Context, o options, f *faults, say io.Writer) error {
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	u := &users{Client: f.Client, history: f.h}
+	u := &users{Client: f.Client, history: f.h, carved: o.carved}
 	u.enough = func() bool { return f.kills.Load() >= o.kills && u.created.Load() >= o.claims }
 	random := func(n int) *rand.Rand { return rand.New(rand.NewPCG(o.seed, uint64(n))) }
 	var lives, unrest errgroup.Group

@@ -51,6 +51,8 @@ func team(i int) string { return fmt.Sprintf("team-%d", i) }
 type users struct {
 	client.Client
 	*history
+	// carved: they ask carved pools alone.
+	carved  bool
 	created atomic.Int64
 	enough  func() bool
 }
@@ -73,6 +75,9 @@ func (u *users) user(ctx context.Context, id int, r *rand.Rand) error {
 func (u *users) live(ctx context.Context, name string, r *rand.Rand) error {
 	own := team(r.IntN(teams))
 	pool := []string{"full", "full", "roomy", "roomy", "roomy", "resting", own, own, own}[r.IntN(9)]
+	if u.carved {
+		pool = own
+	}
 	var obj client.Object = framework.MakeClaim(namespace, name).Pool(pool).Obj()
 	kind := "claim"
 	if r.IntN(10) == 0 {
