@@ -80,7 +80,7 @@ func TestPools(t *testing.T) {
 		Pools   []pool
 	}
 	got := told[answer](t, serve(fleet.Fleet()), "pools", nil)
-	if len(got.Pools) != 5 || !got.Elected {
+	if len(got.Pools) != 8 || !got.Elected {
 		t.Fatalf("%+v", got)
 	}
 	want := pool{

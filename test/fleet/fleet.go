@@ -18,10 +18,10 @@ import (
 const Markup = `<img src=x onerror="document.title='broken'">`
 
 // Fleet is what a busy management cluster has: one pool with some of everything, one with 100,000 claims, one that is
-// full, one of prefixes, one too large for a map. It is the same at each call.
+// full, one of prefixes, one too large for a map, and one that two are carved from. It is the same at each call.
 func Fleet() Pools {
 	random := rand.New(rand.NewPCG(1, 2))
-	return Pools{busy(random), large(random), exhausted(), prefixes(), huge()}
+	return append(Pools{busy(random), large(random), exhausted(), prefixes(), huge()}, carved()...)
 }
 
 // home is the namespace of most of it.
@@ -108,6 +108,27 @@ func huge() *Pool {
 	p := MakePool("", "v6-hosts", v1alpha1.NetworkPoolSpec{CIDR: "fd00:41::/64"})
 	p.Take("fd00:41::1-fd00:41::9", grants.Entry{Namespace: home, Name: "hosts"})
 	return p.Refuse("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two pools grants nothing")
+}
+
+// carved are a pool, and two that have blocks of it.
+func carved() []*Pool {
+	site := MakePool("", "site", v1alpha1.NetworkPoolSpec{CIDR: "10.48.0.0/22", AllocateReservedIPAddresses: true})
+	team := func(name string, used int, blocks ...string) *Pool {
+		p := MakePool(name, "machines", v1alpha1.NetworkPoolSpec{Addresses: blocks, AllocateReservedIPAddresses: true})
+		p.Parent = site.Key
+		for i, block := range blocks {
+			site.Take(block, grants.Entry{
+				Use: grants.UseCarved, Kind: v1alpha1.IPAllocationKind, Namespace: name, Name: fmt.Sprintf("machines-%d", i+1),
+			})
+			next := netip.MustParsePrefix(block).Addr()
+			for n := range min(used, 64) {
+				p.TakeRange(single(next), Claim(name, fmt.Sprintf("md-%d-%02d", i, n)))
+				next, used = next.Next(), used-1
+			}
+		}
+		return p.climb(0.4)
+	}
+	return []*Pool{site, team("team-a", 91, "10.48.0.0/26", "10.48.0.64/26"), team("team-b", 12, "10.48.0.128/26")}
 }
 
 // climb gives the pool a past that began with a share of what it has now.

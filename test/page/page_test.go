@@ -32,9 +32,22 @@ func TestPage(t *testing.T) {
 
 	b.step("the pools are listed, those in trouble first", func() {
 		names := b.eval(`[...document.querySelectorAll('#pools .name')].map((e) => e.textContent).join(' ')`)
-		if names != "team-a/services v6-hosts fleet/machines default/datacentre pod-prefixes" {
+		if names != "team-a/services v6-hosts fleet/machines site team-a/machines team-b/machines default/datacentre pod-prefixes" {
 			b.Errorf("they are %s", names)
 		}
+	})
+	b.step("what is carved from a pool is below it, and in its map", func() {
+		below := b.eval(`[...document.querySelectorAll('#pools .below .name')].map((e) => e.textContent).join(' ')`)
+		if below != "team-a/machines team-b/machines" {
+			b.Errorf("below another are %s", below)
+		}
+		b.do(chromedp.Navigate(url+"#GlobalNetworkPool%2F%2Fsite"), chromedp.Reload())
+		b.until(`document.querySelector('#legend')?.innerText.replace(/\s+/g, ' ').includes('carved pool 192') && document.querySelector('#owners').innerText.includes('team-b/machines-1')`)
+		b.shoot("carved")
+		b.do(chromedp.Navigate(url+"#NetworkPool%2Fteam-b%2Fmachines"), chromedp.Reload())
+		b.until(`document.querySelector('#head').innerText.includes('carved from site')`)
+		b.do(chromedp.Evaluate(`document.querySelector('#head a').click()`, nil))
+		b.until(`document.querySelector('#head h2').textContent.startsWith('site')`)
 	})
 	b.step("what tenants chose is text", func() {
 		search(b, "<img")
