@@ -37,7 +37,7 @@ type Options struct {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
-	fs.StringVar(&o.BlockNamespace, "block-namespace", "", "Namespace of the blocks of GlobalNetworkPools that are carved from another. A manager in a cluster uses its own.")
+	fs.StringVar(&o.BlockNamespace, "block-namespace", "", "Namespace of new blocks of GlobalNetworkPools that are carved from another. A manager in a cluster uses its own.")
 	fs.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
 	fs.DurationVar(&o.Lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait, after a leader last renewed its lease, before one takes its place.")
 	fs.DurationVar(&o.Renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
@@ -54,9 +54,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
 	fs.IntVar(&o.Writers, "writers", 32, "Number of objects that are written at once, over all pools; when all are busy, a pool without one may still write one.")
 	fs.DurationVar(&o.AuditInterval, "audit-interval", 5*time.Minute, "How often the manager checks, from the API server, that no address is held twice or lost; 0 turns this audit off.")
-	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a load-balancer block that was added on demand stays when no Service uses it.")
+	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a block stays when nothing uses it: a load-balancer block that was added on demand, or a block of a carved pool.")
 	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
-	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster is gone, is kept in case a restore brings the other back.")
+	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	flags.AddManagerOptions(fs, &o.Diagnostics)
 }
