@@ -83,10 +83,13 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			out.Refused = direct
 			return out
 		}
-		if c.Child != nil && !c.HasRecord() {
-			if out.Refused = a.mayCarve(m, c); out.Refused != nil || c.Child.Kind == v1alpha1.GlobalNetworkPoolKind {
-				return out // who may make a global pool is no tenant
+		if c.Child != nil {
+			if out.Refused = a.mayCarve(m, c); out.Refused != nil {
+				return out
 			}
+		}
+		if c.Child != nil && c.Child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == a.BlockNamespace {
+			return out // who may make a global pool is no tenant
 		}
 		if global, ok := m.Base.(*v1alpha1.GlobalNetworkPool); ok {
 			no, known := namespaces[c.Owner.Namespace]

@@ -123,6 +123,7 @@ func New(o Options) *Allocator {
 		workers: workers{size: o.Writers},
 		lists:   lister{lists: o.Lists},
 	}
+	a.lists.blockOf = a.blockOf
 	a.quota = grants.NewQuota(a.wake)
 	return a
 }

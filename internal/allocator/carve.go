@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -28,11 +29,11 @@ var carver = func() grants.Carver {
 }()
 
 // blockOf returns what is remembered of an object that is a block of a carved pool, and that pool; nil: it is none. Those
-// of a GlobalNetworkPool are in one namespace, where tenants make no objects.
+// of a GlobalNetworkPool are made in one namespace, where tenants make no objects.
 func (a *Allocator) blockOf(o client.Object) (*grants.Block, pools.Key) {
 	b, child := carver.BlockOf(o)
-	if b == nil || (child.Kind == v1alpha1.GlobalNetworkPoolKind && b.Namespace != a.BlockNamespace) {
-		return nil, pools.Key{}
+	if b != nil {
+		b.Abroad = child.Kind == v1alpha1.GlobalNetworkPoolKind && b.Namespace != a.BlockNamespace
 	}
 	return b, child
 }
@@ -100,6 +101,8 @@ func (a *Allocator) mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refus
 	child := *c.Child
 	is := a.overlaps.declared(child)
 	switch {
+	case c.HadAddress:
+		return nil // it has its block
 	case child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace != a.BlockNamespace:
 		return grants.Failed("the blocks of %s are in namespace %s, where the manager runs; the spec is immutable, so create the allocation there", child, a.BlockNamespace)
 	case is.uid == "":
@@ -209,6 +212,11 @@ func (a *Allocator) askForBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 	}
 	obj := carver.NewBlock(p.Key, namespace, r.Name, m.Base.PoolSpec().Carve, r.Pinned)
 	m.Unlock()
+	if a.WatchFilter != "" { // or this manager leaves it alone
+		labels := obj.GetLabels()
+		labels[clusterv1.WatchLabel] = a.WatchFilter
+		obj.SetLabels(labels)
+	}
 	err := a.Client.Create(ctx, obj)
 	if apierrors.IsAlreadyExists(err) {
 		err = a.Live.Get(ctx, client.ObjectKeyFromObject(obj), obj)

@@ -36,6 +36,13 @@ func makeChild(name, parent string, least, most int32, change ...func(*v1alpha1.
 	}}
 }
 
+// makePlain adds a pool that has addresses of its own.
+func makePlain(name, addresses string, change ...func(*v1alpha1.NetworkPoolSpec)) action {
+	return action{fmt.Sprintf("add pool %s of %s", name, addresses), func(w *world) bool {
+		return w.api.Create(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: Pool(addresses, change...)}) == nil
+	}}
+}
+
 // until waits for something.
 func until(text string, is func(*world) bool) action { return action{"wait until " + text, is} }
 
@@ -101,7 +108,7 @@ var carved = []scenario{
 		// It grows while claims wait, and gives back what nobody uses.
 		name: "carved grows and shrinks", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, prompt: true,
 		before: []action{makeChild(child, poolName, 0, 3)},
-		script: slices.Concat(threeOf(child), []action{remove("c"), blocksOpen(child, 1), addTo(child, "d")}),
+		script: slices.Concat(threeOf(child), []action{remove("b"), remove("c"), blocksOpen(child, 1), addTo(child, "d"), addTo(child, "e")}),
 	},
 	{
 		name: "carved deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 1, ordered: true,
@@ -131,6 +138,24 @@ var carved = []scenario{
 		name: "child forced", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},
 		script: []action{forceDelete(faults.Pools, child), remove("a"), allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }), add("b"), deallocate("x")},
+	},
+	{
+		// A pool of the name takes its place that is carved from nothing: the block goes when the claim has gone.
+		name: "child made plain", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true, forced: true,
+		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},
+		script: []action{
+			forceDelete(faults.Pools, child), makePlain(child, "10.0.1.1-10.0.1.2"), addTo(child, "b"), remove("a"),
+			allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }), addTo(child, "c"),
+		},
+	},
+	{
+		// A pool of the name takes its place that is carved from another one.
+		name: "child made of another", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
+		before: []action{makePlain("other", "10.0.1.0-10.0.1.3", reserve, carvable), makeChild(child, poolName, 1, 2), addTo(child, "a")},
+		script: []action{
+			forceDelete(faults.Pools, child), makeChild(child, "other", 1, 2), addTo(child, "b"), remove("a"),
+			allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }),
+		},
 	},
 	{
 		// Two want more than there is.

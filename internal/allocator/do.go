@@ -67,14 +67,13 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *grants.Pool, c grants.
 	if s.Verb == grants.DropFinalizer {
 		metrics.Releases.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	}
+	if s.Verb == grants.DropFinalizer && len(c.Others) == 0 {
+		a.forgetClaimant(p, c) // the answer to the patch that takes the last finalizer off a deleted object is its end
+		return nil
+	}
 	next := c.Kind.Of(obj)
 	m := p.Lock()
 	defer m.Unlock()
-	if s.Verb == grants.DropFinalizer && len(c.Others) == 0 {
-		// The answer to the patch that takes the last finalizer off a deleted object is its end.
-		m.Forget(c.Owner.UID)
-		return nil
-	}
 	ours := next.Record
 	m.Observe(next) // it takes what was remembered before for the record
 	if known := m.Claimants[c.Owner.UID]; s.Verb == grants.Record && known != nil && known.Record != ours {
@@ -114,21 +113,32 @@ func withPreconditions(meta map[string]any, uid types.UID, rv string) map[string
 func (a *Allocator) refresh(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
 	live := c.Object()
 	err := a.Live.Get(ctx, grants.NameOf(c.Owner), live)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err != nil || live.GetUID() != c.Owner.UID {
+		a.forgetClaimant(p, c)
+	}
+	if err != nil {
+		return nil
+	}
 	m := p.Lock()
 	defer m.Unlock()
-	switch {
-	case apierrors.IsNotFound(err):
-		m.Forget(c.Owner.UID)
-		return nil
-	case err != nil:
-		return err
-	case live.GetUID() != c.Owner.UID:
-		m.Forget(c.Owner.UID)
-	}
 	if key, _ := c.Kind.PoolOf(live); key == p.Key {
 		m.Observe(c.Kind.Of(live))
 	}
 	return nil
+}
+
+// forgetClaimant feeds the proof that a claimant is gone, to the pool that it is a block for first: what that still has of
+// the block is kept from others.
+func (a *Allocator) forgetClaimant(p *grants.Pool, c grants.Claimant) {
+	if c.Child != nil {
+		a.forgetBlock(*c.Child, c.Owner.UID, c.Owner.Name)
+	}
+	m := p.Lock()
+	defer m.Unlock()
+	m.Forget(c.Owner.UID)
 }
 
 // create makes the object that shows what a claimant was granted. It is idempotent: the name is the claimant's, and the

@@ -34,13 +34,13 @@ func (a *Allocator) Forget(o client.Object) (pools.Key, bool) {
 	if key == (pools.Key{}) {
 		return key, false
 	}
-	m := a.locked(key)
-	child := m.ChildOf(o.GetUID())
-	m.Unlock()
-	if child != nil { // first: what it still has of the block is kept from others
-		a.forgetBlock(*child, o.GetUID(), o.GetName())
+	if b, child := a.blockOf(o); b != nil { // first: what it still has of the block is kept from others
+		if b.Moved {
+			a.observeBlock(o) // who moved it, nobody may have been told before
+		}
+		a.forgetBlock(child, o.GetUID(), o.GetName())
 	}
-	m = a.locked(key)
+	m := a.locked(key)
 	defer m.Unlock()
 	m.ForgetObject(r, o)
 	return key, true

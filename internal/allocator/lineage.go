@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"go4.org/netipx"
@@ -29,27 +30,39 @@ func (o *overlaps) children(key pools.Key) (out []pools.Key) {
 	return o.childrenOf(key)
 }
 
-func (o *overlaps) childrenOf(key pools.Key) (out []pools.Key) {
-	for child, is := range o.specs {
-		if is.parent == key {
-			out = append(out, child)
-		}
+func (o *overlaps) childrenOf(key pools.Key) []pools.Key {
+	return slices.Collect(maps.Keys(o.carved[key]))
+}
+
+// noteChild notes which pool another one is carved from by now.
+func (o *overlaps) noteChild(key, was, is pools.Key) {
+	if delete(o.carved[was], key); len(o.carved[was]) == 0 {
+		delete(o.carved, was)
 	}
-	return out
+	if is == (pools.Key{}) {
+		return
+	}
+	if o.carved[is] == nil {
+		o.carved[is] = map[pools.Key]struct{}{}
+	}
+	o.carved[is][key] = struct{}{}
 }
 
 // trees returns pools, and all that are carved from them.
-func (o *overlaps) trees(keys []pools.Key) []pools.Key {
+func (o *overlaps) trees(keys []pools.Key) (out []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i := 0; i < len(keys); i++ {
-		for _, child := range o.childrenOf(keys[i]) {
-			if !slices.Contains(keys, child) {
-				keys = append(keys, child)
-			}
+	known := map[pools.Key]struct{}{}
+	for len(keys) > 0 {
+		key := keys[0]
+		keys = keys[1:]
+		if _, is := known[key]; is {
+			continue
 		}
+		known[key] = struct{}{}
+		out, keys = append(out, key), append(keys, o.childrenOf(key)...)
 	}
-	return keys
+	return out
 }
 
 // root returns the pool that the addresses of a pool come from in the end.

@@ -22,6 +22,8 @@ type Lister interface {
 // a list is under way share the next one: a list serves whoever asked before it began.
 type lister struct {
 	lists Lister
+	// blockOf is what a list shows of a block of a carved pool, and that pool.
+	blockOf func(client.Object) (*grants.Block, pools.Key)
 
 	mu      sync.Mutex
 	running map[string]chan struct{}
@@ -43,9 +45,6 @@ func (f byPool) add(r grants.Resource, o client.Object) {
 	key, is := r.PoolOf(o)
 	if of := f[key]; is && of != nil {
 		of.Add(r, o)
-	}
-	if b, child := carver.BlockOf(o); b != nil && f[child] != nil {
-		f[child].AddBlock(b)
 	}
 }
 
@@ -95,7 +94,12 @@ func (l *lister) read(ctx context.Context, namespace string, found byPool) error
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range resources {
 		g.Go(func() error {
-			_, err := l.lists.List(ctx, r.Object(), namespace, func(o client.Object) { found.add(r, o) })
+			_, err := l.lists.List(ctx, r.Object(), namespace, func(o client.Object) {
+				found.add(r, o)
+				if b, child := l.blockOf(o); b != nil && found[child] != nil {
+					found[child].AddBlock(b)
+				}
+			})
 			return err
 		})
 	}

@@ -75,7 +75,7 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 	e.has(other, "b", "10.0.0.1")
 	e.hasBlock(testKey, "a", "10.0.0.8/29")
 	e.hasBlock(other, "b", "10.0.0.8/29")
-	l := lister{lists: e}
+	l := lister{lists: e, blockOf: (&Allocator{}).blockOf}
 	for key, want := range map[pools.Key]string{testKey: "a", other: "b"} {
 		found, err := l.list(t.Context(), key)
 		if err != nil {
@@ -98,7 +98,7 @@ func TestListsOfKindsRunBesideEachOther(t *testing.T) {
 		e.has(testKey, name, "10.0.0.1")
 		e.hasBlock(testKey, name, "10.0.0.8/29")
 	}
-	l := lister{lists: e}
+	l := lister{lists: e, blockOf: (&Allocator{}).blockOf}
 	found, err := l.list(t.Context(), testKey)
 	if err != nil {
 		t.Fatal(err)

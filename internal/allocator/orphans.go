@@ -10,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -48,13 +49,13 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 		if c.Busy || a.leavesAlone(c) {
 			continue
 		}
-		if c.Told != grants.Seen {
-			c.Found = a.look(ctx, c)
-			m.Await(c)
-			owes = (c.OwesSighting() && m.Sort(c)) || owes
+		found := a.look(ctx, m.Key, c)
+		m.NoteSighting(c, found)
+		if c.OwesSighting() && m.Sort(c) && m.Todo[uid] != nil {
+			owes = true // the status comes first, where it may be written
 			continue
 		}
-		if a.look(ctx, c) != grants.Unseen {
+		if found != grants.Unseen || c.SaysAfter(c.Found) != grants.Seen {
 			continue
 		}
 		since := c.OrphanSince
@@ -78,16 +79,16 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	is, err := a.whatFor(ctx, &c)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("looking for %s: %w", is, err)
+	gone, err := a.withoutOwner(ctx, p.Key, &c)
+	if err != nil {
+		return err
 	}
 	now, since := a.now(), c.OrphanSince
 	first := since.IsZero()
 	m := p.Lock()
 	if known := m.Claimants[c.Owner.UID]; known != nil {
 		switch {
-		case err == nil:
+		case gone == "":
 			known.OrphanSince = time.Time{}
 		case first:
 			known.OrphanSince = now
@@ -95,7 +96,7 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Cl
 	}
 	base := m.Base
 	m.Unlock()
-	if err == nil || first || now.Sub(since) < a.OrphanGrace {
+	if gone == "" || first || now.Sub(since) < a.OrphanGrace {
 		return nil
 	}
 	uid, rv := c.Owner.UID, c.Version
@@ -109,25 +110,46 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Cl
 	metrics.Orphans.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	if base != nil {
 		a.Recorder.Eventf(base, c.Subject(), corev1.EventTypeNormal, orphanGC, "Release",
-			"%s %s was deleted: %s does not exist", c.Owner.Kind, grants.NameOf(c.Owner), is)
+			"%s %s was deleted: %s", c.Owner.Kind, grants.NameOf(c.Owner), gone)
 	}
 	return nil
 }
 
-// whatFor names what an allocation is for. The error says whether that is there.
-func (a *Allocator) whatFor(ctx context.Context, c *grants.Claimant) (string, error) {
-	if c.Child != nil {
-		_, err := c.Child.Get(ctx, a.Live)
-		return c.Child.String(), err
+// withoutOwner reads live what an allocation of a pool is for, and says if that is gone: there is none of that name, or it
+// is carved from another pool. Empty: it is there.
+func (a *Allocator) withoutOwner(ctx context.Context, pool pools.Key, c *grants.Claimant) (gone string, err error) {
+	is := "Cluster " + c.Cluster.String()
+	if c.Child == nil {
+		err = a.Live.Get(ctx, c.Cluster, &clusterv1.Cluster{})
+	} else {
+		var child v1alpha1.Pool
+		is = c.Child.String()
+		if child, err = c.Child.Get(ctx, a.Live); err == nil && carvedFrom(child) != pool {
+			return is + " is not carved from " + pool.String(), nil
+		}
 	}
-	return "Cluster " + c.Cluster.String(), a.Live.Get(ctx, c.Cluster, &clusterv1.Cluster{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return is + " does not exist", nil
+	case err != nil:
+		return "", fmt.Errorf("looking for %s: %w", is, err)
+	}
+	return "", nil
 }
 
-// look finds out from the cache whether that is alive which an IPAllocation is for. While a Cluster is paused nothing is
-// written, so nothing is to be said.
-func (a *Allocator) look(ctx context.Context, c *grants.Claimant) grants.Sighting {
+// carvedFrom is the pool that a pool takes its addresses from, the zero one if none.
+func carvedFrom(pool v1alpha1.Pool) pools.Key {
+	if spec := pool.PoolSpec().Carve; spec != nil {
+		return pools.KeyOfPool(pool.GetNamespace(), spec.PoolRef)
+	}
+	return pools.Key{}
+}
+
+// look finds out from the cache whether that is alive which an IPAllocation of a pool is for. While a Cluster is paused
+// nothing is written, so nothing is to be said.
+func (a *Allocator) look(ctx context.Context, pool pools.Key, c *grants.Claimant) grants.Sighting {
 	if c.Child != nil {
-		return a.lookForChild(*c.Child)
+		return a.lookForChild(pool, *c.Child)
 	}
 	key := c.Cluster
 	if a.Namespace != "" && key.Namespace != a.Namespace {
@@ -143,12 +165,13 @@ func (a *Allocator) look(ctx context.Context, c *grants.Claimant) grants.Sightin
 	return grants.Unlooked
 }
 
-// lookForChild finds out from what the watch has shown whether the pool is there that an IPAllocation is for.
-func (a *Allocator) lookForChild(child pools.Key) grants.Sighting {
+// lookForChild finds out from what the watch has shown whether the pool is there that an IPAllocation is for, and is carved
+// from the pool that the allocation names.
+func (a *Allocator) lookForChild(parent, child pools.Key) grants.Sighting {
 	switch {
 	case a.Namespace != "" && child.Namespace != a.Namespace:
 		return grants.Unlooked // not ours to see
-	case a.overlaps.declared(child).uid == "":
+	case a.overlaps.declared(child).parent != parent:
 		return grants.Unseen
 	}
 	return grants.Seen

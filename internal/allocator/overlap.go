@@ -23,6 +23,8 @@ type overlaps struct {
 	specs map[pools.Key]declared
 	// shared are the pools that overlap with a pool, and the ranges that both have.
 	shared map[pools.Key]map[pools.Key][]netipx.IPRange
+	// carved are the pools that are carved from a pool.
+	carved map[pools.Key]map[pools.Key]struct{}
 }
 
 // declared is what decides whether a pool overlaps with others, and which of two is the younger.
@@ -55,7 +57,9 @@ func (o *overlaps) set(key pools.Key, is declared) (changed []pools.Key) {
 	}
 	if o.specs == nil {
 		o.specs, o.shared = map[pools.Key]declared{}, map[pools.Key]map[pools.Key][]netipx.IPRange{}
+		o.carved = map[pools.Key]map[pools.Key]struct{}{}
 	}
+	o.noteChild(key, o.specs[key].parent, is.parent)
 	was := o.shared[key]
 	delete(o.shared, key)
 	delete(o.specs, key)
@@ -166,10 +170,10 @@ func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
 		is.layout = was.layout
 	}
 	changed := a.overlaps.set(key, is)
-	if was.uid != uid && is.parent != (pools.Key{}) {
-		changed = append(changed, is.parent) // blocks may wait for this pool
-	}
 	a.wakeTrees(append(changed, a.overlaps.children(key)...))
+	if was.uid != uid && is.parent != (pools.Key{}) {
+		a.wake(is.parent) // blocks may wait for this pool
+	}
 }
 
 // withdrawSpec notes that a pool is gone.

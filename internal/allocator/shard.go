@@ -45,6 +45,7 @@ func (a *Allocator) observeOnly(p *grants.Pool, seen v1alpha1.Pool, now time.Tim
 		metrics.ForgetPool(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
 	m.RotateGone(now)
+	a.tellChildren(m)
 	m.Unlock()
 	if seen == nil {
 		a.withdrawSpec(p.Key)

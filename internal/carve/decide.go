@@ -22,10 +22,15 @@ type Block struct {
 	Granted, Verified bool
 	// ByHand: a user has made it, and it stays until a user deletes it, or the pool.
 	ByHand bool
+	// Foreign: a pool of this name was carved from another parent once, which had the block; that parent has it deleted.
+	Foreign bool
+	// Waits: it has nothing, and may never have anything: a user has paused it, or made it and it is refused.
+	Waits bool
 	// Outdated: it has nothing yet, and asks for another size than the pool wants by now.
 	Outdated bool
 	// Open and Draining are as status.blocks has them. Replaced: another block has its addresses, and is to be open instead.
-	Open, Draining, Replaced bool
+	// Taken: an IPAllocation with other addresses has its name.
+	Open, Draining, Replaced, Taken bool
 	// Used is how many addresses of it are in use or granted, Free how many can be granted. Rests: some are kept for a
 	// while, or until a person decides.
 	Used, Free int64
@@ -42,8 +47,9 @@ type Pool struct {
 	Limit        int
 	MinAvailable int64
 	// Deleting: the pool is being deleted. Paused: nothing is asked for and nothing is given back. Adopting: what is in use
-	// is not all known yet (R10), so no block is closed or released either.
-	Deleting, Paused, Adopting bool
+	// is not all known yet (R10), so no block is closed or released either. NoNetwork: nobody knows which network the
+	// addresses of a block live in, so none is opened.
+	Deleting, Paused, Adopting, NoNetwork bool
 	// PerBlock is how many addresses, or prefixes, claimants get from one block; 0: not known yet.
 	PerBlock int64
 	// Lack is how many more blocks those want that wait.
@@ -95,6 +101,9 @@ func Decide(p Pool, blocks []Block, now time.Time) Decision {
 		}
 	}
 	d.Open = d.Open[:min(len(d.Open), max(p.Limit-open, 0))]
+	if p.NoNetwork {
+		d.Open = nil
+	}
 	if p.Adopting {
 		d.Close, d.Release = nil, nil
 	}
@@ -105,43 +114,54 @@ func Decide(p Pool, blocks []Block, now time.Time) Decision {
 		d.giveAllBack(p, blocks)
 		return d
 	}
-	have, leaving, coming, available := 0, 0, 0, int64(0)
-	for _, b := range blocks {
-		if b.Outdated && b.Exists && !b.Deleting {
-			d.Delete = append(d.Delete, b.Name)
-			continue
-		}
-		if b.Deleting || !b.Exists {
-			if b.Open {
-				leaving++
-			}
-			continue
-		}
-		have++
-		switch {
-		case !b.Open:
-			coming++
-		case !b.Draining:
-			available = plus(available, b.Free)
-		}
-	}
+	n := d.count(p, blocks)
 	lack := p.Lack
-	if short := p.MinAvailable - available; short > 0 {
+	if short := p.MinAvailable - n.available; short > 0 {
 		lack = max(lack, blocksFor(short, p.PerBlock))
 	}
-	for _, b := range blocks { // what is about to go is the nearest
-		if lack > coming && b.Open && b.Draining && !b.Deleting && b.Exists && b.Granted {
-			d.Keep = append(d.Keep, b.Name)
-			lack--
-		}
-	}
-	if ask := min(max(lack-coming, p.Min-have), p.Max-have-leaving, maxAsked); ask > 0 {
+	if ask := min(max(lack-n.coming, p.Min-n.have), p.Max-n.have-n.leaving, maxAsked); ask > 0 {
 		d.Ask = ask
 	}
-	if d.Ask == 0 && lack == 0 && len(d.Keep) == 0 {
-		d.shrink(p, blocks, have, available, now)
+	if d.Ask == 0 && lack == 0 {
+		d.shrink(p, blocks, n, now)
 	}
 	return d
+}
+
+// numbers are how many blocks a pool has, how many of them are not open yet, how many more are open and on their way out,
+// and how many addresses can be granted.
+type numbers struct {
+	have, coming, leaving int
+	available             int64
+}
+
+// count counts blocks, and deletes those that are of no use whatever the pool wants: a drained one was decided upon
+// before, and the delete may be on its way.
+func (d *Decision) count(p Pool, blocks []Block) (n numbers) {
+	for _, b := range blocks {
+		switch {
+		case b.Foreign:
+		case b.Deleting, !b.Exists:
+			if b.Open {
+				n.leaving++
+			}
+		case b.Outdated:
+			d.Delete = append(d.Delete, b.Name)
+		case b.Open && b.Draining && !b.ByHand && p.mayGo(b):
+			d.Delete = append(d.Delete, b.Name)
+			n.leaving++
+		case b.Waits && b.ByHand:
+		default:
+			n.have++
+			switch {
+			case !b.Open && !b.Waits:
+				n.coming++
+			case b.Open && !b.Draining:
+				n.available = plus(n.available, b.Free)
+			}
+		}
+	}
+	return n
 }
 
 // mayGo reports whether nothing of a block is needed. What rests after a release is the pool's to keep, and ends with the
@@ -153,7 +173,7 @@ func (d *Decision) settle(p Pool, b Block) {
 	switch {
 	case b.Open && !b.Exists:
 		d.drainOrClose(p, b)
-		if b.Draining && b.Used > 0 && !b.Replaced {
+		if b.Draining && b.Used > 0 && !b.Replaced && !b.Taken {
 			d.Again = append(d.Again, b.Name)
 		}
 	case b.Open && b.Deleting:
@@ -162,7 +182,12 @@ func (d *Decision) settle(p Pool, b Block) {
 		if !b.Draining {
 			d.Drain = append(d.Drain, b.Name)
 		}
-	case b.Open, !b.Exists:
+	case b.Open:
+		// It drained for a while because it was not granted. One that the pool gives back is empty, and goes.
+		if b.Draining && !p.Deleting && (b.Used > 0 || b.ByHand) {
+			d.Keep = append(d.Keep, b.Name)
+		}
+	case !b.Exists:
 	case b.Deleting:
 		if b.Protected && p.mayGo(b) {
 			d.Release = append(d.Release, b.Name)
@@ -203,21 +228,15 @@ func (d *Decision) giveAllBack(p Pool, blocks []Block) {
 
 // shrink gives back blocks that nothing has used for the grace, as long as the pool keeps what it is to have. A block is
 // drained first, and deleted when that is on record.
-func (d *Decision) shrink(p Pool, blocks []Block, have int, available int64, now time.Time) {
+func (d *Decision) shrink(p Pool, blocks []Block, n numbers, now time.Time) {
 	for _, b := range slices.Backward(blocks) {
-		if b.Deleting || b.Outdated || b.ByHand || !b.Exists || slices.Contains(d.Open, b.Name) || slices.Contains(d.Drain, b.Name) {
+		if b.Deleting || b.Draining || b.Outdated || b.ByHand || b.Foreign || !b.Exists || slices.Contains(d.Open, b.Name) || slices.Contains(d.Drain, b.Name) {
 			continue
 		}
-		if b.Open && b.Draining {
-			if p.mayGo(b) {
-				d.Delete = append(d.Delete, b.Name)
-			}
+		if n.have <= p.Min || !p.mayGo(b) || b.IdleSince.IsZero() {
 			continue
 		}
-		if have <= p.Min || !p.mayGo(b) || b.IdleSince.IsZero() {
-			continue
-		}
-		if b.Open && available-b.Free < p.MinAvailable {
+		if b.Open && n.available-b.Free < p.MinAvailable {
 			continue
 		}
 		if wait := b.IdleSince.Add(p.Grace).Sub(now); wait > 0 {
@@ -226,9 +245,9 @@ func (d *Decision) shrink(p Pool, blocks []Block, have int, available int64, now
 			}
 			continue
 		}
-		have--
+		n.have--
 		if b.Open {
-			available -= b.Free
+			n.available -= b.Free
 			d.Drain = append(d.Drain, b.Name)
 		} else {
 			d.Delete = append(d.Delete, b.Name)

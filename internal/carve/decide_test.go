@@ -32,6 +32,9 @@ func replaced(b *Block)                     { b.Replaced = true }
 func rests(b *Block)                        { b.Rests = true }
 func byHand(b *Block)                       { b.ByHand = true }
 func bare(b *Block)                         { b.Protected = false }
+func foreign(b *Block)                      { b.Foreign, b.Granted = true, false }
+func stuck(b *Block)                        { b.Open, b.Granted, b.Waits = false, false, true }
+func taken(b *Block)                        { b.Taken = true }
 
 func TestDecide(t *testing.T) {
 	pool := func(change ...func(*Pool)) Pool {
@@ -46,6 +49,7 @@ func TestDecide(t *testing.T) {
 	ends := func(p *Pool) { p.Deleting = true }
 	paused := func(p *Pool) { p.Paused = true }
 	adopts := func(p *Pool) { p.Adopting = true }
+	unknown := func(p *Pool) { p.NoNetwork = true }
 	tests := map[string]struct {
 		pool   Pool
 		blocks []Block
@@ -67,8 +71,20 @@ func TestDecide(t *testing.T) {
 		"KeepsMin":      {pool: pool(), blocks: []Block{open("a", 0, 4, idle(time.Hour))}},
 		"KeepsEnough":   {pool: pool(ready(4)), blocks: []Block{open("a", 3, 1), open("b", 0, 4, idle(time.Hour))}, reason: "else it would be asked for again"},
 		"Drained":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, draining, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "it is on record that nothing is granted from it"},
-		"NeededAgain":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining)}, want: Decision{Keep: []string{"b"}}},
-		"NotShared":     {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, shared)}, want: Decision{Ask: 1}},
+		"NeededAgain":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining)}, want: Decision{Delete: []string{"b"}, Ask: 1}, reason: "its delete may be on its way"},
+		"NeededAtMax":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, draining)}, want: Decision{Delete: []string{"c"}}, reason: "one for which there is room when that is gone"},
+		"GrantedAgain":  {pool: pool(), blocks: []Block{open("a", 1, 3, draining)}, want: Decision{Keep: []string{"a"}}, reason: "nobody shares it any more"},
+		"ByHandAgain":   {pool: pool(), blocks: []Block{open("a", 0, 4, draining, byHand)}, want: Decision{Keep: []string{"a"}}},
+		"NotShared":     {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, shared)}, want: Decision{Delete: []string{"b"}, Ask: 1}},
+		"NoNetwork":     {pool: pool(unknown), blocks: []Block{open("a", 0, 0, closed)}, reason: "which gateway its addresses have is not known"},
+		"Foreign":       {pool: pool(), blocks: []Block{open("a", 0, 0, closed, foreign)}, want: Decision{Ask: 1}, reason: "another pool of the name had it"},
+		"ForeignEnds":   {pool: pool(), blocks: []Block{open("a", 0, 0, closed, deleting, foreign), open("b", 1, 3)}, want: Decision{Release: []string{"a"}}},
+		"ForeignInUse":  {pool: pool(), blocks: []Block{open("a", 1, 0, closed, deleting, foreign), open("b", 1, 3)}},
+		"PausedBlock":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, stuck)}, want: Decision{Ask: 1}, reason: "it may never have anything"},
+		"PausedAtMax":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, stuck)}, reason: "it may have something at any time"},
+		"RefusedByHand": {pool: pool(lack(2)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, stuck, byHand)}, want: Decision{Ask: 2}, reason: "the pool has nothing of it"},
+		"NameTaken":     {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining, taken), open("b", 1, 3)}, reason: "what has its name is not its own"},
+		"NameTakenIdle": {pool: pool(), blocks: []Block{open("a", 0, 0, gone, draining, taken), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
 		"TooLate":       {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, deleting)}, want: Decision{Close: []string{"b"}, Ask: 1}, reason: "what is deleted does not come back"},
 		"Deleted":       {pool: pool(), blocks: []Block{open("a", 2, 2, deleting), open("b", 1, 3)}, want: Decision{Drain: []string{"a"}}, reason: "a user has deleted it"},
 		"InUse":         {pool: pool(), blocks: []Block{open("a", 2, 0, deleting, draining), open("b", 1, 3)}, reason: "it waits for its claims"},

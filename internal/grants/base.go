@@ -56,6 +56,7 @@ func (m *Memory) UnsetBase() bool {
 func (m *Memory) SetBase(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
 	m.Base = obj
+	m.takeFromAbroad()
 	if m.generation != obj.GetGeneration() || !slices.EqualFunc(m.compiled, obj.PoolStatus().Blocks, sameAddresses) {
 		m.generation, m.compiled = obj.GetGeneration(), obj.PoolStatus().Blocks
 		m.Compile()

@@ -16,10 +16,10 @@ import (
 // what is on record. It is called once a turn, after the plan, which finds out what is lacking.
 func (m *Memory) TurnBlocks(now time.Time, grace time.Duration) {
 	c := &m.Carved
+	c.Todo, c.next = m.decideBlocks(now, grace), nil
 	if !m.isCarved() {
 		return
 	}
-	c.Todo = m.decideBlocks(now, grace)
 	c.next = m.nextBlocks(m.Base.PoolSpec().Carve, c.Todo, now)
 	m.stateDrained(c.Todo)
 }
@@ -30,28 +30,30 @@ func (m *Memory) ForgetLack() { m.Carved.lack = carve.Lack{} }
 // blocksWait reports whether anything is to be done for the blocks of a carved pool. soon: a live holder would have
 // committed it by now; else it is a request, which may have been tried in vain.
 func (m *Memory) blocksWait(now time.Time, grace time.Duration) (wait, soon bool) {
-	if !m.isCarved() {
-		return false, false
-	}
 	d := m.decideBlocks(now, grace)
 	return d.Something(), d.Commits()
 }
 
 func (m *Memory) decideBlocks(now time.Time, grace time.Duration) carve.Decision {
-	return carve.Decide(m.wants(m.Base.PoolSpec().Carve, now, grace), m.blockFacts(), now)
+	if !m.isCarved() && len(m.Carved.Blocks) == 0 {
+		return carve.Decision{}
+	}
+	return carve.Decide(m.wants(now, grace), m.blockFacts(), now)
 }
 
-// wants is what a pool wants of its blocks.
-func (m *Memory) wants(spec *v1alpha1.Carve, now time.Time, grace time.Duration) carve.Pool {
-	paused := annotations.HasPaused(m.Base)
-	out := carve.Pool{
-		Min: int(spec.Blocks.Min), Max: int(spec.Blocks.Max), Limit: v1alpha1.MaxCarvedBlocks, MinAvailable: int64(spec.MinAvailable),
-		Deleting: m.Base.GetDeletionTimestamp() != nil, Paused: paused || m.Carved.Parent.Problem != "", Adopting: m.QuarantineUntil.After(now),
-		PerBlock: m.perBlock(), Grace: grace, Lack: m.Carved.lack.Blocks,
+// wants is what a pool wants of its blocks. One that is not carved wants nothing of those that a pool of its name had
+// before.
+func (m *Memory) wants(now time.Time, grace time.Duration) carve.Pool {
+	out := carve.Pool{Deleting: m.Base.GetDeletionTimestamp() != nil, Adopting: m.QuarantineUntil.After(now)}
+	spec := m.Base.PoolSpec().Carve
+	if spec == nil {
+		out.Paused = true
+		return out
 	}
-	if out.Deleting {
-		out.Paused = paused
-	}
+	out.Min, out.Max, out.Limit, out.MinAvailable = int(spec.Blocks.Min), int(spec.Blocks.Max), v1alpha1.MaxCarvedBlocks, int64(spec.MinAvailable)
+	out.Paused = annotations.HasPaused(m.Base) || m.isMoved() || (m.Carved.Parent.Problem != "" && !out.Deleting)
+	out.NoNetwork = spec.Network != v1alpha1.RoutedNetwork && m.Carved.Parent.Network == nil
+	out.PerBlock, out.Grace, out.Lack = m.perBlock(), grace, m.Carved.lack.Blocks
 	return out
 }
 
@@ -78,8 +80,11 @@ func (m *Memory) blockFacts() []carve.Block {
 	var out []carve.Block
 	for _, on := range m.Base.PoolStatus().Blocks {
 		open[on.Allocation] = on
-		if m.Carved.Blocks[on.Allocation] == nil {
-			out = append(out, m.blockFact(on.Allocation, nil, &on))
+		b := m.Carved.Blocks[on.Allocation]
+		if other := b != nil && b.Prefix.IsValid() && b.Prefix.String() != on.Range; b == nil || other {
+			fact := m.blockFact(on.Allocation, nil, &on)
+			fact.Taken = other
+			out = append(out, fact)
 		}
 	}
 	for _, name := range m.Carved.asking {
@@ -88,12 +93,12 @@ func (m *Memory) blockFacts() []carve.Block {
 		}
 	}
 	for name, b := range m.Carved.Blocks {
-		on, is := open[name]
-		if !is {
+		switch on, is := open[name]; {
+		case !is:
 			out = append(out, m.blockFact(name, b, nil))
-			continue
+		case !b.Prefix.IsValid() || b.Prefix.String() == on.Range: // else it comes when the other one is closed
+			out = append(out, m.blockFact(name, b, &on))
 		}
-		out = append(out, m.blockFact(name, b, &on))
 	}
 	return out
 }
@@ -113,12 +118,13 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 		}
 	}
 	if b != nil {
-		out.Exists, out.Deleting, out.Protected, out.ByHand = true, b.Deleting, b.Protected, b.ByHand
+		out.Exists, out.Deleting, out.Protected, out.ByHand, out.Foreign = true, b.Deleting, b.Protected, b.ByHand, b.Parent != m.carvedFrom()
 		out.Verified = b.verifiedIn == m.Term && m.Holder
-		out.Granted = b.Prefix.IsValid() && !b.Shared && (on == nil || b.Prefix == has)
+		out.Granted = b.Prefix.IsValid() && !b.Shared && !out.Foreign
+		out.Waits = b.waits()
 		if on == nil {
 			out.IdleSince, has, had = b.Created, b.Prefix, b.Had
-			out.Outdated = !b.ByHand && !b.Prefix.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
+			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
 			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
 		}
 	}

@@ -40,7 +40,7 @@ type BlockRequest struct {
 // sent before a pool was gone may be on its way (R10).
 func (m *Memory) BlockRequests(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
 	c := &m.Carved
-	if !m.isCarved() {
+	if m.Base == nil {
 		return m.blocksWithoutPool(now, quarantine)
 	}
 	c.without = time.Time{}
@@ -89,10 +89,10 @@ func (m *Memory) due(out []BlockRequest, wait time.Duration, verb BlockVerb, b *
 	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: m.Term}), wait
 }
 
-// blocksWithoutPool are the requests for the blocks of a pool that does not exist, or is carved no more: those that are
-// being deleted go, when what was granted from the pool can be on its way no more.
+// blocksWithoutPool are the requests for the blocks of a pool that does not exist: those that are being deleted go, when
+// what was granted from the pool can be on its way no more.
 func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
-	if m.Base != nil || len(m.Carved.Blocks) == 0 {
+	if len(m.Carved.Blocks)+len(m.Carved.abroad) == 0 {
 		return nil, 0
 	}
 	if m.Carved.without.IsZero() {
@@ -101,7 +101,7 @@ func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out
 	if wait := m.Carved.without.Add(quarantine).Sub(now); wait > 0 {
 		return nil, wait
 	}
-	for _, b := range m.Carved.Blocks {
+	for _, b := range m.Carved.all() {
 		if b.Deleting && b.Protected {
 			out, wait = m.due(out, wait, ReleaseBlock, b, now)
 		}
@@ -137,7 +137,7 @@ func (m *Memory) nextName(asked map[string]struct{}) string {
 func (m *Memory) BeginBlock(r BlockRequest) {
 	if r.Verb == AskForBlock {
 		m.Carved.asking = append(m.Carved.asking, r.Name)
-	} else if b := m.Carved.Blocks[r.Name]; b != nil {
+	} else if b := m.known(r.Block); b != nil {
 		b.Busy = true
 	}
 }
@@ -155,7 +155,7 @@ func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(f
 		c.askFailures++
 		return
 	}
-	b := c.Blocks[r.Name]
+	b := m.known(r.Block)
 	if b == nil {
 		return
 	}
@@ -182,7 +182,10 @@ func OpenIn(s *v1alpha1.NetworkPoolStatus, name string) bool {
 
 // HasBlocks reports whether a carved pool has something to give back before it may go.
 func (m *Memory) HasBlocks() bool {
-	if m.Base != nil && len(m.Base.PoolStatus().Blocks) > 0 {
+	if !m.isCarved() {
+		return false
+	}
+	if len(m.Base.PoolStatus().Blocks) > 0 {
 		return true
 	}
 	for _, b := range m.Carved.Blocks {

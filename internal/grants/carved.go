@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
@@ -21,15 +23,19 @@ type Carver interface {
 	BlockOf(o Object) (*Block, pools.Key)
 	// NewBlock is the object that asks a parent for a block, with addresses or any.
 	NewBlock(child pools.Key, namespace, name string, from *v1alpha1.Carve, pinned netip.Prefix) Object
+	// SetChild has an object be a block for a pool.
+	SetChild(o Object, child pools.Key)
 }
 
 // Block is what a carved pool remembers of an object that has a block for it. Once observed it never changes but for how
 // far work on it is.
 type Block struct {
 	Namespace, Name string
-	UID             types.UID
-	Version         string
-	Created         time.Time
+	// Parent is the pool that it is a block of.
+	Parent  pools.Key
+	UID     types.UID
+	Version string
+	Created time.Time
 	// Prefix is what it has, as its parent says; not valid, if that says nothing.
 	Prefix netip.Prefix
 	// Had is all that it may have: what its record says, and what its status does. After a move there is only the one.
@@ -39,8 +45,9 @@ type Block struct {
 	Refusal Refusal
 	// Others are its finalizers but ours.
 	Others []string
-	// ByHand: a user has made it. Protected: our finalizer is on it. Shared: somebody else has some of its addresses.
-	ByHand, Protected, Deleting, Shared bool
+	// ByHand: a user has made it. Protected: our finalizer is on it. Shared: somebody else has some of its addresses. Moved:
+	// clusterctl takes it to another cluster. Abroad: it is not in the namespace where the blocks of its pool are made.
+	ByHand, Protected, Deleting, Shared, Paused, Moved, Abroad bool
 
 	work
 }
@@ -56,9 +63,11 @@ type work struct {
 
 // CarvedPool is what is remembered of a pool because it is carved from another.
 type CarvedPool struct {
-	// Blocks are the objects, by name; taken are names that other objects have.
+	// Blocks are the objects, by name; taken are names that other objects have. abroad are those in other namespaces, where
+	// anybody may make some: only what is on record as open counts.
 	Blocks map[string]*Block
 	taken  map[string]struct{}
+	abroad map[types.UID]*Block
 	// asking are the names of blocks that are being created. The next one waits until askAfter, where the last could not
 	// be, as askErr says.
 	asking      []string
@@ -96,29 +105,80 @@ func (m *Memory) ObserveBlock(b *Block) bool {
 		return false
 	}
 	old := m.Carved.Blocks[b.Name]
+	if b.Abroad && (old == nil || old.UID != b.UID) && !m.openAs(b.Name, b.UID) {
+		if m.Carved.abroad == nil {
+			m.Carved.abroad = map[types.UID]*Block{}
+		}
+		if was := m.Carved.abroad[b.UID]; was == nil || Newer(b.Version, was.Version) {
+			m.Carved.abroad[b.UID] = b
+		}
+		return m.Base == nil
+	}
 	if old != nil {
-		if old.UID == b.UID {
-			if !Newer(b.Version, old.Version) {
-				return false
-			}
-			b.work = old.work
-		} else if !Newer(b.Version, old.Version) {
+		if !Newer(b.Version, old.Version) {
 			return false
+		}
+		if old.UID == b.UID {
+			b.work = old.work
 		}
 	}
 	if m.Carved.Blocks == nil {
 		m.Carved.Blocks = map[string]*Block{}
 	}
 	m.Carved.Blocks[b.Name] = b
+	m.keepMovedBlock(b)
 	return true
+}
+
+// openAs reports whether a block is on record as open.
+func (m *Memory) openAs(name string, uid types.UID) bool {
+	return m.Base != nil && slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Allocation == name && on.UID == string(uid)
+	})
+}
+
+// takeFromAbroad takes the blocks that are on record as open, wherever they are: the manager has moved to another namespace
+// since.
+func (m *Memory) takeFromAbroad() {
+	for uid, b := range m.Carved.abroad {
+		if m.openAs(b.Name, uid) && m.Carved.Blocks[b.Name] == nil {
+			delete(m.Carved.abroad, uid)
+			m.ObserveBlock(b)
+		}
+	}
+}
+
+// keepMovedBlock keeps back what a block has that is being moved to another cluster: nothing is granted from it here, and
+// no other is asked for.
+func (m *Memory) keepMovedBlock(b *Block) {
+	if !b.Moved || b.Parent != m.carvedFrom() {
+		return
+	}
+	for _, r := range b.Had {
+		m.holdMoved(ledger.Owner{Kind: v1alpha1.IPAllocationKind, Namespace: b.Namespace, Name: b.Name, UID: b.UID}, r)
+	}
 }
 
 // ForgetBlock feeds the proof that a block is gone.
 func (m *Memory) ForgetBlock(uid types.UID, name string) {
 	m.gone[uid] = struct{}{}
+	delete(m.Carved.abroad, uid)
 	if b := m.Carved.Blocks[name]; b != nil && b.UID == uid {
 		delete(m.Carved.Blocks, name)
 	}
+}
+
+// all are the blocks, in every namespace.
+func (c *CarvedPool) all() []*Block {
+	return slices.AppendSeq(slices.Collect(maps.Values(c.Blocks)), maps.Values(c.abroad))
+}
+
+// known is what is remembered of a block by now, nil if that is gone.
+func (m *Memory) known(b *Block) *Block {
+	if now := m.Carved.Blocks[b.Name]; now != nil && now.UID == b.UID {
+		return now
+	}
+	return m.Carved.abroad[b.UID]
 }
 
 // Verify notes that a read, which began in a term, has shown a block.
@@ -130,6 +190,14 @@ func (m *Memory) Verify(uid types.UID, name string, term int64) {
 
 // isCarved reports whether the pool takes its addresses from another.
 func (m *Memory) isCarved() bool { return m.Base != nil && m.Base.PoolSpec().Carve != nil }
+
+// carvedFrom is the pool that the pool takes its addresses from, the zero one if none.
+func (m *Memory) carvedFrom() pools.Key {
+	if !m.isCarved() {
+		return pools.Key{}
+	}
+	return pools.KeyOfPool(m.Key.Namespace, m.Base.PoolSpec().Carve.PoolRef)
+}
 
 // IsOpen reports whether a block is on record as open.
 func (m *Memory) IsOpen(name string) bool {
@@ -157,10 +225,16 @@ func (m *Memory) OpenRanges() (out []netipx.IPRange) {
 	return out
 }
 
+// waits reports whether a block has nothing, and may never have anything: a user has paused it, or made it and it is
+// refused.
+func (b *Block) waits() bool {
+	return !b.Prefix.IsValid() && (b.Paused || (b.ByHand && b.Refusal != Refusal{}))
+}
+
 // awaitsBlock reports whether a block is there that is not open yet.
 func (m *Memory) awaitsBlock() bool {
 	for name, b := range m.Carved.Blocks {
-		if !b.Deleting && !m.IsOpen(name) {
+		if !b.Deleting && b.Parent == m.carvedFrom() && !b.waits() && !m.IsOpen(name) {
 			return true
 		}
 	}

@@ -53,6 +53,9 @@ func (m *Memory) growth() *Refusal {
 	if carved == nil {
 		return nil
 	}
+	if m.Carved.askErr != "" { // what the API server says may be another thing at each try, and thousands may wait
+		return NotReady("%s gets no block: the API server refuses it, as its condition Ready says", m.Key)
+	}
 	if no := m.stuck(); no != nil {
 		return no
 	}
@@ -73,7 +76,7 @@ func (m *Memory) stuck() *Refusal {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Carved.Blocks)) {
 		switch b := m.Carved.Blocks[name]; {
-		case b.Deleting, b.Prefix.IsValid(), b.Refusal == (Refusal{}):
+		case b.Deleting, b.Prefix.IsValid(), b.waits(), b.Refusal == (Refusal{}), b.Parent != m.carvedFrom():
 		case b.Refusal.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason:
 			return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf(
 				"%s gets no block, its IPAllocation %s waits: %s", m.Key, name, b.Refusal.Message))}
@@ -84,10 +87,10 @@ func (m *Memory) stuck() *Refusal {
 	return nil
 }
 
-// blocksAlive counts the blocks that are not being deleted.
+// blocksAlive counts the blocks that are not being deleted, as they count towards the most that the pool may have.
 func (m *Memory) blocksAlive() (n int) {
 	for _, b := range m.Carved.Blocks {
-		if !b.Deleting {
+		if !b.Deleting && b.Parent == m.carvedFrom() && (!b.ByHand || b.Prefix.IsValid()) {
 			n++
 		}
 	}

@@ -58,6 +58,9 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 			}
 			return true
 		}
+		if c.Child != nil {
+			c.Found = Seen // nothing is granted to a pool that does not exist
+		}
 		g := &Grant{Owner: c.Owner, Range: r}
 		m.Cooling.Remove(r)
 		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})

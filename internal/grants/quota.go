@@ -74,7 +74,7 @@ func (q *Quota) Changed(cluster types.NamespacedName) {
 
 // recount notes whether a claim has something that counts.
 func (m *Memory) recount(c *Claimant) {
-	counts := (c.Kind.Traits().Counted && c.Cluster.Name != "") || c.Child != nil
+	counts := (c.Kind.Traits().Counted && c.Cluster.Name != "") || c.ofNamespace()
 	has := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
 	switch {
 	case has && !c.counted:
@@ -94,8 +94,20 @@ func (m *Memory) count(c *Claimant, n int64) {
 	}
 }
 
-// BlocksGiven is how many blocks the pool has given to pools of a namespace.
-func (m *Memory) BlocksGiven(namespace string) int64 { return m.given[namespace] }
+// ofNamespace reports whether a claimant is a block that counts towards the quota of its namespace. Who makes a
+// GlobalNetworkPool is no tenant.
+func (c *Claimant) ofNamespace() bool {
+	return c.Child != nil && c.Child.Kind != v1alpha1.GlobalNetworkPoolKind
+}
+
+// OthersOf is how many blocks the pool has given to pools of the namespace of a block, besides that.
+func (m *Memory) OthersOf(c *Claimant) int64 {
+	n := m.given[c.Owner.Namespace]
+	if c.ofNamespace() && c.counted {
+		n--
+	}
+	return n
+}
 
 // limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
 func (m *Memory) limitOf(c *Claimant) (int64, bool) {
@@ -108,7 +120,7 @@ func (m *Memory) limitOf(c *Claimant) (int64, bool) {
 // reserve counts a claim towards the quota of its Cluster, and a block of another pool towards that of its namespace: the
 // next one of the same plan is decided on it. Nil: it is counted, or need not be.
 func (m *Memory) reserve(c *Claimant) *Refusal {
-	if c.Child != nil && !c.counted {
+	if c.ofNamespace() && !c.counted {
 		m.count(c, 1)
 		c.counted = true
 		return nil

@@ -63,6 +63,23 @@ func (m *Memory) Beyond(r Resource, listed map[types.UID]struct{}) (out []Object
 			add(a.Namespace, a.Name, a.UID)
 		}
 	}
+	if carver, is := r.(Carver); is {
+		out = append(out, m.blocksBeyond(carver, listed)...)
+	}
+	return out
+}
+
+// blocksBeyond is what is remembered of blocks and not among those listed.
+func (m *Memory) blocksBeyond(r Carver, listed map[types.UID]struct{}) (out []Object) {
+	for _, b := range m.Carved.all() {
+		if _, is := listed[b.UID]; !is {
+			o := Named(r.Object(), b.Namespace, b.Name)
+			o.SetUID(b.UID)
+			r.SetPool(o, b.Parent)
+			r.SetChild(o, m.Key)
+			out = append(out, o)
+		}
+	}
 	return out
 }
 

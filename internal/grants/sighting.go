@@ -30,10 +30,11 @@ func (c *Claimant) SaysAfter(found Sighting) Sighting {
 // OwesSighting reports whether the status does not say yet what was found.
 func (c *Claimant) OwesSighting() bool { return c.SaysAfter(c.Found) != c.Told }
 
-// NoteSighting remembers what a job has found of the Cluster of an IPAllocation.
+// NoteSighting remembers what was found of the Cluster of an IPAllocation: what was found once is not Unseen for having
+// gone before the status said so.
 func (m *Memory) NoteSighting(c *Claimant, found Sighting) {
 	if known := m.Claimants[c.Owner.UID]; known != nil {
-		known.Found = found
+		known.Found = max(known.Found, found)
 		m.Await(known)
 	}
 }

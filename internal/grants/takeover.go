@@ -38,6 +38,7 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 		releasable = func(*Claimant) Ruling { return Ruling{Waits: true, Silent: true} } // no live holder would
 	}
 	patience := Patience
+	m.ForgetLack()
 	if !m.hasWork(state, admission, releasable) {
 		at, soon := m.blocksWait(now, shrinkGrace)
 		if !at {
@@ -62,7 +63,7 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 }
 
 // hasWork reports whether the pool has something that a live holder would have done by now. What is
-// paused, or another manager's by its label, is none.
+// paused, or another manager's by its label, is none. Where it has nothing, it is known then what those lack that wait.
 func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable Admit) bool {
 	work := m.Base.GetDeletionTimestamp() != nil || m.outdated()
 	wants := func(c *Claimant) bool {
@@ -90,7 +91,10 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 			work = !c.Shows(*ruled.Refused)
 		case c.ShownRefusal().isRefused():
 		default:
-			_, no, _ := m.Available(c)
+			_, no, full := m.Available(c)
+			if full {
+				m.lacks(c)
+			}
 			work = c.ShownRefusal() == (Refusal{}) || (no == nil && m.WithinQuota(c))
 		}
 		return !work
@@ -128,6 +132,9 @@ func (m *Memory) Rebuild(found *Listed) {
 	m.Ledger = ledger.New(space, unit)
 	m.Ledger.SetParts(m.OpenRanges())
 	m.Carved.drained = nil
+	for _, b := range m.Carved.Blocks {
+		b.verifiedIn = 0 // a pool that was made anew, or restored, counts its terms from the beginning
+	}
 	m.stateDrained(carve.Decision{})
 	m.apart = map[netipx.IPRange]pools.Key{}
 	m.addPins()
@@ -195,6 +202,9 @@ func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
 	}
 	for _, c := range m.Claimants {
 		m.keepMoved(c)
+	}
+	for _, b := range m.Carved.Blocks {
+		m.keepMovedBlock(b)
 	}
 	for _, a := range m.Attached {
 		if a.moved && a.IP.IsValid() {

@@ -259,7 +259,9 @@ func blocksAtRest(o pools.Objects) (bad []string) {
 		has := map[string]string{}
 		for i := range o.Allocations {
 			a := &o.Allocations[i]
-			if child, is := pools.ChildOf(a); is && child == pools.KeyOf(p) && a.Status.Phase == v1alpha1.AllocationAllocated {
+			child, is := pools.ChildOf(a)
+			if from := p.PoolSpec().Carve; is && child == pools.KeyOf(p) && a.Status.Phase == v1alpha1.AllocationAllocated &&
+				from != nil && pools.KeyOfPool(p.GetNamespace(), from.PoolRef) == pools.KeyOfAllocation(a) {
 				has[a.Name] = a.Status.CIDR
 			}
 		}

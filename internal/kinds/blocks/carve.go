@@ -23,16 +23,16 @@ func mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 	length, carvable := blockFactsOf(c).prefixLength, m.Base.PoolSpec().Carvable
 	longest := m.Layout.UnitBits()
 	switch {
-	case c.HasRecord():
-		return nil // it has its block
+	case c.HadAddress:
+		return nil // it has its block: a record alone may be a user's, or come with a move to where there are other rules
 	case carvable == nil:
 		return grants.NotReady("no pool can be carved from %s: its spec.carvable is not set", m.Key)
 	case len(carvable.PrefixLengths) > 0 && !slices.Contains(carvable.PrefixLengths, int32(length)):
 		return grants.NotReady("no block of /%d can be carved from %s: its spec.carvable.prefixLengths allows %s", length, m.Key, lengths(carvable.PrefixLengths))
-	case c.Child.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.BlocksGiven(c.Owner.Namespace) >= int64(*carvable.MaxBlocksPerNamespace):
+	case c.Child.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.OthersOf(c) >= int64(*carvable.MaxBlocksPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 			"the pools of namespace %s have %d blocks of %s, as many as its spec.carvable.maxBlocksPerNamespace allows; raise that, or use fewer",
-			c.Owner.Namespace, m.BlocksGiven(c.Owner.Namespace), m.Key)}
+			c.Owner.Namespace, m.OthersOf(c), m.Key)}
 	case length > longest && m.HandsOutPrefixes():
 		return grants.Failed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Key, longest, length)
 	case length > longest:
@@ -77,8 +77,9 @@ func (kind) BlockOf(o grants.Object) (*grants.Block, pools.Key) {
 	}
 	c := Of(a)
 	out := &grants.Block{
-		Namespace: a.Namespace, Name: a.Name, UID: a.UID, Version: a.ResourceVersion, Created: a.CreationTimestamp.Time,
+		Namespace: a.Namespace, Name: a.Name, Parent: pools.KeyOfAllocation(a), UID: a.UID, Version: a.ResourceVersion, Created: a.CreationTimestamp.Time,
 		Asked: ptr.Deref(a.Spec.PrefixLength, 0), Refusal: c.ShownRefusal(), Deleting: c.Deleting, Shared: blockFactsOf(c).overlap != "",
+		Paused: c.Paused, Moved: c.Moved,
 	}
 	out.ByHand = !carve.IsName(child.Name, a.Name)
 	for _, f := range a.Finalizers {
@@ -98,6 +99,12 @@ func (kind) BlockOf(o grants.Object) (*grants.Block, pools.Key) {
 		out.Prefix, _ = c.Shown.Prefix()
 	}
 	return out, child
+}
+
+// SetChild has an IPAllocation be a block for a pool.
+func (kind) SetChild(o grants.Object, child pools.Key) {
+	spec := &o.(*v1alpha1.IPAllocation).Spec
+	spec.Type, spec.ChildPoolRef = v1alpha1.PoolAllocation, &v1alpha1.PoolReference{Kind: child.Kind, Name: child.Name}
 }
 
 // NewBlock is the IPAllocation that asks the parent of a carved pool for a block.
