@@ -173,7 +173,7 @@ func (a *Allocator) locked(key pools.Key) *grants.Memory {
 func (a *Allocator) drop(p *grants.Pool) {
 	m := p.Lock()
 	defer m.Unlock()
-	if m.Base != nil || len(m.Claimants)+len(m.Attached)+len(m.Grants)+len(m.Carved.Blocks)+m.Jobs > 0 {
+	if m.Base != nil || len(m.Claimants)+len(m.Attached)+len(m.Grants)+m.Carved.Count()+m.Jobs > 0 {
 		return
 	}
 	a.mu.Lock()

@@ -292,6 +292,26 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 	}
 }
 
+// A block of a pool that does not exist ends later, wherever it is: until then the pool is not forgotten.
+func TestAPoolWithBlocksIsNotForgotten(t *testing.T) {
+	for _, namespace := range []string{"home", "tenant"} {
+		t.Run(namespace, func(t *testing.T) {
+			a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			o := newBlock("pool-1", deleted)
+			o.Namespace, o.Spec.ChildPoolRef.Kind = namespace, v1alpha1.GlobalNetworkPoolKind
+			a.observeBlock(o)
+			p := a.pool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
+			if a.drop(p); !slices.Contains(a.all(), p) {
+				t.Error("nobody will take the finalizer off")
+			}
+			a.forgetBlock(p.Key, o.UID, o.Name)
+			if a.drop(p); slices.Contains(a.all(), p) {
+				t.Error("it is remembered for ever")
+			}
+		})
+	}
+}
+
 // creates is an API server that notes what is created.
 type creates struct {
 	client.Client

@@ -92,7 +92,7 @@ func (m *Memory) due(out []BlockRequest, wait time.Duration, verb BlockVerb, b *
 // blocksWithoutPool are the requests for the blocks of a pool that does not exist: those that are being deleted go, when
 // what was granted from the pool can be on its way no more.
 func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
-	if len(m.Carved.Blocks)+len(m.Carved.abroad) == 0 {
+	if m.Carved.Count() == 0 {
 		return nil, 0
 	}
 	if m.Carved.without.IsZero() {

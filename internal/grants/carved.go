@@ -168,6 +168,9 @@ func (m *Memory) ForgetBlock(uid types.UID, name string) {
 	}
 }
 
+// Count is how many blocks are known, in every namespace.
+func (c *CarvedPool) Count() int { return len(c.Blocks) + len(c.abroad) }
+
 // all are the blocks, in every namespace.
 func (c *CarvedPool) all() []*Block {
 	return slices.AppendSeq(slices.Collect(maps.Values(c.Blocks)), maps.Values(c.abroad))
