@@ -46,3 +46,17 @@ func (f *Free) LargestBlock() (netipx.IPRange, bool) {
 	}
 	return blockOfSize(f.bySize.max()).ipRange(f.v4), true
 }
+
+// Prefixes is how many aligned prefixes of a length are free: as many as BestFitPrefix could give. It costs O(k).
+func (f *Free) Prefixes(length int) (n Count) {
+	host := familyBits(f.v4) - length
+	if host < 0 || length < 0 {
+		return Count{}
+	}
+	for r := range f.All() {
+		if whole, ok := blockOf(r).wholePrefixes(lowBits(host)); ok {
+			n = n.Plus(CountPrefixes(whole.ipRange(f.v4), length))
+		}
+	}
+	return n
+}

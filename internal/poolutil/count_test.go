@@ -77,6 +77,9 @@ func TestCountPrefixesAgainstBestFit(t *testing.T) {
 				if counted != taken {
 					t.Fatalf("%d prefixes are counted in %v, %d can be taken", counted, whole.Ranges(), taken)
 				}
+				if free := NewFree(setOf(w.span(i, n).String())).Prefixes(length).Int64(); free != taken {
+					t.Fatalf("%d prefixes are free in %v, %d can be taken", free, whole.Ranges(), taken)
+				}
 			})
 		})
 	}
