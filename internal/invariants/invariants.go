@@ -102,13 +102,24 @@ func outsideBlocks(above map[pools.Key]pools.Key, living []holding) (bad []strin
 // granted are the grants in flight.
 func granted(o pools.Objects) []holding {
 	var out []holding
+	child := map[types.UID]pools.Key{}
+	for _, p := range o.Pools {
+		for _, b := range p.PoolStatus().Blocks { // of which the IPAllocation may be gone
+			child[types.UID(b.UID)] = pools.KeyOf(p)
+		}
+	}
+	for i := range o.Allocations {
+		if key, is := pools.ChildOf(&o.Allocations[i]); is {
+			child[o.Allocations[i].UID] = key
+		}
+	}
 	for _, p := range o.Pools {
 		if p.PoolStatus().Allocator == nil {
 			continue
 		}
 		for _, g := range p.PoolStatus().Allocator.InFlight {
 			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-				out = append(out, holding{pool: pools.KeyOf(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true})
+				out = append(out, holding{pool: pools.KeyOf(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true, child: child[types.UID(g.UID)]})
 			}
 		}
 	}
@@ -155,8 +166,11 @@ func root(above map[pools.Key]pools.Key, key pools.Key) pools.Key {
 	return key
 }
 
-// below reports whether a pool is another one, or carved from it.
+// below reports whether a pool is another one, or carved from it. No pool is below none.
 func below(above map[pools.Key]pools.Key, pool, other pools.Key) bool {
+	if other == (pools.Key{}) {
+		return false
+	}
 	for range deepest {
 		if pool == other {
 			return true
