@@ -2,6 +2,7 @@ package poolspec
 
 import (
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 )
@@ -44,4 +45,36 @@ func (c *compiler) declareBlocks() {
 		c.out.blocks = append(c.out.blocks, out)
 	}
 	c.out.declared = c.build(&set)
+}
+
+// Within is what is left of a layout where a carved pool has these blocks: of those that were closed since it was compiled,
+// nothing.
+func (l *Layout) Within(open []netipx.IPRange) *Layout {
+	out := *l
+	isOpen := func(a netip.Addr) bool {
+		return slices.ContainsFunc(open, func(r netipx.IPRange) bool { return r.Contains(a) })
+	}
+	out.declared, out.allocatable = common(l.declared, open), common(l.allocatable, open)
+	out.ranges = out.allocatable.Ranges()
+	out.blocks = slices.DeleteFunc(slices.Clone(l.blocks), func(b block) bool { return !isOpen(b.prefix.Addr()) })
+	out.pins, out.owners = map[string]netip.Addr{}, map[netip.Addr]string{}
+	for name, a := range l.pins {
+		if isOpen(a) {
+			out.pins[name], out.owners[a] = a, name
+		}
+	}
+	return &out
+}
+
+// common is the part of a set that is in ranges.
+func common(s *netipx.IPSet, ranges []netipx.IPRange) *netipx.IPSet {
+	var b, in netipx.IPSetBuilder
+	for _, r := range ranges {
+		in.AddRange(r)
+	}
+	open, _ := in.IPSet() // of parsed ranges, there is a set
+	b.AddSet(s)
+	b.Intersect(open)
+	out, _ := b.IPSet()
+	return out
 }

@@ -32,7 +32,7 @@ type compiler struct {
 // addresses of the blocks that it has open.
 func Compile(spec *v1alpha1.NetworkPoolSpec, open ...v1alpha1.CarvedBlock) (*Layout, field.ErrorList) {
 	c := &compiler{spec: spec, blocks: open, path: field.NewPath("spec"), out: &Layout{
-		pins: map[string]netip.Addr{}, owners: map[netip.Addr]string{},
+		pins: map[string]netip.Addr{}, owners: map[netip.Addr]string{}, unfit: map[string]string{},
 	}}
 	// Each step needs what the one before it read.
 	for _, step := range []func(){c.declare, c.units, c.networks, c.rest} {

@@ -27,6 +27,7 @@ type Layout struct {
 	gateway     netip.Addr
 	pins        map[string]netip.Addr
 	owners      map[netip.Addr]string
+	unfit       map[string]string // preAllocations of a carved pool that no claim can have, and why
 }
 
 // subnet is a network that addresses live in. The gateway may be invalid: there is none.
@@ -132,6 +133,10 @@ func (l *Layout) Pin(claimName string) (netip.Addr, bool) {
 	a, ok := l.pins[claimName]
 	return a, ok
 }
+
+// Unfit says why the address that is kept for claims of a name is none that a claim can have: the block of a carved pool
+// that has it came later. Empty: it can.
+func (l *Layout) Unfit(claimName string) string { return l.unfit[claimName] }
 
 // PinOwner is the claim name that an address is kept for.
 func (l *Layout) PinOwner(a netip.Addr) (claimName string, ok bool) {

@@ -1,12 +1,12 @@
 package poolspec
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 
 	"go4.org/netipx"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -27,32 +27,32 @@ func (c *compiler) pin() {
 		if c.carved() && !c.out.declared.Contains(a) {
 			continue // a block that the pool has later may have it
 		}
-		if c.canPin(path, text, a) {
+		switch problem := c.unfit(a); {
+		case problem == "":
 			c.out.pins[name], c.out.owners[a] = a, name
+		case c.carved(): // it is the block that is in the way, and the pool serves others from it
+			c.out.unfit[name] = text + " " + problem
+		default:
+			c.invalidf(path, text, "%s", problem)
 		}
 	}
 }
 
-// canPin reports whether a claim could be given the unit that starts at a.
-func (c *compiler) canPin(path *field.Path, text string, a netip.Addr) bool {
+// unfit says why a claim could not be given the unit that starts at a; empty: it could.
+func (c *compiler) unfit(a netip.Addr) string {
 	unit := netip.PrefixFrom(a, c.out.unitBits)
 	if unit != unit.Masked() {
-		c.invalidf(path, text, "is not the first address of a prefix of length %d; write %s", unit.Bits(), unit.Masked().Addr())
-		return false
+		return fmt.Sprintf("is not the first address of a prefix of length %d; write %s", unit.Bits(), unit.Masked().Addr())
 	}
 	if !c.out.declared.ContainsRange(netipx.RangeOfPrefix(unit)) {
-		c.invalidf(path, text, "is outside the pool; add it to addresses, or choose one that is inside")
-		return false
+		return "is outside the pool; add it to addresses, or choose one that is inside"
 	}
 	if i := slices.IndexFunc(c.out.Gateways(), unit.Contains); i >= 0 {
-		c.invalidf(path, text, "is, or contains, the gateway %s; choose another", c.out.Gateways()[i])
-		return false
+		return fmt.Sprintf("is, or contains, the gateway %s; choose another", c.out.Gateways()[i])
 	}
 	net := c.out.networkOf(a).prefix
 	if unit.IsSingleIP() && !c.spec.AllocateReservedIPAddresses && !poolutil.Usable(net).Contains(a) {
-		c.invalidf(path, text, "is the first or last address of %s, which hosts do not use; "+
-			"choose another, or set allocateReservedIPAddresses", net)
-		return false
+		return fmt.Sprintf("is the first or last address of %s, which hosts do not use; choose another, or set allocateReservedIPAddresses", net)
 	}
-	return true
+	return ""
 }

@@ -197,6 +197,9 @@ func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *g
 	if pin, ok := m.Layout.Pin(c.Owner.Name); ok {
 		return thisAddress(m, c, pin, "preAllocated")
 	}
+	if problem := m.Layout.Unfit(c.Owner.Name); problem != "" {
+		return netipx.IPRange{}, grants.Failed("the preAllocated address cannot be given to anybody: %s", problem)
+	}
 	if requested := FactsOf(c).Requested; requested != "" {
 		ip, err := netip.ParseAddr(requested)
 		if err != nil || ip.Zone() != "" {
