@@ -29,8 +29,15 @@ const maxYields = 64
 // keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it
 // yields. It reads from the API server only where a younger pool has just yielded, or an older one has gone.
 func (a *Allocator) keepApart(ctx context.Context, p *grants.Pool) {
+	for !a.tryKeepApart(ctx, p) {
+		continue // a block has gone meanwhile, and what its pool has of it still is kept apart since
+	}
+}
+
+// tryKeepApart reports whether nothing was kept apart while it looked.
+func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 	m := p.Lock()
-	said := m.Base.PoolStatus().Yields
+	said, began := m.Base.PoolStatus().Yields, m.KeptApart
 	m.Unlock()
 	mine, neighbours := a.overlaps.neighbours(p.Key)
 	apart := map[netipx.IPRange]pools.Key{}
@@ -71,8 +78,12 @@ func (a *Allocator) keepApart(ctx context.Context, p *grants.Pool) {
 	}
 	m = p.Lock()
 	defer m.Unlock()
+	if m.KeptApart != began {
+		return false
+	}
 	m.WaitsFor, m.Yields, m.Outstanding = waitsFor, yields, outstanding
 	m.SetApart(apart)
+	return true
 }
 
 func yielded(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
@@ -165,23 +176,80 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 	return m.UsedIn(mine.layout.Allocatable().Ranges()), ""
 }
 
-// usedBeyond adds what other pools of the network have in use outside of their specs: they were narrowed, and their
-// claims keep what they have.
+// usedBeyond adds what other pools of the network have in use outside of what is theirs: they were narrowed, or lost a
+// block by force, and their claims keep what they have. What the pools above a carved one have is not kept from that: its
+// blocks are theirs.
 func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) {
-	if mine.layout == nil {
+	ranges, above := a.ranges(p, mine)
+	if len(ranges) == 0 {
 		return
 	}
+	network := a.overlaps.declared(a.overlaps.root(p.Key)).network
 	for _, other := range a.all() {
-		if other.Key == p.Key {
+		if other.Key == p.Key || slices.Contains(above, other.Key) {
 			continue
 		}
 		m := other.Lock()
-		if m.UsesBeyond() && a.overlaps.declared(a.overlaps.root(other.Key)).network == mine.network {
-			for _, used := range m.UsedIn(mine.layout.Allocatable().Ranges()) {
-				apart[used] = other.Key
-			}
+		lost := m.LostBlocks()
+		beyond := len(lost) > 0 || m.UsesBeyond()
+		var used []netipx.IPRange
+		if beyond {
+			used = slices.Concat(m.UsedIn(ranges), common(lost, ranges))
 		}
 		m.Unlock()
+		if len(used) == 0 {
+			continue
+		}
+		// Of a pool that is gone nobody knows the network.
+		if root := a.overlaps.declared(a.overlaps.root(other.Key)); root.uid != "" && root.network != network {
+			continue
+		}
+		for _, r := range used {
+			apart[r] = a.overlaps.childToward(p.Key, other.Key)
+		}
+	}
+}
+
+// ranges are the addresses that a pool may grant: those of its spec, or of the blocks that it has open. above are the
+// pools that those come from.
+func (a *Allocator) ranges(p *grants.Pool, mine declared) (ranges []netipx.IPRange, above []pools.Key) {
+	if mine.layout != nil {
+		return mine.layout.Allocatable().Ranges(), nil
+	}
+	above, _ = a.overlaps.lineage(p.Key)
+	m := p.Lock()
+	defer m.Unlock()
+	if len(above) == 0 || m.Layout == nil {
+		return nil, nil
+	}
+	return m.Layout.Allocatable().Ranges(), above
+}
+
+// common is what ranges have in common with others.
+func common(ranges, with []netipx.IPRange) (out []netipx.IPRange) {
+	for _, r := range ranges {
+		for _, w := range with {
+			if !r.Overlaps(w) {
+				continue
+			}
+			from, to := r.From(), r.To()
+			if from.Less(w.From()) {
+				from = w.From()
+			}
+			if w.To().Less(to) {
+				to = w.To()
+			}
+			out = append(out, netipx.IPRangeFrom(from, to))
+		}
+	}
+	return out
+}
+
+// keepLost has a pool keep apart what another one, which it was carved for, has open of blocks that are gone. It is called
+// under the lock under which the end of such a block is noted.
+func (a *Allocator) keepLost(m *grants.Memory, lost []netipx.IPRange, child pools.Key) {
+	for _, r := range lost {
+		m.KeepApart(r, child)
 	}
 }
 

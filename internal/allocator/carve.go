@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -52,12 +53,14 @@ func (a *Allocator) observeBlock(o client.Object) {
 	}
 }
 
-// forgetBlock feeds the proof that a block is gone.
-func (a *Allocator) forgetBlock(child pools.Key, uid types.UID, name string) {
+// forgetBlock feeds the proof that a block is gone. It returns what the pool has open of blocks that are gone.
+func (a *Allocator) forgetBlock(child pools.Key, uid types.UID, name string) []netipx.IPRange {
 	m := a.locked(child)
 	m.ForgetBlock(uid, name)
+	lost := m.LostBlocks()
 	m.Unlock()
 	a.wake(child)
+	return lost
 }
 
 // parentOf returns what a carved pool knows of its parent.
@@ -140,9 +143,7 @@ func (a *Allocator) dispatchBlocks(p *grants.Pool, now time.Time) time.Duration 
 
 // runBlock runs one request for a block, and notes how it went.
 func (a *Allocator) runBlock(ctx context.Context, p *grants.Pool, r grants.BlockRequest) {
-	requestCtx, cancel := timed(ctx)
-	defer cancel()
-	err := a.requestBlock(requestCtx, p, r)
+	err := a.requestBlock(ctx, p, r)
 	m := p.Lock()
 	m.Jobs--
 	m.EndBlock(r, err, a.now(), blockRetry)
@@ -153,8 +154,15 @@ func (a *Allocator) runBlock(ctx context.Context, p *grants.Pool, r grants.Block
 	a.wake(p.Key)
 }
 
-// requestBlock carries out one request for a block.
+// requestBlock carries out one request for a block. What it lists first may take longer than a request.
 func (a *Allocator) requestBlock(ctx context.Context, p *grants.Pool, r grants.BlockRequest) error {
+	if r.Verb == grants.ReleaseBlock {
+		if err := a.mayRelease(ctx, p, r); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := timed(ctx)
+	defer cancel()
 	switch r.Verb {
 	case grants.AskForBlock:
 		return a.askForBlock(ctx, p, r)
@@ -163,9 +171,6 @@ func (a *Allocator) requestBlock(ctx context.Context, p *grants.Pool, r grants.B
 	case grants.ProtectBlock:
 		return a.setFinalizers(ctx, p, r, slices.Concat(r.Block.Others, []string{v1alpha1.CarvedPoolFinalizer}))
 	case grants.ReleaseBlock:
-		if err := a.mayRelease(ctx, p, r); err != nil {
-			return err
-		}
 		return a.setFinalizers(ctx, p, r, slices.Concat([]string{}, r.Block.Others))
 	case grants.DeleteBlock:
 	}
@@ -206,7 +211,7 @@ func (a *Allocator) askForBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 		m.Unlock()
 		return nil
 	}
-	namespace, term := p.Key.Namespace, m.Term
+	namespace, term := p.Key.Namespace, m.InTerm()
 	if namespace == "" {
 		namespace = a.BlockNamespace
 	}
@@ -228,7 +233,7 @@ func (a *Allocator) askForBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 	m = p.Lock()
 	defer m.Unlock()
 	if b == nil || child != p.Key {
-		m.TakenBlock(r.Name)
+		m.TakenBlock(r.Name, a.now())
 		return nil
 	}
 	m.ObserveBlock(b)
@@ -239,7 +244,7 @@ func (a *Allocator) askForBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 // lookAtBlock reads a block live. What is read in this term has not been closed since: only the holder closes.
 func (a *Allocator) lookAtBlock(ctx context.Context, p *grants.Pool, b *grants.Block) error {
 	m := p.Lock()
-	term := m.Term
+	term := m.InTerm()
 	m.Unlock()
 	live := grants.Named(carver.Object(), b.Namespace, b.Name)
 	err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live)
@@ -264,7 +269,9 @@ func (a *Allocator) lookAtBlock(ctx context.Context, p *grants.Pool, b *grants.B
 // after the read shows that nothing of it is in use.
 func (a *Allocator) mayRelease(ctx context.Context, p *grants.Pool, r grants.BlockRequest) error {
 	b := r.Block
-	live, err := p.Key.Get(ctx, a.Live)
+	getCtx, cancel := timed(ctx)
+	defer cancel()
+	live, err := p.Key.Get(getCtx, a.Live)
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -274,7 +281,7 @@ func (a *Allocator) mayRelease(ctx context.Context, p *grants.Pool, r grants.Blo
 		state := live.PoolStatus().Allocator
 		same := m.Base != nil && live.GetUID() == m.Base.GetUID() && state != nil && state.Holder == a.ID && state.Term == m.Term
 		m.TermSuspect = m.TermSuspect || !same
-		may = same && m.Holder && m.Term == r.Term && !grants.OpenIn(live.PoolStatus(), b.Name)
+		may = same && m.Holder && m.Term == r.Term && !b.IsOpenIn(live.PoolStatus())
 	}
 	may = may && m.UsedOf(b) == 0
 	m.Unlock()

@@ -134,6 +134,23 @@ var carved = []scenario{
 		script: []action{forceDelete(faults.Allocations, child+"-1"), remove("a"), addTo(child, "d"), remove("c"), addTo(child, "e")},
 	},
 	{
+		// A block is gone by force, and others wait for its addresses: they are not given while somebody has them.
+		name: "block forced, parent full", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true, forced: true,
+		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},
+		script: []action{add("c"), add("d"), add("e"), add("f"), forceDelete(faults.Allocations, child+"-1"), remove("c"), remove("d"), remove("e")},
+	},
+	{
+		// A block is gone by force, and an allocation for a Cluster has its name: it comes back under another.
+		name: "block forced, name taken", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, forced: true,
+		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
+		script: []action{
+			{"block " + child + "-1 is gone, and its name is taken", func(w *world) bool {
+				return forceDelete(faults.Allocations, child+"-1").do(w) && allocate(child+"-1", 1).do(w)
+			}},
+			remove("b"), addTo(child, "d"),
+		},
+	},
+	{
 		// The pool is gone by force: its blocks are orphans, which go when its claims have gone.
 		name: "child forced", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},

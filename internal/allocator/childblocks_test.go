@@ -85,7 +85,10 @@ func movedAway(o *v1alpha1.IPAllocation) {
 	deleted(o)
 	o.Annotations[v1alpha1.DeleteForMoveAnnotation] = ""
 }
-func pausedBlock(o *v1alpha1.IPAllocation)  { annotated(o) }
+func pausedBlock(o *v1alpha1.IPAllocation) { annotated(o) }
+func sharedBlock(o *v1alpha1.IPAllocation) {
+	o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.OverlapCondition, Status: metav1.ConditionTrue, Message: "x has it too"})
+}
 func refusedBlock(o *v1alpha1.IPAllocation) { o.Status.Conditions = []metav1.Condition{notReady} }
 func plain(o *v1alpha1.NetworkPool)         { o.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.1.0/24"} }
 
@@ -100,6 +103,8 @@ func shown(p *grants.Memory, o *v1alpha1.IPAllocation) *grants.Block {
 
 func TestTurnBlocks(t *testing.T) {
 	first := isOpen("pool-1", "10.0.0.4/30")
+	drains := func(o *v1alpha1.NetworkPool) { o.Status.Blocks[0].Draining = true }
+	paused := func(o *v1alpha1.NetworkPool) { annotated(o) }
 	unknown := func(p *grants.Memory) { p.Carved.Parent = grants.Parent{} }
 	routed := func(o *v1alpha1.NetworkPool) { o.Spec.Carve.Network = v1alpha1.RoutedNetwork }
 	inUse := func(p *grants.Memory) { seeAddress(p, "a", "10.0.0.5", "uid-a") }
@@ -122,6 +127,38 @@ func TestTurnBlocks(t *testing.T) {
 		"Paused":      {blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", pausedBlock)}, reason: "it is one of those that the pool has"},
 		"Refused":     {blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", refusedBlock)}, reason: "another would be refused too"},
 		"ByHand":      {blocks: []*v1alpha1.IPAllocation{newBlock("vips", refusedBlock)}, want: carve.Decision{Ask: 1}, reason: "what a user asks for in vain keeps nobody from growing"},
+		"Unanswered":  {blocks: []*v1alpha1.IPAllocation{newBlock("vips")}, want: carve.Decision{Ask: 1}, reason: "its label may be another manager's"},
+		"GoneInUse":   {pool: []func(*v1alpha1.NetworkPool){first, drains}, here: inUse, want: carve.Decision{Again: []string{"pool-1"}, Ask: 1}},
+		"PausedInUse": {pool: []func(*v1alpha1.NetworkPool){first, drains, paused}, here: inUse, reason: "a pool that is paused asks for nothing"},
+		"AskedUnderAnother": {
+			pool: []func(*v1alpha1.NetworkPool){first, drains}, here: inUse, blocks: []*v1alpha1.IPAllocation{newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7"))},
+			reason: "it is on its way under another name",
+		},
+		"BackUnderAnother": {
+			pool: []func(*v1alpha1.NetworkPool){first, drains}, here: inUse, blocks: []*v1alpha1.IPAllocation{newBlock("pool-2", firstBlock)},
+			want: carve.Decision{Open: []string{"pool-2"}}, reason: "it takes the place of the other",
+		},
+		"SharedIdle": {
+			blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", firstBlock, sharedBlock)}, here: func(p *grants.Memory) { see(p, "b", 1) },
+			want: carve.Decision{Ask: 1}, reason: "it is not opened while somebody else has some of it",
+		},
+		"RefusedRecord": {
+			blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", refusedBlock, func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/30" })},
+			here:   func(p *grants.Memory) { see(p, "b", 1) }, want: carve.Decision{Ask: 1}, reason: "it was restored, and its addresses are another's: others may come",
+		},
+		"AllReserved": {
+			pool: []func(*v1alpha1.NetworkPool){first, func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}} }},
+			here: func(p *grants.Memory) { see(p, "b", 1) }, blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", firstBlock)},
+			want: carve.Decision{Ask: 1}, reason: "the next block may leave something",
+		},
+		"MovedDeleted": {
+			pool: []func(*v1alpha1.NetworkPool){first, isOpen("pool-2", "10.0.0.8/30"), func(o *v1alpha1.NetworkPool) {
+				o.DeletionTimestamp, o.Finalizers = ptr.To(metav1.NewTime(noon)), []string{v1alpha1.PoolFinalizer}
+				o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.4", Last: "10.0.0.7", Reason: v1alpha1.MovedReason}}
+			}},
+			blocks: []*v1alpha1.IPAllocation{newBlock("pool-2", is("10.0.0.8/30", "10.0.0.8", "10.0.0.11"))},
+			want:   carve.Decision{Drain: []string{"pool-1", "pool-2"}}, reason: "a pool that ends gives back what it has, whatever was moved",
+		},
 		"AnotherRange": {
 			pool: []func(*v1alpha1.NetworkPool){first}, here: inUse, blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", is("10.0.0.8/30", "10.0.0.8", "10.0.0.11"))},
 			want: carve.Decision{Drain: []string{"pool-1"}, Ask: 1}, reason: "somebody has made another one of its name",
@@ -144,13 +181,146 @@ func TestTurnBlocks(t *testing.T) {
 			}
 			for _, o := range tt.blocks {
 				b := shown(p, o)
-				p.Verify(b.UID, b.Name, p.Term)
+				p.Verify(b.UID, b.Name, p.InTerm())
 			}
+			a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			p.ForgetLack()
+			p.Plan(noon, 9, a.rules(t.Context(), p, noon))
 			p.TurnBlocks(noon, time.Minute)
 			if diff := cmp.Diff(tt.want, p.Carved.Todo); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
 		})
+	}
+}
+
+func pinnedTo(first, last string) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
+	}
+}
+
+// A block whose name something else has is asked for under the next one, once.
+func TestABlockUnderAnotherName(t *testing.T) {
+	p := aChild(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) { o.Status.Blocks[0].Draining, o.Spec.Carve.Blocks.Min = true, 0 })
+	seeAddress(p, "a", "10.0.0.5", "uid-a")
+	ask := func() (names []string) {
+		p.TurnBlocks(noon, time.Minute)
+		out, _ := p.BlockRequests(noon, time.Minute)
+		for _, r := range out {
+			if r.Verb != grants.AskForBlock || r.Pinned.String() != "10.0.0.4/30" {
+				t.Errorf("%+v", r)
+			}
+			p.BeginBlock(r)
+			names = append(names, r.Name)
+		}
+		return names
+	}
+	if got := ask(); !slices.Equal(got, []string{"pool-1"}) {
+		t.Fatal(got)
+	}
+	if again := ask(); again != nil {
+		t.Errorf("%v while it is being asked for", again)
+	}
+	p.TakenBlock("pool-1", noon)
+	p.EndBlock(grants.BlockRequest{Verb: grants.AskForBlock, Name: "pool-1"}, nil, noon, blockRetry)
+	if got := ask(); !slices.Equal(got, []string{"pool-2"}) {
+		t.Errorf("it asks for %v", got)
+	}
+	if again := ask(); again != nil {
+		t.Errorf("%v while it is being asked for", again)
+	}
+}
+
+// A manager that only looks on takes no pool over for what its holder would not do either: open a block of which nobody
+// knows the network, or close one while it adopts.
+func TestAnOnlookerLeavesWhatTheHolderWouldNotDo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pool  func(*v1alpha1.NetworkPool)
+		here  func(*grants.Memory)
+		block *v1alpha1.IPAllocation
+		may   bool
+	}{
+		"NoNetwork": {here: func(p *grants.Memory) { p.Carved.Parent = grants.Parent{} }, block: newBlock("pool-1", firstBlock)},
+		"Network":   {block: newBlock("pool-1", firstBlock), may: true},
+		"Adopting": {pool: func(o *v1alpha1.NetworkPool) {
+			isOpen("pool-1", "10.0.0.4/30")(o)
+			o.Status.Blocks[0].Draining = true
+			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}}
+		}, block: newBlock("pool-1", firstBlock, deleted)},
+		"Adopted": {pool: func(o *v1alpha1.NetworkPool) {
+			isOpen("pool-1", "10.0.0.4/30")(o)
+			o.Status.Blocks[0].Draining = true
+		}, block: newBlock("pool-1", firstBlock, deleted), may: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aChild(t, func(o *v1alpha1.NetworkPool) {
+				o.Spec.Carve.Blocks.Min = 0
+				if tt.pool != nil {
+					tt.pool(o)
+				}
+			})
+			if tt.here != nil {
+				tt.here(p)
+			}
+			shown(p, tt.block)
+			p.Holder = false
+			p.MayTakeOver(noon, false, time.Hour, anyone, anyone)
+			if may, _ := p.MayTakeOver(noon.Add(5*time.Second), false, time.Hour, anyone, anyone); may != tt.may {
+				t.Errorf("it takes over: %v", may)
+			}
+		})
+	}
+}
+
+// R10: how long what was granted of a pool that is gone may be on its way begins at its last end.
+func TestEachEndOfAPoolCounts(t *testing.T) {
+	p := aChild(t)
+	shown(p, newBlock("pool-1", firstBlock, deleted))
+	base := p.Base
+	p.UnsetBase()
+	p.BlockRequests(noon, time.Minute)
+	p.Holder = false
+	p.SetBase(base) // made again, and another manager serves it
+	p.UnsetBase()
+	if out, _ := p.BlockRequests(noon.Add(time.Hour), time.Minute); len(out) > 0 {
+		t.Errorf("%s at once", out[0].Verb)
+	}
+	if out, _ := p.BlockRequests(noon.Add(time.Hour+time.Minute), time.Minute); len(out) != 1 {
+		t.Errorf("%v after that", out)
+	}
+}
+
+// A block that was moved away is not asked for again, although somebody uses its addresses still.
+func TestAMovedBlockInUseIsNotAskedFor(t *testing.T) {
+	p := aChild(t, isOpen("pool-1", "10.0.0.4/30"))
+	seeAddress(p, "a", "10.0.0.5", "uid-a")
+	b := shown(p, newBlock("pool-1", firstBlock, movedAway))
+	p.ForgetBlock(b.UID, b.Name)
+	p.Base.PoolStatus().Blocks[0].Draining = true
+	if p.TurnBlocks(noon, time.Minute); len(p.Carved.Todo.Again) > 0 {
+		t.Errorf("%+v", p.Carved.Todo)
+	}
+}
+
+// A record that anybody can write over the block of another shows on its own object alone.
+func TestAForgedRecordSharesNothing(t *testing.T) {
+	site := aPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
+		o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = true, &v1alpha1.Carvable{}
+	})
+	site.Key = siteKey
+	victim := newBlock("pool-1", firstBlock)
+	forged := newBlock("evil", func(o *v1alpha1.IPAllocation) {
+		o.Namespace, o.Annotations[v1alpha1.AddressAnnotation] = "evil", "10.0.0.0/28"
+		o.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
+	})
+	site.Observe(blocks.Of(victim))
+	site.Observe(blocks.Of(forged))
+	if overlap := site.OverlapOf(site.Claimants[victim.UID]); overlap != "" {
+		t.Error(overlap)
+	}
+	if overlap := site.OverlapOf(site.Claimants[forged.UID]); !strings.Contains(overlap, "10.0.0.4/30") {
+		t.Errorf("%q", overlap)
 	}
 }
 
@@ -175,7 +345,7 @@ func TestAMovedBlockIsNotGivenBack(t *testing.T) {
 func TestATermBeginsWithoutWhatWasVerified(t *testing.T) {
 	p := aChild(t)
 	b := shown(p, newBlock("pool-1", firstBlock))
-	p.Verify(b.UID, b.Name, p.Term)
+	p.Verify(b.UID, b.Name, p.InTerm())
 	p.Rebuild(&grants.Listed{})
 	p.TurnBlocks(noon, time.Minute)
 	if diff := cmp.Diff(carve.Decision{Look: []string{"pool-1"}}, p.Carved.Todo); diff != "" {
@@ -230,83 +400,6 @@ func TestForgetTellsTheChild(t *testing.T) {
 			defer m.Unlock()
 			if len(m.Carved.Blocks) > 0 {
 				t.Errorf("its pool has it still: %v", m.Carved.Blocks)
-			}
-		})
-	}
-}
-
-// Anybody may make an IPAllocation that says it is for a global pool: only in one namespace that counts. What is on record
-// as open counts wherever it is, so that the manager may move to another namespace.
-func TestBlocksOfAGlobalPool(t *testing.T) {
-	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
-	in := func(namespace string) func(*v1alpha1.IPAllocation) {
-		return func(o *v1alpha1.IPAllocation) {
-			o.Namespace, o.UID = namespace, types.UID("uid-"+namespace)
-			o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind = key.Kind, key.Kind
-		}
-	}
-	tests := map[string]struct {
-		open  string // the namespace of what is open
-		seen  []string
-		first bool // before the pool
-		want  string
-	}{
-		"Home":          {seen: []string{"home"}, want: "home"},
-		"Tenant":        {seen: []string{"tenant"}},
-		"TenantFirst":   {seen: []string{"tenant", "home"}, want: "home"},
-		"TenantLater":   {seen: []string{"home", "tenant"}, want: "home"},
-		"Before":        {open: "old", seen: []string{"old"}, want: "old"},
-		"BeforeUnseen":  {open: "old", seen: []string{"old"}, first: true, want: "old"},
-		"BeforeTenants": {open: "old", seen: []string{"tenant", "old"}, first: true, want: "old"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
-			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
-			if tt.open != "" {
-				obj.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.4/30", Allocation: "pool-1", UID: "uid-" + tt.open}}
-			}
-			set := func() {
-				m := a.locked(key)
-				m.SetBase(obj)
-				m.Unlock()
-			}
-			if !tt.first {
-				set()
-			}
-			for _, namespace := range tt.seen {
-				a.observeBlock(newBlock("pool-1", in(namespace)))
-			}
-			set()
-			m := a.locked(key)
-			defer m.Unlock()
-			got := ""
-			if b := m.Carved.Blocks["pool-1"]; b != nil {
-				got = b.Namespace
-			}
-			if got != tt.want {
-				t.Errorf("it takes the one of %q", got)
-			}
-		})
-	}
-}
-
-// A block of a pool that does not exist ends later, wherever it is: until then the pool is not forgotten.
-func TestAPoolWithBlocksIsNotForgotten(t *testing.T) {
-	for _, namespace := range []string{"home", "tenant"} {
-		t.Run(namespace, func(t *testing.T) {
-			a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
-			o := newBlock("pool-1", deleted)
-			o.Namespace, o.Spec.ChildPoolRef.Kind = namespace, v1alpha1.GlobalNetworkPoolKind
-			a.observeBlock(o)
-			p := a.pool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
-			if a.drop(p); !slices.Contains(a.all(), p) {
-				t.Error("nobody will take the finalizer off")
-			}
-			a.forgetBlock(p.Key, o.UID, o.Name)
-			if a.drop(p); slices.Contains(a.all(), p) {
-				t.Error("it is remembered for ever")
 			}
 		})
 	}

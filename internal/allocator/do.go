@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,11 +134,15 @@ func (a *Allocator) refresh(ctx context.Context, p *grants.Pool, c grants.Claima
 // forgetClaimant feeds the proof that a claimant is gone, to the pool that it is a block for first: what that still has of
 // the block is kept from others.
 func (a *Allocator) forgetClaimant(p *grants.Pool, c grants.Claimant) {
+	var lost []netipx.IPRange
 	if c.Child != nil {
-		a.forgetBlock(*c.Child, c.Owner.UID, c.Owner.Name)
+		lost = a.forgetBlock(*c.Child, c.Owner.UID, c.Owner.Name)
 	}
 	m := p.Lock()
 	defer m.Unlock()
+	if c.Child != nil {
+		a.keepLost(m, lost, *c.Child)
+	}
 	m.Forget(c.Owner.UID)
 }
 

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,14 +35,17 @@ func (a *Allocator) Forget(o client.Object) (pools.Key, bool) {
 	if key == (pools.Key{}) {
 		return key, false
 	}
-	if b, child := a.blockOf(o); b != nil { // first: what it still has of the block is kept from others
+	b, child := a.blockOf(o)
+	var lost []netipx.IPRange
+	if b != nil { // first: what it still has of the block is kept from others
 		if b.Moved {
 			a.observeBlock(o) // who moved it, nobody may have been told before
 		}
-		a.forgetBlock(child, o.GetUID(), o.GetName())
+		lost = a.forgetBlock(child, o.GetUID(), o.GetName())
 	}
 	m := a.locked(key)
 	defer m.Unlock()
+	a.keepLost(m, lost, child)
 	m.ForgetObject(r, o)
 	return key, true
 }

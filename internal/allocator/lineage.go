@@ -65,6 +65,19 @@ func (o *overlaps) trees(keys []pools.Key) (out []pools.Key) {
 	return out
 }
 
+// childToward returns the pool below another one on the way to a third, or that itself where it is not below.
+func (o *overlaps) childToward(pool, below pools.Key) pools.Key {
+	at := below
+	above, _ := o.lineage(below)
+	for _, next := range above {
+		if next == pool {
+			return at
+		}
+		at = next
+	}
+	return below
+}
+
 // root returns the pool that the addresses of a pool come from in the end.
 func (o *overlaps) root(key pools.Key) pools.Key {
 	if above, _ := o.lineage(key); len(above) > 0 {

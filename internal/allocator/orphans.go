@@ -55,7 +55,12 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 			owes = true // the status comes first, where it may be written
 			continue
 		}
-		if found != grants.Unseen || c.SaysAfter(c.Found) != grants.Seen {
+		if found == grants.Seen {
+			c.OrphanSince = time.Time{}
+		}
+		// Which pool another one is carved from never changes: where it is another one than this, nobody waits for the block.
+		elsewhere := c.Child != nil && a.overlaps.declared(*c.Child).uid != ""
+		if found != grants.Unseen || (c.SaysAfter(c.Found) != grants.Seen && !elsewhere) {
 			continue
 		}
 		since := c.OrphanSince

@@ -328,7 +328,8 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 			used = used || c.HasRecord() || c.Shown.IsValid()
 		}
 		for _, b := range found.Blocks {
-			used = used || b.Protected
+			// What is abroad and not open, or was carved for another pool of the name, ends without this one.
+			used = used || (b.Protected && !b.Abroad && base.PoolSpec().Carve != nil)
 		}
 		if used || len(found.Attached) > 0 {
 			return false, nil

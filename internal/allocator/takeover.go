@@ -125,7 +125,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *grants.Pool) error {
 	m.Rebuild(found)
 	m.Holder, m.TriedOnce, m.Term = true, true, done
 	for _, b := range found.Blocks {
-		m.Verify(b.UID, b.Name, done) // the list began after the fence
+		m.Verify(b.UID, b.Name, grants.Term{Pool: m.Base.GetUID(), Term: done}) // the list began after the fence
 	}
 	m.Quarantine(a.Quarantine)
 	m.QuarantineAfterOther(a.now(), a.Quarantine)

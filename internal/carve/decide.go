@@ -24,13 +24,14 @@ type Block struct {
 	ByHand bool
 	// Foreign: a pool of this name was carved from another parent once, which had the block; that parent has it deleted.
 	Foreign bool
-	// Waits: it has nothing, and may never have anything: a user has paused it, or made it and it is refused.
+	// Waits: it may never be opened: a user has made it, or has paused it, and it has nothing; it was refused what it had
+	// before; or somebody else has some of it.
 	Waits bool
 	// Outdated: it has nothing yet, and asks for another size than the pool wants by now.
 	Outdated bool
 	// Open and Draining are as status.blocks has them. Replaced: another block has its addresses, and is to be open instead.
-	// Taken: an IPAllocation with other addresses has its name.
-	Open, Draining, Replaced, Taken bool
+	// Taken: an IPAllocation with other addresses has its name. Asked: one is there that asks for its addresses.
+	Open, Draining, Replaced, Taken, Asked bool
 	// Used is how many addresses of it are in use or granted, Free how many can be granted. Rests: some are kept for a
 	// while, or until a person decides.
 	Used, Free int64
@@ -100,12 +101,17 @@ func Decide(p Pool, blocks []Block, now time.Time) Decision {
 			open++
 		}
 	}
-	d.Open = d.Open[:min(len(d.Open), max(p.Limit-open, 0))]
+	room := max(p.Limit-open, 0)
 	if p.NoNetwork {
-		d.Open = nil
+		room = 0
 	}
+	d.Open = first(d.Open, room)
+	d.Look = first(d.Look, room-len(d.Open)) // of what is not opened, nothing need be known
 	if p.Adopting {
 		d.Close, d.Release = nil, nil
+	}
+	if p.Paused {
+		d.Again = nil
 	}
 	if p.Paused || p.Adopting {
 		return d
@@ -173,7 +179,7 @@ func (d *Decision) settle(p Pool, b Block) {
 	switch {
 	case b.Open && !b.Exists:
 		d.drainOrClose(p, b)
-		if b.Draining && b.Used > 0 && !b.Replaced && !b.Taken {
+		if b.Draining && b.Used > 0 && !b.Replaced && !b.Taken && !b.Asked {
 			d.Again = append(d.Again, b.Name)
 		}
 	case b.Open && b.Deleting:
@@ -261,6 +267,14 @@ func blocksFor(n, perBlock int64) int {
 		return 1
 	}
 	return int(min((n-1)/perBlock+1, math.MaxInt32))
+}
+
+// first are the first n names.
+func first(names []string, n int) []string {
+	if n == 0 {
+		return nil
+	}
+	return names[:min(len(names), n)]
 }
 
 func plus(a, b int64) int64 {

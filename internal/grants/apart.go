@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"net/netip"
 	"slices"
 
 	"go4.org/netipx"
@@ -95,6 +96,30 @@ func (m *Memory) SetApart(apart map[netipx.IPRange]pools.Key) {
 		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
 	}
 	m.apart = apart
+}
+
+// KeepApart states at once that another pool has a range. A look at all pools that is under way begins again.
+func (m *Memory) KeepApart(r netipx.IPRange, key pools.Key) {
+	m.KeptApart++
+	if m.apart == nil {
+		m.apart = map[netipx.IPRange]pools.Key{}
+	}
+	m.apart[r] = key
+	m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
+}
+
+// LostBlocks are what a carved pool has open on record, and no IPAllocation has: those were taken away by force. Its claims
+// keep what they have of it.
+func (m *Memory) LostBlocks() (out []netipx.IPRange) {
+	if m.Base == nil {
+		return nil
+	}
+	for _, on := range m.Base.PoolStatus().Blocks {
+		if p, err := netip.ParsePrefix(on.Range); err == nil && !m.has(on.Allocation, p) {
+			out = append(out, netipx.RangeOfPrefix(p))
+		}
+	}
+	return out
 }
 
 // News is what the older pools of a network wait to hear of a younger one.

@@ -19,6 +19,8 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
 	if m.Base != nil && m.Base.GetUID() != seen.GetUID() {
 		m.Holder, m.QuarantineUntil, m.generation = false, time.Time{}, 0
+		m.removePins()
+		m.Layout = nil // the new one promised nothing of that
 		for uid := range m.Grants {
 			m.DropGrant(uid)
 		}
@@ -56,6 +58,7 @@ func (m *Memory) UnsetBase() bool {
 func (m *Memory) SetBase(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
 	m.Base = obj
+	m.Carved.without = time.Time{}
 	m.takeFromAbroad()
 	if m.generation != obj.GetGeneration() || !slices.EqualFunc(m.compiled, obj.PoolStatus().Blocks, sameAddresses) {
 		m.generation, m.compiled = obj.GetGeneration(), obj.PoolStatus().Blocks

@@ -44,34 +44,17 @@ func (m *Memory) decideBlocks(now time.Time, grace time.Duration) carve.Decision
 // wants is what a pool wants of its blocks. One that is not carved wants nothing of those that a pool of its name had
 // before.
 func (m *Memory) wants(now time.Time, grace time.Duration) carve.Pool {
-	out := carve.Pool{Deleting: m.Base.GetDeletionTimestamp() != nil, Adopting: m.QuarantineUntil.After(now)}
+	out := carve.Pool{Deleting: m.Base.GetDeletionTimestamp() != nil, Adopting: m.QuarantineUntil.After(now) || (!m.Holder && m.WasAdopting() != nil)}
 	spec := m.Base.PoolSpec().Carve
 	if spec == nil {
 		out.Paused = true
 		return out
 	}
 	out.Min, out.Max, out.Limit, out.MinAvailable = int(spec.Blocks.Min), int(spec.Blocks.Max), v1alpha1.MaxCarvedBlocks, int64(spec.MinAvailable)
-	out.Paused = annotations.HasPaused(m.Base) || m.isMoved() || (m.Carved.Parent.Problem != "" && !out.Deleting)
+	out.Paused = annotations.HasPaused(m.Base) || (!out.Deleting && (m.isMoved() || m.Carved.Parent.Problem != ""))
 	out.NoNetwork = spec.Network != v1alpha1.RoutedNetwork && m.Carved.Parent.Network == nil
 	out.PerBlock, out.Grace, out.Lack = m.perBlock(), grace, m.Carved.lack.Blocks
 	return out
-}
-
-// perBlock is how many addresses, or prefixes, a block holds at most; 0: that is not known yet.
-func (m *Memory) perBlock() int64 {
-	spec, bits := m.Base.PoolSpec(), m.unitBits()
-	shift := bits - int(spec.Carve.PrefixLength)
-	switch {
-	case m.Carved.Parent.Bits == 0 || shift < 0:
-		return 0
-	case shift > 62:
-		return 1<<63 - 1
-	}
-	n := int64(1) << shift
-	if bits == m.Carved.Parent.Bits && spec.Carve.Network == v1alpha1.RoutedNetwork {
-		n = max(n-3, 1) // gateway, first and last address
-	}
-	return n
 }
 
 // blockFacts are the blocks of the pool, as they are now.
@@ -87,7 +70,7 @@ func (m *Memory) blockFacts() []carve.Block {
 			out = append(out, fact)
 		}
 	}
-	for _, name := range m.Carved.asking {
+	for name := range m.Carved.asking {
 		if m.Carved.Blocks[name] == nil && !m.IsOpen(name) {
 			out = append(out, carve.Block{Name: name, Exists: true})
 		}
@@ -112,6 +95,7 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 		if has, _ = netip.ParsePrefix(on.Range); has.IsValid() {
 			had = []netipx.IPRange{netipx.RangeOfPrefix(has)}
 			out.Replaced = m.replaced(name, has)
+			out.Asked = m.askedFor(has)
 		}
 		if on.IdleSince != nil {
 			out.IdleSince = on.IdleSince.Time
@@ -119,13 +103,14 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 	}
 	if b != nil {
 		out.Exists, out.Deleting, out.Protected, out.ByHand, out.Foreign = true, b.Deleting, b.Protected, b.ByHand, b.Parent != m.carvedFrom()
-		out.Verified = b.verifiedIn == m.Term && m.Holder
+		out.Verified = b.verifiedIn == m.InTerm() && m.Holder
 		out.Granted = b.Prefix.IsValid() && !b.Shared && !out.Foreign
 		out.Waits = b.waits()
 		if on == nil {
 			out.IdleSince, has, had = b.Created, b.Prefix, b.Had
 			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
 			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
+			out.Waits = out.Waits || (b.Prefix.IsValid() && !out.Granted)
 		}
 	}
 	if has.IsValid() {

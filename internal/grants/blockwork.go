@@ -43,10 +43,10 @@ func (m *Memory) BlockRequests(now time.Time, quarantine time.Duration) (out []B
 	if m.Base == nil {
 		return m.blocksWithoutPool(now, quarantine)
 	}
-	c.without = time.Time{}
 	if !m.Holder {
 		return nil, 0
 	}
+	out, wait = m.endAbroad(now)
 	for _, on := range []struct {
 		verb  BlockVerb
 		names []string
@@ -64,16 +64,37 @@ func (m *Memory) BlockRequests(now time.Time, quarantine time.Duration) (out []B
 		}
 		return out, wait
 	}
-	for _, name := range c.Todo.Again {
-		if !slices.Contains(c.asking, name) {
-			out = append(out, BlockRequest{Verb: AskForBlock, Name: name, Pinned: m.rangeOnRecord(name)})
-		}
-	}
 	asked := map[string]struct{}{}
+	for _, on := range c.Todo.Again {
+		name := on
+		if m.isTaken(name, now) { // something else has it: the block takes the place of this one under another
+			name = m.nextName(asked, now)
+		}
+		asked[name] = struct{}{}
+		out = append(out, BlockRequest{Verb: AskForBlock, Name: name, Pinned: m.rangeOnRecord(on)})
+	}
 	for range c.Todo.Ask {
-		name := m.nextName(asked)
+		name := m.nextName(asked, now)
 		asked[name] = struct{}{}
 		out = append(out, BlockRequest{Verb: AskForBlock, Name: name})
+	}
+	return out, wait
+}
+
+// endAbroad are the requests for the blocks that are in other namespaces and not on record as open. One of those that the
+// pool has asked for was made before its manager moved to another namespace, and not opened by then: it goes back.
+func (m *Memory) endAbroad(now time.Time) (out []BlockRequest, wait time.Duration) {
+	if m.QuarantineUntil.After(now) {
+		return nil, 0
+	}
+	for _, b := range m.Carved.abroad {
+		switch {
+		case !b.Protected || m.UsedOf(b) > 0:
+		case b.Deleting:
+			out, wait = m.due(out, wait, ReleaseBlock, b, now)
+		case !b.ByHand:
+			out, wait = m.due(out, wait, DeleteBlock, b, now)
+		}
 	}
 	return out, wait
 }
@@ -121,13 +142,12 @@ func (m *Memory) rangeOnRecord(name string) netip.Prefix {
 }
 
 // nextName is the next name for a block: nothing else has it, as far as is known.
-func (m *Memory) nextName(asked map[string]struct{}) string {
+func (m *Memory) nextName(asked map[string]struct{}, at time.Time) string {
 	for n := 1; ; n++ {
 		name := carve.Name(m.Key.Name, n)
 		_, exists := m.Carved.Blocks[name]
-		_, taken := m.Carved.taken[name]
 		_, now := asked[name]
-		if !exists && !taken && !now && !slices.Contains(m.Carved.asking, name) && !m.IsOpen(name) {
+		if !exists && !now && !m.isTaken(name, at) && !m.isAsking(name) && !m.IsOpen(name) {
 			return name
 		}
 	}
@@ -136,7 +156,10 @@ func (m *Memory) nextName(asked map[string]struct{}) string {
 // BeginBlock notes that a request is under way.
 func (m *Memory) BeginBlock(r BlockRequest) {
 	if r.Verb == AskForBlock {
-		m.Carved.asking = append(m.Carved.asking, r.Name)
+		if m.Carved.asking == nil {
+			m.Carved.asking = map[string]netip.Prefix{}
+		}
+		m.Carved.asking[r.Name] = r.Pinned
 	} else if b := m.known(r.Block); b != nil {
 		b.Busy = true
 	}
@@ -146,7 +169,7 @@ func (m *Memory) BeginBlock(r BlockRequest) {
 func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) {
 	c := &m.Carved
 	if r.Verb == AskForBlock {
-		c.asking = slices.DeleteFunc(c.asking, func(name string) bool { return name == r.Name })
+		delete(c.asking, r.Name)
 		if err == nil {
 			c.askFailures, c.askAfter, c.askErr = 0, time.Time{}, ""
 			return
@@ -167,12 +190,44 @@ func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(f
 	b.Failures++
 }
 
-// TakenBlock notes that something else has the name of a block.
-func (m *Memory) TakenBlock(name string) {
-	if m.Carved.taken == nil {
-		m.Carved.taken = map[string]struct{}{}
+// takenFor is how long a name is not asked for that something else has.
+const takenFor = 5 * time.Minute
+
+func (m *Memory) isAsking(name string) bool {
+	_, is := m.Carved.asking[name]
+	return is
+}
+
+// askedFor reports whether a block is there, or being created, that is to have just these addresses.
+func (m *Memory) askedFor(p netip.Prefix) bool {
+	for _, pinned := range m.Carved.asking {
+		if pinned == p {
+			return true
+		}
 	}
-	m.Carved.taken[name] = struct{}{}
+	for _, b := range m.Carved.Blocks {
+		if b.Pinned == p && !b.Deleting {
+			return true
+		}
+	}
+	return false
+}
+
+// TakenBlock notes that something else has the name of a block.
+func (m *Memory) TakenBlock(name string, now time.Time) {
+	if m.Carved.taken == nil {
+		m.Carved.taken = map[string]time.Time{}
+	}
+	m.Carved.taken[name] = now.Add(takenFor)
+}
+
+func (m *Memory) isTaken(name string, now time.Time) bool { return m.Carved.taken[name].After(now) }
+
+// IsOpenIn reports whether a block is open in a status, under its name or, where that may be another's, as what it is.
+func (b *Block) IsOpenIn(s *v1alpha1.NetworkPoolStatus) bool {
+	return slices.ContainsFunc(s.Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Allocation == b.Name && (!b.Abroad || on.UID == string(b.UID))
+	})
 }
 
 // OpenIn reports whether a block is open in a status.

@@ -40,8 +40,9 @@ type Block struct {
 	Prefix netip.Prefix
 	// Had is all that it may have: what its record says, and what its status does. After a move there is only the one.
 	Had []netipx.IPRange
-	// Asked is the prefix length that it asks for, Refusal why it has nothing.
+	// Asked is the prefix length that it asks for, Pinned just what, if it says so; Refusal is why it has nothing.
 	Asked   int32
+	Pinned  netip.Prefix
 	Refusal Refusal
 	// Others are its finalizers but ours.
 	Others []string
@@ -55,28 +56,44 @@ type Block struct {
 // work is how far work on a block is.
 type work struct {
 	// verifiedIn is the term in which a read has shown the block.
-	verifiedIn int64
+	verifiedIn Term
 	Busy       bool
 	Failures   int
 	RetryAt    time.Time
 }
 
+// Term is a term of a pool: one that is made anew under a name counts its terms from the beginning.
+type Term struct {
+	Pool types.UID
+	Term int64
+}
+
+// InTerm is the term that a pool is in.
+func (m *Memory) InTerm() Term {
+	if m.Base == nil {
+		return Term{}
+	}
+	return Term{m.Base.GetUID(), m.Term}
+}
+
 // CarvedPool is what is remembered of a pool because it is carved from another.
 type CarvedPool struct {
-	// Blocks are the objects, by name; taken are names that other objects have. abroad are those in other namespaces, where
-	// anybody may make some: only what is on record as open counts.
+	// Blocks are the objects, by name; taken are names that other objects have, and until when they are not asked for.
+	// abroad are those in other namespaces, where anybody may make some: only what is on record as open counts.
 	Blocks map[string]*Block
-	taken  map[string]struct{}
+	taken  map[string]time.Time
 	abroad map[types.UID]*Block
-	// asking are the names of blocks that are being created. The next one waits until askAfter, where the last could not
-	// be, as askErr says.
-	asking      []string
+	// asking are the names of blocks that are being created, each with the addresses it is to have, if just those. The next
+	// one waits until askAfter, where the last could not be created, as askErr says.
+	asking      map[string]netip.Prefix
 	askAfter    time.Time
 	askErr      string
 	askFailures int
 	// next is what the next commit says; drained are the ranges of which nothing is granted.
 	next    []v1alpha1.CarvedBlock
 	drained map[netip.Prefix]struct{}
+	// newBlock is what the next block holds, once it was computed.
+	newBlock *newBlock
 	// lack is how many blocks those want that the last plan had nothing for.
 	lack carve.Lack
 	// Parent is what is known of the parent.
@@ -185,7 +202,7 @@ func (m *Memory) known(b *Block) *Block {
 }
 
 // Verify notes that a read, which began in a term, has shown a block.
-func (m *Memory) Verify(uid types.UID, name string, term int64) {
+func (m *Memory) Verify(uid types.UID, name string, term Term) {
 	if b := m.Carved.Blocks[name]; b != nil && b.UID == uid {
 		b.verifiedIn = term
 	}
@@ -228,10 +245,10 @@ func (m *Memory) OpenRanges() (out []netipx.IPRange) {
 	return out
 }
 
-// waits reports whether a block has nothing, and may never have anything: a user has paused it, or made it and it is
-// refused.
+// waits reports whether a block has nothing, and may never have anything: a user has made it, or has paused it, or it asks
+// for what it had before and is refused.
 func (b *Block) waits() bool {
-	return !b.Prefix.IsValid() && (b.Paused || (b.ByHand && b.Refusal != Refusal{}))
+	return !b.Prefix.IsValid() && (b.Paused || b.ByHand || ((b.Pinned.IsValid() || len(b.Had) > 0) && b.Refusal != Refusal{}))
 }
 
 // awaitsBlock reports whether a block is there that is not open yet.

@@ -28,10 +28,11 @@ func (m *Memory) lacks(c *Claimant) {
 	if !m.isCarved() {
 		return
 	}
-	if n := m.perBlock(); n > 0 {
-		m.Carved.lack.Add(m.asks(c), n)
-	} else {
+	switch b := m.newBlock(); {
+	case b == nil:
 		m.Carved.lack.Blocks = 1 // with the first block it is known what one holds
+	case b.fits(c.Kind.Shape(m, c)):
+		m.Carved.lack.Add(m.asks(c), b.holds)
 	}
 }
 
@@ -40,7 +41,7 @@ func (m *Memory) tooLarge(c *Claimant) *Refusal {
 	if !m.isCarved() {
 		return nil
 	}
-	if n := m.perBlock(); n == 0 || m.asks(c) <= n {
+	if b := m.newBlock(); b == nil || b.fits(c.Kind.Shape(m, c)) {
 		return nil
 	}
 	return Failed("%s is carved in blocks of /%d, and one of them has no room for what is asked for; ask for less, or name another pool",

@@ -133,6 +133,8 @@ type Memory struct {
 	Outstanding string
 	// Surveyed are the reasons for which all that this one has was listed (see survey).
 	Surveyed map[v1alpha1.YieldedPool]bool
+	// KeptApart counts what was kept apart since the pool was looked at with all others.
+	KeptApart int
 	// ToldElders is what the older pools were last woken for.
 	ToldElders News
 	// Carved is what is remembered of the pool if it is carved from another.

@@ -78,8 +78,12 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 // the quota of its Cluster.
 func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
 	r, no, full := m.Available(c)
-	if full {
+	switch limit, _ := m.limitOf(c); {
+	case !full:
+	case m.WithinQuota(c):
 		m.lacks(c)
+	default:
+		return r, overQuota(c, limit)
 	}
 	if no == nil {
 		no = m.reserve(c)
@@ -148,12 +152,12 @@ func (m *Memory) noRoom(c *Claimant) *Refusal {
 // Recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant
 // never had must be something that the pool hands out, and nobody else may have it (R1).
 func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
-	if r != c.Record || (!c.HadAddress && !m.Ledger.InSpace(r)) {
+	if r != c.Record || ((!c.HadAddress || m.isCarved()) && !m.Ledger.InSpace(r)) {
 		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
 			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
 	}
 	for _, h := range m.Ledger.Overlapping(r) {
-		if (h.Source == ledger.Pin && c.HadAddress) || (m.laterThanRecords(h) && c.HasRecord()) {
+		if (h.Source == ledger.Pin && c.HadAddress) || m.laterThanRecord(h, c) {
 			continue // the address was its own before
 		}
 		if !m.blocks(h, c.Owner) || m.overridesRecord(c, h) {
@@ -168,10 +172,14 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 	return r, nil
 }
 
-// laterThanRecords reports whether a fact keeps addresses whoever remembers them: it came when they were given already.
-// What is shared with another pool is, and what is held together with the ranges around it.
-func (m *Memory) laterThanRecords(h *ledger.Fact) bool {
-	return h.Source == ledger.Shared || h.Source == ledger.Draining || (h.Source == ledger.Kept && h.Owner.Name == "")
+// laterThanRecord reports whether a fact keeps addresses whoever remembers them, and came when a claimant had them already.
+// What is shared with another pool is, and what is held together with the ranges around it. Of a block for another pool
+// nobody knows which addresses that has given: what is shared of it is not its own.
+func (m *Memory) laterThanRecord(h *ledger.Fact, c *Claimant) bool {
+	if h.Source == ledger.Shared {
+		return c.HadAddress && c.Child == nil
+	}
+	return c.HasRecord() && (h.Source == ledger.Draining || (h.Source == ledger.Kept && h.Owner.Name == ""))
 }
 
 // MayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster

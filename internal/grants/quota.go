@@ -133,6 +133,10 @@ func (m *Memory) reserve(c *Claimant) *Refusal {
 		c.counted = true
 		return nil
 	}
+	return overQuota(c, limit)
+}
+
+func overQuota(c *Claimant, limit int64) *Refusal {
 	return &Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 		"Cluster %s has %d machine addresses, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
 		c.Cluster, limit)}

@@ -26,7 +26,11 @@ func (m *Memory) Compile() {
 	m.SpecErr = ""
 	if len(errs) > 0 {
 		m.SpecErr = text.Message(errs.ToAggregate().Error())
-		if m.Layout != nil {
+		switch {
+		case m.Layout == nil:
+		case m.isCarved():
+			layout = m.Layout.Within(m.OpenRanges()) // what was closed is handed out no more
+		default:
 			return
 		}
 	}
@@ -247,7 +251,7 @@ func compareText(a, b string) int {
 
 // nothingLeft says that the spec of the pool leaves nothing to hand out, empty where it leaves something.
 func (m *Memory) nothingLeft() string {
-	if m.Layout == nil || m.Ledger.Counts().Total > 0 {
+	if m.Layout == nil || m.Ledger.Counts().Total > 0 || m.isCarved() { // the next block may leave something
 		return ""
 	}
 	return poolspec.NothingLeft(m.Layout)

@@ -92,7 +92,7 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 		case c.ShownRefusal().isRefused():
 		default:
 			_, no, full := m.Available(c)
-			if full {
+			if full && m.WithinQuota(c) {
 				m.lacks(c)
 			}
 			work = c.ShownRefusal() == (Refusal{}) || (no == nil && m.WithinQuota(c))
@@ -133,7 +133,7 @@ func (m *Memory) Rebuild(found *Listed) {
 	m.Ledger.SetParts(m.OpenRanges())
 	m.Carved.drained = nil
 	for _, b := range m.Carved.Blocks {
-		b.verifiedIn = 0 // a pool that was made anew, or restored, counts its terms from the beginning
+		b.verifiedIn = Term{} // a pool that was restored counts its terms anew
 	}
 	m.stateDrained(carve.Decision{})
 	m.apart = map[netipx.IPRange]pools.Key{}

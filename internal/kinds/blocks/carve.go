@@ -89,6 +89,9 @@ func (kind) BlockOf(o grants.Object) (*grants.Block, pools.Key) {
 			out.Others = append(out.Others, f)
 		}
 	}
+	if pinned := blockFactsOf(c).pinned; pinned.IsValid() {
+		out.Pinned, _ = pinned.Prefix()
+	}
 	for _, r := range []netipx.IPRange{c.Record, c.Shown} {
 		if r.IsValid() {
 			out.Had = append(out.Had, r)
