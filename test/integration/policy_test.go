@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"os"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -82,6 +83,21 @@ var _ = Describe("The admission policy for records", func() {
 		had = getClaim(ctx, ns, "honest")
 		had.Labels = map[string]string{"mine": "yes"}
 		Expect(tenant.Update(ctx, had)).To(Succeed())
+
+		block := framework.MakeAllocation(ns, "block").Pool("p").Cluster(ns, "t").Count(1).Obj()
+		Expect(tenant.Create(ctx, block)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(block), block)).To(Succeed())
+			g.Expect(block.Finalizers).To(ContainElement(v1alpha1.IPAllocationFinalizer))
+			block.Finalizers = append(block.Finalizers, "example.com/mine")
+			g.Expect(tenant.Update(ctx, block)).To(Succeed())
+			block.Finalizers = slices.DeleteFunc(block.Finalizers, func(f string) bool { return f == "example.com/mine" })
+			g.Expect(tenant.Update(ctx, block)).To(Succeed())
+			block.Finalizers = nil
+			g.Expect(tenant.Update(ctx, block)).To(Satisfy(apierrors.IsForbidden))
+		}).Should(Succeed())
+		Expect(tenant.Delete(ctx, block)).To(Succeed())
+		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(block), block) }).Should(Satisfy(apierrors.IsNotFound)) // the manager takes its own off
 
 		create(ctx, record(framework.MakeClaim(ns, "restored").Pool("p").Obj()))
 		Expect(addressOf(ctx, ns, "restored").Spec.Address).To(Equal("10.151.0.2"))
