@@ -235,8 +235,9 @@ func holdings(o pools.Objects) []holding {
 // that do not match (I2).
 func (h *History) AtRest(o pools.Objects) []string {
 	bad := h.Moment(o)
-	used := map[pools.Key]int64{}
-	for _, x := range holdings(o) {
+	all := holdings(o)
+	used := rememberedOnly(o, all)
+	for _, x := range all {
 		used[x.pool] += max(1, poolutil.Size(x.rng))
 		if !x.byHand && !x.living {
 			bad = append(bad, fmt.Sprintf("I2: IPAddress %s has no claim", x.who))
@@ -264,6 +265,32 @@ func (h *History) AtRest(o pools.Objects) []string {
 		}
 	}
 	return bad
+}
+
+// rememberedOnly counts what claims remember, and no IPAddress or IPAllocation of the pool has: it is kept for them, though
+// they may be refused it.
+func rememberedOnly(o pools.Objects, all []holding) map[pools.Key]int64 {
+	type one struct {
+		pool pools.Key
+		addr netip.Addr
+	}
+	counted := map[one]bool{}
+	for _, x := range all {
+		counted[one{x.pool, x.rng.From()}] = true
+	}
+	out := map[pools.Key]int64{}
+	for i := range o.Claims {
+		c := &o.Claims[i]
+		pool, ours := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+		r, err := poolutil.ParseRange(c.Annotations[v1alpha1.AddressAnnotation])
+		if at := (one{pool, r.From()}); ours && err == nil && !counted[at] {
+			counted[at] = true
+			if !slices.ContainsFunc(all, func(x holding) bool { return x.pool == pool && x.rng.Overlaps(r) }) {
+				out[pool]++
+			}
+		}
+	}
+	return out
 }
 
 // blocksAtRest returns what must not be of blocks once nothing is under way: one that a pool has and has not opened, and

@@ -13,6 +13,11 @@ import (
 func TestAtRest(t *testing.T) {
 	claims := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.2")}
+	remembering := []ipamv1.IPAddressClaim{claims[0], claims[1], claim("c")}
+	for i, address := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.9"} {
+		remembering[i].Spec.PoolRef = granted[0].Spec.PoolRef
+		remembering[i].Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
+	}
 	tests := map[string]struct {
 		reason    string
 		pools     []v1alpha1.Pool
@@ -47,6 +52,10 @@ func TestAtRest(t *testing.T) {
 			reason: "an IPAddress that outlives its claim keeps its address for ever",
 			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims[:1], addresses: granted,
 			want: []string{"I2: IPAddress ns/b has no claim"},
+		},
+		"Remembered": {
+			reason: "what a claim remembers is kept for it, also where it is refused",
+			pools:  []v1alpha1.Pool{counting(3, 0)}, claims: remembering, addresses: granted,
 		},
 		"Unowned": {
 			reason: "one made by hand names no claim; it is counted",
