@@ -73,9 +73,7 @@ func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 			yields = append(yields, was)
 		}
 	}
-	if !mine.allows {
-		a.usedBeyond(p, mine, apart)
-	}
+	a.usedBeyond(p, mine, apart)
 	m = p.Lock()
 	defer m.Unlock()
 	if m.KeptApart != began {
@@ -178,13 +176,14 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 
 // usedBeyond adds what other pools of the network have in use outside of what is theirs: they were narrowed, or lost a
 // block by force, and their claims keep what they have. What the pools above a carved one have is not kept from that: its
-// blocks are theirs.
+// blocks are theirs. Where the pool at the top allows overlaps, what is carved from the same one counts alone.
 func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) {
 	ranges, above := a.ranges(p, mine)
 	if len(ranges) == 0 {
 		return
 	}
-	network := a.overlaps.declared(a.overlaps.root(p.Key)).network
+	root := a.overlaps.root(p.Key)
+	top := a.overlaps.declared(root)
 	for _, other := range a.all() {
 		if other.Key == p.Key || slices.Contains(above, other.Key) {
 			continue
@@ -200,8 +199,7 @@ func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.I
 		if len(used) == 0 {
 			continue
 		}
-		// Of a pool that is gone nobody knows the network.
-		if root := a.overlaps.declared(a.overlaps.root(other.Key)); root.uid != "" && root.network != network {
+		if at := a.overlaps.root(other.Key); at != root && (top.allows || !a.overlaps.declared(at).mayBeIn(top.network)) {
 			continue
 		}
 		for _, r := range used {

@@ -138,6 +138,8 @@ func TestRecordsOfWhatIsNotOpen(t *testing.T) {
 	claim := func(change ...func(*ipamv1.IPAddressClaim)) func(*grants.Memory) {
 		return func(p *grants.Memory) { see(p, "c", 1, change...) }
 	}
+	here := aChild(t, isOpen("pool-1", "10.0.0.4/30"))
+	shown(here, newBlock("pool-1", firstBlock))
 	for name, tt := range map[string]struct {
 		p     *grants.Memory
 		who   func(*grants.Memory)
@@ -146,7 +148,8 @@ func TestRecordsOfWhatIsNotOpen(t *testing.T) {
 	}{
 		"Closed":       {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.9"))},
 		"ClosedHad":    {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.9"), had)},
-		"Open":         {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.6"), had), want: 1},
+		"Open":         {p: here, who: claim(remembers("10.0.0.6"), had), want: 1},
+		"Lost":         {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.6"), had)},
 		"NarrowedHad":  {p: aPool(t, "10.0.0.0-10.0.0.3"), who: claim(remembers("10.0.0.9"), had), want: 1},
 		"Shared":       {p: aPool(t, "10.0.0.0-10.0.0.15"), who: claim(remembers("10.0.0.5")), apart: apart},
 		"SharedHad":    {p: aPool(t, "10.0.0.0-10.0.0.15"), who: claim(remembers("10.0.0.5"), had), apart: apart, want: 1},

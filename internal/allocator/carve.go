@@ -285,8 +285,11 @@ func (a *Allocator) mayRelease(ctx context.Context, p *grants.Pool, r grants.Blo
 	}
 	may = may && m.UsedOf(b) == 0
 	m.Unlock()
-	if !may {
+	switch {
+	case !may:
 		return errAgain
+	case len(b.Had) == 0:
+		return nil // it never had anything, or the patch is refused
 	}
 	found, err := a.lists.list(ctx, p.Key)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -22,6 +23,9 @@ const child = "child"
 
 // carvable lets pools be carved from a pool.
 func carvable(s *v1alpha1.NetworkPoolSpec) { s.Carvable = &v1alpha1.Carvable{} }
+
+// allowsOverlap has a pool share its addresses with others of its network.
+func allowsOverlap(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }
 
 // makeChild adds a pool that is carved from another in blocks of /31.
 func makeChild(name, parent string, least, most int32, change ...func(*v1alpha1.NetworkPoolSpec)) action {
@@ -151,6 +155,32 @@ var carved = []scenario{
 		},
 	},
 	{
+		// The same where the parent shares its addresses with others: its children are none of these.
+		name: "block forced, parent allows overlap", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable, allowsOverlap), capacity: 4, ordered: true, forced: true,
+		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},
+		script: []action{add("c"), add("d"), add("e"), add("f"), forceDelete(faults.Allocations, child+"-1"), remove("c"), remove("d"), remove("e")},
+	},
+	{
+		// A restore brings a claim and its IPAddress, and not the block, which was given to others since.
+		name: "claim restored, block given on", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true,
+		before: []action{makeChild(child, poolName, 0, 1), add("c"), add("d"), add("e"), add("f")},
+		script: []action{
+			until("f has its address", func(w *world) bool { return len(w.api.List(faults.Addresses)) == 4 }),
+			restore(child, "a", "10.0.0.1"),
+			until("the IPAddress that was restored is gone", func(w *world) bool { return len(w.api.List(faults.Addresses)) == 4 }),
+			remove("a"),
+		},
+	},
+	{
+		// The same in the pool itself, which sees who has the address.
+		name: "claim restored, address given on", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true,
+		before: []action{add("c"), add("d"), add("e"), add("f")},
+		script: []action{
+			until("f has its address", func(w *world) bool { return len(w.api.List(faults.Addresses)) == 4 }),
+			restore(poolName, "a", "10.0.0.1"),
+		},
+	},
+	{
 		// The pool is gone by force: its blocks are orphans, which go when its claims have gone.
 		name: "child forced", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},
@@ -213,3 +243,22 @@ var carved = []scenario{
 }
 
 func init() { scenarios = slices.Concat(scenarios, carved) } //nolint:gochecknoinits // one list, in several files
+
+// restore brings a claim and its IPAddress back object by object: the IPAddress names the claim by the UID that it had.
+func restore(pool, name, address string) action {
+	return action{"restore " + name, func(w *world) bool {
+		c := claim(name)
+		c.Spec.PoolRef.Name = pool
+		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
+		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
+		w.create(c)
+		w.create(&ipamv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.AddressFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: string(faults.Claims), Name: name, UID: "the-uid-before"}},
+			},
+			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: c.Spec.PoolRef, Address: address},
+		})
+		return true
+	}}
+}

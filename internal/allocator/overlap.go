@@ -40,6 +40,12 @@ type declared struct {
 	parent pools.Key
 }
 
+// mayBeIn reports whether a pool may be of a network. Of one that is gone, or that is carved from one that is, nobody
+// knows the network.
+func (d declared) mayBeIn(network string) bool {
+	return d.network == network || d.uid == "" || d.parent != pools.Key{}
+}
+
 // before reports whether a pool is the older of two.
 func (d declared) before(other declared) bool {
 	if !d.created.Equal(other.created) {

@@ -178,6 +178,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	m.RotateGone(now)
 	before := m.Base
 	m.ForgetLack()
+	m.StateLost(now, a.ShrinkGrace)
 	granted, refused := a.planBatch(m, now, admission)
 	m.GiveBack(admission)
 	m.TurnBlocks(now, a.ShrinkGrace)

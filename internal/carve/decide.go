@@ -92,11 +92,10 @@ func (d Decision) Commits() bool {
 // Decide decides on the blocks of a pool, given in any order. What depends on status.blocks is decided on what is on
 // record: a block is deleted only after it is on record as draining, and released only after it is on record no more.
 func Decide(p Pool, blocks []Block, now time.Time) Decision {
-	var d Decision
 	slices.SortFunc(blocks, func(a, b Block) int { return cmp.Or(len(a.Name)-len(b.Name), cmp.Compare(a.Name, b.Name)) })
+	d := settled(p, blocks)
 	open := 0
 	for _, b := range blocks {
-		d.settle(p, b)
 		if b.Open {
 			open++
 		}
@@ -130,6 +129,20 @@ func Decide(p Pool, blocks []Block, now time.Time) Decision {
 	}
 	if d.Ask == 0 && lack == 0 {
 		d.shrink(p, blocks, n, now)
+	}
+	return d
+}
+
+// Lost are the open blocks that a pool is to grant nothing more from, whatever it wants: the IPAllocation is gone or is
+// being deleted, or does not show that the block is the pool's alone.
+func Lost(p Pool, blocks []Block) []string {
+	d := settled(p, blocks)
+	return slices.Concat(d.Drain, d.Close)
+}
+
+func settled(p Pool, blocks []Block) (d Decision) {
+	for _, b := range blocks {
+		d.settle(p, b)
 	}
 	return d
 }
@@ -176,6 +189,9 @@ func (p Pool) mayGo(b Block) bool { return b.Used == 0 && (p.Deleting || !b.Rest
 
 // settle decides what a block comes to by itself, whatever the pool wants.
 func (d *Decision) settle(p Pool, b Block) {
+	if b.Open && b.Exists && !b.Deleting && !b.Protected { // somebody has written other finalizers over ours
+		d.Protect = append(d.Protect, b.Name)
+	}
 	switch {
 	case b.Open && !b.Exists:
 		d.drainOrClose(p, b)

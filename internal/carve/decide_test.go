@@ -57,6 +57,7 @@ func TestDecide(t *testing.T) {
 		reason string
 	}{
 		"First":         {pool: pool(), want: Decision{Ask: 1}, reason: "min blocks are asked for at once"},
+		"OpenAndBare":   {pool: pool(), blocks: []Block{open("a", 1, 3, bare)}, want: Decision{Protect: []string{"a"}}, reason: "somebody wrote other finalizers over ours"},
 		"PausedInUse":   {pool: pool(paused), blocks: []Block{open("a", 1, 3, gone, draining)}, reason: "nothing is asked for, not again either"},
 		"AtRest":        {pool: pool(), blocks: []Block{open("a", 1, 3)}, reason: "a pool that has what it wants does nothing"},
 		"OnItsWay":      {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting)}, reason: "one that is asked for is not asked for again"},

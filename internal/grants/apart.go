@@ -59,7 +59,7 @@ func (m *Memory) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
 		if r.To().Less(taken.From()) {
 			return false
 		}
-		if slices.ContainsFunc(facts, func(h *ledger.Fact) bool { return h.Source.Uses() }) {
+		if slices.ContainsFunc(facts, m.proves) {
 			add(taken)
 		}
 		return true
@@ -72,6 +72,16 @@ func (m *Memory) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
 		}
 	}
 	return out
+}
+
+// proves reports whether a fact says that addresses are in use. A record alone does so for a pool that was there while this
+// manager ran: anybody can write one for a pool that never was.
+func (m *Memory) proves(h *ledger.Fact) bool {
+	if h.Source == ledger.Record && !m.seen {
+		c := m.Claimants[h.UID]
+		return c != nil && c.HadAddress
+	}
+	return h.Source.Uses()
 }
 
 // UsesBeyond reports whether anything outside of the spec is in use, or in flight.

@@ -57,7 +57,7 @@ func (m *Memory) UnsetBase() bool {
 // without managed fields leaves them as they are, and costs less.
 func (m *Memory) SetBase(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
-	m.Base = obj
+	m.Base, m.seen = obj, true
 	m.Carved.without = time.Time{}
 	m.takeFromAbroad()
 	if m.generation != obj.GetGeneration() || !slices.EqualFunc(m.compiled, obj.PoolStatus().Blocks, sameAddresses) {

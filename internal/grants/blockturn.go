@@ -24,6 +24,15 @@ func (m *Memory) TurnBlocks(now time.Time, grace time.Duration) {
 	m.stateDrained(c.Todo)
 }
 
+// StateLost keeps from being granted what blocks had of which it is known by now that they are the pool's no more. It is
+// called before the plan; the next commit says so.
+func (m *Memory) StateLost(now time.Time, grace time.Duration) {
+	if m.isCarved() {
+		m.stateDrained(carve.Decision{Drain: carve.Lost(m.wants(now, grace), m.blockFacts())})
+		m.sortStranded()
+	}
+}
+
 // ForgetLack begins a turn: who lacks something is found out by its plan, if there is one.
 func (m *Memory) ForgetLack() { m.Carved.lack = carve.Lack{} }
 
@@ -108,7 +117,7 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 		out.Waits = b.waits()
 		if on == nil {
 			out.IdleSince, has, had = b.Created, b.Prefix, b.Had
-			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
+			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && !b.Pinned.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
 			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
 			out.Waits = out.Waits || (b.Prefix.IsValid() && !out.Granted)
 		}

@@ -81,6 +81,10 @@ func (m *Memory) BlockRequests(now time.Time, quarantine time.Duration) (out []B
 	return out, wait
 }
 
+// recordsEvery is how often a block is ended that is abroad and has a record alone, which anybody can write: before it goes,
+// all that is in use of a global pool is listed.
+const recordsEvery = time.Minute
+
 // endAbroad are the requests for the blocks that are in other namespaces and not on record as open. One of those that the
 // pool has asked for was made before its manager moved to another namespace, and not opened by then: it goes back.
 func (m *Memory) endAbroad(now time.Time) (out []BlockRequest, wait time.Duration) {
@@ -88,10 +92,16 @@ func (m *Memory) endAbroad(now time.Time) (out []BlockRequest, wait time.Duratio
 		return nil, 0
 	}
 	for _, b := range m.Carved.abroad {
+		recordAlone := !b.Prefix.IsValid() && len(b.Had) > 0
 		switch {
 		case !b.Protected || m.UsedOf(b) > 0:
+		case b.Deleting && recordAlone && m.Carved.recordsAfter.After(now):
+			wait = Sooner(wait, m.Carved.recordsAfter.Sub(now))
 		case b.Deleting:
-			out, wait = m.due(out, wait, ReleaseBlock, b, now)
+			n := len(out)
+			if out, wait = m.due(out, wait, ReleaseBlock, b, now); recordAlone && len(out) > n {
+				m.Carved.recordsAfter = now.Add(recordsEvery)
+			}
 		case !b.ByHand:
 			out, wait = m.due(out, wait, DeleteBlock, b, now)
 		}

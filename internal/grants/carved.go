@@ -102,6 +102,8 @@ type CarvedPool struct {
 	Todo carve.Decision
 	// without is since when the pool has been known not to exist, while it has blocks.
 	without time.Time
+	// recordsAfter is when the next block is ended that is abroad and has a record alone.
+	recordsAfter time.Time
 	// Told is the layout of the pool of which the pools that are carved from it were told.
 	Told *poolspec.Layout
 }
@@ -230,6 +232,29 @@ func (m *Memory) ChildOf(uid types.UID) *pools.Key {
 		return c.Child
 	}
 	return nil
+}
+
+// hasBlocksOf reports whether all of a range is in blocks that are open on record, and the pool's alone as their
+// IPAllocations say.
+func (m *Memory) hasBlocksOf(r netipx.IPRange) bool {
+	at := r.From()
+	for {
+		p, is := m.blockOf(at)
+		if !is || p.Contains(r.To()) {
+			return is
+		}
+		at = netipx.PrefixLastIP(p).Next()
+	}
+}
+
+func (m *Memory) blockOf(a netip.Addr) (netip.Prefix, bool) {
+	for _, on := range m.Base.PoolStatus().Blocks {
+		if p, err := netip.ParsePrefix(on.Range); err == nil && p.Contains(a) {
+			b := m.Carved.Blocks[on.Allocation]
+			return p, b != nil && b.Prefix == p && !b.Shared
+		}
+	}
+	return netip.Prefix{}, false
 }
 
 // OpenRanges are the blocks that are open on record.

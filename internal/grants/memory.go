@@ -91,6 +91,8 @@ type Memory struct {
 	// Base is the pool as our last write, or the newest read, returned it.
 	Base       v1alpha1.Pool
 	generation int64
+	// seen: there was a pool once, while this manager ran.
+	seen bool
 	// compiled are the blocks of which the layout was made.
 	compiled []v1alpha1.CarvedBlock
 	Holder   bool

@@ -13,13 +13,29 @@ import (
 // claimant's: it is void, and the record brings the address back.
 func (m *Memory) Adoptable(c *Claimant, a *Attached) bool {
 	remembered := c.Record.IsValid() && a.IP.IsValid() && c.Record.From() == a.IP && m.Claimants[a.ClaimantUID] == nil
-	if a.Deleting || (!remembered && !a.Kind.Traits().Attaches.TakesUp(m, c, a)) {
+	if a.Deleting || m.IsStranded(a) || (!remembered && !a.Kind.Traits().Attaches.TakesUp(m, c, a)) {
 		return false
 	}
 	return !slices.ContainsFunc(m.Ledger.Overlapping(m.Ledger.Unit(a.IP)), func(h *ledger.Fact) bool {
 		former := h.UID == a.UID || (a.ClaimantUID != "" && h.Owner.UID == a.ClaimantUID)
 		return h.Source.Uses() && !former && h.Owner.UID != c.Owner.UID && !m.overridesRecord(c, h)
 	})
+}
+
+// IsStranded reports whether a carved pool has no block, by its own record and by its parent's word, that an attached
+// object is in. A restore, or a move, brought it without its block: the parent may have given that to somebody else since,
+// of which this pool knows nothing. With the block it is the claimant's again.
+func (m *Memory) IsStranded(a *Attached) bool {
+	return m.isCarved() && a.IP.IsValid() && !m.hasBlocksOf(m.Ledger.Unit(a.IP))
+}
+
+// sortStranded has another look at the claimants of orphans: a block may have come, or gone.
+func (m *Memory) sortStranded() {
+	for name := range m.Orphans {
+		if c := m.ByName[name]; c != nil {
+			m.Sort(c)
+		}
+	}
 }
 
 // NextCheck is when an orphan is to be looked at: when its grace is over, and before that when nobody has
@@ -35,7 +51,7 @@ func (m *Memory) NextCheck(s *Orphan, grace time.Duration) time.Time {
 // remembers the address adopts the IPAddress.
 func (m *Memory) IsInTheWay(s *Orphan) bool {
 	if c := m.ByName[s.Key()]; c != nil {
-		return !m.Adoptable(c, s.Attached)
+		return !m.Adoptable(c, s.Attached) && !m.IsStranded(s.Attached)
 	}
 	return s.InTheWay || (s.IP.IsValid() && m.Blocker(m.Ledger.Unit(s.IP), s.owner()) != nil)
 }

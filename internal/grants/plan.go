@@ -152,7 +152,11 @@ func (m *Memory) noRoom(c *Claimant) *Refusal {
 // Recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant
 // never had must be something that the pool hands out, and nobody else may have it (R1).
 func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
-	if r != c.Record || ((!c.HadAddress || m.isCarved()) && !m.Ledger.InSpace(r)) {
+	if m.isCarved() && !m.hasBlocksOf(r) {
+		return netipx.IPRange{}, Failed("the annotation %s says %s, which is in no block that %s has; it is given again with that block, or create the claim again for another address",
+			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
+	}
+	if r != c.Record || (!c.HadAddress && !m.Ledger.InSpace(r)) {
 		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
 			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
 	}

@@ -231,6 +231,9 @@ func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseC
 // nameTaken says which IPAddress keeps a claim from having one of its name.
 func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants.Refusal {
 	if !a.ByHand {
+		if m.IsStranded(a) {
+			return grants.Failed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Key)
+		}
 		return grants.Failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.KeptBy())
 	}
 	why := "it was created by hand"
