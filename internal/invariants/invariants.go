@@ -126,13 +126,19 @@ func granted(o pools.Objects) []holding {
 	return out
 }
 
-// networks are those of the pools that must not give what another one has.
+// networks are those of the pools that must not give what another one has. One that allows overlaps is a network of its own,
+// with all that is carved from it.
 func networks(o pools.Objects) map[pools.Key]string {
 	out := map[pools.Key]string{}
 	above := parents(o)
 	for _, p := range o.Pools {
-		if spec := p.PoolSpec(); !spec.AllowOverlap && spec.Carve == nil {
-			out[pools.KeyOf(p)] = spec.Network
+		key, spec := pools.KeyOf(p), p.PoolSpec()
+		switch {
+		case spec.Carve != nil:
+		case spec.AllowOverlap:
+			out[key] = "that of " + key.String()
+		default:
+			out[key] = spec.Network
 		}
 	}
 	for child := range above {

@@ -84,6 +84,10 @@ func TestMomentOverPools(t *testing.T) {
 				"I1: 10.0.0.4 is given to ns/p-1 by NetworkPool ns/site, and ns/b has it of NetworkPool ns/q",
 			),
 		},
+		"AllowedToOthers": {
+			pools:     []v1alpha1.Pool{pool("p", allows), pool("q", carvedFrom("p"))},
+			addresses: both, want: append([]string{"R13: 10.0.0.5 is given to ns/b by NetworkPool ns/q, which has no such block"}, twice...),
+		},
 		"InItsBlock": {
 			pools:     []v1alpha1.Pool{pool("site"), pool("p", carvedFrom("site"))},
 			blocks:    []v1alpha1.IPAllocation{block("p-1", "site", "p", "10.0.0.4/30")},
