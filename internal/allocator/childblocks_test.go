@@ -322,6 +322,13 @@ func TestAForgedRecordSharesNothing(t *testing.T) {
 	if overlap := site.OverlapOf(site.Claimants[forged.UID]); !strings.Contains(overlap, "10.0.0.4/30") {
 		t.Errorf("%q", overlap)
 	}
+	both := newBlock("pool-2", is("10.0.0.6/31", "10.0.0.6", "10.0.0.7")) // it came with both, as a restore may bring it
+	site.Observe(blocks.Of(both))
+	for _, o := range []*v1alpha1.IPAllocation{victim, both} {
+		if overlap := site.OverlapOf(site.Claimants[o.UID]); overlap == "" {
+			t.Errorf("%s is told of no other", o.Name)
+		}
+	}
 }
 
 // What is moved away stays on record as open, whatever becomes of the IPAllocation: a person opens the pool again.

@@ -273,8 +273,8 @@ func (m *Memory) rangesOf(c *Claimant) [2]netipx.IPRange {
 func (m *Memory) OverlapOf(c *Claimant) string {
 	for _, r := range m.rangesOf(c) {
 		for _, h := range m.Ledger.Overlapping(r) {
-			if m.overridesRecord(c, h) {
-				continue // anybody can write one
+			if other := m.Claimants[h.Owner.UID]; c.HadAddress && h.Source == ledger.Record && other != nil && !other.HadAddress {
+				continue // anybody can write a record
 			}
 			if h.Source.Uses() && h.Owner.UID != c.Owner.UID {
 				return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.FormatRange(h.Range))
