@@ -27,6 +27,8 @@ type Block struct {
 	// Waits: it may never be opened: a user has made it, or has paused it, and it has nothing; it was refused what it had
 	// before; or somebody else has some of it.
 	Waits bool
+	// Replaces: it is to have the addresses of an open block whose IPAllocation is gone, and somebody uses those.
+	Replaces bool
 	// Outdated: it has nothing yet, and asks for another size than the pool wants by now.
 	Outdated bool
 	// Open and Draining are as status.blocks has them. Replaced: another block has its addresses, and is to be open instead.
@@ -255,7 +257,7 @@ func (d *Decision) shrink(p Pool, blocks []Block, n numbers, now time.Time) {
 		if b.Deleting || b.Draining || b.Outdated || b.ByHand || b.Foreign || !b.Exists || slices.Contains(d.Open, b.Name) || slices.Contains(d.Drain, b.Name) {
 			continue
 		}
-		if n.have <= p.Min || !p.mayGo(b) || b.IdleSince.IsZero() {
+		if n.have <= p.Min || !p.mayGo(b) || b.Replaces || b.IdleSince.IsZero() {
 			continue
 		}
 		if b.Open && n.available-b.Free < p.MinAvailable {

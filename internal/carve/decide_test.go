@@ -33,6 +33,7 @@ func rests(b *Block)                        { b.Rests = true }
 func byHand(b *Block)                       { b.ByHand = true }
 func bare(b *Block)                         { b.Protected = false }
 func foreign(b *Block)                      { b.Foreign, b.Granted = true, false }
+func replaces(b *Block)                     { b.Replaces = true }
 func stuck(b *Block)                        { b.Open, b.Granted, b.Waits = false, false, true }
 func taken(b *Block)                        { b.Taken = true }
 
@@ -56,7 +57,11 @@ func TestDecide(t *testing.T) {
 		want   Decision
 		reason string
 	}{
-		"First":         {pool: pool(), want: Decision{Ask: 1}, reason: "min blocks are asked for at once"},
+		"First": {pool: pool(), want: Decision{Ask: 1}, reason: "min blocks are asked for at once"},
+		"ReplacesLost": {
+			pool: pool(), blocks: []Block{open("a", 1, 3, gone, draining), open("b", 1, 3), open("c", 0, 0, waiting, replaces, idle(time.Hour))},
+			want: Decision{Again: []string{"a"}}, reason: "it comes in the place of one in use, however long that takes",
+		},
 		"OpenAndBare":   {pool: pool(), blocks: []Block{open("a", 1, 3, bare)}, want: Decision{Protect: []string{"a"}}, reason: "somebody wrote other finalizers over ours"},
 		"PausedInUse":   {pool: pool(paused), blocks: []Block{open("a", 1, 3, gone, draining)}, reason: "nothing is asked for, not again either"},
 		"AtRest":        {pool: pool(), blocks: []Block{open("a", 1, 3)}, reason: "a pool that has what it wants does nothing"},

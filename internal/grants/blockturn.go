@@ -120,6 +120,7 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && !b.Pinned.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
 			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
 			out.Waits = out.Waits || (b.Prefix.IsValid() && !out.Granted)
+			out.Replaces = m.isLost(b.Pinned)
 		}
 	}
 	if has.IsValid() {
@@ -146,6 +147,13 @@ func (m *Memory) overlapsOpen(p netip.Prefix) bool {
 	return slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
 		open, err := netip.ParsePrefix(on.Range)
 		return err == nil && open.Overlaps(p) && (open != p || m.has(on.Allocation, p))
+	})
+}
+
+// isLost reports whether a prefix is open on record, and its IPAllocation is gone.
+func (m *Memory) isLost(p netip.Prefix) bool {
+	return p.IsValid() && slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Range == p.String() && !m.has(on.Allocation, p)
 	})
 }
 

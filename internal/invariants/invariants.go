@@ -24,18 +24,21 @@ type History struct {
 	given map[types.UID]string
 	// granted are the claims that were granted something, with the network of the pool at that time.
 	granted map[types.UID]string
+	// children are the pools that blocks were for, those of blocks that are gone too.
+	children map[types.UID]pools.Key
 }
 
 // Moment returns what must not be at any moment: an address of two living objects of a pool, or given while another
 // pool of the network has it given (I1), and a claim or an allocation whose addresses changed (I4).
 func (h *History) Moment(o pools.Objects) []string {
 	if h.given == nil {
-		h.given, h.granted = map[types.UID]string{}, map[types.UID]string{}
+		h.given, h.granted, h.children = map[types.UID]string{}, map[types.UID]string{}, map[types.UID]pools.Key{}
 	}
 	var bad []string
 	held := map[pools.Key][]holding{}
 	networkOf, above := networks(o), parents(o)
-	living, fresh := granted(o), []holding(nil)
+	h.noteChildren(o)
+	living, fresh := h.inFlight(o), []holding(nil)
 	for _, x := range holdings(o) {
 		if !x.living {
 			continue // void: no living claim can use it (R2)
@@ -99,27 +102,30 @@ func outsideBlocks(above map[pools.Key]pools.Key, living []holding) (bad []strin
 	return bad
 }
 
-// granted are the grants in flight.
-func granted(o pools.Objects) []holding {
-	var out []holding
-	child := map[types.UID]pools.Key{}
+// noteChildren notes which pools blocks are for: a grant to one may be in flight when that is gone.
+func (h *History) noteChildren(o pools.Objects) {
 	for _, p := range o.Pools {
 		for _, b := range p.PoolStatus().Blocks { // of which the IPAllocation may be gone
-			child[types.UID(b.UID)] = pools.KeyOf(p)
+			h.children[types.UID(b.UID)] = pools.KeyOf(p)
 		}
 	}
 	for i := range o.Allocations {
 		if key, is := pools.ChildOf(&o.Allocations[i]); is {
-			child[o.Allocations[i].UID] = key
+			h.children[o.Allocations[i].UID] = key
 		}
 	}
+}
+
+// inFlight are the grants in flight.
+func (h *History) inFlight(o pools.Objects) []holding {
+	var out []holding
 	for _, p := range o.Pools {
 		if p.PoolStatus().Allocator == nil {
 			continue
 		}
 		for _, g := range p.PoolStatus().Allocator.InFlight {
 			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-				out = append(out, holding{pool: pools.KeyOf(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true, child: child[types.UID(g.UID)]})
+				out = append(out, holding{pool: pools.KeyOf(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true, child: h.children[types.UID(g.UID)]})
 			}
 		}
 	}
