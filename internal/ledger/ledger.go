@@ -88,6 +88,7 @@ type Ledger struct {
 	total, unavailable, used, outside poolutil.Count
 	// parts are in the order of their addresses.
 	parts []*part
+	views views
 }
 
 // Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
@@ -109,7 +110,7 @@ func New(space *netipx.IPSet, unitBits int) *Ledger {
 	return l
 }
 
-// Relayout gives the ledger a new space, without parts, and keeps every fact. It costs O(facts).
+// Relayout gives the ledger a new space, without parts and views, and keeps every fact. It costs O(facts).
 func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
 	facts := l.facts
 	*l = *New(space, unitBits)
@@ -151,6 +152,7 @@ func (l *Ledger) Add(h Fact) {
 	fact := &h
 	l.facts[h.Key] = fact
 	l.free.TakeAny(h.Range)
+	l.views.touching(h.Range, func(v *view, r netipx.IPRange) { v.free.TakeAny(r) })
 	if h.Source.Uses() {
 		l.owners[fact.ownerID()]++
 	}
@@ -173,6 +175,7 @@ func (l *Ledger) Remove(k Key) (Fact, bool) {
 		for part := range l.inSpace(r) {
 			l.free.Put(part)
 		}
+		l.views.touching(r, func(v *view, part netipx.IPRange) { v.free.Put(part) })
 	})
 	return *fact, true
 }
