@@ -1,0 +1,188 @@
+package podcidr
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+)
+
+// restFor is how long a CIDR that a Node had is passed over: routes to it may linger. It keeps no Node waiting.
+const restFor = 10 * time.Minute
+
+// Books remember which CIDRs of a cluster are taken, by whom: both families at once, so a Node gets all or nothing. A CIDR
+// is free when it is proven that the Node's UID is gone, whatever its range has become meanwhile. They are not safe for
+// concurrent use.
+type Books struct {
+	taken [2]*ledger.Ledger
+	// rests are in the order in which they end.
+	rests []rest
+	// has are the CIDRs that Nodes were seen with.
+	has map[types.UID][]netip.Prefix
+}
+
+type rest struct {
+	cidr  netip.Prefix
+	key   ledger.Key
+	until time.Time
+}
+
+// Clash says that a Node has some of what another one has.
+type Clash struct {
+	Node, Other string
+	// CIDR is what the other one has.
+	CIDR netip.Prefix
+}
+
+// NewBooks returns books in which nothing is taken but what is excluded, as the CIDRs of Services are.
+func NewBooks(excluded []netip.Prefix) *Books {
+	b := &Books{has: map[types.UID][]netip.Prefix{}}
+	for f := range b.taken {
+		b.taken[f] = ledger.New(&netipx.IPSet{}, Family(f).bits())
+	}
+	for _, p := range excluded {
+		b.state(p, ledger.Kept, types.UID(p.String()), p.String())
+	}
+	return b
+}
+
+// Watch keeps the free space of ranges at hand. What is taken of a range that is not watched finds nothing.
+func (b *Books) Watch(ranges ...*Range) {
+	for _, r := range ranges {
+		for f, cidrs := range r.cidrs {
+			for _, p := range cidrs {
+				b.taken[f].Watch(p)
+			}
+		}
+	}
+}
+
+func (b *Books) state(p netip.Prefix, source ledger.Source, uid types.UID, name string) {
+	b.taken[familyOf(p)].Add(ledger.Fact{
+		Key: ledger.Key{Source: source, UID: uid}, Owner: ledger.Owner{Name: name, UID: uid}, Range: netipx.RangeOfPrefix(p.Masked()),
+	})
+}
+
+// Set notes what a Node has. Its podCIDRs never change once they are set, so a grant to it can land no more, and one
+// without them withdraws nothing: it may be an old sighting. It returns who has some of that too, when it is news.
+func (b *Books) Set(n *Node) (clashes []Clash) {
+	if len(n.CIDRs) == 0 || slices.Equal(b.has[n.UID], n.CIDRs) {
+		return nil
+	}
+	b.has[n.UID] = n.CIDRs
+	for _, l := range b.taken {
+		l.Remove(ledger.Key{Source: ledger.Grant, UID: n.UID})
+	}
+	for _, p := range n.CIDRs {
+		for _, h := range b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
+			if h.Source.Uses() && h.Owner.UID != n.UID {
+				cidr, _ := h.Range.Prefix()
+				clashes = append(clashes, Clash{Node: n.Name, Other: h.Owner.Name, CIDR: cidr})
+			}
+		}
+		b.state(p, ledger.Object, n.UID, n.Name)
+	}
+	return clashes
+}
+
+// Grant notes a grant that is on record, or is about to be.
+func (b *Books) Grant(n *Node, cidrs []netip.Prefix) {
+	for _, p := range cidrs {
+		b.state(p, ledger.Grant, n.UID, n.Name)
+	}
+}
+
+// Withdraw takes a grant back that is not on record. What its Node was seen with stays.
+func (b *Books) Withdraw(uid types.UID) {
+	for _, l := range b.taken {
+		l.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
+	}
+}
+
+// Drop notes the proof that a Node's UID is gone. What it had rests for a while.
+func (b *Books) Drop(uid types.UID, now time.Time) {
+	delete(b.has, uid)
+	for _, l := range b.taken {
+		for _, source := range []ledger.Source{ledger.Object, ledger.Grant} {
+			fact, was := l.Remove(ledger.Key{Source: source, UID: uid})
+			p, is := fact.Range.Prefix()
+			if !was || !is {
+				continue
+			}
+			key := ledger.Key{Source: ledger.Cooling, UID: uid}
+			l.Add(ledger.Fact{Key: key, Range: fact.Range})
+			b.rests = append(b.rests, rest{cidr: p, key: key, until: now.Add(restFor)})
+		}
+	}
+}
+
+// Take takes a CIDR of each family of a range for a Node, as a grant, or nothing: in the first of its CIDRs that has room,
+// from the smallest free block that holds one. What rests is taken only where nothing else is left, what rests for the
+// longest time first. It costs O(log n) in Nodes.
+func (b *Books) Take(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
+	for len(b.rests) > 0 && !b.rests[0].until.After(now) {
+		b.wake(0)
+	}
+	var out []netip.Prefix
+	for _, f := range r.families() {
+		p, ok := b.first(r, f)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, p)
+	}
+	b.Grant(n, out)
+	return out, true
+}
+
+// first finds what Take takes of a family.
+func (b *Books) first(r *Range, f Family) (netip.Prefix, bool) {
+	for {
+		for _, p := range r.cidrs[f] {
+			if found, ok := b.taken[f].FirstIn(p, r.lengths[f]); ok {
+				return found, true
+			}
+		}
+		i := slices.IndexFunc(b.rests, func(x rest) bool { return slices.ContainsFunc(r.cidrs[f], x.cidr.Overlaps) })
+		if i < 0 {
+			return netip.Prefix{}, false
+		}
+		b.wake(i)
+	}
+}
+
+// wake ends a rest.
+func (b *Books) wake(i int) {
+	b.taken[familyOf(b.rests[i].cidr)].Remove(b.rests[i].key)
+	b.rests = slices.Delete(b.rests, i, i+1)
+}
+
+// Room is for how many Nodes there is room in a range: the least of its families, at most math.MaxInt64. What rests counts
+// as far as it holds whole CIDRs of a Node. It costs as much as there are free blocks.
+func (b *Books) Room(r *Range) int64 {
+	var least int64 = -1
+	for _, f := range r.families() {
+		var room int64
+		for _, p := range r.cidrs[f] {
+			room = plus(room, b.taken[f].FreeIn(p, r.lengths[f]).Int64())
+			for _, x := range b.rests {
+				if x.cidr.Overlaps(p) && x.cidr.Bits() <= r.lengths[f] && b.rested(f, x) {
+					room = plus(room, int64(1)<<min(r.lengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
+				}
+			}
+		}
+		if least < 0 || room < least {
+			least = room
+		}
+	}
+	return least
+}
+
+// rested reports whether nobody has what rests.
+func (b *Books) rested(f Family, x rest) bool {
+	return len(b.taken[f].Overlapping(netipx.RangeOfPrefix(x.cidr))) == 1
+}

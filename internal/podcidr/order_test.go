@@ -1,0 +1,181 @@
+package podcidr
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// K14: the entries that the KEP shows sorted, for a Node that the first three select.
+func TestOrderOfTheKEP(t *testing.T) {
+	want := []*Range{
+		aRange(t, "d", labelled("node", "n1", "rack", "rack1"), cut(6, "10.5.0.0/16")),
+		aRange(t, "c", labelled("node", "n1"), cut(4, "192.168.64.0/20")),
+		aRange(t, "b", labelled("node", "n1"), cut(4, "192.168.128.0/17")),
+		aRange(t, "a", cut(6, "10.0.0.0/8")),
+	}
+	for _, ranges := range [][]*Range{want, {want[3], want[2], want[1], want[0]}, {want[2], want[0], want[3], want[1]}} {
+		if got := Order(Sorted(ranges), aNode("n", "node", "n1", "rack", "rack1")); !slices.Equal(got, want) {
+			t.Errorf("%v", names(got))
+		}
+	}
+}
+
+// K7, K8, K9, K10, K11, K12: which ranges apply, and in which order.
+func TestOrder(t *testing.T) {
+	tests := map[string]struct {
+		ranges []*Range
+		node   *Node
+		want   []string
+	}{
+		"FallbackIsLast": {
+			ranges: []*Range{aRange(t, "any", cut(8, "10.0.0.0/24")), aRange(t, "big", labelled("size", "big"), cut(8, "10.1.0.0/16"))},
+			node:   aNode("n", "size", "big"), want: []string{"big", "any"},
+		},
+		"EmptyIsFallback": {
+			ranges: []*Range{aRange(t, "any", cut(8, "10.0.0.0/24"), func(s *Spec) { s.Selector = &corev1.NodeSelector{} })},
+			node:   aNode("n"), want: []string{"any"},
+		},
+		"NotSelected": {ranges: []*Range{aRange(t, "big", labelled("size", "big"), cut(8, "10.1.0.0/16"))}, node: aNode("n", "size", "small")},
+		"MostLabels": {
+			ranges: []*Range{aRange(t, "one", labelled("a", "1"), cut(8, "10.0.0.0/24")), aRange(t, "two", labelled("a", "1", "b", "2"), cut(8, "10.1.0.0/16"))},
+			node:   aNode("n", "a", "1", "b", "2"), want: []string{"two", "one"},
+		},
+		"MostOfOneTerm": {
+			ranges: []*Range{
+				aRange(t, "ored", labelled("a", "1"), labelled("b", "2"), cut(8, "10.0.0.0/24")),
+				aRange(t, "anded", labelled("a", "1", "b", "2"), cut(8, "10.1.0.0/16")),
+			},
+			node: aNode("n", "a", "1", "b", "2"), want: []string{"anded", "ored"},
+		},
+		"FewestNodes": {
+			ranges: []*Range{aRange(t, "four", cut(10, "192.168.0.0/20")), aRange(t, "one", cut(16, "10.0.0.0/16"))},
+			node:   aNode("n"), want: []string{"one", "four"},
+		},
+		"FewestHostBits": {
+			ranges: []*Range{aRange(t, "seven", cut(7, "10.0.0.0/22")), aRange(t, "five", cut(5, "10.1.0.0/24"))},
+			node:   aNode("n"), want: []string{"five", "seven"},
+		},
+		"Name": {
+			ranges: []*Range{aRange(t, "b", cut(8, "10.0.0.0/20")), aRange(t, "a", cut(8, "10.1.0.0/20"))},
+			node:   aNode("n"), want: []string{"a", "b"},
+		},
+		"LeastFamilyCounts": {
+			ranges: []*Range{
+				aRange(t, "dual", cut(10, "10.0.0.0/20", "fd12:3456:789a:1::/64")), // 4 Nodes
+				aRange(t, "six", cut(10, "fd12::/115")),                            // 8 Nodes
+				aRange(t, "two", cut(10, "10.8.0.0/21")),                           // 2 Nodes
+			},
+			node: aNode("n"), want: []string{"two", "dual", "six"},
+		},
+		"ElasticIsLast": {
+			ranges: []*Range{aRange(t, "drawn", grows(IPv4, 8)), aRange(t, "named", cut(8, "10.0.0.0/8"))},
+			node:   aNode("n"), want: []string{"named", "drawn"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := names(Order(Sorted(tt.ranges), tt.node)); !slices.Equal(got, tt.want) {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func names(ranges []*Range) (out []string) {
+	for _, r := range ranges {
+		out = append(out, r.Name)
+	}
+	return out
+}
+
+func TestSelector(t *testing.T) {
+	expression := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
+	}
+	name := func(op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{expression("metadata.name", op, values...)}}
+	}
+	says := func(e ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: e}
+	}
+	node := aNode("w1", "size", "7", "zone", "a")
+	tests := map[string]struct {
+		terms []corev1.NodeSelectorTerm
+		want  int // -1: it is not selected
+	}{
+		"In":            {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpIn, "b", "a"))}, want: 1},
+		"NotIn":         {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpNotIn, "a"))}, want: -1},
+		"NotInMissing":  {terms: []corev1.NodeSelectorTerm{says(expression("rack", corev1.NodeSelectorOpNotIn, "a"))}, want: 1},
+		"Exists":        {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpExists))}, want: 1},
+		"DoesNotExist":  {terms: []corev1.NodeSelectorTerm{says(expression("rack", corev1.NodeSelectorOpDoesNotExist))}, want: 1},
+		"Gt":            {terms: []corev1.NodeSelectorTerm{says(expression("size", corev1.NodeSelectorOpGt, "6"))}, want: 1},
+		"Lt":            {terms: []corev1.NodeSelectorTerm{says(expression("size", corev1.NodeSelectorOpLt, "7"))}, want: -1},
+		"And":           {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpExists), expression("rack", corev1.NodeSelectorOpExists))}, want: -1},
+		"Or":            {terms: []corev1.NodeSelectorTerm{says(expression("rack", corev1.NodeSelectorOpExists)), says(expression("zone", corev1.NodeSelectorOpExists))}, want: 1},
+		"Name":          {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpIn, "w1")}, want: 1},
+		"OtherName":     {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpIn, "w2")}, want: -1},
+		"NotThisName":   {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpNotIn, "w1")}, want: -1},
+		"NotThatName":   {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpNotIn, "w2")}, want: 1},
+		"EmptyTerm":     {terms: []corev1.NodeSelectorTerm{{}}, want: -1},
+		"LabelAndField": {terms: []corev1.NodeSelectorTerm{{MatchExpressions: says(expression("zone", corev1.NodeSelectorOpExists)).MatchExpressions, MatchFields: name(corev1.NodeSelectorOpIn, "w1").MatchFields}}, want: 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, errs := compileSelector(nil, &corev1.NodeSelector{NodeSelectorTerms: tt.terms})
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			got, ok := s.match(node)
+			if !ok {
+				got = -1
+			}
+			if got != tt.want {
+				t.Errorf("%d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	term := func(e corev1.NodeSelectorRequirement) func(*Spec) {
+		return orTerm(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{e}})
+	}
+	field := func(e corev1.NodeSelectorRequirement) func(*Spec) {
+		return orTerm(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{e}})
+	}
+	for name, change := range map[string]func(*Spec){
+		"Nothing":      func(*Spec) {},
+		"TooFewBits":   cut(3, "10.0.0.0/24"),
+		"TooManyBits":  cut(29, "0.0.0.0/0"),
+		"TooManyBits6": cut(125, "::/0"),
+		"TooSmall":     cut(9, "10.0.0.0/24"),
+		"HostBitsSet":  cut(4, "10.0.0.1/24"),
+		"Operator": func(s *Spec) {
+			cut(4, "10.0.0.0/24")(s)
+			term(corev1.NodeSelectorRequirement{Key: "a", Operator: "Like"})(s)
+		},
+		"NoValues": func(s *Spec) {
+			cut(4, "10.0.0.0/24")(s)
+			term(corev1.NodeSelectorRequirement{Key: "a", Operator: corev1.NodeSelectorOpIn})(s)
+		},
+		"Field": func(s *Spec) {
+			cut(4, "10.0.0.0/24")(s)
+			field(corev1.NodeSelectorRequirement{Key: "spec.podCIDR", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}})(s)
+		},
+		"TwoNames": func(s *Spec) {
+			cut(4, "10.0.0.0/24")(s)
+			field(corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}})(s)
+		},
+		"OtherFamily": func(s *Spec) { cut(8, "10.0.0.0/16")(s); s.CIDRs[IPv6], s.HostBits[IPv6] = s.CIDRs[IPv4], 8 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s Spec
+			change(&s)
+			if r, errs := Compile(Ref{Name: "r"}, s); len(errs) == 0 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+// Package podcidr decides which CIDRs Nodes get for their Pods: which ranges apply to a Node and in which order, what of
+// them is free, and who gets what. It reads and writes nothing. The rules are those of [KEP-2593].
+//
+// [KEP-2593]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/2593-multiple-cluster-cidrs
+package podcidr
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Family is an IP family. The values index arrays of both.
+type Family int
+
+// The families.
+const (
+	IPv4 Family = iota
+	IPv6
+)
+
+// bits is the length of an address of the family.
+func (f Family) bits() int { return [...]int{32, 128}[f] }
+
+func (f Family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
+
+func familyOf(p netip.Prefix) Family {
+	if p.Addr().Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Ref names the object that a range comes from.
+type Ref struct {
+	Kind, Name string
+	UID        types.UID
+}
+
+// Spec is what a ClusterCIDR says.
+type Spec struct {
+	// Selector chooses the Nodes; nil, or one without terms: all of them, as a fallback.
+	Selector *corev1.NodeSelector
+	// HostBits is how many bits of an address each Node has for its Pods, by family; 0: nothing of that family.
+	HostBits [2]int
+	// CIDRs are what the CIDRs of Nodes are cut from, by family. They do not overlap.
+	CIDRs [2][]netip.Prefix
+	// Elastic: more CIDRs of the family may come, from a pool.
+	Elastic [2]bool
+}
+
+// Range is a ClusterCIDR, compiled. It never changes, but for Grows and Closing.
+type Range struct {
+	Ref
+	selector *selector
+	// lengths are the prefix lengths of what a Node gets, by family; 0: it gets nothing of that.
+	lengths [2]int
+	cidrs   [2][]netip.Prefix
+	elastic [2]bool
+	// capacity is how many Nodes it can ever serve.
+	capacity int64
+	// Grows: what is elastic has room to grow, as far as is known. Closing: nothing more is given of it.
+	Grows, Closing bool
+}
+
+// Node is what is known of a Node.
+type Node struct {
+	Name    string
+	UID     types.UID
+	Created time.Time
+	Labels  map[string]string
+	// CIDRs are its spec.podCIDRs. Bits of the host part are ignored, as they are by those who set up routes.
+	CIDRs []netip.Prefix
+	// Deleting: it is being deleted. It keeps what it has, and gets nothing.
+	Deleting bool
+}
+
+// Capacity is how many Nodes the range can ever serve: the least of its families, at most math.MaxInt64.
+func (r *Range) Capacity() int64 { return r.capacity }
+
+// families yields those of which a Node gets a CIDR.
+func (r *Range) families() []Family {
+	switch {
+	case r.lengths[IPv6] == 0:
+		return []Family{IPv4}
+	case r.lengths[IPv4] == 0:
+		return []Family{IPv6}
+	}
+	return []Family{IPv4, IPv6}
+}
+
+func (r Ref) String() string { return fmt.Sprintf("%s %s", r.Kind, r.Name) }
