@@ -28,7 +28,11 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 	for range 20 {
 		take(t, b, dual, "c")
 	}
-	take(t, b, aRange(t, "four", cut(8, "10.0.0.0/20")), "d", "10.0.2.0/24")
+	four := aRange(t, "four", cut(8, "10.0.0.0/20"))
+	if n := b.roomOf(four); n != 14 {
+		t.Errorf("room for %d Nodes of 14", n)
+	}
+	take(t, b, four, "d", "10.0.2.0/24")
 }
 
 // K5, K6: what one family has left over, another range may give.
