@@ -62,6 +62,31 @@ var _ = Describe("A pool that is carved from another", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("keeps as many addresses ready as it is told, and its parent until it is gone", func(ctx SpecContext) { // C26
+		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.59.0.0/24").AllocateReserved().Carvable().Obj()
+		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 30, 1, 3).AllocateReserved().Obj()
+		child.Spec.Carve.MinAvailable = 3
+		create(ctx, parent, child)
+		m := namespaceManager(ctx, ns)
+		Eventually(func() []string { return blocksOf(ctx, child) }).Should(HaveLen(1))
+		for _, name := range []string{"a", "b"} { // two are left of four, and nobody waits
+			create(ctx, framework.MakeClaim(ns, name).Pool("team").Obj())
+			addressOf(ctx, ns, name)
+		}
+		Eventually(func() []string { return blocksOf(ctx, child) }).Should(HaveLen(2))
+		expectRest(ctx, m)
+
+		Expect(k8s.Delete(ctx, parent)).To(Succeed())
+		Expect(expectCondition(ctx, parent, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)).To(ContainSubstring("team"))
+		create(ctx, framework.MakeClaim(ns, "c").Pool("team").Obj())
+		addressOf(ctx, ns, "c") // what it has, it serves
+		deleteClaims(ctx, ns)
+		Expect(k8s.Delete(ctx, child)).To(Succeed())
+		expectGone(ctx, child)
+		expectGone(ctx, parent)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("says what keeps it from growing", func(ctx SpecContext) {
 		parent := framework.MakePool("small").Namespace(ns).CIDR("10.61.0.0/29").AllocateReserved().Obj()
 		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "small", 29, 1, 3).AllocateReserved().Obj()

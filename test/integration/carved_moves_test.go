@@ -89,4 +89,43 @@ var _ = Describe("A pool that is carved from another", func() {
 		expectAtRest(ctx, ns, 7)
 		Expect(m.Stop()).To(Succeed())
 	})
+
+	It("has no claim adopt an address whose block a restore has not brought", func(ctx SpecContext) { // R13
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.58.0.0/30").AllocateReserved().Carvable().Obj()
+		team := framework.MakePool("p").Namespace(ns).AllocateReserved().Carve(v1alpha1.NetworkPoolKind, "site", 31, 0, 2).Obj()
+		create(ctx, site, team)
+		m := namespaceManager(ctx, ns, "--shrink-grace=1s")
+		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		had := addressOf(ctx, ns, "c")
+		list := &v1alpha1.IPAllocationList{}
+		Expect(k8s.List(ctx, list, client.InNamespace(ns))).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+		block := &list.Items[0]
+		deleteClaim(ctx, ns, "c")
+		expectGone(ctx, block)
+		for i := range 4 { // others have all of it since
+			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("other-%d", i)).Pool("site").Obj())
+			addressOf(ctx, ns, fmt.Sprintf("other-%d", i))
+		}
+		Expect(m.Stop()).To(Succeed())
+
+		restored := framework.MakeClaim(ns, "c").Pool("p").Obj()
+		restored.Finalizers = []string{v1alpha1.ClaimFinalizer}
+		restored.Annotations = map[string]string{v1alpha1.AddressAnnotation: had.Spec.Address}
+		create(ctx, restored, madeAddress(ns, "c", had.Spec.Address, 30, claimOwner("c", "the-uid-before"), poolOwner("p", team.UID)))
+		m = namespaceManager(ctx, ns)
+		Expect(refusalOf(ctx, ns, "c", ipamv1.IPAddressClaimReadyAllocationFailedReason)).To(ContainSubstring("which is in no block that NetworkPool " + ns + "/p has"))
+		expectRest(ctx, m)
+
+		for i := range 4 {
+			deleteClaim(ctx, ns, fmt.Sprintf("other-%d", i))
+		}
+		again := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: block.Name, Annotations: block.Annotations, Finalizers: block.Finalizers, Labels: block.Labels,
+		}, Spec: block.Spec}
+		create(ctx, again)
+		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal(had.Spec.Address))
+		expectNothingWrong(ctx, ns)
+		Expect(m.Stop()).To(Succeed())
+	})
 })
