@@ -98,6 +98,14 @@ func (a *Allocator) tellChildren(m *grants.Memory) {
 	}
 }
 
+// tellParent wakes the pool that another one is carved from when that has closed a block: if it was lost, what it had is
+// kept apart no more.
+func (a *Allocator) tellParent(before, after v1alpha1.Pool) {
+	if c := after.PoolSpec().Carve; c != nil && len(after.PoolStatus().Blocks) < len(before.PoolStatus().Blocks) {
+		a.wake(pools.KeyOfPool(after.GetNamespace(), c.PoolRef))
+	}
+}
+
 // mayCarve tells why a block for a pool is not given; nil: it may be. The kind decides what is to be decided on the
 // parent alone.
 func (a *Allocator) mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {

@@ -181,6 +181,12 @@ var carved = []scenario{
 		},
 	},
 	{
+		// The pool is gone by force, and its block: what its claims have left is theirs.
+		name: "child and block forced", spec: Pool("10.0.0.0-10.0.0.1", reserve, carvable), capacity: 1, ordered: true, forced: true,
+		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},
+		script: []action{forceDelete(faults.Pools, child), forceDelete(faults.Allocations, child+"-1"), add("c"), remove("a"), remove("b")},
+	},
+	{
 		// The pool is gone by force: its blocks are orphans, which go when its claims have gone.
 		name: "child forced", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},

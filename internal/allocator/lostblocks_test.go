@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -195,5 +197,71 @@ func TestRecordsAbroadEndOneByOne(t *testing.T) {
 			t.Errorf("%d requests at once, the next in %v", len(out), wait)
 		}
 		m.BeginBlock(out[0])
+	}
+}
+
+// A pool that is gone keeps what its claims have left from others, as one that lost a block does.
+func TestAGonePoolIsKeptApart(t *testing.T) {
+	a, parent, carved := aTree(t, func(*v1alpha1.NetworkPool) {}, isOpen("pool-1", "10.0.0.4/30"))
+	o := newBlock("pool-1", firstBlock)
+	a.Observe(o)
+	seeAddress(carved, "a", "10.0.0.5", "uid-a")
+	carved.UnsetBase()
+	a.withdrawSpec(testKey)
+	a.Forget(o)
+	a.keepApart(t.Context(), a.pools[siteKey])
+	if n := parent.Ledger.Counts().Available; n != 15 {
+		t.Errorf("%d addresses can be granted of 15", n)
+	}
+}
+
+// What a restore brings waits for its addresses, whatever size the pool asks for by now; what was to take the place of a
+// block that is closed since is of no use to anybody; and neither keeps the pool from growing.
+func TestBlocksThatAreRefused(t *testing.T) {
+	record := func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/31" }
+	one := func(o *v1alpha1.NetworkPool) { o.Spec.Carve.Blocks = v1alpha1.CarvedBlocks{Min: 0, Max: 1} }
+	lost := func(o *v1alpha1.NetworkPool) {
+		isOpen("pool-1", "10.0.0.4/30")(o)
+		o.Status.Blocks[0].Draining = true
+	}
+	for name, tt := range map[string]struct {
+		pool  func(*v1alpha1.NetworkPool)
+		block *v1alpha1.IPAllocation
+		here  func(*grants.Memory)
+		want  carve.Decision
+	}{
+		"Restored":      {block: newBlock("pool-1", record, refusedBlock)},
+		"RestoredGrows": {block: newBlock("pool-1", record, refusedBlock), here: func(p *grants.Memory) { see(p, "b", 1) }, want: carve.Decision{Ask: 1}},
+		"TooLate":       {block: newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7"), refusedBlock), want: carve.Decision{Delete: []string{"pool-2"}}},
+		"InTime": {pool: lost, block: newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7"), refusedBlock), here: func(p *grants.Memory) {
+			seeAddress(p, "a", "10.0.0.5", "uid-a")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aChild(t, one, func(o *v1alpha1.NetworkPool) {
+				if tt.pool != nil {
+					tt.pool(o)
+				}
+			})
+			shown(p, tt.block)
+			if tt.here != nil {
+				tt.here(p)
+			}
+			p.ForgetLack()
+			p.Plan(noon, 9, anyone)
+			p.TurnBlocks(noon, time.Hour)
+			got := p.Carved.Todo
+			if got.Next = 0; !cmp.Equal(got, tt.want) {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// What clusterctl took away is not asked for by a pool that is being deleted either.
+func TestADeletedPoolAsksForNothingMoved(t *testing.T) {
+	d := carve.Decide(carve.Pool{Deleting: true, Moved: true, Max: 1, Limit: 128}, []carve.Block{{Name: "pool-1", Open: true, Draining: true, Used: 1}}, noon)
+	if d.Something() {
+		t.Errorf("%+v", d)
 	}
 }

@@ -198,6 +198,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 		// A commit counts the grants that it ends: what is left of dead claims is counted out by the next one.
 		differs = len(next.Confirmed) > 0
 		reopened = grants.BlocksTurned(before, next.Pool)
+		a.tellParent(before, next.Pool)
 		metrics.Grants.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(float64(granted))
 	}
 	a.report(p, before)

@@ -27,6 +27,8 @@ type Block struct {
 	// Waits: it may never be opened: a user has made it, or has paused it, and it has nothing; it was refused what it had
 	// before; or somebody else has some of it.
 	Waits bool
+	// Refused: it asks for certain addresses and does not get them, so it is none of those that the pool has.
+	Refused bool
 	// Replaces: it is to have the addresses of an open block whose IPAllocation is gone, and somebody uses those.
 	Replaces bool
 	// Outdated: it has nothing yet, and asks for another size than the pool wants by now.
@@ -49,6 +51,8 @@ type Pool struct {
 	Min, Max     int
 	Limit        int
 	MinAvailable int64
+	// Moved: clusterctl has taken blocks to another cluster, so none is asked for in their place.
+	Moved bool
 	// Deleting: the pool is being deleted. Paused: nothing is asked for and nothing is given back. Adopting: what is in use
 	// is not all known yet (R10), so no block is closed or released either. NoNetwork: nobody knows which network the
 	// addresses of a block live in, so none is opened.
@@ -98,7 +102,7 @@ func Decide(p Pool, blocks []Block, now time.Time) Decision {
 	d := settled(p, blocks)
 	open := 0
 	for _, b := range blocks {
-		if b.Open {
+		if b.Open && !b.Replaced {
 			open++
 		}
 	}
@@ -111,7 +115,7 @@ func Decide(p Pool, blocks []Block, now time.Time) Decision {
 	if p.Adopting {
 		d.Close, d.Release = nil, nil
 	}
-	if p.Paused {
+	if p.Paused || p.Moved {
 		d.Again = nil
 	}
 	if p.Paused || p.Adopting {
@@ -171,7 +175,7 @@ func (d *Decision) count(p Pool, blocks []Block) (n numbers) {
 		case b.Open && b.Draining && !b.ByHand && p.mayGo(b):
 			d.Delete = append(d.Delete, b.Name)
 			n.leaving++
-		case b.Waits && b.ByHand:
+		case b.Waits && (b.ByHand || b.Refused):
 		default:
 			n.have++
 			switch {

@@ -62,6 +62,10 @@ func TestDecide(t *testing.T) {
 			pool: pool(), blocks: []Block{open("a", 1, 3, gone, draining), open("b", 1, 3), open("c", 0, 0, waiting, replaces, idle(time.Hour))},
 			want: Decision{Again: []string{"a"}}, reason: "it comes in the place of one in use, however long that takes",
 		},
+		"ReplacesAtTheLimit": {
+			pool: pool(), blocks: []Block{open("a", 1, 3, gone, draining, replaced), open("b", 1, 3), open("c", 1, 3), open("d", 1, 3), open("e", 1, 3, closed)},
+			want: Decision{Open: []string{"e"}}, reason: "it takes the place of the first",
+		},
 		"OpenAndBare":   {pool: pool(), blocks: []Block{open("a", 1, 3, bare)}, want: Decision{Protect: []string{"a"}}, reason: "somebody wrote other finalizers over ours"},
 		"PausedInUse":   {pool: pool(paused), blocks: []Block{open("a", 1, 3, gone, draining)}, reason: "nothing is asked for, not again either"},
 		"AtRest":        {pool: pool(), blocks: []Block{open("a", 1, 3)}, reason: "a pool that has what it wants does nothing"},

@@ -60,7 +60,8 @@ func (m *Memory) wants(now time.Time, grace time.Duration) carve.Pool {
 		return out
 	}
 	out.Min, out.Max, out.Limit, out.MinAvailable = int(spec.Blocks.Min), int(spec.Blocks.Max), v1alpha1.MaxCarvedBlocks, int64(spec.MinAvailable)
-	out.Paused = annotations.HasPaused(m.Base) || (!out.Deleting && (m.isMoved() || m.Carved.Parent.Problem != ""))
+	out.Moved = m.isMoved()
+	out.Paused = annotations.HasPaused(m.Base) || (!out.Deleting && (out.Moved || m.Carved.Parent.Problem != ""))
 	out.NoNetwork = spec.Network != v1alpha1.RoutedNetwork && m.Carved.Parent.Network == nil
 	out.PerBlock, out.Grace, out.Lack = m.perBlock(), grace, m.Carved.lack.Blocks
 	return out
@@ -117,7 +118,8 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 		out.Waits = b.waits()
 		if on == nil {
 			out.IdleSince, has, had = b.Created, b.Prefix, b.Had
-			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && !b.Pinned.IsValid() && b.Asked != m.Base.PoolSpec().Carve.PrefixLength
+			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && len(b.Had) == 0 && m.isOutdated(b)
+			out.Refused = b.isRefused()
 			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
 			out.Waits = out.Waits || (b.Prefix.IsValid() && !out.Granted)
 			out.Replaces = m.isLost(b.Pinned)
@@ -148,6 +150,15 @@ func (m *Memory) overlapsOpen(p netip.Prefix) bool {
 		open, err := netip.ParsePrefix(on.Range)
 		return err == nil && open.Overlaps(p) && (open != p || m.has(on.Allocation, p))
 	})
+}
+
+// isOutdated reports whether nobody wants by now what a block asks for: another size, or the addresses of a block that was
+// lost and is closed since.
+func (m *Memory) isOutdated(b *Block) bool {
+	if b.Pinned.IsValid() {
+		return !m.isLost(b.Pinned)
+	}
+	return b.Asked != m.Base.PoolSpec().Carve.PrefixLength
 }
 
 // isLost reports whether a prefix is open on record, and its IPAllocation is gone.

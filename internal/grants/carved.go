@@ -273,7 +273,13 @@ func (m *Memory) OpenRanges() (out []netipx.IPRange) {
 // waits reports whether a block has nothing, and may never have anything: a user has made it, or has paused it, or it asks
 // for what it had before and is refused.
 func (b *Block) waits() bool {
-	return !b.Prefix.IsValid() && (b.Paused || b.ByHand || ((b.Pinned.IsValid() || len(b.Had) > 0) && b.Refusal != Refusal{}))
+	return !b.Prefix.IsValid() && (b.Paused || b.ByHand || b.isRefused())
+}
+
+// isRefused reports whether a block asks for certain addresses, those that it had before or that a lost one has, and does
+// not get them.
+func (b *Block) isRefused() bool {
+	return !b.Prefix.IsValid() && (b.Pinned.IsValid() || len(b.Had) > 0) && b.Refusal != Refusal{}
 }
 
 // awaitsBlock reports whether a block is there that is not open yet.

@@ -91,7 +91,7 @@ func (m *Memory) stuck() *Refusal {
 // blocksAlive counts the blocks that are not being deleted, as they count towards the most that the pool may have.
 func (m *Memory) blocksAlive() (n int) {
 	for _, b := range m.Carved.Blocks {
-		if !b.Deleting && b.Parent == m.carvedFrom() && (!b.ByHand || b.Prefix.IsValid()) {
+		if !b.Deleting && !b.isRefused() && b.Parent == m.carvedFrom() && (!b.ByHand || b.Prefix.IsValid()) {
 			n++
 		}
 	}

@@ -89,13 +89,24 @@ func (h *History) Moment(o pools.Objects) []string {
 
 // outsideBlocks returns what of a carved pool is given, or in flight, outside of its blocks.
 func outsideBlocks(above map[pools.Key]pools.Key, living []holding) (bad []string) {
+	blocks := map[pools.Key]*netipx.IPSetBuilder{}
+	for child := range above {
+		blocks[child] = &netipx.IPSetBuilder{}
+	}
+	for _, b := range living {
+		if set := blocks[b.child]; set != nil && b.rng.IsValid() {
+			set.AddRange(b.rng)
+		}
+	}
+	has := map[pools.Key]*netipx.IPSet{}
+	for child, set := range blocks {
+		has[child], _ = set.IPSet() // of valid ranges, there is a set
+	}
 	for _, x := range living {
 		if _, carved := above[x.pool]; !carved || !x.rng.IsValid() {
 			continue
 		}
-		if !slices.ContainsFunc(living, func(b holding) bool {
-			return b.child == x.pool && b.rng.Contains(x.rng.From()) && b.rng.Contains(x.rng.To())
-		}) {
+		if !has[x.pool].ContainsRange(x.rng) { // blocks that lie side by side may have it together
 			bad = append(bad, fmt.Sprintf("R13: %s is given to %s by %v, which has no such block", x.rng.From(), x.who, x.pool))
 		}
 	}

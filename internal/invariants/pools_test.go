@@ -93,6 +93,10 @@ func TestMomentOverPools(t *testing.T) {
 			blocks:    []v1alpha1.IPAllocation{block("p-1", "site", "p", "10.0.0.4/30")},
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.5", of("p"))},
 		},
+		"InTwoBlocks": {
+			pools:  []v1alpha1.Pool{pool("site"), pool("p", carvedFrom("site"))},
+			blocks: []v1alpha1.IPAllocation{block("p-1", "site", "p", "10.0.0.4/30"), block("p-2", "site", "p", "10.0.0.8/30"), block("nodes", "p", "", "10.0.0.6-10.0.0.9")},
+		},
 		"ThroughLevels": {
 			pools:     []v1alpha1.Pool{pool("site"), pool("q", carvedFrom("site")), pool("p", carvedFrom("q"))},
 			blocks:    []v1alpha1.IPAllocation{block("q-1", "site", "q", "10.0.0.0/28"), block("p-1", "q", "p", "10.0.0.4/30")},
