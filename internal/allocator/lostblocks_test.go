@@ -265,3 +265,29 @@ func TestADeletedPoolAsksForNothingMoved(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// A block that was refused, and has its record by now, is about to be the pool's: its status is of before that.
+func TestARecordEndsARefusal(t *testing.T) {
+	p := aChild(t)
+	shown(p, newBlock("pool-1", refusedBlock))
+	turn := func() carve.Decision {
+		p.ForgetLack()
+		p.Plan(noon, 9, anyone)
+		p.TurnBlocks(noon, time.Hour)
+		p.Carved.Todo.Next = 0
+		return p.Carved.Todo
+	}
+	if d := turn(); d.Something() {
+		t.Errorf("refused: %+v", d)
+	}
+	shown(p, newBlock("pool-1", refusedBlock, func(o *v1alpha1.IPAllocation) {
+		o.ResourceVersion, o.Annotations[v1alpha1.AddressAnnotation] = "6", "10.0.0.4/30"
+	}))
+	if d := turn(); d.Something() {
+		t.Errorf("with its record: %+v", d)
+	}
+	see(p, "b", 1)
+	if d := turn(); d.Something() {
+		t.Errorf("while a claim waits: %+v", d)
+	}
+}

@@ -57,9 +57,11 @@ type Block struct {
 type work struct {
 	// verifiedIn is the term in which a read has shown the block.
 	verifiedIn Term
-	Busy       bool
-	Failures   int
-	RetryAt    time.Time
+	// given: its record came while this manager watched, so what its status says of a refusal is of before that.
+	given    bool
+	Busy     bool
+	Failures int
+	RetryAt  time.Time
 }
 
 // Term is a term of a pool: one that is made anew under a name counts its terms from the beginning.
@@ -139,6 +141,7 @@ func (m *Memory) ObserveBlock(b *Block) bool {
 		}
 		if old.UID == b.UID {
 			b.work = old.work
+			b.given = b.given || (len(old.Had) == 0 && len(b.Had) > 0)
 		}
 	}
 	if m.Carved.Blocks == nil {
@@ -279,7 +282,7 @@ func (b *Block) waits() bool {
 // isRefused reports whether a block asks for certain addresses, those that it had before or that a lost one has, and does
 // not get them.
 func (b *Block) isRefused() bool {
-	return !b.Prefix.IsValid() && (b.Pinned.IsValid() || len(b.Had) > 0) && b.Refusal != Refusal{}
+	return !b.Prefix.IsValid() && !b.given && (b.Pinned.IsValid() || len(b.Had) > 0) && b.Refusal != Refusal{}
 }
 
 // awaitsBlock reports whether a block is there that is not open yet.
