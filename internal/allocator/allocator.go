@@ -21,6 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Options are what an Allocator needs and its timing. Safety depends on none of the times.
@@ -239,7 +240,7 @@ func (a *Allocator) Ready(key pools.Key) bool {
 func (a *Allocator) now() time.Time { return a.Clock.Now() }
 
 func timed(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, grants.RequestTimeout)
+	return context.WithTimeout(ctx, term.RequestTimeout)
 }
 
 // QuotaChanged has the claims of a Cluster that wait for room in its quota looked at again.

@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 var (
@@ -50,7 +51,7 @@ func (a *Allocator) sendCommit(ctx context.Context, p *grants.Pool) error {
 	} else {
 		metrics.Commits.WithLabelValues("error").Inc()
 	}
-	if grants.RefusedForGood(err) && !try.Doubtful {
+	if term.RefusedForGood(err) && !try.Doubtful {
 		m = p.Lock()
 		defer m.Unlock()
 		m.Refused(err, a.now())
@@ -72,15 +73,15 @@ func (a *Allocator) sendCommit(ctx context.Context, p *grants.Pool) error {
 		return errGone
 	}
 	switch grants.VerdictOn(base, try.Pool, live) {
-	case grants.MayLand:
+	case term.MayLand:
 		return fmt.Errorf("committing grants of %s: %w", p.Key, err)
-	case grants.HasLanded:
+	case term.HasLanded:
 		m.CommitLanded(live, start)
 		return nil
-	case grants.NeverLands:
+	case term.NeverLands:
 		m.Rollback(live)
 		return errMoved
-	case grants.TermLost:
+	case term.Lost:
 	}
 	a.loseTerm(m)
 	return errTermLost

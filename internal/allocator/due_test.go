@@ -9,6 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // What is to be written now, and when there is more: of one pool in each case.
@@ -44,10 +45,10 @@ func TestDue(t *testing.T) {
 	}{
 		"Granted":          {as: func(p *grants.Memory) { granted(p, 0) }, serve: 1},
 		"NotCommitted":     {reason: "a grant exists once it is committed", as: func(p *grants.Memory) { _, g := granted(p, 0); g.Committed = false }},
-		"GrantIsOld":       {reason: "a commit confirms it first (R6)", as: func(p *grants.Memory) { granted(p, grants.RequestTimeout+1) }},
+		"GrantIsOld":       {reason: "a commit confirms it first (R6)", as: func(p *grants.Memory) { granted(p, term.RequestTimeout+1) }},
 		"GrantIsGivenBack": {reason: "the commit that ends it may be under way (R6)", as: func(p *grants.Memory) { _, g := granted(p, 0); g.Confirmed = true }},
 		"GrantIsOnRecord": {reason: "the rest needs no grant", as: func(p *grants.Memory) {
-			_, g := granted(p, grants.RequestTimeout+1)
+			_, g := granted(p, term.RequestTimeout+1)
 			seeAddress(p, "a", "10.0.0.1", "uid-a")
 			g.Confirmed = true
 		}, serve: 1},

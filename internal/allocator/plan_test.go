@@ -19,6 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 var (
@@ -325,15 +326,15 @@ func TestMayTakeOver(t *testing.T) {
 		"backing off":  {elected: true, pool: func(p *grants.Memory) { p.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
 		"elected lost": {elected: true, pool: func(p *grants.Memory) { p.Backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
-		"new work":     {pool: func(p *grants.Memory) { see(p, "a", 0) }, wait: grants.Patience, reason: "the holder has time to do it"},
+		"new work":     {pool: func(p *grants.Memory) { see(p, "a", 0) }, wait: term.Patience, reason: "the holder has time to do it"},
 		"old work": {pool: func(p *grants.Memory) {
 			see(p, "a", 0)
-			p.WorkSince = noon.Add(-grants.Patience)
+			p.WorkSince = noon.Add(-term.Patience)
 		}, may: true, reason: "the holder does nothing"},
 		"old work, live holder": {pool: func(p *grants.Memory) {
 			see(p, "a", 0)
 			p.WorkSince, p.Changed = noon.Add(-time.Hour), noon.Add(-time.Second)
-		}, wait: grants.Patience - time.Second, reason: "the holder writes"},
+		}, wait: term.Patience - time.Second, reason: "the holder writes"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.Memory) {
 			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")
@@ -358,7 +359,7 @@ func TestMayTakeOver(t *testing.T) {
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *grants.Memory) { p.WorkSince = noon.Add(-grants.Patience) }, may: true, reason: "a grant that nobody finishes"},
+		}}, pool: func(p *grants.Memory) { p.WorkSince = noon.Add(-term.Patience) }, may: true, reason: "a grant that nobody finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Reconcile brings one pool forward: learn, take over, plan, commit, hand out the writes. It must
@@ -122,7 +123,7 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *grants.Pool, err erro
 	}
 	m := p.Lock()
 	defer m.Unlock()
-	if grants.VerdictOn(m.Base, m.Base, live) != grants.TermLost {
+	if grants.VerdictOn(m.Base, m.Base, live) != term.Lost {
 		m.SetBase(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}

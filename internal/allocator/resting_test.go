@@ -19,6 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // longest is the longest name of its kind that Kubernetes takes, ending in a number.
@@ -227,11 +228,11 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	p.Describe(p.Base, noon)
 	p.TriedOnce, p.WorkSince, p.Changed = true, noon, noon
 	p.RoomToRest()
-	wait, after := p.Base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*grants.Patience)
-	if may, d := p.MayTakeOver(after, false, time.Hour, anyone, anyone); may || d != wait-2*grants.Patience {
+	wait, after := p.Base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*term.Patience)
+	if may, d := p.MayTakeOver(after, false, time.Hour, anyone, anyone); may || d != wait-2*term.Patience {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
-	after = noon.Add(wait + 2*grants.Patience)
+	after = noon.Add(wait + 2*term.Patience)
 	p.WorkSince = noon
 	if may, _ := p.MayTakeOver(after, false, time.Hour, anyone, anyone); !may {
 		t.Error("nobody takes over, though there is room")

@@ -18,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // writes is an API server that notes what is written of one claim, and on which fence.
@@ -116,7 +117,7 @@ func TestServeLeaves(t *testing.T) {
 		"AnOldGrant": {as: func(p *grants.Memory) *grants.Claimant { // it was handed out in time, and waited for a writer
 			c := see(p, "a", 0)
 			p.Plan(noon, 9, anyone)
-			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon.Add(-grants.RequestTimeout-1)
+			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon.Add(-term.RequestTimeout-1)
 			return c
 		}},
 		"AGrantGivenBack": {as: func(p *grants.Memory) *grants.Claimant { // while it waited for a writer

@@ -21,6 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // bothReady is what the status of a served claim says, in both generations of conditions.
@@ -202,7 +203,7 @@ func TestRefusedForGood(t *testing.T) {
 		"Connection": {context.DeadlineExceeded, false},
 		"None":       {nil, false},
 	} {
-		if got := grants.RefusedForGood(tc.err); got != tc.want {
+		if got := term.RefusedForGood(tc.err); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

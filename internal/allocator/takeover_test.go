@@ -12,6 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // listedAfter notes whether claims were listed before anything was written.
@@ -76,7 +77,7 @@ func TestOnlookerForgets(t *testing.T) {
 		if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil || p.Holder {
 			t.Fatalf("holder %v, %v", p.Holder, err)
 		}
-		clock.Step(3 * grants.RequestTimeout)
+		clock.Step(3 * term.RequestTimeout)
 	}
 	if p.IsGone("gone") {
 		t.Error("it is remembered longer than a request can last")

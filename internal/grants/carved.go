@@ -183,7 +183,7 @@ func (m *Memory) keepMovedBlock(b *Block) {
 
 // ForgetBlock feeds the proof that a block is gone.
 func (m *Memory) ForgetBlock(uid types.UID, name string) {
-	m.gone[uid] = struct{}{}
+	m.NoteGone(uid)
 	delete(m.Carved.abroad, uid)
 	if b := m.Carved.Blocks[name]; b != nil && b.UID == uid {
 		delete(m.Carved.Blocks, name)

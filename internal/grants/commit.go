@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // PendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is
@@ -77,7 +78,7 @@ func (m *Memory) CommitLanded(answer v1alpha1.Pool, at time.Time) {
 		m.DropGrant(uid)
 	}
 	m.Unanswered = nil
-	m.Backoff = 0
+	m.Win()
 	m.Refusal, m.commitPause, m.CommitAfter = nil, 0, time.Time{}
 	m.LastCommit = at
 	m.SetBase(answer)
@@ -93,38 +94,16 @@ func (m *Memory) Rollback(live v1alpha1.Pool) {
 	m.LoadCooling(live.PoolStatus())
 }
 
-// Verdict is what became of a write of a pool's status of which no answer says so (R4).
-type Verdict int
-
-const (
-	// MayLand means that it is not there, and may be on its way still: it is sent again as it is, or not at all.
-	MayLand Verdict = iota
-	// HasLanded means that it is there.
-	HasLanded
-	// NeverLands means that the pool was changed by another hand, which left the grants as they were. The write was made on an
-	// older one.
-	NeverLands
-	// TermLost means that another manager has written the pool, or it is another pool.
-	TermLost
-)
-
 // VerdictOn compares the pool that a write was made on, what was sent, and what the API server has now.
-func VerdictOn(base, sent, live v1alpha1.Pool) Verdict {
+func VerdictOn(base, sent, live v1alpha1.Pool) term.Verdict {
 	was, wanted, is := base.PoolStatus(), sent.PoolStatus(), live.PoolStatus()
 	there := equality.Semantic.DeepEqual(is.Allocator, wanted.Allocator)
 	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
 		// Where the write changes no grant, only the whole status reports whether it is there.
 		there = equality.Semantic.DeepEqual(is, wanted)
 	}
-	switch {
-	case live.GetUID() != base.GetUID():
-		return TermLost
-	case live.GetResourceVersion() == base.GetResourceVersion():
-		return MayLand
-	case there:
-		return HasLanded
-	case equality.Semantic.DeepEqual(is.Allocator, was.Allocator):
-		return NeverLands
-	}
-	return TermLost
+	return term.Sighting{
+		SameObject: live.GetUID() == base.GetUID(), SameVersion: live.GetResourceVersion() == base.GetResourceVersion(),
+		There: there, AsBefore: equality.Semantic.DeepEqual(is.Allocator, was.Allocator),
+	}.Verdict()
 }

@@ -65,17 +65,8 @@ func (m *Memory) soonIfNoted(wait time.Duration, now time.Time) time.Duration {
 	return wait
 }
 
-const (
-	// MaxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
-	MaxJobs  = 256
-	minRetry = 50 * time.Millisecond
-	maxRetry = 30 * time.Second
-)
-
-// RetryDelay is how long a claimant waits after so many failures in a row.
-func RetryDelay(failures int) time.Duration {
-	return min(minRetry<<min(failures, 10), maxRetry)
-}
+// MaxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
+const MaxJobs = 256
 
 // nextRetry is how long until a claim is due whose last try failed, 0 if there is none.
 func (m *Memory) nextRetry(now time.Time) time.Duration {
@@ -112,9 +103,4 @@ func Sooner(a, b time.Duration) time.Duration {
 		return b
 	}
 	return a
-}
-
-// elapsed is the time since a moment by the monotonic or the wall clock, whichever is further.
-func elapsed(since, now time.Time) time.Duration {
-	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

@@ -10,10 +10,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
-
-// RequestTimeout bounds each write (R6).
-const RequestTimeout = 15 * time.Second
 
 // Grant gives a range to a claim. It counts only once it is committed.
 type Grant struct {
@@ -40,7 +38,7 @@ func (g *Grant) Writable(now time.Time) bool {
 // stale reports whether a grant is written on only after another commit, which shows that it still stands: it is old, or
 // inherited.
 func (g *Grant) stale(now time.Time) bool {
-	return g.Committed && !g.Confirmed && elapsed(g.At, now) > RequestTimeout
+	return g.Committed && !g.Confirmed && term.Elapsed(g.At, now) > term.RequestTimeout
 }
 
 // StaleGrants reports whether a grant is too old to be written on without asking again (a process

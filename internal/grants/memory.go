@@ -18,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Pool is one pool of a manager: its memory, which is locked to be used.
@@ -63,10 +64,7 @@ type Memory struct {
 	// Orphans are IPAddresses without a claim that we know.
 	Orphans map[types.NamespacedName]*Orphan
 	Grants  map[types.UID]*Grant
-	// gone are UIDs whose end was seen, those of before since the last rotation: an answer to a write of
-	// ours, or a list, that is older than the end must not revive them.
-	gone, goneBefore map[types.UID]struct{}
-	rotated          time.Time
+	term.Ends
 
 	Ledger *ledger.Ledger
 	// full is what a plan tells the claims that find nothing free, made once: thousands may wait.
@@ -105,12 +103,11 @@ type Memory struct {
 	Unanswered *PendingCommit
 	// Changed is when the pool last moved on by another hand; WorkSince since when work has waited.
 	Changed, WorkSince time.Time
-	NotBefore          time.Time
-	Backoff            time.Duration
-	jitter             func(time.Duration) time.Duration
-	ListTook           time.Duration
-	TriedOnce          bool
-	QuarantineUntil    time.Time
+	term.Contest
+	jitter          func(time.Duration) time.Duration
+	ListTook        time.Duration
+	TriedOnce       bool
+	QuarantineUntil time.Time
 	// Adopting: what exists is taken over from another allocator (R10).
 	Adopting   bool
 	LastCommit time.Time
@@ -155,7 +152,6 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
 	m.Claimants, m.kindCount = map[types.UID]*Claimant{}, map[Kind]int{}
 	m.given = map[string]int64{}
-	m.gone = map[types.UID]struct{}{}
 	m.ByName = map[types.NamespacedName]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}
 	m.Todo = map[types.UID]*Claimant{}

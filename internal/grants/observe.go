@@ -97,7 +97,7 @@ func (m *Memory) restoreRecord(c *Claimant) {
 
 // Forget feeds the proof that a claim UID is gone.
 func (m *Memory) Forget(uid types.UID) {
-	m.gone[uid] = struct{}{}
+	m.NoteGone(uid)
 	c := m.Claimants[uid]
 	if c == nil {
 		return
@@ -157,7 +157,7 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 
 // ForgetAttached feeds the proof that an IPAddress UID is gone.
 func (m *Memory) ForgetAttached(uid types.UID, name types.NamespacedName) {
-	m.gone[uid] = struct{}{}
+	m.NoteGone(uid)
 	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
 	lost := m.Attached[name]
 	if lost != nil && lost.UID == uid {
@@ -172,20 +172,6 @@ func (m *Memory) ForgetAttached(uid types.UID, name types.NamespacedName) {
 		}
 		c.Failures, c.RetryAt = 0, time.Time{} // it may have waited for this name
 		m.Sort(c)
-	}
-}
-
-// IsGone reports whether the end of a UID was seen.
-func (m *Memory) IsGone(uid types.UID) bool {
-	_, now := m.gone[uid]
-	_, before := m.goneBefore[uid]
-	return now || before
-}
-
-// RotateGone forgets ends that nothing can contradict any more: every request of ours has ended since.
-func (m *Memory) RotateGone(now time.Time) {
-	if elapsed(m.rotated, now) > 2*RequestTimeout {
-		m.gone, m.goneBefore, m.rotated = map[types.UID]struct{}{}, m.gone, now
 	}
 }
 

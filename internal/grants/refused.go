@@ -1,13 +1,12 @@
 package grants
 
 import (
-	"errors"
-	"net/http"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 const (
@@ -21,25 +20,6 @@ const (
 	// refusedText begins the condition of a claim whose IPAddress the API server refuses.
 	refusedText = "the API server refuses"
 )
-
-// RefusedForGood reports whether the answer to a write says that it was not, and will not be, carried out as it is: by
-// a quota, a policy, a schema, or because it is too large for etcd, which the API server calls an internal error. A
-// conflict, a lack of patience or of rights for the moment, and whatever may have been carried out all the same, is
-// none.
-func RefusedForGood(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	case http.StatusInternalServerError:
-		return strings.Contains(status.Status().Message, "request is too large")
-	default:
-		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
-	}
-}
 
 // trouble is what a pool knows of a namespace of which claims cannot be written.
 type trouble struct {
@@ -55,7 +35,7 @@ type trouble struct {
 // any more, so the next commit ends it, and the claim is granted what it remembers when it is tried again (R6).
 func (m *Memory) NoteTrouble(c *Claimant, err error, now time.Time) {
 	if g := m.Grants[c.Owner.UID]; g != nil {
-		if !RefusedForGood(err) {
+		if !term.RefusedForGood(err) {
 			g.doubtful = true
 		} else if !g.doubtful && !g.Inherited {
 			g.Confirmed = g.Confirmed || g.Committed

@@ -15,12 +15,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Patience is how long work waits before a manager that was not elected takes a pool over (R5).
-const Patience = 3 * time.Second
-
-// slowPatience is the same for requests that a live holder may have tried in vain.
+// slowPatience is how long those wait, in the place of term.Patience, that a live holder may have tried in vain.
 const slowPatience = time.Minute
 
 // MayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
@@ -37,7 +35,7 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 	if room > 0 {
 		releasable = func(*Claimant) Ruling { return Ruling{Waits: true, Silent: true} } // no live holder would
 	}
-	patience := Patience
+	patience := term.Patience
 	m.ForgetLack()
 	if !m.hasWork(state, admission, releasable) {
 		at, soon := m.blocksWait(now, shrinkGrace)
@@ -108,8 +106,7 @@ func (m *Memory) outdated() bool {
 	return m.Base.PoolStatus().ObservedGeneration != m.Base.GetGeneration() || overlaps != (m.Overlap != "") || m.Owes
 }
 
-// LoseTerm is called when another manager has written the pool: what we planned on is void. The
-// wait grows while two managers meet again and again (R5).
+// LoseTerm is called when another manager has written the pool: what we planned on is void.
 func (m *Memory) LoseTerm(now time.Time) {
 	m.Holder, m.Unanswered, m.Carved.lack = false, nil, carve.Lack{}
 	m.RoomToRest()
@@ -120,8 +117,7 @@ func (m *Memory) LoseTerm(now time.Time) {
 			m.Sort(c)
 		}
 	}
-	m.Backoff = min(max(2*m.Backoff, m.ListTook, 100*time.Millisecond), time.Minute)
-	m.NotBefore = now.Add(m.Backoff + m.jitter(2*m.Backoff))
+	m.Lose(now, m.ListTook, m.jitter)
 	m.Changed, m.WorkSince = now, time.Time{}
 }
 

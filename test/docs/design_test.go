@@ -14,7 +14,7 @@ var (
 	// codeOf is the paragraph that names the code of a rule.
 	codeOf = regexp.MustCompile(`(?ms)^Code: (.*?)\n\n`)
 	// ofTheProtocol are the packages whose names need no package before them.
-	ofTheProtocol = regexp.MustCompile(`^internal/(grants|allocator|kinds/\w+)$`)
+	ofTheProtocol = regexp.MustCompile(`^internal/(grants|allocator|term|kinds/\w+)$`)
 	quoted        = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)?)`")
 )
 
