@@ -16,9 +16,9 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Blocks has the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
@@ -100,7 +100,7 @@ func (x *Blocks) Observe(a *v1alpha1.IPAllocation) {
 		of = &clusterBlocks{all: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
 		x.byCluster[cluster] = of
 	}
-	if old := of.all[key]; old != nil && old.UID == a.UID && !grants.Newer(a.ResourceVersion, old.ResourceVersion) {
+	if old := of.all[key]; old != nil && old.UID == a.UID && !term.Newer(a.ResourceVersion, old.ResourceVersion) {
 		return
 	}
 	of.set(key, lean(a))
@@ -177,10 +177,12 @@ func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocati
 }
 
 // Beside has the index see the IPAllocations that a memory is fed with.
-func (x *Blocks) Beside(memory feed.Memory) feed.Memory { return beside{memory, x} }
+func (x *Blocks) Beside(memory feed.Memory[pools.Key]) feed.Memory[pools.Key] {
+	return beside{memory, x}
+}
 
 type beside struct {
-	feed.Memory
+	feed.Memory[pools.Key]
 	blocks *Blocks
 }
 

@@ -49,7 +49,7 @@ type Reconciler struct {
 	Blocks *index.Blocks
 
 	fenced sync.Once
-	feeds  []*feed.Feed
+	feeds  []*feed.Feed[pools.Key]
 }
 
 // Reconcile brings one pool forward.

@@ -665,7 +665,7 @@ end:	do
 	:: d_step { m==0 && crashes>0 && !calm && (M[m].turn!=IDLE || M[m].job!=0) -> printf("manager %d: restarts\n",m); crashes--; loseTerm(m); endJob(m); again[m] = true }
 #endif
 #if STALE
-	/* go: term.Ends.IsGone, grants.Newer */
+	/* go: term.Ends.IsGone, term.Newer */
 	:: d_step { staleKept && staleM==m && (M[m].turn!=TURN || (staleOld && !OLDTOO)) -> staleKept = false; staleOld = false; staleM = 0; staleK = 0; staleV = 0 }
 	:: d_step { staleKept && staleM==m && M[m].turn==TURN && (!staleOld || OLDTOO) ->
 		printf("manager %d: is shown something old\n",m);

@@ -22,6 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
 // Options are what an Allocator needs and its timing. Safety depends on none of the times.
@@ -86,7 +87,7 @@ type Allocator struct {
 	pools map[pools.Key]*grants.Pool
 	// life is nil before Start.
 	life         atomic.Pointer[life]
-	workers      workers
+	workers      *workers.Workers[pools.Key]
 	lists        lister
 	quota        *grants.Quota
 	overlaps     overlaps
@@ -121,7 +122,7 @@ func New(o Options) *Allocator {
 	a := &Allocator{
 		Options: o,
 		pools:   map[pools.Key]*grants.Pool{},
-		workers: workers{size: o.Writers},
+		workers: workers.New[pools.Key](o.Writers),
 		lists:   lister{lists: o.Lists},
 	}
 	a.lists.blockOf = a.blockOf
@@ -145,7 +146,7 @@ func (a *Allocator) do(pool pools.Key, job func(context.Context)) {
 	if l := a.life.Load(); l != nil {
 		ctx = l.jobs
 	}
-	a.workers.do(pool, func() { job(ctx) })
+	a.workers.Do(pool, func() { job(ctx) })
 }
 
 func (a *Allocator) pool(key pools.Key) *grants.Pool {
@@ -200,7 +201,7 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	a.publishSpec(obj) // all pools are known before the first of them is reconciled, in whatever order that is
 	m := a.locked(key)
 	defer m.Unlock()
-	return key, !m.TriedOnce || m.Base == nil || grants.Newer(obj.GetResourceVersion(), m.Base.GetResourceVersion())
+	return key, !m.TriedOnce || m.Base == nil || term.Newer(obj.GetResourceVersion(), m.Base.GetResourceVersion())
 }
 
 // PoolsWaitingFor returns the pools in which a claim waits for a Cluster.

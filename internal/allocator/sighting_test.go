@@ -15,6 +15,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
 var noCluster = apierrors.NewNotFound(schema.GroupResource{}, "tenant")
@@ -62,7 +64,7 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, api := looker(tt.cluster)
-			a.workers.size = 0 // jobs are counted, not run
+			a.workers = workers.New[pools.Key](0) // jobs are counted, not run
 			p := aPool(t, "10.0.0.1-10.0.0.9")
 			p.Holder = true
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, tt.said))

@@ -17,8 +17,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // confirmers bounds the live reads of a feed that run at once.
@@ -34,27 +32,27 @@ type Source interface {
 }
 
 // Memory is what is fed.
-type Memory interface {
-	// Observe takes an object as it was seen, Forget the proof that one is gone. They return the pool of it, and
-	// whether that has something to do now.
-	Observe(o client.Object) (pools.Key, bool)
-	Forget(o client.Object) (pools.Key, bool)
+type Memory[Key comparable] interface {
+	// Observe takes an object as it was seen, Forget the proof that one is gone. They return whose it is, a pool's for
+	// example, and whether that has something to do now.
+	Observe(o client.Object) (Key, bool)
+	Forget(o client.Object) (Key, bool)
 	// Beyond returns what the memory has of the kind of an empty object, beyond a list: objects that have a name, a UID
 	// and the pool.
 	Beyond(of client.Object, listed map[types.UID]struct{}) []client.Object
 }
 
 // Feed is a source of a controller that keeps a memory up to date with one kind of objects.
-type Feed struct {
+type Feed[Key comparable] struct {
 	// of is an empty object of the kind.
 	of        client.Object
 	namespace string
 	source    Source
 	live      client.Reader
-	memory    Memory
+	memory    Memory[Key]
 
 	ctx    context.Context //nolint:containedctx // the source's own, from Begin
-	wake   func(pools.Key)
+	wake   func(Key)
 	synced chan struct{}
 	// listed are the UIDs of the list that Replace is about to be told of.
 	listed map[types.UID]struct{}
@@ -62,8 +60,8 @@ type Feed struct {
 
 // New returns a feed of the objects of the kind of an empty one in a namespace; the empty one means all. It reads live
 // what a list does not have any more.
-func New(of client.Object, namespace string, source Source, live client.Reader, memory Memory) *Feed {
-	return &Feed{of: of, namespace: namespace, source: source, live: live, memory: memory, synced: make(chan struct{})}
+func New[Key comparable](of client.Object, namespace string, source Source, live client.Reader, memory Memory[Key]) *Feed[Key] {
+	return &Feed[Key]{of: of, namespace: namespace, source: source, live: live, memory: memory, synced: make(chan struct{})}
 }
 
 // streamed has the reflector begin with a list. A stream of watch events costs the API server and us
@@ -73,8 +71,8 @@ type streamed struct{ *toolscache.ListWatch }
 // IsWatchListSemanticsUnSupported is the reflector's question.
 func (streamed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Start starts to watch, and wakes pools by a queue.
-func (f *Feed) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[pools.Key]) error {
+// Start starts to watch, and wakes whose they are by a queue.
+func (f *Feed[Key]) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[Key]) error {
 	f.Begin(ctx, q.Add)
 	r := toolscache.NewReflectorWithOptions(f.ListerWatcher(), f.of, f, toolscache.ReflectorOptions{Name: fmt.Sprintf("%T", f.of)})
 	go r.RunWithContext(ctx)
@@ -82,10 +80,10 @@ func (f *Feed) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface
 }
 
 // Begin says whom to wake, and how long. A reflector, or what stands in for one, goes on with ListerWatcher and the methods of a store.
-func (f *Feed) Begin(ctx context.Context, wake func(pools.Key)) { f.ctx, f.wake = ctx, wake }
+func (f *Feed[Key]) Begin(ctx context.Context, wake func(Key)) { f.ctx, f.wake = ctx, wake }
 
 // ListerWatcher lists and watches the objects of the feed. Its lists have no items: what they show is in the memory when they end.
-func (f *Feed) ListerWatcher() toolscache.ListerWatcher {
+func (f *Feed[Key]) ListerWatcher() toolscache.ListerWatcher {
 	return streamed{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -96,7 +94,7 @@ func (f *Feed) ListerWatcher() toolscache.ListerWatcher {
 
 // read observes all that exists, each object as it arrives. What it returns has no items: they would
 // be most of the manager's memory.
-func (f *Feed) read(ctx context.Context) (runtime.Object, error) {
+func (f *Feed[Key]) read(ctx context.Context) (runtime.Object, error) {
 	f.listed = map[types.UID]struct{}{}
 	version, err := f.source.List(ctx, f.of, f.namespace, func(o client.Object) {
 		f.listed[o.GetUID()] = struct{}{}
@@ -106,7 +104,7 @@ func (f *Feed) read(ctx context.Context) (runtime.Object, error) {
 }
 
 // WaitForSync waits until the memory holds what the API server held.
-func (f *Feed) WaitForSync(ctx context.Context) error {
+func (f *Feed[Key]) WaitForSync(ctx context.Context) error {
 	select {
 	case <-f.synced:
 		return nil
@@ -116,7 +114,7 @@ func (f *Feed) WaitForSync(ctx context.Context) error {
 }
 
 // HasSynced reports whether the memory holds what the API server held.
-func (f *Feed) HasSynced() bool {
+func (f *Feed[Key]) HasSynced() bool {
 	select {
 	case <-f.synced:
 		return true
@@ -126,10 +124,10 @@ func (f *Feed) HasSynced() bool {
 }
 
 // Add takes an object that is new to the watch.
-func (f *Feed) Add(obj any) error { return f.Update(obj) }
+func (f *Feed[Key]) Add(obj any) error { return f.Update(obj) }
 
 // Update takes an object as the watch shows it.
-func (f *Feed) Update(obj any) error {
+func (f *Feed[Key]) Update(obj any) error {
 	o, ok := obj.(client.Object)
 	if !ok {
 		return errors.New("what is fed is no object")
@@ -138,14 +136,14 @@ func (f *Feed) Update(obj any) error {
 	return nil
 }
 
-func (f *Feed) take(o client.Object) {
+func (f *Feed[Key]) take(o client.Object) {
 	if key, wake := f.memory.Observe(o); wake {
 		f.wake(key)
 	}
 }
 
 // Delete takes the proof that an object is gone.
-func (f *Feed) Delete(obj any) error {
+func (f *Feed[Key]) Delete(obj any) error {
 	o, ok := obj.(client.Object)
 	if !ok {
 		return errors.New("what is fed is no object")
@@ -154,7 +152,7 @@ func (f *Feed) Delete(obj any) error {
 	return nil
 }
 
-func (f *Feed) gone(o client.Object) {
+func (f *Feed[Key]) gone(o client.Object) {
 	if key, wake := f.memory.Forget(o); wake {
 		f.wake(key)
 	}
@@ -162,7 +160,7 @@ func (f *Feed) gone(o client.Object) {
 
 // Replace ends a list. What the memory has beyond it is forgotten only when a live read shows that it
 // is gone: a list can be older than what our own writes have shown (R7).
-func (f *Feed) Replace([]any, string) error {
+func (f *Feed[Key]) Replace([]any, string) error {
 	go f.confirm(f.memory.Beyond(f.of, f.listed))
 	f.listed = nil
 	if !f.HasSynced() {
@@ -173,7 +171,7 @@ func (f *Feed) Replace([]any, string) error {
 
 // confirm looks for objects that a list did not have, a few at once: thousands may have gone while the watch was
 // interrupted.
-func (f *Feed) confirm(objects []client.Object) {
+func (f *Feed[Key]) confirm(objects []client.Object) {
 	var g errgroup.Group
 	g.SetLimit(confirmers)
 	for _, o := range objects {
@@ -186,7 +184,7 @@ func (f *Feed) confirm(objects []client.Object) {
 }
 
 // Resync has no meaning without a store.
-func (f *Feed) Resync() error { return nil }
+func (f *Feed[Key]) Resync() error { return nil }
 
 // confirmGone calls gone when a live read shows that an object of that UID does not exist.
 func confirmGone(ctx context.Context, live client.Reader, obj client.Object, gone func()) {

@@ -58,7 +58,7 @@ func TestConfirmIsBounded(t *testing.T) {
 			c.Name, c.UID = fmt.Sprint("c", i), types.UID(fmt.Sprint(i))
 			memory.objects = append(memory.objects, c)
 		}
-		f := New(&ipamv1.IPAddressClaim{}, "", nil, live, memory)
+		f := New[pools.Key](&ipamv1.IPAddressClaim{}, "", nil, live, memory)
 		f.Begin(t.Context(), nil)
 		if err := f.Replace(nil, ""); err != nil {
 			t.Fatal(err)

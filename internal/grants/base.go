@@ -6,11 +6,12 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // RefreshBase takes the pool as the cache shows it, if that is news. It reports whether that ends the term.
 func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
-	if m.Base != nil && m.Base.GetUID() == seen.GetUID() && !Newer(seen.GetResourceVersion(), m.Base.GetResourceVersion()) {
+	if m.Base != nil && m.Base.GetUID() == seen.GetUID() && !term.Newer(seen.GetResourceVersion(), m.Base.GetResourceVersion()) {
 		return false
 	}
 	if m.Unanswered != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Carver is a kind of objects of which some are blocks of carved pools.
@@ -130,13 +131,13 @@ func (m *Memory) ObserveBlock(b *Block) bool {
 		if m.Carved.abroad == nil {
 			m.Carved.abroad = map[types.UID]*Block{}
 		}
-		if was := m.Carved.abroad[b.UID]; was == nil || Newer(b.Version, was.Version) {
+		if was := m.Carved.abroad[b.UID]; was == nil || term.Newer(b.Version, was.Version) {
 			m.Carved.abroad[b.UID] = b
 		}
 		return m.Base == nil
 	}
 	if old != nil {
-		if !Newer(b.Version, old.Version) {
+		if !term.Newer(b.Version, old.Version) {
 			return false
 		}
 		if old.UID == b.UID {

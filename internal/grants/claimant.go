@@ -8,7 +8,6 @@ import (
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -167,15 +166,6 @@ func split(finalizers []string, ours string) (has bool, others []string) {
 		}
 	}
 	return has, others
-}
-
-// Newer reports whether resource version a is newer than b; an unreadable one counts as newer.
-func Newer(a, b string) bool {
-	if b == "" {
-		return true
-	}
-	c, err := resourceversion.CompareResourceVersion(a, b)
-	return err != nil || c > 0
 }
 
 // HandsOutPrefixes reports whether the pool hands out prefixes instead of addresses.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Observe feeds a claim as an event, a list or our own write returned it. It reports whether the
@@ -19,7 +20,7 @@ func (m *Memory) Observe(c *Claimant) bool {
 	}
 	old := m.Claimants[c.Owner.UID]
 	if old != nil {
-		if !Newer(c.Version, old.Version) {
+		if !term.Newer(c.Version, old.Version) {
 			return false
 		}
 		c.Busy, c.Failures, c.RetryAt, c.Lost, c.waits = old.Busy, old.Failures, old.RetryAt, old.Lost, old.waits
@@ -60,7 +61,7 @@ func (m *Memory) takesName(c *Claimant) bool {
 	if c.Kind.Traits().Attaches == nil || known == nil || known.Owner.UID == c.Owner.UID {
 		return true
 	}
-	if Newer(c.Version, known.Version) {
+	if term.Newer(c.Version, known.Version) {
 		m.Forget(known.Owner.UID)
 		return true
 	}
@@ -127,7 +128,7 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 		return false
 	}
 	if old := m.Attached[a.Key()]; old != nil {
-		if !Newer(a.Version, old.Version) {
+		if !term.Newer(a.Version, old.Version) {
 			return false
 		}
 		if old.UID != a.UID {

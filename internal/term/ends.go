@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // RequestTimeout bounds each write (R6).
@@ -37,6 +38,15 @@ func (e *Ends) RotateGone(now time.Time) {
 	if Elapsed(e.rotated, now) > 2*RequestTimeout {
 		e.seen, e.before, e.rotated = nil, e.seen, now
 	}
+}
+
+// Newer reports whether resource version a is newer than b; an unreadable one counts as newer.
+func Newer(a, b string) bool {
+	if b == "" {
+		return true
+	}
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || c > 0
 }
 
 // Elapsed is the time since a moment by the monotonic or the wall clock, whichever is further: one of them stands still

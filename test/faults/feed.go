@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // Feed is a feed of a manager, and the world is its reflector: it says when the watch shows a change, and when a list
@@ -22,21 +21,21 @@ type Feed interface {
 }
 
 // NewFeed returns a feed of objects of the kind of an empty one, for as long as a manager lives.
-func NewFeed(ctx context.Context, of client.Object, live client.Reader, memory feed.Memory, wake func(pools.Key)) Feed {
-	out := &fed{ctx: ctx}
+func NewFeed[Key comparable](ctx context.Context, of client.Object, live client.Reader, memory feed.Memory[Key], wake func(Key)) Feed {
+	out := &fed[Key]{ctx: ctx}
 	out.feed = feed.New(of, "", out, live, memory)
 	out.feed.Begin(ctx, wake)
 	return out
 }
 
-type fed struct {
+type fed[Key comparable] struct {
 	ctx    context.Context //nolint:containedctx // the life of the manager
-	feed   *feed.Feed
+	feed   *feed.Feed[Key]
 	listed []client.Object
 }
 
 // List implements feed.Source: it shows what the world has said that there is.
-func (f *fed) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+func (f *fed[Key]) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
 	for _, o := range f.listed {
 		visit(o.DeepCopyObject().(client.Object))
 	}
@@ -44,11 +43,11 @@ func (f *fed) List(_ context.Context, _ client.Object, _ string, visit func(clie
 }
 
 // Watch implements feed.Source. The world shows changes by itself.
-func (f *fed) Watch(context.Context, client.Object, string, metav1.ListOptions) (watch.Interface, error) {
+func (f *fed[Key]) Watch(context.Context, client.Object, string, metav1.ListOptions) (watch.Interface, error) {
 	return watch.NewFake(), nil
 }
 
-func (f *fed) Show(c Change) {
+func (f *fed[Key]) Show(c Change) {
 	take := f.feed.Update
 	if c.Deleted {
 		take = f.feed.Delete
@@ -58,7 +57,7 @@ func (f *fed) Show(c Change) {
 	}
 }
 
-func (f *fed) Replace(listed []client.Object) {
+func (f *fed[Key]) Replace(listed []client.Object) {
 	f.listed = listed
 	_, err := toolscache.ToListerWatcherWithContext(f.feed.ListerWatcher()).ListWithContext(f.ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,21 +1,19 @@
-package allocator
+package workers
 
 import (
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-func TestCrew(t *testing.T) {
+func TestWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workers{size: 2}
+		c := New[string](2)
 		started := make(chan int, 5)
 		finish := make(chan struct{})
 		for i := range cap(started) {
-			c.do(testKey, func() { started <- i; <-finish })
+			c.Do("pool", func() { started <- i; <-finish })
 		}
 		var order []int
 		for len(order) < cap(started) {
@@ -40,7 +38,7 @@ func TestCrew(t *testing.T) {
 		if c.working != 0 || len(c.waiting) != 0 || len(c.of) != 0 {
 			t.Errorf("at rest %d work and %d wait, of %v", c.working, len(c.waiting), c.of)
 		}
-		c.do(testKey, func() { started <- 0 })
+		c.Do("pool", func() { started <- 0 })
 		if <-started != 0 {
 			t.Error("workers at rest do not take up work again")
 		}
@@ -48,26 +46,26 @@ func TestCrew(t *testing.T) {
 }
 
 // W5: jobs of one pool that hang take no other pool's place, however many they are.
-func TestCrewHasAPlaceForEachPool(t *testing.T) {
+func TestWorkersHaveAPlaceForEachPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workers{size: 3}
-		slow, fast := pools.Key{Name: "slow"}, pools.Key{Name: "fast"}
+		c := New[string](3)
+		slow, fast := "slow", "fast"
 		hang := make(chan struct{})
 		var hung atomic.Int64
 		var done []int
 		for range 10 {
-			c.do(slow, func() { hung.Add(1); <-hang })
+			c.Do(slow, func() { hung.Add(1); <-hang })
 			synctest.Wait()
 		}
 		for i := range 5 {
-			c.do(fast, func() { done = append(done, i) })
+			c.Do(fast, func() { done = append(done, i) })
 		}
 		synctest.Wait()
 		if int(hung.Load()) != c.size || !slices.Equal(done, []int{0, 1, 2, 3, 4}) {
 			t.Errorf("%d of the slow pool hang, of the fast one %v are done", hung.Load(), done)
 		}
-		c.do(fast, func() { <-hang })
-		c.do(fast, func() { done = append(done, 5) })
+		c.Do(fast, func() { <-hang })
+		c.Do(fast, func() { done = append(done, 5) })
 		synctest.Wait()
 		if len(done) != 5 {
 			t.Error("beside the shared places a pool has more than one")
