@@ -117,3 +117,26 @@ const (
 	// QuotaReachedReason: quotaPerTenant.maxLoadBalancerIPs leaves nothing, or not enough.
 	QuotaReachedReason = "QuotaReached"
 )
+
+// Conditions of a ClusterCIDR, beside ReadyCondition and OverlapCondition.
+const (
+	// ExhaustedCondition is True where no other Node can be served.
+	ExhaustedCondition = "Exhausted"
+)
+
+// Reasons of these conditions, beside ReadyReason, DeletingReason, ValidationFailedReason, AdoptingReason and
+// NoOverlapReason.
+const (
+	// ExhaustedReason: all node CIDRs of the range are taken.
+	ExhaustedReason = "Exhausted"
+	// RoomLeftReason: other Nodes can be served.
+	RoomLeftReason = "RoomLeft"
+	// SharedRangeReason: another ClusterCIDR has some of the addresses too. What one gives, the other does not.
+	SharedRangeReason = "SharedRange"
+	// ServiceCIDRReason: some of the addresses are for Services, and are not given to Nodes.
+	ServiceCIDRReason = "ServiceCIDR"
+	// FenceDamagedReason: what keeps managers from giving one pod CIDR twice cannot be read; nothing is granted.
+	FenceDamagedReason = "FenceDamaged"
+	// FenceRefusedReason: it cannot be read or written now; nothing is granted.
+	FenceRefusedReason = "FenceRefused"
+)

@@ -15,7 +15,8 @@ var (
 
 	schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		s.AddKnownTypes(GroupVersion, &NetworkPool{}, &NetworkPoolList{}, &GlobalNetworkPool{}, &GlobalNetworkPoolList{},
-			&IPAllocation{}, &IPAllocationList{}, &ProviderConfig{}, &ProviderConfigList{})
+			&IPAllocation{}, &IPAllocationList{}, &ProviderConfig{}, &ProviderConfigList{},
+			&ClusterCIDR{}, &ClusterCIDRList{})
 		metav1.AddToGroupVersion(s, GroupVersion)
 		return nil
 	})

@@ -57,6 +57,10 @@ const (
 	CarvedPoolFinalizer = "butler.butlerlabs.dev/carved-pool"
 )
 
+// ClusterCIDRAnnotation on a Node is the name of the ClusterCIDR that its pod CIDRs are from. It only attributes: what is
+// in use is known by the pod CIDRs themselves.
+const ClusterCIDRAnnotation = "butler.butlerlabs.dev/cluster-cidr"
+
 const (
 	// ClaimFinalizer keeps a claim until its address is released. The name is the in-cluster
 	// provider's, which consumers and tools know.

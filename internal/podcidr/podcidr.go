@@ -7,6 +7,7 @@ package podcidr
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,12 +75,24 @@ type Node struct {
 	Labels  map[string]string
 	// CIDRs are its spec.podCIDRs. Bits of the host part are ignored, as they are by those who set up routes.
 	CIDRs []netip.Prefix
+	// From names the ClusterCIDR that its CIDRs are said to be from.
+	From string
 	// Deleting: it is being deleted. It keeps what it has, and gets nothing.
 	Deleting bool
 }
 
 // Capacity is how many Nodes the range can ever serve: the least of its families, at most math.MaxInt64.
 func (r *Range) Capacity() int64 { return r.capacity }
+
+// CIDRs are what the CIDRs of Nodes are cut from, of both families.
+func (r *Range) CIDRs() []netip.Prefix { return slices.Concat(r.cidrs[:]...) }
+
+// Covers reports whether CIDRs of a Node have addresses of the range.
+func (r *Range) Covers(cidrs []netip.Prefix) bool {
+	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(r.cidrs[familyOf(p)], p.Overlaps)
+	})
+}
 
 // families yields those of which a Node gets a CIDR.
 func (r *Range) families() []Family {

@@ -3,9 +3,11 @@ package api_test
 import (
 	"errors"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,10 +112,82 @@ func checkProvider(t *testing.T, b []byte) {
 	}
 }
 
+// drawClusterCIDR draws a spec. What has no effect in it is right: the schema looks at that too.
+func drawClusterCIDR(d *draw.Source) v1alpha1.ClusterCIDRSpec {
+	text := func(of ...string) string { return of[d.Int(len(of))] }
+	bits := func() int32 {
+		if d.Int(4) == 3 {
+			return int32(d.Int(140)) - 2
+		}
+		return 4 + int32(d.Int(20))
+	}
+	prefix := func(colon bool) (p string) {
+		for range 3 {
+			if p = d.Prefix(); strings.Contains(p, ":") == colon {
+				break
+			}
+		}
+		return p
+	}
+	s := v1alpha1.ClusterCIDRSpec{PerNodeHostBits: bits()}
+	families := d.Int(4)
+	if families != 1 {
+		s.IPv4 = prefix(false)
+	}
+	if families != 0 {
+		s.IPv6 = prefix(true)
+	}
+	if s.IPv4 != "" && s.IPv6 != "" && d.Int(2) == 1 {
+		own := bits()
+		s.PerNodeHostBitsIPv6 = &own
+	}
+	requirements := func(key ...string) (out []corev1.NodeSelectorRequirement) {
+		for range d.Int(3) {
+			r := corev1.NodeSelectorRequirement{Key: text(key...)}
+			r.Operator = corev1.NodeSelectorOperator(text("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "in"))
+			for range d.Int(3) {
+				r.Values = append(r.Values, text("big", "4", "", "-4", "very big", "ü", "9223372036854775808"))
+			}
+			out = append(out, r)
+		}
+		return out
+	}
+	if d.Int(2) == 1 {
+		s.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{}}
+		for range d.Int(3) {
+			s.NodeSelector.NodeSelectorTerms = append(s.NodeSelector.NodeSelectorTerms, corev1.NodeSelectorTerm{
+				MatchExpressions: requirements("size", "example.com/size", "metadata.name", "", "a=b"),
+				MatchFields:      requirements("metadata.name", "metadata.name", "metadata.name", "size", ""),
+			})
+		}
+	}
+	return s
+}
+
+func checkClusterCIDR(t *testing.T, b []byte) {
+	t.Helper()
+	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: drawClusterCIDR(draw.From(b))}
+	no, errs := refusal(t, c), compile(&c.Spec)
+	// CEL has no addresses of IPv4 that are written as IPv6.
+	if no != nil && len(errs) == 0 && !strings.Contains(c.Spec.IPv6, "::ffff:") {
+		t.Errorf("%+v is refused, and could be served: %v", c.Spec, no)
+	}
+	for _, err := range errs {
+		if no == nil && !inTextOfSelector.MatchString(err.Field) {
+			t.Errorf("%+v is taken, and cannot be served: %v", c.Spec, err)
+		}
+	}
+}
+
+// inTextOfSelector is where the schema finds less: see TestTextsOfSelectorsAreNotInTheSchema.
+var inTextOfSelector = regexp.MustCompile(`^spec\.nodeSelector\.nodeSelectorTerms\[\d+\]\.matchExpressions\[\d+\]`)
+
 // A short run of what `make fuzz` does for as long as one likes, the same each time.
 func TestSchemaAgrees(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for name, check := range map[string]func(*testing.T, []byte){"pools": checkPool, "allocations": checkAllocation, "providers": checkProvider} {
+	for name, check := range map[string]func(*testing.T, []byte){
+		"pools": checkPool, "allocations": checkAllocation, "providers": checkProvider, "clustercidrs": checkClusterCIDR,
+	} {
 		t.Run(name, func(t *testing.T) {
 			for range 300 {
 				b := make([]byte, r.IntN(60))
@@ -126,6 +200,7 @@ func TestSchemaAgrees(t *testing.T) {
 	}
 }
 
-func FuzzPools(f *testing.F)       { f.Fuzz(checkPool) }
-func FuzzAllocations(f *testing.F) { f.Fuzz(checkAllocation) }
-func FuzzProviders(f *testing.F)   { f.Fuzz(checkProvider) }
+func FuzzPools(f *testing.F)        { f.Fuzz(checkPool) }
+func FuzzAllocations(f *testing.F)  { f.Fuzz(checkAllocation) }
+func FuzzProviders(f *testing.F)    { f.Fuzz(checkProvider) }
+func FuzzClusterCIDRs(f *testing.F) { f.Fuzz(checkClusterCIDR) }

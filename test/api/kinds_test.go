@@ -16,7 +16,7 @@ import (
 
 // What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o
 // wide.
-func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2
+func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 	const poolColumns = "Name CIDR Parent Available Allocated Total Ready Age | Addresses Reason Message"
 	kinds := map[string]struct {
 		kind, short string
@@ -28,6 +28,8 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2
 		"ipallocations": {kind: "IPAllocation", short: "ipa",
 			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Child Message"},
 		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Available Tenants Ready Validated Age |"},
+		"clustercidrs": {kind: "ClusterCIDR", short: "cc", cluster: true,
+			columns: "Name PerNodeHostBits IPv4 IPv6 Allocated Free Ready Age | Reason Message"},
 	}
 	g := NewWithT(t)
 	found, err := discovery.NewDiscoveryClientForConfigOrDie(restConfig).ServerResourcesForGroupVersion("butler.butlerlabs.dev/v1alpha1")

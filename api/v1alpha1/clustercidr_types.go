@@ -1,0 +1,119 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// ClusterCIDRKind is the kind of a range that the pod CIDRs of Nodes are cut from.
+	ClusterCIDRKind = "ClusterCIDR"
+
+	// ClusterCIDRFinalizer holds a ClusterCIDR that is being deleted until no Node has a pod CIDR of it.
+	ClusterCIDRFinalizer = "butler.butlerlabs.dev/clustercidr"
+)
+
+// A corev1.NodeSelector bounds neither its lists nor its texts, and the API server takes no rule whose cost it cannot
+// bound. So the rules of nodeSelector count to the most terms and requirements that there may be, and look at no key or
+// value: what is wrong with these is said in the condition Ready. Rules of a field alone would not see that it is added
+// or removed, so one rule makes the whole spec immutable.
+
+// ClusterCIDRSpec says which Nodes get their pod CIDRs from which range, and of what size, as KEP-2593 has it.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable, because Nodes keep the pod CIDRs that they have; create another ClusterCIDR, and delete this one"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a ClusterCIDR needs addresses: set ipv4, ipv6, or both"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipv4) || self.perNodeHostBits <= 28",message="must be at most 28 with ipv4; perNodeHostBitsIPv6 can be more",fieldPath=".perNodeHostBits"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipv4) || self.perNodeHostBits > 28 || !isCIDR(self.ipv4) || self.ipv4.contains(':') || cidr(self.ipv4).prefixLength() + self.perNodeHostBits <= 32",message="is smaller than what perNodeHostBits gives one Node; use fewer host bits, or a larger CIDR",fieldPath=".ipv4"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipv6) || !isCIDR(self.ipv6) || !self.ipv6.contains(':') || cidr(self.ipv6).prefixLength() + (has(self.perNodeHostBitsIPv6) ? self.perNodeHostBitsIPv6 : self.perNodeHostBits) <= 128",message="is smaller than what one Node gets by perNodeHostBitsIPv6 or, without that, perNodeHostBits; use fewer host bits, or a larger CIDR",fieldPath=".ipv6"
+type ClusterCIDRSpec struct {
+	// nodeSelector selects the Nodes that the range is for. One of its terms has to match, and of a term all that it
+	// says. Absent, or without a term: all Nodes for which no ClusterCIDR with a selector has room. It has at most 100
+	// terms, of at most 20 matchExpressions and 20 matchFields each.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.nodeSelectorTerms.size() <= 100 && [0,10,20,30,40,50,60,70,80,90].all(i, [0,1,2,3,4,5,6,7,8,9].all(j, i + j >= self.nodeSelectorTerms.size() || ((!has(self.nodeSelectorTerms[i + j].matchExpressions) || self.nodeSelectorTerms[i + j].matchExpressions.size() <= 20) && (!has(self.nodeSelectorTerms[i + j].matchFields) || self.nodeSelectorTerms[i + j].matchFields.size() <= 20))))",message="has at most 100 terms, of at most 20 matchExpressions and 20 matchFields each",fieldPath=".nodeSelectorTerms"
+	// +kubebuilder:validation:XValidation:rule="[0,10,20,30,40,50,60,70,80,90].all(i, [0,1,2,3,4,5,6,7,8,9].all(j, i + j >= self.nodeSelectorTerms.size() || !has(self.nodeSelectorTerms[i + j].matchExpressions) || [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19].all(k, k >= self.nodeSelectorTerms[i + j].matchExpressions.size() || [self.nodeSelectorTerms[i + j].matchExpressions[k]].all(e, e.key != '' && (e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Gt', 'Lt'] ? has(e.values) && e.values.size() == 1 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))))))",message="each of matchExpressions has a key, an operator, and values as the operator wants: at least one with In and NotIn, one number with Gt and Lt, none with Exists and DoesNotExist",fieldPath=".nodeSelectorTerms"
+	// +kubebuilder:validation:XValidation:rule="[0,10,20,30,40,50,60,70,80,90].all(i, [0,1,2,3,4,5,6,7,8,9].all(j, i + j >= self.nodeSelectorTerms.size() || !has(self.nodeSelectorTerms[i + j].matchFields) || [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19].all(k, k >= self.nodeSelectorTerms[i + j].matchFields.size() || [self.nodeSelectorTerms[i + j].matchFields[k]].all(e, e.key == 'metadata.name' && e.operator in ['In', 'NotIn'] && has(e.values) && e.values.size() == 1))))",message="each of matchFields has the key metadata.name, the operator In or NotIn, and one value, the name of a Node",fieldPath=".nodeSelectorTerms"
+	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
+
+	// perNodeHostBits is how many bits of an address each Node has for its Pods: with 8 it gets a /24 of ipv4 and a
+	// /120 of ipv6.
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=124
+	PerNodeHostBits int32 `json:"perNodeHostBits"`
+
+	// perNodeHostBitsIPv6 is the same of ipv6 alone. Absent, perNodeHostBits counts for both.
+	// +optional
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=124
+	PerNodeHostBitsIPv6 *int32 `json:"perNodeHostBitsIPv6,omitempty"`
+
+	// ipv4 is the range of IPv4, for example 10.1.0.0/20. A ClusterCIDR has ipv4, ipv6, or both; its Nodes get a pod
+	// CIDR of each.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 4",message="must be of IPv4; a CIDR of IPv6 belongs in ipv6"
+	IPv4 Prefix `json:"ipv4,omitempty"`
+
+	// ipv6 is the range of IPv6, for example fd00:1::/48.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 6",message="must be of IPv6; a CIDR of IPv4 belongs in ipv4"
+	IPv6 Prefix `json:"ipv6,omitempty"`
+}
+
+// ClusterCIDRStatus is what is observed of a ClusterCIDR. Counts are of Nodes; they saturate at 2^63-1.
+type ClusterCIDRStatus struct {
+	// observedGeneration is the generation of the spec the status speaks of.
+	ObservedGeneration int64 `json:"observedGeneration"`
+	// capacity is how many Nodes the range can ever serve: the least of its families.
+	Capacity int64 `json:"capacity"`
+	// allocated is the number of Nodes that have a pod CIDR of the range.
+	Allocated int64 `json:"allocated"`
+	// free is the number of Nodes that can be served now. Other ClusterCIDRs, Service CIDRs, and pod CIDRs that were
+	// set by others may leave less than capacity and allocated say.
+	Free int64 `json:"free"`
+	// conditions of the range: Ready, Exhausted and Overlap.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ClusterCIDR is a range that Nodes get their pod CIDRs from.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Cluster,shortName=cc,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
+// +kubebuilder:printcolumn:name="PerNodeHostBits",type=integer,JSONPath=`.spec.perNodeHostBits`
+// +kubebuilder:printcolumn:name="IPv4",type=string,JSONPath=`.spec.ipv4`
+// +kubebuilder:printcolumn:name="IPv6",type=string,JSONPath=`.spec.ipv6`
+// +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocated`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.free`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterCIDR struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ClusterCIDRSpec `json:"spec"`
+	// +optional
+	// +kubebuilder:default={observedGeneration: 0, capacity: 0, allocated: 0, free: 0}
+	Status ClusterCIDRStatus `json:"status,omitempty"`
+}
+
+// GetConditions serves cluster-api's util/conditions.
+func (c *ClusterCIDR) GetConditions() []metav1.Condition { return c.Status.Conditions }
+
+// SetConditions serves cluster-api's util/conditions.
+func (c *ClusterCIDR) SetConditions(conditions []metav1.Condition) { c.Status.Conditions = conditions }
+
+// ClusterCIDRList is a list of ClusterCIDRs.
+// +kubebuilder:object:root=true
+type ClusterCIDRList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterCIDR `json:"items"`
+}
