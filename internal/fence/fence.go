@@ -59,8 +59,9 @@ type Fence struct {
 	state State
 	// sent is a commit of which it is not known what became of it.
 	sent *commit
-	// damaged: it could not be read since it was last held.
-	damaged bool
+	// distrusted: it could not be read since it was last held, or it is of an earlier past. What was granted meanwhile
+	// is not in it.
+	distrusted bool
 }
 
 type commit struct {
@@ -94,17 +95,16 @@ func (f *Fence) read(ctx context.Context) (*corev1.ConfigMap, State, error) {
 	}
 	state, err := parse(live.Data[dataKey])
 	if err != nil {
-		f.damaged = true
+		f.distrusted = true
 		return live, State{}, &DamagedError{err}
 	}
 	return live, state, nil
 }
 
 // TakeOver makes this manager the holder, and returns what it holds from now on. A list that begins afterwards shows
-// whatever those before have given, but for what is in flight. Where there was no ConfigMap, or none that could be
-// read, it says that it adopts since now.
+// whatever those before have given, but for what is in flight. Where there was no ConfigMap, or
+// one that is not trusted, it says that it adopts since now.
 func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
-	f.sent = nil
 	live, state, err := f.read(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -112,12 +112,12 @@ func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
 	case err != nil:
 		return State{}, fmt.Errorf("taking over the Nodes of the cluster: %w", err)
 	}
-	if state.Holder == f.id && !f.damaged {
+	if state.Holder == f.id && !f.distrusted {
 		f.base, f.state = live, state // the answer to the write was lost
 		return state, nil
 	}
 	state.Holder, state.Term = f.id, state.Term+1
-	if f.damaged && state.Adopting == nil {
+	if f.distrusted && state.Adopting == nil {
 		state.Adopting = &now
 	}
 	next, err := f.object(live, state)
@@ -127,7 +127,7 @@ func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
 	if err := f.update(ctx, next); err != nil {
 		return State{}, fmt.Errorf("taking over the Nodes of the cluster: %w", err)
 	}
-	f.base, f.state, f.damaged = next, state, false
+	f.base, f.state, f.distrusted = next, state, false
 	return state, nil
 }
 
@@ -142,7 +142,7 @@ func (f *Fence) create(ctx context.Context, now time.Time) (State, error) {
 	if err := f.client.Create(ctx, next); err != nil {
 		return State{}, fmt.Errorf("creating the ConfigMap %s/%s: %w", Namespace, Name, err)
 	}
-	f.base, f.state, f.damaged = next, state, false
+	f.base, f.state, f.distrusted = next, state, false
 	return state, nil
 }
 
@@ -227,8 +227,15 @@ func (f *Fence) Settle(ctx context.Context) error {
 	case term.Lost:
 	}
 	f.sent = nil
+	if state.Term <= f.state.Term {
+		f.Distrust()
+	}
 	return ErrLost
 }
+
+// Distrust has the next takeover wait for what may still be under way: the API server, or the ConfigMap alone, was put
+// back to an earlier state, which does not have the grants that were made since.
+func (f *Fence) Distrust() { f.distrusted = true }
 
 // judge says what became of the commit that was sent, by what the API server has.
 func (f *Fence) judge(live *corev1.ConfigMap, state State) term.Verdict {

@@ -34,6 +34,7 @@ type rest struct {
 // Clash says that a Node has some of what another one has.
 type Clash struct {
 	Node, Other string
+	OtherUID    types.UID
 	// CIDR is what the other one has.
 	CIDR netip.Prefix
 }
@@ -81,7 +82,7 @@ func (b *Books) Set(n *Node) (clashes []Clash) {
 		for _, h := range b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
 			if h.Source.Uses() && h.Owner.UID != n.UID {
 				cidr, _ := h.Range.Prefix()
-				clashes = append(clashes, Clash{Node: n.Name, Other: h.Owner.Name, CIDR: cidr})
+				clashes = append(clashes, Clash{Node: n.Name, Other: h.Owner.Name, OtherUID: h.Owner.UID, CIDR: cidr})
 			}
 		}
 		b.state(p, ledger.Object, n.UID, n.Name)
@@ -101,6 +102,25 @@ func (b *Books) Withdraw(uid types.UID) {
 	for _, l := range b.taken {
 		l.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
 	}
+}
+
+// Alone reports whether nobody but a UID has any of some CIDRs, nor is it excluded.
+func (b *Books) Alone(uid types.UID, cidrs []netip.Prefix) bool {
+	return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
+			return f.Source != ledger.Cooling && f.Owner.UID != uid
+		})
+	})
+}
+
+// Excluded reports whether some of a CIDR is not for Nodes, and what of it.
+func (b *Books) Excluded(p netip.Prefix) (netip.Prefix, bool) {
+	for _, f := range b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
+		if cidr, is := f.Range.Prefix(); is && f.Source == ledger.Kept {
+			return cidr, true
+		}
+	}
+	return netip.Prefix{}, false
 }
 
 // Drop notes the proof that a Node's UID is gone. What it had rests for a while.

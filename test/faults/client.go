@@ -58,6 +58,13 @@ func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.Create
 	return c.ask(ctx, r, o)
 }
 
+// Update implements client.Writer.
+func (c *Client) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
+	body := copyOf(o)
+	r := &Request{Verb: "update", Ref: RefOf(o), do: func(s *store) (any, error) { return s.update(body, false) }}
+	return c.ask(ctx, r, o)
+}
+
 // Patch implements client.Writer, for JSON merge patches.
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	return c.patch(ctx, o, patch, false)

@@ -19,7 +19,7 @@ import (
 // Kind is a kind of object that the server has.
 type Kind string
 
-// The kinds: of the allocator, of the controllers of Clusters, and of workload clusters.
+// The kinds: of the allocator, of the controllers of Clusters, of who gives CIDRs to Nodes, and of workload clusters.
 const (
 	Pools       Kind = v1alpha1.NetworkPoolKind
 	GlobalPools Kind = v1alpha1.GlobalNetworkPoolKind
@@ -30,6 +30,10 @@ const (
 	Clusters   Kind = "Cluster"
 	Configs    Kind = "ProviderConfig"
 	Namespaces Kind = "Namespace"
+
+	Nodes        Kind = "Node"
+	ClusterCIDRs Kind = v1alpha1.ClusterCIDRKind
+	ConfigMaps   Kind = "ConfigMap"
 
 	Services       Kind = "Service"
 	MetalLBPools   Kind = "IPAddressPool"
@@ -57,6 +61,9 @@ var empties = map[Kind]func() client.Object{
 		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(Namespaces)))
 		return o
 	},
+	Nodes:          func() client.Object { return &corev1.Node{} },
+	ClusterCIDRs:   func() client.Object { return &v1alpha1.ClusterCIDR{} },
+	ConfigMaps:     func() client.Object { return &corev1.ConfigMap{} },
 	Services:       func() client.Object { return &corev1.Service{} },
 	MetalLBPools:   func() client.Object { return &metallbv1beta1.IPAddressPool{} },
 	Advertisements: func() client.Object { return &metallbv1beta1.L2Advertisement{} },

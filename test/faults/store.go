@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -81,6 +83,9 @@ func (s *store) patch(ref Ref, body []byte, status bool) (client.Object, error) 
 		}
 	}
 	decode(body, &fence)
+	if uid := fence.Metadata.UID; ref.Kind == Nodes && uid != "" && uid != old.GetUID() {
+		return nil, invalid(ref, "metadata.uid", "field is immutable") // kinds of the core answer so
+	}
 	if err := fenced(ref, old, fence.Metadata.UID, fence.Metadata.ResourceVersion); err != nil {
 		return nil, err
 	}
@@ -153,6 +158,9 @@ func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.O
 	if equality.Semantic.DeepEqual(old, next) {
 		return next, nil
 	}
+	if err := validate(ref, old, next); err != nil {
+		return nil, err
+	}
 	if before, is := specOf(old); is {
 		if after, _ := specOf(next); !equality.Semantic.DeepEqual(before, after) {
 			next.SetGeneration(old.GetGeneration() + 1)
@@ -169,6 +177,20 @@ func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.O
 		}
 	}
 	return s.put(next), nil
+}
+
+// validate is what the API server sees to of its own: a Node has its CIDRs for ever.
+func validate(ref Ref, old, next client.Object) error {
+	was, is := old.(*corev1.Node)
+	will, _ := next.(*corev1.Node)
+	if is && len(was.Spec.PodCIDRs) > 0 && !slices.Equal(was.Spec.PodCIDRs, will.Spec.PodCIDRs) {
+		return invalid(ref, "spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid")
+	}
+	return nil
+}
+
+func invalid(ref Ref, path, why string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: string(ref.Kind)}, ref.Name, field.ErrorList{field.Forbidden(field.NewPath(path), why)})
 }
 
 func (s *store) put(o client.Object) client.Object {

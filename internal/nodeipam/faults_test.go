@@ -1,0 +1,402 @@
+package nodeipam_test
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+func forbidden(r *faults.Request) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: string(r.Ref.Kind)}, r.Ref.Name, errors.New("a policy says so"))
+}
+
+// What is there.
+
+func node(name string) *corev1.Node { return &corev1.Node{ObjectMeta: object(name)} }
+
+func sized(name, size string) *corev1.Node {
+	n := node(name)
+	n.Labels = map[string]string{"size": size}
+	return n
+}
+
+func has(name string, cidrs ...string) *corev1.Node {
+	n := node(name)
+	n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
+	return n
+}
+
+func clusterCIDR(name, ipv4 string, bits int32) *v1alpha1.ClusterCIDR {
+	return &v1alpha1.ClusterCIDR{ObjectMeta: object(name), Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: bits, IPv4: ipv4}}
+}
+
+func dual(c *v1alpha1.ClusterCIDR, ipv6 string) *v1alpha1.ClusterCIDR {
+	c.Spec.IPv6 = ipv6
+	return c
+}
+
+func forSize(c *v1alpha1.ClusterCIDR, size string) *v1alpha1.ClusterCIDR {
+	c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{size}}},
+	}}}
+	return c
+}
+
+// What users do.
+
+func add(o client.Object) action {
+	return action{"add " + o.GetName(), func(w *world) bool { return w.api.Create(o.DeepCopyObject().(client.Object)) == nil }}
+}
+
+func remove(kind faults.Kind, name string) action {
+	return action{fmt.Sprintf("delete %s %s", kind, name), func(w *world) bool { return w.api.Delete(ref(kind, name), false) == nil }}
+}
+
+// drain deletes a Node that somebody's finalizer keeps, as karpenter's does; gone takes that finalizer off.
+func drain(name string) action {
+	return action{"drain " + name, func(w *world) bool {
+		_ = w.api.Edit(ref(faults.Nodes, name), func(o client.Object) { o.SetFinalizers([]string{"karpenter.sh/termination"}) })
+		return w.api.Delete(ref(faults.Nodes, name), false) == nil
+	}}
+}
+
+func gone(name string) action {
+	return action{"end of " + name, func(w *world) bool { return w.api.Delete(ref(faults.Nodes, name), true) == nil }}
+}
+
+// replace deletes a Node and makes another of its name at once.
+func replace(name string) action {
+	return action{"replace " + name, func(w *world) bool {
+		return w.api.Delete(ref(faults.Nodes, name), true) == nil && w.api.Create(node(name)) == nil
+	}}
+}
+
+// setByHand is another allocator.
+func setByHand(name string, cidrs ...string) action {
+	return action{"set the CIDRs of " + name, func(w *world) bool {
+		_ = w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
+			n := o.(*corev1.Node)
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
+		})
+		return true
+	}}
+}
+
+func label(name, size string) action {
+	return action{"label " + name, func(w *world) bool {
+		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) { o.SetLabels(map[string]string{"size": size}) }) == nil
+	}}
+}
+
+var touchFence = action{"touch the ConfigMap", func(w *world) bool {
+	return w.api.Edit(fenceRef, func(o client.Object) { o.SetLabels(map[string]string{"by": "hand"}) }) == nil
+}}
+
+// saveFence notes what the ConfigMap says, restoreFence puts it back, with what was granted since left out.
+var saveFence = action{"note the ConfigMap", func(w *world) bool {
+	for _, o := range w.api.List(faults.ConfigMaps) {
+		w.saved = o.(*corev1.ConfigMap)
+	}
+	return w.saved != nil
+}}
+
+var restoreFence = action{"put the ConfigMap back", func(w *world) bool {
+	return w.api.Edit(fenceRef, func(o client.Object) { o.(*corev1.ConfigMap).Data = w.saved.Data }) == nil
+}}
+
+// loseFence deletes the ConfigMap without regard to its finalizer.
+var loseFence = action{"lose the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, true) == nil }}
+
+var deleteFence = action{"delete the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, false) == nil }}
+
+func ref(kind faults.Kind, name string) faults.Ref { return faults.Ref{Kind: kind, Name: name} }
+
+var fenceRef = faults.Ref{Kind: faults.ConfigMaps, Namespace: fence.Namespace, Name: fence.Name}
+
+var scenarios = []scenario{
+	{
+		name: "three Nodes", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{add(node("x"))}, served: 3,
+	},
+	{
+		name: "full, then not", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a"), node("b"), node("x")},
+		script: []action{remove(faults.Nodes, "a"), add(node("y")), add(clusterCIDR("d", "10.1.0.0/23", 8))}, served: 3,
+	},
+	{
+		name: "its finalizer keeps a Node", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a"), node("b")},
+		script: []action{drain("a"), add(node("x")), gone("a")}, served: 2,
+	},
+	{
+		name: "replaced", before: []client.Object{clusterCIDR("c", "10.0.0.0/24", 8), node("a")},
+		script: []action{replace("a"), add(node("b")), replace("a")}, served: 1,
+	},
+	{
+		name: "two families", before: []client.Object{dual(clusterCIDR("c", "10.0.0.0/22", 8), "fd00::/119"), node("a"), node("b"), node("x")},
+		script: []action{remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "sizes in one range", before: []client.Object{
+			clusterCIDR("small", "10.0.0.0/23", 7), forSize(clusterCIDR("big", "10.0.0.0/23", 8), "big"), sized("a", "big"), node("b"), node("x"),
+		},
+		script: []action{remove(faults.Nodes, "b"), add(sized("y", "big")), add(node("z"))}, served: 3,
+	},
+	{
+		name: "deleted in use", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")},
+		script: []action{remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a")}, served: 0,
+	},
+	{
+		name: "deleted and made again", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")},
+		script: []action{remove(faults.ClusterCIDRs, "c"), remove(faults.Nodes, "a"), add(clusterCIDR("c", "10.0.0.0/23", 7)), add(node("b"))}, served: 1,
+	},
+	{
+		name: "of two with one range one goes", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")},
+		script: []action{add(clusterCIDR("b", "10.0.0.0/23", 8)), remove(faults.ClusterCIDRs, "c"), add(node("x")), remove(faults.Nodes, "a"), add(node("y"))}, served: 2,
+	},
+	{
+		name: "labels decide later", before: []client.Object{forSize(clusterCIDR("big", "10.0.0.0/23", 8), "big"), node("a")},
+		script: []action{label("a", "big")}, served: 1,
+	},
+	{
+		name: "adopted", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), has("a", "10.0.1.0/24"), has("b", "192.168.0.0/24"), node("x")},
+		script: []action{add(node("y"))}, served: 3,
+	},
+	{
+		name: "set by another", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{add(node("x")), setByHand("x", "10.0.2.0/24"), add(node("y"))}, served: 4,
+	},
+	{
+		name: "the ConfigMap is touched", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{touchFence, add(node("x"))}, served: 3,
+	},
+	{
+		name: "the ConfigMap is deleted", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{deleteFence, add(node("x"))}, served: 3,
+	},
+	{
+		name: "the ConfigMap is lost", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{loseFence, add(node("x")), remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "the ConfigMap is lost beside requests", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a"), node("b")},
+		script: []action{loseFence, remove(faults.Nodes, "a"), add(node("x")), add(node("y"))}, served: 2,
+	},
+	{
+		name: "the ConfigMap is put back", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{saveFence, add(node("x")), add(node("y")), restoreFence, remove(faults.Nodes, "x"), add(node("z"))}, served: 4,
+	},
+	{
+		name: "two managers", managers: 2, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{add(node("x")), remove(faults.Nodes, "a"), add(node("y"))}, served: 3,
+	},
+	{
+		name: "two managers, deleted in use", managers: 2, before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")},
+		script: []action{remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a"), add(clusterCIDR("d", "10.0.0.0/24", 8))}, served: 1,
+	},
+	{
+		name: "one is refused", refuses: "bad", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("bad"), node("b")},
+		script: []action{add(node("x")), remove(faults.Nodes, "bad")}, served: 2,
+	},
+}
+
+// fault is what becomes of the n-th write.
+type fault struct {
+	name string
+	do   func(*world, *faults.Request)
+	// reads: it can befall a read as well.
+	reads bool
+}
+
+var faultsOfWrites = []fault{
+	{name: "killed before", do: func(w *world, r *faults.Request) { w.crash(w.manager(r.Client)); r.Answer(nil, schedule.ErrKilled) }},
+	{name: "killed after", do: func(w *world, r *faults.Request) {
+		_, _ = w.do(r)
+		w.crash(w.manager(r.Client))
+		r.Answer(nil, schedule.ErrKilled)
+	}},
+	{name: "answer lost", do: func(w *world, r *faults.Request) {
+		_, _ = w.do(r)
+		w.answer(r, nil, schedule.ErrTimeout)
+	}},
+	{name: "never arrives", do: func(w *world, r *faults.Request) { w.answer(r, nil, schedule.ErrTimeout) }},
+	{name: "late", do: func(w *world, r *faults.Request) {
+		w.answer(r, nil, schedule.ErrTimeout)
+		w.After(4, 10*time.Second, func() { _, _ = w.do(r) })
+	}},
+	{name: "very late", do: func(w *world, r *faults.Request) {
+		w.answer(r, nil, schedule.ErrTimeout)
+		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
+	}},
+	{name: "killed, lands late", do: func(w *world, r *faults.Request) {
+		w.crash(w.manager(r.Client))
+		r.Answer(nil, schedule.ErrKilled)
+		w.After(4, 40*time.Second, func() { _, _ = w.do(r) })
+	}},
+	{name: "killed, the ConfigMap lost, another Node comes first, lands late", do: func(w *world, r *faults.Request) {
+		w.crash(w.manager(r.Client))
+		r.Answer(nil, schedule.ErrKilled)
+		before := w.api.Version()
+		_ = w.api.Delete(fenceRef, true)
+		_ = w.api.Create(sized("0", "big"))
+		w.changed(before, "the user: the ConfigMap is lost, and Node 0 comes")
+		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
+	}},
+	{name: "refused", do: func(w *world, r *faults.Request) { w.answer(r, nil, forbidden(r)) }},
+	{name: "failed", do: func(w *world, r *faults.Request) { w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd"))) }},
+	{name: "paused, another manager works", do: func(w *world, r *faults.Request) {
+		m := w.manager(r.Client)
+		w.Notef("manager %s is paused", m.name)
+		m.asleep = true
+		w.start()
+		w.After(0, 30*time.Second, func() {
+			w.Notef("manager %s goes on", m.name)
+			m.asleep = false
+			value, err := w.do(r)
+			w.answer(r, value, err)
+		})
+	}, reads: true},
+	{name: "answered after a pause in which another manager works", do: func(w *world, r *faults.Request) {
+		m := w.manager(r.Client)
+		w.Notef("manager %s is paused after that", m.name)
+		value, err := w.do(r)
+		w.answer(r, value, err)
+		m.asleep = true
+		w.start()
+		w.After(0, 30*time.Second, func() {
+			w.Notef("manager %s goes on", m.name)
+			m.asleep = false
+		})
+	}, reads: true},
+	{name: "the watch of Nodes breaks", do: func(w *world, r *faults.Request) {
+		w.relist(w.manager(r.Client), faults.Nodes, 8*time.Second)
+		value, err := w.do(r)
+		w.answer(r, value, err)
+	}},
+	{name: "the others' watch of ClusterCIDRs breaks", do: func(w *world, r *faults.Request) {
+		for _, m := range w.managers {
+			if m.name != r.Client && !m.dead {
+				w.relist(m, faults.ClusterCIDRs, 90*time.Second)
+			}
+		}
+		value, err := w.do(r)
+		w.answer(r, value, err)
+	}},
+	{name: "the watch of ClusterCIDRs breaks", do: func(w *world, r *faults.Request) {
+		w.relist(w.manager(r.Client), faults.ClusterCIDRs, 8*time.Second)
+		value, err := w.do(r)
+		w.answer(r, value, err)
+	}},
+}
+
+func at(n int, f fault) func(*world) {
+	return func(w *world) {
+		w.disturb = func(w *world, r *faults.Request) bool {
+			if (f.reads && w.calls < n) || (!f.reads && (!r.Write() || w.Writes < n)) {
+				return false
+			}
+			w.disturb = nil
+			w.Notef("%s: %s", r, f.name)
+			f.do(w, r)
+			return true
+		}
+	}
+}
+
+// TestFaults runs each scenario with each fault at each write, or call, in each order, with users that wait and with some
+// that do not; and with its users coming before each write.
+func TestFaults(t *testing.T) {
+	for _, s := range scenarios {
+		for _, name := range names(orders) {
+			t.Run(s.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				in := func(w *world) { w.order = orders[name] }
+				var calls int
+				writes := s.run(t, func(w *world) {
+					in(w)
+					w.disturb = func(w *world, _ *faults.Request) bool { calls = w.calls; return false }
+				})
+				for _, f := range faultsOfWrites {
+					most := writes
+					if f.reads {
+						most = calls
+					}
+					for n := 1; n <= most; n++ {
+						s.befall(t, f, n, in)
+					}
+				}
+				for n := 1; n <= writes; n++ {
+					t.Run(fmt.Sprintf("hurry/%d", n), func(t *testing.T) {
+						s := s
+						s.served = -1
+						s.run(t, func(w *world) { in(w); w.hurry = n })
+					})
+				}
+			})
+		}
+	}
+}
+
+// befall runs the scenario with one fault, with patient and with impatient users.
+func (s scenario) befall(t *testing.T, f fault, n int, in func(*world)) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s/%d", f.name, n), func(t *testing.T) {
+		s := s
+		if f.name == "refused" || strings.Contains(f.name, "another Node") || strings.HasPrefix(s.name, "set by") {
+			s.served = -1
+		}
+		s.run(t, func(w *world) { in(w); at(n, f)(w) })
+		s.served = -1
+		s.run(t, func(w *world) { in(w); at(n, f)(w); w.impatient = true })
+	})
+}
+
+// TestStorms has everything go wrong at once, in any order.
+func TestStorms(t *testing.T) {
+	runs := 400
+	if testing.Short() {
+		runs = 12
+	}
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range runs {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) { s.storm(t, uint64(seed)) })
+			}
+		})
+	}
+}
+
+func (s scenario) storm(t *testing.T, seed uint64) {
+	t.Helper()
+	s.served = -1
+	s.run(t, func(w *world) {
+		r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(s.name))))) //nolint:gosec // a test repeats itself
+		w.order, w.anytime = schedule.Shuffled[class](r), true
+		left := 6
+		w.disturb = func(w *world, q *faults.Request) bool {
+			f := faultsOfWrites[r.IntN(len(faultsOfWrites))]
+			if (!q.Write() && !f.reads) || left == 0 || r.IntN(4) > 0 {
+				return false
+			}
+			if left--; left == 0 {
+				w.disturb = nil
+			}
+			w.Notef("%s: %s", q, f.name)
+			f.do(w, q)
+			return true
+		}
+	})
+}

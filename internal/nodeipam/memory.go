@@ -1,0 +1,343 @@
+// Package nodeipam gives the Nodes of a cluster their pod CIDRs: it remembers what they have, plans with podcidr, commits
+// by fence, and writes. docs/design.md has the rules, and the proof that no two Nodes get overlapping CIDRs from it.
+package nodeipam
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+)
+
+// node is what is remembered of a Node.
+type node struct {
+	*podcidr.Node
+	version string
+	// seenIn is the takeover since which it was seen.
+	seenIn int
+	// failures counts writes in a row that were refused for good; nothing is granted before retryAt.
+	failures int
+	retryAt  time.Time
+}
+
+// grant is a grant that is not yet off the record.
+type grant struct {
+	podcidr.Grant
+	// committed: it is on record. inherited: another manager has committed it, or this one in an earlier term.
+	committed, inherited bool
+	// busy: a write of it is under way. doubtful: the answer to one is not known.
+	busy, doubtful bool
+	// settled: it is proven that its Node has CIDRs, or is gone. refused: nothing of it was written, nor will be. Either
+	// leaves the record with the next commit.
+	settled, refused bool
+	failures         int
+	retryAt          time.Time
+}
+
+// memory is what is known of a site, and what is decided on that. It is locked to be used.
+type memory struct {
+	mu sync.Mutex
+
+	// Ends and Contest are about UIDs of Nodes, and about the ConfigMap.
+	term.Ends
+	term.Contest
+
+	nodes map[types.UID]*node
+	// todo are Nodes without CIDRs and grant that are to be planned; refused are those for which there is no room, or no
+	// range, and nothing has changed since.
+	todo    map[types.UID]*node
+	refused map[types.UID]podcidr.Refusal
+	objects map[podcidr.Ref]Object
+	// services are the CIDRs of Services.
+	services []netip.Prefix
+	// first is the family of the first CIDR of a Node.
+	first  podcidr.Family
+	books  *podcidr.Books
+	grants map[types.UID]*grant
+	// clashes are Nodes with CIDRs that overlap, until one of them is gone.
+	clashes map[types.UID][]podcidr.Clash
+	jobs    int
+
+	holder, triedOnce bool
+	// unread: it was not looked yet what the last holder has left; left: grants in flight.
+	unread, left bool
+	// takeovers counts those that were begun.
+	takeovers int
+	// suspect: a Node that had CIDRs is shown without: what is known was of another past.
+	suspect bool
+	// open is what CIDRs may be given of, as the last commit says; shut, of which a live read showed that they must not.
+	open []fence.Open
+	shut map[podcidr.Ref]bool
+	// adoptUntil is when the first grant may be made; zero: at once. adopting is on record.
+	adoptUntil time.Time
+	adopting   bool
+	workSince  time.Time
+	// settleAt is when what is settled is committed, if nothing else is before.
+	settleAt time.Time
+	// commitErr is why the last commit was refused for good, and commitAfter when the next one is tried.
+	commitErr   error
+	commitPause time.Duration
+	commitAfter time.Time
+	trouble     trouble
+	// notes are what is to be said, said what was.
+	notes []note
+	said  map[note]bool
+}
+
+func newMemory() *memory {
+	m := &memory{
+		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
+		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[note]bool{},
+	}
+	m.unread = true
+	m.rebuild()
+	return m
+}
+
+// observe takes a Node as it was seen, and reports whether there is something to do. Evidence only grows: CIDRs that are
+// set stay, and a Node that is being deleted is for ever.
+func (m *memory) observe(n *podcidr.Node, version string) (wake bool) {
+	if m.IsGone(n.UID) {
+		return false
+	}
+	known := m.nodes[n.UID]
+	if known == nil {
+		known = &node{Node: n, version: version, seenIn: m.takeovers}
+		m.nodes[n.UID] = known
+		return m.noted(known, true)
+	}
+	if !term.Newer(version, known.version) {
+		known.seenIn = m.takeovers
+		return false
+	}
+	was := known.Node
+	if len(was.CIDRs) > 0 && len(n.CIDRs) == 0 {
+		m.suspect = true
+		return true
+	}
+	known.Node, known.version, known.seenIn = n, version, m.takeovers
+	return m.noted(known, was.Deleting != n.Deleting || !maps.Equal(was.Labels, n.Labels))
+}
+
+// noted sorts a Node by what is known of it; news says whether that has changed what it may be given.
+func (m *memory) noted(n *node, news bool) (wake bool) {
+	if len(n.CIDRs) > 0 {
+		m.set(n)
+		m.forgetWaiting(n.UID)
+		return m.settle(n.UID)
+	}
+	if n.Deleting {
+		m.forgetWaiting(n.UID)
+		return false
+	}
+	if m.grants[n.UID] != nil || !news {
+		return false
+	}
+	delete(m.refused, n.UID)
+	m.todo[n.UID] = n
+	return true
+}
+
+// set enters in the books what a Node has.
+func (m *memory) set(n *node) {
+	clashes := m.books.Set(n.Node)
+	if len(clashes) == 0 {
+		return
+	}
+	m.clashes[n.UID] = clashes
+	for _, c := range clashes {
+		m.noteClash(n.Node, c)
+	}
+}
+
+func (m *memory) forgetWaiting(uid types.UID) {
+	delete(m.todo, uid)
+	delete(m.refused, uid)
+}
+
+// settle notes the proof that a grant of a Node can end.
+func (m *memory) settle(uid types.UID) (wake bool) {
+	g := m.grants[uid]
+	if g == nil || g.settled {
+		return false
+	}
+	g.settled = true
+	return true
+}
+
+// forget takes the proof that the UID of a Node is gone. What it had is free (never before: a Node that is being deleted
+// has its CIDRs, and its Pods run, as long as somebody's finalizer keeps it).
+func (m *memory) forget(uid types.UID, now time.Time) (wake bool) {
+	m.NoteGone(uid)
+	n := m.nodes[uid]
+	m.forgetWaiting(uid)
+	delete(m.nodes, uid)
+	delete(m.clashes, uid)
+	maps.DeleteFunc(m.said, func(n note, _ bool) bool { return n.uid == uid })
+	for other, clashes := range m.clashes {
+		if slices.ContainsFunc(clashes, func(c podcidr.Clash) bool { return c.OtherUID == uid }) {
+			delete(m.clashes, other)
+		}
+	}
+	m.books.Drop(uid, now)
+	wake = m.settle(uid)
+	if n != nil && len(n.CIDRs) > 0 {
+		wake = true
+		m.reconsider()
+	}
+	return wake
+}
+
+// reconsider has Nodes planned again that were refused: something has changed.
+func (m *memory) reconsider() {
+	for uid := range m.refused {
+		if n := m.nodes[uid]; n != nil {
+			m.todo[uid] = n
+		}
+	}
+	clear(m.refused)
+}
+
+// setObjects takes what CIDRs are given from.
+func (m *memory) setObjects(objects []Object) {
+	next := make(map[podcidr.Ref]Object, len(objects))
+	news, gone := false, false
+	for _, o := range objects {
+		was, known := m.objects[o.Ref]
+		if known && was.Range != nil {
+			o.Range = was.Range // a spec never changes
+		}
+		if o.Range != nil {
+			closing := o.Deleting || m.shut[o.Ref]
+			news = news || closing != o.Range.Closing
+			o.Range.Closing = closing
+		}
+		news = news || !known
+		next[o.Ref] = o
+	}
+	for ref := range m.objects {
+		if _, is := next[ref]; !is {
+			gone = true
+			delete(m.shut, ref)
+		}
+	}
+	m.objects = next
+	if gone {
+		m.rebuild() // the books look after the ranges that there are
+	}
+	if news || gone {
+		m.reconsider()
+	}
+}
+
+// setServices takes the CIDRs of Services: they are not for Nodes. The family of the first is that of the first CIDR of a
+// Node.
+func (m *memory) setServices(services []netip.Prefix) {
+	if slices.Equal(m.services, services) {
+		return
+	}
+	m.services, m.first = services, podcidr.IPv4
+	if len(services) > 0 && !services[0].Addr().Is4() {
+		m.first = podcidr.IPv6
+	}
+	m.rebuild()
+	m.reconsider()
+}
+
+// rebuild makes the books of what is known.
+func (m *memory) rebuild() {
+	m.books = podcidr.NewBooks(m.services)
+	clear(m.clashes)
+	for _, n := range m.sorted() {
+		m.set(n)
+	}
+	for _, g := range m.grants {
+		if !g.settled {
+			m.books.Grant(g.Node, g.CIDRs)
+		}
+	}
+}
+
+// sorted are the Nodes in the order of their age.
+func (m *memory) sorted() []*node {
+	return slices.SortedFunc(maps.Values(m.nodes), func(a, b *node) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// ranges are those of the objects that are valid.
+func (m *memory) ranges() []*podcidr.Range {
+	var out []*podcidr.Range
+	for _, o := range m.objects {
+		if o.Range != nil {
+			out = append(out, o.Range)
+		}
+	}
+	return podcidr.Sorted(out)
+}
+
+// tookOver takes what a takeover found: the state that is held from now on, and all Nodes, of a list that began after
+// the write. What was seen since the takeover began counts as well.
+func (m *memory) tookOver(s fence.State, listed map[types.UID]*node) {
+	for uid, n := range m.nodes {
+		if listed[uid] == nil && n.seenIn < m.takeovers {
+			m.NoteGone(uid) // it was there before the list began
+			delete(m.nodes, uid)
+		}
+	}
+	for uid, n := range listed {
+		known := m.nodes[uid]
+		if m.IsGone(uid) || (known != nil && known.seenIn == m.takeovers && !term.Newer(n.version, known.version)) {
+			continue
+		}
+		if known != nil {
+			n.failures, n.retryAt = known.failures, known.retryAt
+		}
+		n.seenIn = m.takeovers
+		m.nodes[uid] = n
+	}
+	clear(m.todo)
+	clear(m.refused)
+	clear(m.grants)
+	for uid, n := range m.nodes {
+		if len(n.CIDRs) == 0 && !n.Deleting {
+			m.todo[uid] = n
+		}
+	}
+	for _, g := range s.InFlight {
+		n := m.nodes[g.UID]
+		inherited := &grant{committed: true, inherited: true, settled: n == nil || len(n.CIDRs) > 0}
+		inherited.Grant = podcidr.Grant{Node: &podcidr.Node{Name: g.Node, UID: g.UID}, From: podcidr.Ref{Name: g.From}, CIDRs: g.CIDRs}
+		if n != nil {
+			inherited.Node = n.Node
+		}
+		m.grants[g.UID] = inherited
+		delete(m.todo, g.UID)
+	}
+	m.rebuild()
+	m.unread, m.left = false, false
+	m.holder, m.triedOnce, m.suspect, m.open, m.workSince, m.settleAt = true, true, false, s.Open, time.Time{}, time.Time{}
+	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
+	if m.adopting {
+		m.adoptUntil = s.Adopting.Add(adoption)
+	}
+	m.commitErr, m.commitPause, m.commitAfter, m.trouble = nil, 0, time.Time{}, trouble{}
+}
+
+// anyCIDRs reports whether a Node has CIDRs.
+func (m *memory) anyCIDRs() bool {
+	for _, n := range m.nodes {
+		if len(n.CIDRs) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,134 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// Reasons of events on Nodes. CIDRNotAvailable is what kube-controller-manager calls it.
+const (
+	CIDRNotAvailable      = "CIDRNotAvailable"
+	PodCIDRForeign        = "PodCIDRForeign"
+	PodCIDRConflict       = "PodCIDRConflict"
+	PodCIDRInServiceRange = "PodCIDRInServiceRange"
+	PodCIDRSetByOther     = "PodCIDRSetByOther"
+)
+
+const (
+	// notesPerSecond bounds the events of a site, notesAtOnce those at one time. A cluster of which all Nodes are foreign
+	// must not cost as many writes.
+	notesPerSecond = 5
+	notesAtOnce    = 25
+	// namesShown is how many names a message has.
+	namesShown = 5
+)
+
+// note is what is to be said about a Node.
+type note struct {
+	uid                   types.UID
+	node, reason, message string
+}
+
+// note has something said about a Node, if it was not said before.
+func (m *memory) note(n *podcidr.Node, reason, format string, args ...any) {
+	next := note{n.UID, n.Name, reason, fmt.Sprintf(format, args...)}
+	if !m.said[next] && !slices.Contains(m.notes, next) {
+		m.notes = append(m.notes, next)
+	}
+}
+
+// noteRefusal says why a Node gets nothing.
+func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
+	if len(why.Full) > 0 {
+		m.note(n.Node, CIDRNotAvailable, "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes", m.sizes(why.Full))
+		return
+	}
+	var all []string
+	for _, r := range m.ranges() {
+		if !r.Closing {
+			all = append(all, r.Name)
+		}
+	}
+	if len(all) == 0 {
+		m.note(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
+		return
+	}
+	m.note(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", shown(all))
+}
+
+// sizes names ranges, and for how many Nodes each is.
+func (m *memory) sizes(refs []podcidr.Ref) string {
+	var out []string
+	for _, ref := range refs {
+		if o := m.objects[ref]; o.Range != nil {
+			out = append(out, fmt.Sprintf("%s (%d Nodes)", ref.Name, o.Range.Capacity()))
+		}
+	}
+	return shown(out)
+}
+
+// noteClash tells both Nodes that they have the same addresses.
+func (m *memory) noteClash(n *podcidr.Node, c podcidr.Clash) {
+	const text = "its pod CIDRs %v overlap those of Node %s: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)"
+	m.note(n, PodCIDRConflict, text, n.CIDRs, c.Other)
+	if other := m.nodes[c.OtherUID]; other != nil {
+		m.note(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
+	}
+}
+
+// noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services.
+func (m *memory) noteForeign(n *podcidr.Node, ranges []*podcidr.Range) (foreign bool) {
+	for _, p := range n.CIDRs {
+		if !slices.ContainsFunc(ranges, func(r *podcidr.Range) bool { return r.Covers([]netip.Prefix{p}) }) {
+			foreign = true
+			m.note(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
+		}
+		if service, is := m.books.Excluded(p); is {
+			m.note(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
+		}
+	}
+	return foreign
+}
+
+// shown lists names, the first few of them.
+func shown(names []string) string {
+	if len(names) <= namesShown {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:namesShown], ", ") + ", …"
+}
+
+// say records the events that are due, as many as the limit allows. It reports whether some have to wait.
+func (s *Site) say() (more bool) {
+	m := s.lock()
+	var now []note
+	for len(m.notes) > 0 && s.limit.TryAccept() {
+		n := m.notes[0]
+		m.notes = m.notes[1:]
+		if m.nodes[n.uid] != nil {
+			m.said[n] = true
+			now = append(now, n)
+		}
+	}
+	more = len(m.notes) > 0
+	m.Unlock()
+	for _, n := range now {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.node, UID: n.uid}}
+		s.Recorder.Eventf(node, nil, corev1.EventTypeWarning, n.reason, "Allocate", "%s", n.message)
+	}
+	return more
+}
+
+// newLimit returns the limit of events.
+func newLimit() flowcontrol.PassiveRateLimiter {
+	return flowcontrol.NewTokenBucketPassiveRateLimiter(notesPerSecond, notesAtOnce)
+}

@@ -1,0 +1,353 @@
+package nodeipam
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+)
+
+const (
+	// maxGrants bounds the new grants of a commit, maxInFlight those on record: the ConfigMap stays below 100 KB.
+	maxGrants   = 128
+	maxInFlight = 512
+	// settleAfter is how long what is settled stays on record where nothing else is committed.
+	settleAfter = time.Second
+	// fewJobs is when more Nodes are planned, while as many writes are under way: the writers never wait for a commit.
+	fewJobs = maxGrants / 2
+	// adoption is how long nothing is given where another allocator, or a state that was lost, may still write: longer
+	// than any request lasts (R10).
+	adoption = 75 * time.Second
+	// maxTroubled is how many writes in a row the API server may refuse for good before Nodes are tried one at a time.
+	maxTroubled = 16
+	// firstTry and lastTry bound the pause between those; it doubles.
+	firstTry = 5 * time.Second
+	lastTry  = time.Minute
+)
+
+// trouble is what is known of writes that the API server refuses for good: it refuses those of other Nodes as well, most
+// often.
+type trouble struct {
+	row   int
+	next  time.Time
+	pause time.Duration
+}
+
+// limit is how many Nodes may be granted something now, or how long until one is.
+func (m *memory) limit(now time.Time) (int, time.Duration) {
+	switch {
+	case now.Before(m.adoptUntil):
+		return 0, m.adoptUntil.Sub(now)
+	case now.Before(m.commitAfter):
+		return 0, m.commitAfter.Sub(now)
+	case m.trouble.row >= maxTroubled && now.Before(m.trouble.next):
+		return 0, m.trouble.next.Sub(now)
+	case m.trouble.row >= maxTroubled:
+		return 1, 0
+	case m.jobs > fewJobs:
+		return 0, 0 // the end of one of them wakes the site
+	}
+	return max(min(maxGrants, maxInFlight-len(m.grants)), 0), 0
+}
+
+// plan makes grants for Nodes that wait, which are not on record yet, and returns those objects that must be protected
+// first. It returns how long to wait for Nodes that cannot be planned now.
+func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration) {
+	limit, wait := m.limit(now)
+	if limit == 0 {
+		if len(m.todo) == 0 {
+			wait = 0
+		}
+		return nil, wait
+	}
+	var waiting []*podcidr.Node
+	for _, n := range m.todo {
+		if n.retryAt.After(now) {
+			wait = sooner(wait, n.retryAt.Sub(now))
+		} else {
+			waiting = append(waiting, n.Node)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil, wait
+	}
+	d := podcidr.Plan(m.books, m.ranges(), waiting, limit, now)
+	maps.Copy(m.refused, d.Refused)
+	for uid, why := range d.Refused {
+		m.noteRefusal(m.todo[uid], why)
+		delete(m.todo, uid)
+	}
+	for _, g := range d.Grants {
+		g.CIDRs = inOrder(g.CIDRs, m.first)
+		m.grants[g.Node.UID] = &grant{Grant: g}
+		delete(m.todo, g.Node.UID)
+		if !m.isOpen(g.From) && !slices.Contains(protect, g.From) {
+			protect = append(protect, g.From)
+		}
+	}
+	if m.trouble.row >= maxTroubled && len(d.Grants) > 0 {
+		m.trouble.pause = min(max(2*m.trouble.pause, firstTry), lastTry)
+		m.trouble.next = now.Add(m.trouble.pause)
+	}
+	return protect, wait
+}
+
+func (m *memory) isOpen(ref podcidr.Ref) bool {
+	return slices.ContainsFunc(m.open, func(o fence.Open) bool { return o.UID == ref.UID && o.Kind == ref.Kind && o.Name == ref.Name })
+}
+
+// withdraw takes back grants that are not on record, all or those of some object: their Nodes are planned again.
+func (m *memory) withdraw(from *podcidr.Ref) {
+	for uid, g := range m.grants {
+		if !g.committed && (from == nil || g.From == *from) {
+			m.drop(uid)
+		}
+	}
+}
+
+// drop takes a grant back that is not on record, or not any more.
+func (m *memory) drop(uid types.UID) {
+	delete(m.grants, uid)
+	m.books.Withdraw(uid)
+	if n := m.nodes[uid]; n != nil && len(n.CIDRs) == 0 && !n.Deleting {
+		m.todo[uid] = n
+	}
+}
+
+// close notes that nothing more is to be given of an object, though the watch has not shown that.
+func (m *memory) close(ref podcidr.Ref) {
+	m.shut[ref] = true
+	if o := m.objects[ref]; o.Range != nil {
+		o.Range.Closing = true
+	}
+	m.withdraw(&ref)
+}
+
+// pending is a commit, until it is known what became of it.
+type pending struct {
+	added, dropped []types.UID
+	open           []fence.Open
+}
+
+// next returns the next state, if there is a reason to commit one; else how long until there is, 0 if nothing is known.
+func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
+	var s fence.State
+	p := &pending{}
+	ended := 0
+	for _, uid := range slices.Sorted(maps.Keys(m.grants)) {
+		g := m.grants[uid]
+		switch {
+		case !g.committed && (g.settled || !m.stands(g)):
+			m.drop(uid) // what came meanwhile has overtaken it
+		case g.committed && (g.settled || g.refused) && !g.busy:
+			p.dropped = append(p.dropped, uid)
+			ended++
+		default:
+			if !g.committed {
+				p.added = append(p.added, uid)
+			}
+			s.InFlight = append(s.InFlight, fence.Grant{Node: g.Node.Name, UID: uid, From: g.From.Name, CIDRs: g.CIDRs})
+		}
+	}
+	p.open = m.wantOpen(p.added)
+	s.Open = p.open
+	var wait time.Duration
+	if m.adopting && now.Before(m.adoptUntil) {
+		since := m.adoptUntil.Add(-adoption)
+		s.Adopting, wait = &since, m.adoptUntil.Sub(now)
+	}
+	closes := !slices.EqualFunc(p.open, m.open, func(a, b fence.Open) bool { return a.UID == b.UID && a.Name == b.Name })
+	switch {
+	case now.Before(m.commitAfter):
+		return s, nil, m.commitAfter.Sub(now)
+	case len(p.added) > 0, closes, m.adopting && s.Adopting == nil, ended > 0 && m.closingNow():
+	case ended > 0 && m.jobs == 0:
+		if m.settleAt.IsZero() {
+			m.settleAt = now.Add(settleAfter)
+		}
+		if left := m.settleAt.Sub(now); left > 0 {
+			return s, nil, sooner(wait, left)
+		}
+	default:
+		return s, nil, wait
+	}
+	return s, p, wait
+}
+
+// stands reports whether a grant that is not on record may still go there: nothing that came since it was planned is in
+// its way.
+func (m *memory) stands(g *grant) bool {
+	n, o := m.nodes[g.Node.UID], m.objects[g.From]
+	return n != nil && len(n.CIDRs) == 0 && !n.Deleting && o.Range != nil && !o.Range.Closing && m.books.Alone(g.Node.UID, g.CIDRs)
+}
+
+// wantOpen is what may be given from after the next commit: what is open and not to be closed, and what is granted from.
+func (m *memory) wantOpen(added []types.UID) []fence.Open {
+	var out []fence.Open
+	for _, o := range m.open {
+		ref := podcidr.Ref{Kind: o.Kind, Name: o.Name, UID: o.UID}
+		if is := m.objects[ref]; is.Range != nil && !is.Range.Closing {
+			out = append(out, o)
+		}
+	}
+	for _, uid := range added {
+		from := m.grants[uid].From
+		if !slices.ContainsFunc(out, func(o fence.Open) bool { return o.UID == from.UID && o.Name == from.Name }) {
+			out = append(out, fence.Open{Kind: from.Kind, Name: from.Name, UID: from.UID, CIDRs: m.objects[from].Range.CIDRs()})
+		}
+	}
+	slices.SortFunc(out, func(a, b fence.Open) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// landed notes that a commit is on record.
+func (m *memory) landed(p *pending, adopting bool) {
+	for _, uid := range p.added {
+		if g := m.grants[uid]; g != nil {
+			g.committed = true
+		}
+	}
+	for _, uid := range p.dropped {
+		if g := m.grants[uid]; g != nil && g.refused && !g.settled {
+			m.drop(uid)
+		} else {
+			delete(m.grants, uid)
+		}
+	}
+	m.open, m.adopting, m.settleAt = p.open, adopting, time.Time{}
+	m.commitErr, m.commitPause, m.commitAfter = nil, 0, time.Time{}
+	m.Win()
+}
+
+// refusedCommit notes that the API server refuses a commit for good. The next one is planned anew, after a pause.
+func (m *memory) refusedCommit(err error, now time.Time) {
+	m.withdraw(nil)
+	m.commitErr = err
+	m.commitPause = min(max(2*m.commitPause, firstTry), lastTry)
+	m.commitAfter = now.Add(m.commitPause)
+}
+
+// due are the grants to be written now, oldest Node first, and how long until others are.
+func (m *memory) due(now time.Time) (out []*grant, wait time.Duration) {
+	for _, g := range m.grants {
+		switch {
+		case !g.committed || g.settled || g.refused || g.busy:
+		case g.retryAt.After(now):
+			wait = sooner(wait, g.retryAt.Sub(now))
+		default:
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, func(a, b *grant) int {
+		return cmp.Or(a.Node.Created.Compare(b.Node.Created), cmp.Compare(a.Node.Name, b.Node.Name), cmp.Compare(a.Node.UID, b.Node.UID))
+	})
+	return out, wait
+}
+
+// wrote notes how a write went, and reports whether there is something to do.
+func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
+	m.jobs--
+	g.busy = false
+	n := m.nodes[g.Node.UID]
+	switch {
+	case err == nil:
+		m.trouble = trouble{}
+		if n != nil {
+			n.failures = 0
+		}
+	case term.RefusedForGood(err) && !g.doubtful && !g.inherited && !g.settled:
+		g.refused = true
+		if m.trouble.row++; m.trouble.row == maxTroubled {
+			m.trouble.pause, m.trouble.next = firstTry, now.Add(firstTry)
+		}
+		if n != nil {
+			n.retryAt = now.Add(term.RetryDelay(n.failures))
+			n.failures++
+			m.note(n.Node, CIDRNotAvailable, "%v; the manager tries again", err)
+		}
+	default:
+		g.doubtful = true
+		g.retryAt = now.Add(term.RetryDelay(g.failures))
+		g.failures++
+	}
+	return err != nil || m.jobs == 0 || (m.jobs == fewJobs && len(m.todo) > 0)
+}
+
+// lose notes that another manager has the site: what was planned is void, and what is on record is its business,
+// unless it leaves it unfinished.
+func (m *memory) lose(now time.Time, jitter func(time.Duration) time.Duration) {
+	m.holder, m.unread, m.suspect, m.open, m.workSince = false, true, false, nil, time.Time{}
+	for uid := range m.grants {
+		m.drop(uid)
+	}
+	m.Lose(now, 0, jitter)
+}
+
+// mayTakeOver reports whether this manager should become the holder now, or how long to wait; 0: there is nothing to do.
+// Only the amount of work depends on the answer, never its safety.
+func (m *memory) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) {
+	if now.Before(m.NotBefore) {
+		return false, m.NotBefore.Sub(now)
+	}
+	work, wait := m.hasWork(now)
+	if !work {
+		m.workSince = time.Time{}
+		return false, wait
+	}
+	if (!m.triedOnce && !m.left) || (elected && m.Backoff == 0) {
+		return true, 0
+	}
+	if m.workSince.IsZero() {
+		m.workSince = now
+	}
+	if left := term.Patience - now.Sub(m.workSince); left > 0 {
+		return false, left
+	}
+	return true, 0
+}
+
+// hasWork reports whether a holder would have something to do. What it finds that nobody can be given is not work.
+func (m *memory) hasWork(now time.Time) (bool, time.Duration) {
+	if m.suspect || m.closingNow() {
+		return true, 0
+	}
+	_, wait := m.plan(now)
+	work := m.left || len(m.grants) > 0
+	m.withdraw(nil)
+	return work, wait
+}
+
+// onlyLeft reports whether there is nothing to do but what another holder may have left.
+func (m *memory) onlyLeft(now time.Time) bool {
+	left := m.left
+	m.left = false
+	work, _ := m.hasWork(now)
+	m.left = left
+	return left && !work
+}
+
+// closingNow reports whether an object is to be closed that no Node uses.
+func (m *memory) closingNow() bool {
+	for _, o := range m.objects {
+		if o.Deleting && o.Held && len(m.users(o)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sooner returns the shorter of two waits, of which 0 is none at all.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || (b > 0 && b < a) {
+		return b
+	}
+	return a
+}

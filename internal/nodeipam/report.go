@@ -1,0 +1,174 @@
+package nodeipam
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// Report is what is known of the ranges of a site.
+type Report struct {
+	Ranges map[podcidr.Ref]Usage
+	// Waiting is how many Nodes have no CIDRs and nothing under way, InFlight how many grants are not settled, Foreign how
+	// many Nodes have CIDRs of no range, and Conflicts how many have some that another one has.
+	Waiting, InFlight, Foreign, Conflicts int
+}
+
+// Usage is how a range is used.
+type Usage struct {
+	Capacity, Allocated, Free int64
+	Conditions                []metav1.Condition
+}
+
+// facts are what the conditions of an object are made of.
+type facts struct {
+	Object
+	Usage
+	// waiting is how many Nodes wait for room in it.
+	waiting int
+	users   []string
+	shares  []string
+	service string
+}
+
+// Report returns what is known, and whether this manager is the one to say so: it is the holder, or the leader.
+func (s *Site) Report() (Report, bool) {
+	m := s.lock()
+	defer m.Unlock()
+	return m.report(), m.holder || s.Elected
+}
+
+// report costs O(Nodes + free blocks).
+func (m *memory) report() Report {
+	ranges := m.ranges()
+	m.books.Watch(ranges...)
+	out := Report{Ranges: map[podcidr.Ref]Usage{}, Waiting: len(m.todo) + len(m.refused), Conflicts: len(m.clashes)}
+	allocated, waiting := map[podcidr.Ref]int64{}, map[podcidr.Ref]int{}
+	byName := map[string][]*podcidr.Range{}
+	for _, r := range ranges {
+		byName[r.Name] = append(byName[r.Name], r)
+	}
+	for _, n := range m.nodes {
+		if len(n.CIDRs) == 0 {
+			continue
+		}
+		if m.noteForeign(n.Node, ranges) {
+			out.Foreign++
+		}
+		covers := func(r *podcidr.Range) bool { return r.Covers(n.CIDRs) }
+		if i := slices.IndexFunc(byName[n.From], covers); i >= 0 {
+			allocated[byName[n.From][i].Ref]++
+		} else if i := slices.IndexFunc(ranges, covers); i >= 0 {
+			allocated[ranges[i].Ref]++
+		}
+	}
+	for _, g := range m.grants {
+		if !g.settled {
+			out.InFlight++
+		}
+	}
+	for _, why := range m.refused {
+		for _, ref := range why.Full {
+			waiting[ref]++
+		}
+	}
+	for ref, o := range m.objects {
+		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: allocated[ref]}}
+		if o.Range != nil {
+			f.Capacity, f.Free = o.Range.Capacity(), m.books.Room(o.Range)
+			f.shares, f.service = m.shares(o.Range, ranges)
+		}
+		if o.Deleting {
+			f.users = m.users(o)
+		}
+		f.Conditions = []metav1.Condition{m.ready(f), exhausted(f), overlap(f)}
+		out.Ranges[ref] = f.Usage
+	}
+	return out
+}
+
+// shares are the other ranges with some of the addresses, and what of them is for Services.
+func (m *memory) shares(r *podcidr.Range, all []*podcidr.Range) (names []string, service string) {
+	for _, other := range all {
+		if other.Ref != r.Ref && r.Covers(other.CIDRs()) {
+			names = append(names, other.Name)
+		}
+	}
+	for _, p := range r.CIDRs() {
+		if excluded, is := m.books.Excluded(p); is {
+			service = excluded.String()
+		}
+	}
+	return names, service
+}
+
+func (m *memory) ready(f facts) metav1.Condition {
+	var damaged *fence.DamagedError
+	switch {
+	case len(f.Invalid) > 0:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "%v", f.Invalid.ToAggregate())
+	case f.Deleting && len(f.users) > 0:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; %d Nodes use it: %s", len(f.users), shown(f.users))
+	case f.Deleting:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; no Node uses it")
+	case errors.As(m.commitErr, &damaged):
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr)
+	case m.commitErr != nil:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", m.commitErr)
+	case m.adopting && !m.adoptUntil.IsZero():
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,
+			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", m.adoptUntil.UTC().Format(time.TimeOnly))
+	case f.Range == nil:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "it has no range")
+	}
+	return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "%d of %d node CIDRs are free", f.Free, f.Capacity)
+}
+
+func exhausted(f facts) metav1.Condition {
+	switch {
+	case f.Range == nil || f.Free > 0:
+		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	case f.waiting > 0:
+		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
+			"all %d node CIDRs are taken and %d Nodes wait: add a ClusterCIDR for them", f.Capacity, f.waiting)
+	}
+	return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all %d node CIDRs are taken", f.Capacity)
+}
+
+func overlap(f facts) metav1.Condition {
+	switch {
+	case f.service != "":
+		return condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.ServiceCIDRReason, "%s is for Services, and is not given to Nodes", f.service)
+	case len(f.shares) > 0:
+		return condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason,
+			"%s have some of the addresses too; what one gives, the others do not", shown(f.shares))
+	}
+	return condition(v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason, "")
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, format string, args ...any) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Describe puts what is known of a ClusterCIDR into its status. It reports whether that has changed, and whether it
+// should be shown without delay.
+func (u Usage) Describe(c *v1alpha1.ClusterCIDR, now time.Time) (changed, urgent bool) {
+	s := &c.Status
+	changed = s.ObservedGeneration != c.Generation || s.Capacity != u.Capacity || s.Allocated != u.Allocated || s.Free != u.Free
+	s.ObservedGeneration, s.Capacity, s.Allocated, s.Free = c.Generation, u.Capacity, u.Allocated, u.Free
+	for _, next := range u.Conditions {
+		next.ObservedGeneration, next.LastTransitionTime = c.Generation, metav1.NewTime(now)
+		was := meta.FindStatusCondition(s.Conditions, next.Type)
+		urgent = urgent || was == nil || was.Status != next.Status || was.Reason != next.Reason
+		changed = meta.SetStatusCondition(&s.Conditions, next) || changed
+	}
+	return changed, urgent
+}

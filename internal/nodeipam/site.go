@@ -1,0 +1,449 @@
+package nodeipam
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
+)
+
+// Key names a site: the Cluster of its Nodes. The empty one is the manager's own cluster.
+type Key = types.NamespacedName
+
+// Lister lists with consistent reads: what it shows existed at some moment after the call.
+type Lister interface {
+	List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (version string, err error)
+}
+
+// Options are what a site needs.
+type Options struct {
+	Key Key
+	// Client writes, Live reads what the API server has, and Lister lists it: all in the cluster of the Nodes.
+	Client client.Client
+	Live   client.Reader
+	Lister Lister
+	// Objects are what CIDRs are given from.
+	Objects Objects
+	// ID is that of the process, and of nobody before it.
+	ID string
+	// Elected reports whether the manager works only while it is the leader.
+	Elected bool
+	// Workers run the writes, with those of other sites.
+	Workers *workers.Workers[Key]
+	// Wake queues the site.
+	Wake     func(Key)
+	Recorder events.EventRecorder
+	Now      func() time.Time
+}
+
+// Site is a cluster whose Nodes get CIDRs.
+type Site struct {
+	Options
+	fence *fence.Fence
+	// sent is the commit of which it is not known what became of it. It is the reconcile's, as the fence is.
+	sent   *pending
+	memory *memory
+	// limit bounds the events.
+	limit flowcontrol.PassiveRateLimiter
+}
+
+// NewSite returns a site of which nothing is known.
+func NewSite(o Options) *Site {
+	return &Site{Options: o, fence: fence.New(o.Client, o.Live, o.ID+"/"+o.Key.String()), memory: newMemory(), limit: newLimit()}
+}
+
+func (s *Site) lock() *memory {
+	s.memory.mu.Lock()
+	return s.memory
+}
+
+// Unlock ends the use of a memory.
+func (m *memory) Unlock() { m.mu.Unlock() }
+
+// Observe takes a Node as it was seen.
+func (s *Site) Observe(o client.Object) (Key, bool) {
+	n, is := o.(*corev1.Node)
+	if !is {
+		return s.Key, false
+	}
+	m := s.lock()
+	defer m.Unlock()
+	return s.Key, m.observe(nodeOf(n), n.ResourceVersion)
+}
+
+// Forget takes the proof that the UID of a Node is gone.
+func (s *Site) Forget(o client.Object) (Key, bool) {
+	m := s.lock()
+	defer m.Unlock()
+	return s.Key, m.forget(o.GetUID(), s.Now())
+}
+
+// Beyond returns the Nodes that are remembered and not listed.
+func (s *Site) Beyond(_ client.Object, listed map[types.UID]struct{}) []client.Object {
+	m := s.lock()
+	defer m.Unlock()
+	var out []client.Object
+	for uid, n := range m.nodes {
+		if _, is := listed[uid]; !is {
+			o := &corev1.Node{}
+			o.Name, o.UID = n.Name, uid
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// SetObjects takes what CIDRs are given from, SetServices the CIDRs of Services, which are not for Nodes.
+func (s *Site) SetObjects(objects []Object) {
+	m := s.lock()
+	defer m.Unlock()
+	m.setObjects(objects)
+}
+
+// SetServices takes the CIDRs of Services.
+func (s *Site) SetServices(services []netip.Prefix) {
+	m := s.lock()
+	defer m.Unlock()
+	m.setServices(services)
+}
+
+// Reconcile brings the site forward, and returns when it is to be called again, 0 if nothing is known that would be due.
+// One call at a time.
+func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
+	wait, err := s.reconcile(ctx)
+	if s.say() {
+		wait = sooner(wait, time.Second)
+	}
+	return wait, err
+}
+
+func (s *Site) reconcile(ctx context.Context) (time.Duration, error) {
+	if s.fence.Unanswered() {
+		if wait, err := s.outcome(s.fence.Settle(ctx)); err != nil || wait > 0 {
+			return wait, err
+		}
+	}
+	m := s.lock()
+	m.RotateGone(s.Now())
+	holder := m.holder && !m.suspect
+	if m.suspect {
+		s.fence.Distrust()
+	}
+	m.Unlock()
+	if !holder {
+		may, wait, err := s.mayTakeOver(ctx)
+		if err != nil || !may {
+			return wait, err
+		}
+		if err := s.takeOver(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return s.turn(ctx)
+}
+
+// mayTakeOver reports whether this manager should become the holder now, or how long to wait. At its start it looks for
+// what one before it has left unfinished.
+func (s *Site) mayTakeOver(ctx context.Context) (bool, time.Duration, error) {
+	m := s.lock()
+	ask := m.unread
+	m.Unlock()
+	if ask {
+		if err := s.readLeft(ctx); err != nil {
+			return false, 0, err
+		}
+	}
+	m = s.lock()
+	may, wait := m.mayTakeOver(s.Now(), s.Elected)
+	only := may && m.onlyLeft(s.Now())
+	m.Unlock()
+	if !only || s.Elected {
+		return may, wait, nil
+	}
+	// Another manager may have finished that.
+	if err := s.readLeft(ctx); err != nil {
+		return false, 0, err
+	}
+	m = s.lock()
+	defer m.Unlock()
+	return m.left, 0, nil
+}
+
+// readLeft reads whether grants are in flight on record.
+func (s *Site) readLeft(ctx context.Context) error {
+	state, _, err := s.fence.Read(ctx)
+	if err != nil {
+		s.note(err)
+		return err
+	}
+	m := s.lock()
+	defer m.Unlock()
+	m.unread, m.left = false, len(state.InFlight) > 0
+	return nil
+}
+
+// takeOver makes this manager the holder: first the write, then the list, so that whatever the one before has granted is
+// in the list or in flight, and its next commit fails.
+func (s *Site) takeOver(ctx context.Context) error {
+	m := s.lock()
+	m.holder, m.unread = false, true // the write may land without an answer
+	m.takeovers++
+	m.Unlock()
+	state, err := s.fence.TakeOver(ctx, s.Now())
+	if err != nil {
+		s.note(err)
+		return err
+	}
+	listed := map[types.UID]*node{}
+	_, err = s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
+		if n, is := o.(*corev1.Node); is {
+			listed[n.UID] = &node{Node: nodeOf(n), version: n.ResourceVersion}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("listing Nodes: %w", err)
+	}
+	m = s.lock()
+	m.tookOver(state, listed)
+	isNew := m.adopting && state.Term == 1 && len(state.InFlight) == 0 && !m.anyCIDRs()
+	inFlight := len(m.grants)
+	m.Unlock()
+	log.FromContext(ctx).Info("Took the Nodes of the cluster over", "cluster", s.Key.String(), "term", state.Term, "nodes", len(listed), "inFlight", inFlight)
+	if !isNew {
+		return nil
+	}
+	// Our finalizer on an object shows that there was a manager, whose first writes may be on their way.
+	before, err := s.Objects.AnyProtected(ctx)
+	m = s.lock()
+	defer m.Unlock()
+	if err != nil {
+		m.holder = false
+		return err
+	}
+	if !before {
+		m.adoptUntil = time.Time{}
+	}
+	return nil
+}
+
+// turn plans for all that wait, commits, and hands out the writes that follow.
+func (s *Site) turn(ctx context.Context) (time.Duration, error) {
+	now := s.Now()
+	m := s.lock()
+	protect, wait := m.plan(now)
+	m.Unlock()
+	failed := s.protect(ctx, protect)
+	m = s.lock()
+	next, p, later := m.next(s.Now())
+	m.Unlock()
+	wait = sooner(wait, later)
+	if p != nil {
+		s.sent = p
+		again, err := s.outcome(s.fence.Commit(ctx, next))
+		if err != nil {
+			return 0, errors.Join(failed, err)
+		}
+		wait = sooner(wait, again)
+	}
+	wait = sooner(wait, s.dispatch(ctx))
+	return wait, errors.Join(failed, s.closeObjects(ctx))
+}
+
+// protect puts our finalizer on objects before they are opened. Of one for which that fails nothing is granted.
+func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (failed error) {
+	for _, ref := range refs {
+		err := s.Objects.Protect(ctx, ref)
+		if err == nil {
+			continue
+		}
+		m := s.lock()
+		if errors.Is(err, errClosing) {
+			m.close(ref)
+		} else {
+			m.withdraw(&ref)
+			failed = errors.Join(failed, err)
+		}
+		m.Unlock()
+	}
+	return failed
+}
+
+// outcome notes what became of a commit. A wait says that the site is to be looked at again after it.
+func (s *Site) outcome(err error) (time.Duration, error) {
+	p := s.sent
+	if !s.fence.Unanswered() {
+		s.sent = nil
+	}
+	m := s.lock()
+	defer m.Unlock()
+	var refused *fence.RefusedError
+	switch {
+	case err == nil:
+		if p != nil {
+			m.landed(p, s.fence.State().Adopting != nil)
+		}
+		return 0, nil
+	case errors.Is(err, fence.ErrMoved):
+		m.withdraw(nil)
+		m.open = s.fence.State().Open
+		return time.Millisecond, nil
+	case errors.Is(err, fence.ErrLost):
+		m.lose(s.Now(), rand.N[time.Duration])
+		return m.NotBefore.Sub(s.Now()), nil
+	case errors.As(err, &refused):
+		m.refusedCommit(refused, s.Now())
+		return m.commitAfter.Sub(s.Now()), nil
+	case !s.fence.Unanswered():
+		m.lose(s.Now(), rand.N[time.Duration])
+		m.commitErr = err
+	}
+	return 0, err
+}
+
+// note notes why nothing is granted.
+func (s *Site) note(err error) {
+	m := s.lock()
+	defer m.Unlock()
+	m.commitErr = err
+}
+
+// dispatch hands out the writes that are due.
+func (s *Site) dispatch(ctx context.Context) time.Duration {
+	m := s.lock()
+	defer m.Unlock()
+	if !m.holder {
+		return 0
+	}
+	due, wait := m.due(s.Now())
+	for _, g := range due {
+		g.busy = true
+		m.jobs++
+		s.Workers.Do(s.Key, func() { s.run(ctx, g) })
+	}
+	return wait
+}
+
+// run writes for one grant, and notes how that went.
+func (s *Site) run(ctx context.Context, g *grant) {
+	err := s.write(ctx, g.Grant)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
+	}
+	m := s.lock()
+	wake := m.wrote(g, err, s.Now())
+	m.Unlock()
+	if wake {
+		s.Wake(s.Key)
+	}
+}
+
+// write gives a Node its CIDRs, once that is on record. The patch names the UID of the Node and not its resource version:
+// podCIDRs are written once, so it may be repeated, and land at any time. What is refused is looked at.
+func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
+	texts := make([]string, len(g.CIDRs))
+	for i, p := range g.CIDRs {
+		texts[i] = p.String()
+	}
+	meta := map[string]any{"uid": g.Node.UID}
+	if g.From.Name != "" {
+		meta["annotations"] = map[string]string{v1alpha1.ClusterCIDRAnnotation: g.From.Name}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"podCIDR": texts[0], "podCIDRs": texts}})
+	if err != nil {
+		return err
+	}
+	timed, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	o := &corev1.Node{}
+	o.Name = g.Node.Name
+	err = s.Client.Patch(timed, o, client.RawPatch(types.MergePatchType, body))
+	if err == nil {
+		s.Observe(o)
+		return nil
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		settled, readErr := s.look(ctx, g.Node)
+		if readErr != nil || settled {
+			return readErr
+		}
+	}
+	return fmt.Errorf("setting the pod CIDRs of Node %s to %v: %w", g.Node.Name, texts, err)
+}
+
+// look reads a Node live, and reports whether it is gone, or has CIDRs.
+func (s *Site) look(ctx context.Context, n *podcidr.Node) (settled bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	live := &corev1.Node{}
+	err = s.Live.Get(ctx, client.ObjectKey{Name: n.Name}, live)
+	if client.IgnoreNotFound(err) != nil {
+		return false, err
+	}
+	if err != nil || live.UID != n.UID {
+		gone := &corev1.Node{}
+		gone.UID = n.UID
+		s.Forget(gone)
+		settled = true
+	}
+	if err == nil {
+		s.Observe(live)
+		settled = settled || len(cidrsOf(live)) > 0
+	}
+	return settled, nil
+}
+
+// closeObjects takes our finalizer off objects that are being deleted, once they are closed on record and a list that
+// began after that shows that no Node uses them.
+func (s *Site) closeObjects(ctx context.Context) error {
+	m := s.lock()
+	closing := m.closed()
+	m.Unlock()
+	if len(closing) == 0 {
+		return nil
+	}
+	_, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) { s.Observe(o) })
+	if err != nil {
+		return fmt.Errorf("listing Nodes before a ClusterCIDR goes: %w", err)
+	}
+	var errs []error
+	for _, o := range closing {
+		m := s.lock()
+		used := len(m.users(o)) > 0
+		m.Unlock()
+		if !used {
+			errs = append(errs, s.Objects.Release(ctx, o.Ref))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// closed are the objects that are being deleted, are not open on record, and that no Node is known to use.
+func (m *memory) closed() []Object {
+	if !m.holder {
+		return nil
+	}
+	var out []Object
+	for _, o := range m.objects {
+		if o.Deleting && o.Held && !m.isOpen(o.Ref) && len(m.users(o)) == 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}

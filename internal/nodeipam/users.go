@@ -1,0 +1,47 @@
+package nodeipam
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// users are the names of Nodes that have CIDRs of an object, and of those that may yet get them, in order. Of two
+// objects with the same addresses each has those that name it; those that name none of them, both have.
+func (m *memory) users(o Object) []string {
+	var out []string
+	for _, n := range m.nodes {
+		if m.uses(n.Node, o) {
+			out = append(out, n.Name)
+		}
+	}
+	for _, g := range m.grants {
+		if !g.settled && (g.From.Name == o.Name || (o.Range != nil && m.attributed(g.From.Name, g.CIDRs) == nil && o.Range.Covers(g.CIDRs))) {
+			out = append(out, g.Node.Name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (m *memory) uses(n *podcidr.Node, o Object) bool {
+	if len(n.CIDRs) == 0 || o.Range == nil || !o.Range.Covers(n.CIDRs) {
+		return false
+	}
+	named := m.attributed(n.From, n.CIDRs)
+	return named == nil || named.Ref == o.Ref
+}
+
+// attributed is the range of a name, if it covers CIDRs.
+func (m *memory) attributed(from string, cidrs []netip.Prefix) *podcidr.Range {
+	if from == "" {
+		return nil
+	}
+	for _, o := range m.objects {
+		if o.Name == from && o.Range != nil && o.Range.Covers(cidrs) {
+			return o.Range
+		}
+	}
+	return nil
+}

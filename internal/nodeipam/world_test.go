@@ -1,0 +1,647 @@
+package nodeipam_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+// A world is an API server, managers and users, driven step by step in virtual time: whenever every goroutine waits, the
+// order says which of the possible steps is next. A step is atomic: a call happens, an answer arrives, a watch shows a
+// change, a reconcile begins, a user does something.
+
+const (
+	// latency is how long a call takes.
+	latency = 5 * time.Millisecond
+	// backstop is how often the controller reconciles a site anyway.
+	backstop = time.Minute
+	// pause is how long nothing changes before the user does the next thing, or a fault ends.
+	pause = 6 * time.Second
+	// rest is how long nothing changes before all is taken to be at rest: longer than an adoption lasts.
+	rest = 100 * time.Second
+	// watched is how long a world at rest is watched.
+	watched = 5 * backstop
+	// tooLong is when a world that does not come to rest is given up, tooMany steps that change nothing are too many.
+	tooLong = 2 * time.Hour
+	tooMany = 300
+	// patience is how often a user tries what cannot be done.
+	patience = 100
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	goleak.VerifyTestMain(m)
+}
+
+// class is a kind of step.
+type class int
+
+const (
+	watchEvent class = iota
+	answer
+	reconciling
+	call
+	user
+)
+
+type (
+	step  = schedule.Step[class]
+	order = schedule.Order[class]
+)
+
+var orders = map[string]order{
+	"eager": schedule.First(watchEvent, answer, reconciling, call, user), // watches are faster than answers
+	"lazy":  schedule.First(answer, call, reconciling, watchEvent, user), // watches come last
+	"tardy": schedule.First(watchEvent, reconciling, call, user, answer), // answers come last
+}
+
+// kinds are those that a manager watches.
+var kinds = []faults.Kind{faults.ClusterCIDRs, faults.Nodes}
+
+// scenario is what is there when the first manager starts, and what users do then, each thing when all is at rest.
+type scenario struct {
+	name   string
+	before []client.Object
+	script []action
+	// served is how many Nodes have CIDRs at the end, where the user waits; -1: nobody knows.
+	served int
+	// managers is how many there are, 0: one. Several are not elected.
+	managers int
+	// refuses are Nodes of which the API server refuses every patch.
+	refuses string
+}
+
+// action is what a user does; false: it cannot be done yet.
+type action struct {
+	text string
+	do   func(*world) bool
+}
+
+type world struct {
+	scenario
+	schedule.Run
+
+	t        *testing.T
+	api      *faults.Server
+	managers []*manager
+	order    order
+	// disturb decides what becomes of a call; false: nothing special.
+	disturb func(*world, *faults.Request) bool
+	// hurry is the write before which the script begins; 0: it waits for rest.
+	hurry   int
+	anytime bool
+	// impatient: the user does not wait until what went wrong is over.
+	impatient bool
+	elected   bool
+
+	answers   []told
+	lastNews  time.Time
+	vainly    int
+	stalls    int
+	stalledAt int64
+	seenLog   map[faults.Kind]int
+	// foreign are UIDs whose CIDRs somebody else has set.
+	foreign map[types.UID]bool
+	// state is what the ConfigMap said last.
+	state         fence.State
+	calls, kicks  int
+	atRest        *[2]int
+	lostConfigMap bool
+	// deletingAt says, by manager and ClusterCIDR, whether that was being deleted, or gone, when the manager read it last.
+	deletingAt map[[2]string]bool
+	// saved is a ConfigMap of before.
+	saved *corev1.ConfigMap
+}
+
+// told is an answer that is on its way.
+type told struct {
+	call  *faults.Request
+	value any
+	err   error
+}
+
+// manager is a process: a site, the watches that feed it and the queue that runs it.
+type manager struct {
+	name         string
+	client       *faults.Client
+	site         *nodeipam.Site
+	ctx          context.Context //nolint:containedctx // the life of the process
+	kill         context.CancelFunc
+	queue        *schedule.Queue
+	feed         faults.Feed
+	seen         map[faults.Kind]int
+	mute         map[faults.Kind]bool
+	cached       map[string]*v1alpha1.ClusterCIDR
+	dead, asleep bool
+	broken       func(string)
+}
+
+// quiet drops events.
+type quiet struct{}
+
+func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// run runs a scenario to its end and returns how many writes it took.
+func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: s.managers < 2,
+			seenLog: map[faults.Kind]int{}, foreign: map[types.UID]bool{}, deletingAt: map[[2]string]bool{},
+		}
+		for _, o := range s.before {
+			if err := w.api.Create(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		setup(w)
+		for range max(s.managers, 1) {
+			w.start()
+		}
+		w.toRest()
+		if !w.Failed() {
+			w.examine()
+		}
+		writes = w.Writes
+		w.end()
+		w.Report(t)
+	})
+	return writes
+}
+
+// start starts another manager.
+func (w *world) start() *manager {
+	name := string(rune('a' + len(w.managers)))
+	m := &manager{
+		name: name, client: w.api.Client(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{},
+		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
+	}
+	m.ctx, m.kill = context.WithCancel(w.t.Context())
+	direct := m.client.Direct()
+	m.site = nodeipam.NewSite(nodeipam.Options{
+		Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()},
+		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: quiet{}, Now: time.Now,
+	})
+	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.Live(), m.site, func(nodeipam.Key) { m.queue.Wake() })
+	w.managers = append(w.managers, m)
+	w.Notef("manager %s starts", name)
+	for _, kind := range kinds {
+		w.relist(m, kind, 0)
+	}
+	m.queue.Wake()
+	return m
+}
+
+// reconcile runs one reconcile, as a worker of the controller does.
+func (m *manager) reconcile() {
+	var objects []nodeipam.Object
+	for _, name := range names(m.cached) {
+		objects = append(objects, nodeipam.ObjectOf(m.cached[name]))
+	}
+	m.queue.Run(func() (reconcile.Result, error) {
+		m.site.SetObjects(objects)
+		wait, err := m.site.Reconcile(m.ctx)
+		if wait == 0 || wait > backstop {
+			wait = backstop
+		}
+		m.site.Report()
+		return reconcile.Result{RequeueAfter: wait}, err
+	}, m.broken)
+}
+
+func (m *manager) show(c faults.Change) {
+	o, is := c.Object.(*v1alpha1.ClusterCIDR)
+	switch {
+	case !is:
+		m.feed.Show(c)
+		return
+	case c.Deleted:
+		delete(m.cached, o.Name)
+	default:
+		m.cached[o.Name] = o.DeepCopy()
+	}
+	m.queue.Wake()
+}
+
+// relist breaks a watch: it shows nothing, until a list that is taken now arrives.
+func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
+	listed, seen := w.api.List(kind), len(w.api.Changes(kind, 0))
+	arrive := func() {
+		m.seen[kind], m.mute[kind] = seen, false
+		switch {
+		case m.dead:
+		case kind == faults.Nodes:
+			m.feed.Replace(listed)
+		default:
+			clear(m.cached)
+			for _, o := range listed {
+				m.show(faults.Change{Object: o})
+			}
+			m.queue.Wake()
+		}
+	}
+	if delay == 0 {
+		arrive()
+		return
+	}
+	m.mute[kind] = true
+	w.After(3, delay, arrive)
+}
+
+// crash kills a manager between two instructions, and starts another.
+func (w *world) crash(m *manager) {
+	w.Notef("manager %s is killed", m.name)
+	m.dead = true
+	m.kill()
+	w.start()
+}
+
+func (w *world) manager(name string) *manager {
+	i := slices.IndexFunc(w.managers, func(m *manager) bool { return m.name == name })
+	return w.managers[i]
+}
+
+// toRest does one step after the other until all is at rest.
+func (w *world) toRest() {
+	w.lastNews = time.Now()
+	begin := time.Now()
+	for {
+		synctest.Wait()
+		if w.Failed() {
+			return
+		}
+		if w.Due() {
+			continue
+		}
+		if steps := w.steps(); len(steps) > 0 {
+			s := w.order(steps)
+			w.Notef("%s", s.Text)
+			s.Do()
+			if w.vainly++; w.vainly > tooMany {
+				w.Wrongf("the managers spin: %d steps without a change", tooMany)
+			}
+			continue
+		}
+		w.vainly = max(0, w.vainly-10)
+		idle := time.Since(w.lastNews)
+		if (!w.Waits() || w.impatient) && len(w.script) > 0 && idle >= pause {
+			w.act()
+			continue
+		}
+		if !w.Waits() && len(w.script) == 0 && w.rested(idle) {
+			return
+		}
+		if time.Since(begin) > tooLong {
+			w.Wrongf("no rest after %v", time.Since(begin))
+			return
+		}
+		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
+	}
+}
+
+// rested reports whether all has been at rest for long enough to see that it stays so.
+func (w *world) rested(idle time.Duration) bool {
+	if idle < rest {
+		w.atRest = nil
+		return false
+	}
+	if w.atRest == nil {
+		w.atRest = &[2]int{w.calls, w.kicks}
+	}
+	if n := w.calls - w.atRest[0]; n > 0 && w.refuses == "" {
+		w.Wrongf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
+	}
+	if n, most := w.kicks-w.atRest[1], len(w.managers)*int(watched/backstop+2); n > most && w.refuses == "" {
+		w.Wrongf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
+	}
+	return idle >= rest+watched
+}
+
+func (w *world) nextTime() time.Time {
+	next := w.lastNews.Add(rest)
+	if idle := time.Since(w.lastNews); idle < 5*pause || idle >= rest {
+		next = w.lastNews.Add(idle.Truncate(pause) + pause)
+	}
+	next = w.Sooner(next)
+	for _, m := range w.managers {
+		if !m.dead && !m.asleep {
+			next = m.queue.Sooner(next)
+		}
+	}
+	return next
+}
+
+// steps returns what can happen next.
+func (w *world) steps() []step {
+	var steps []step
+	for _, m := range w.managers {
+		if m.dead || m.asleep {
+			continue
+		}
+		for _, kind := range kinds {
+			if changes := w.api.Changes(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
+				c := changes[0]
+				steps = append(steps, step{Class: watchEvent, Text: describe(m, c), Do: func() {
+					m.seen[kind]++
+					m.show(c)
+				}})
+			}
+		}
+		if m.queue.Due() {
+			steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile", Do: func() {
+				w.kicks++
+				m.reconcile()
+			}})
+		}
+	}
+	for _, a := range slices.Clone(w.answers) {
+		switch m := w.manager(a.call.Client); {
+		case m.dead:
+			w.arrive(told{a.call, nil, schedule.ErrKilled})
+		case !m.asleep:
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
+		}
+	}
+	for _, r := range w.api.Waiting() {
+		switch m := w.manager(r.Client); {
+		case m.dead:
+			w.api.Take(r)
+			r.Answer(nil, schedule.ErrKilled)
+		case !m.asleep:
+			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
+		}
+	}
+	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.Version() {
+		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
+	}
+	return steps
+}
+
+func describe(m *manager, c faults.Change) string {
+	what := "shows"
+	if c.Deleted {
+		what = "shows the end of"
+	}
+	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefOf(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+}
+
+// serve lets a call happen, or what disturb makes of it.
+func (w *world) serve(r *faults.Request) {
+	w.api.Take(r)
+	w.calls++
+	<-time.After(latency)
+	if r.Write() {
+		w.Writes++
+		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
+			w.act()
+		}
+	}
+	if w.refuses != "" && r.Ref.Kind == faults.Nodes && r.Write() && strings.HasPrefix(r.Ref.Name, w.refuses) {
+		w.answer(r, nil, forbidden(r))
+		return
+	}
+	if w.disturb != nil && w.disturb(w, r) {
+		w.lastNews = time.Now()
+		return
+	}
+	value, err := w.do(r)
+	w.answer(r, value, err)
+}
+
+func (w *world) answer(r *faults.Request, value any, err error) {
+	w.answers = append(w.answers, told{r, value, err})
+}
+
+func (w *world) arrive(a told) {
+	w.answers = slices.DeleteFunc(w.answers, func(other told) bool { return other.call == a.call })
+	a.call.Answer(a.value, a.err)
+}
+
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ", " + err.Error()
+}
+
+// do lets a call happen on the server.
+func (w *world) do(r *faults.Request) (any, error) {
+	before := w.api.Version()
+	value, err := w.api.Do(r)
+	if r.Ref.Kind == faults.ClusterCIDRs && r.Verb == "get" {
+		o, is := value.(client.Object)
+		w.deletingAt[[2]string{r.Client, r.Ref.Name}] = !is || o.GetDeletionTimestamp() != nil
+	}
+	w.changed(before, r.String())
+	return value, err
+}
+
+// act is the user's next action.
+func (w *world) act() {
+	before, a := w.api.Version(), w.script[0]
+	if a.do(w) {
+		w.script, w.stalledAt = w.script[1:], 0
+	} else {
+		w.lastNews, w.stalledAt = time.Now(), before
+		if w.stalls++; w.stalls > patience && w.scenario.served < 0 {
+			w.script, w.stalledAt = w.script[1:], 0 // what went wrong has made it impossible
+		}
+	}
+	w.changed(before, "the user: "+a.text)
+}
+
+// changed checks the promise after a change.
+func (w *world) changed(before int64, by string) {
+	if w.api.Version() == before {
+		return
+	}
+	w.lastNews, w.vainly = time.Now(), 0
+	users := strings.HasPrefix(by, "the user: ")
+	w.Notef("    %s: now %d", by, w.api.Version())
+	for _, c := range w.news(faults.ConfigMaps) {
+		w.committed(c, users)
+	}
+	for _, c := range w.news(faults.ClusterCIDRs) {
+		o := c.Object.(*v1alpha1.ClusterCIDR)
+		held := controllerutil.ContainsFinalizer(o, v1alpha1.ClusterCIDRFinalizer)
+		if (c.Deleted || !held) && !users {
+			w.letGo(o)
+		}
+	}
+	nodes := w.nodes()
+	for _, c := range w.news(faults.Nodes) {
+		n := c.Object.(*corev1.Node)
+		if users && len(n.Spec.PodCIDRs) > 0 && n.Annotations[v1alpha1.ClusterCIDRAnnotation] == "" {
+			w.foreign[n.UID] = true
+		}
+	}
+	for i, a := range nodes {
+		for _, b := range nodes[i+1:] {
+			if !w.foreign[a.UID] && !w.foreign[b.UID] && overlap(prefixes(a.Spec.PodCIDRs), prefixes(b.Spec.PodCIDRs)) {
+				w.Wrongf("I1: Nodes %s (%v) and %s (%v) overlap", a.Name, a.Spec.PodCIDRs, b.Name, b.Spec.PodCIDRs)
+			}
+		}
+	}
+}
+
+// committed checks what a commit adds: it is of what is open and protected.
+func (w *world) committed(c faults.Change, users bool) {
+	var next fence.State
+	if err := json.Unmarshal([]byte(c.Object.(*corev1.ConfigMap).Data["state"]), &next); err != nil || c.Deleted || users {
+		if w.state = next; c.Deleted {
+			w.state = fence.State{}
+		}
+		w.lostConfigMap = w.lostConfigMap || users
+		return
+	}
+	by, _, _ := strings.Cut(next.Holder, "/")
+	for _, o := range next.Open {
+		if was := slices.ContainsFunc(w.state.Open, func(was fence.Open) bool { return was.UID == o.UID }); !was && w.deletingAt[[2]string{by, o.Name}] {
+			w.Wrongf("K41: %s is opened, though a live read has shown that it is being deleted", o.Name)
+		}
+	}
+	for _, g := range next.InFlight {
+		if slices.ContainsFunc(w.state.InFlight, func(was fence.Grant) bool { return was.UID == g.UID }) {
+			continue
+		}
+		if !slices.ContainsFunc(next.Open, func(o fence.Open) bool { return o.Name == g.From }) {
+			w.Wrongf("K41: a grant to %s from %s, which is not open", g.Node, g.From)
+		}
+		if !slices.ContainsFunc(w.api.List(faults.ClusterCIDRs), func(o client.Object) bool {
+			return o.GetName() == g.From && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer)
+		}) {
+			w.Wrongf("K16: a grant to %s from %s, which is gone, or may go at any time", g.Node, g.From)
+		}
+		for _, other := range next.InFlight {
+			if other.UID != g.UID && w.lives(other.UID) && overlap(g.CIDRs, other.CIDRs) {
+				w.Wrongf("I1: %s and %s are granted %v and %v", g.Node, other.Node, g.CIDRs, other.CIDRs)
+			}
+		}
+		for _, n := range w.nodes() {
+			if n.UID != g.UID && !w.foreign[n.UID] && overlap(g.CIDRs, prefixes(n.Spec.PodCIDRs)) {
+				w.Wrongf("I1: %s is granted %v, and Node %s has %v", g.Node, g.CIDRs, n.Name, n.Spec.PodCIDRs)
+			}
+		}
+	}
+	w.state = next
+}
+
+// letGo checks that nobody has anything of a ClusterCIDR whose finalizer goes.
+func (w *world) letGo(o *v1alpha1.ClusterCIDR) {
+	if o.DeletionTimestamp == nil {
+		return
+	}
+	for _, n := range w.nodes() {
+		if n.Annotations[v1alpha1.ClusterCIDRAnnotation] == o.Name && len(n.Spec.PodCIDRs) > 0 && !w.foreign[n.UID] {
+			w.Wrongf("K17: ClusterCIDR %s goes, and Node %s has %v of it", o.Name, n.Name, n.Spec.PodCIDRs)
+		}
+	}
+	for _, g := range w.state.InFlight {
+		if alive := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == g.UID && len(n.Spec.PodCIDRs) == 0 }); alive && g.From == o.Name {
+			w.Wrongf("K17: ClusterCIDR %s goes, and a grant of it to %s is in flight", o.Name, g.Node)
+		}
+	}
+}
+
+// lives reports whether there is a Node of a UID: nothing lands any more on one that is gone.
+func (w *world) lives(uid types.UID) bool {
+	return slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == uid })
+}
+
+func (w *world) news(kind faults.Kind) []faults.Change {
+	news := w.api.Changes(kind, w.seenLog[kind])
+	w.seenLog[kind] += len(news)
+	return news
+}
+
+func (w *world) nodes() []*corev1.Node {
+	var out []*corev1.Node
+	for _, o := range w.api.List(faults.Nodes) {
+		out = append(out, o.(*corev1.Node))
+	}
+	return out
+}
+
+// examine checks the end: whoever can be served is, nothing is in flight, nothing is left that was deleted.
+func (w *world) examine() {
+	served := 0
+	for _, n := range w.nodes() {
+		if len(n.Spec.PodCIDRs) > 0 {
+			served++
+		}
+	}
+	if w.scenario.served >= 0 && served != w.scenario.served && !w.lostConfigMap {
+		w.Wrongf("%d Nodes have pod CIDRs, not %d", served, w.scenario.served)
+	}
+	if len(w.state.InFlight) > 0 {
+		w.Wrongf("in flight at rest: %v", w.state.InFlight)
+	}
+	for _, o := range w.api.List(faults.ClusterCIDRs) {
+		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
+			return overlap(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.(*v1alpha1.ClusterCIDR).Spec.IPv4}))
+		})
+		if o.GetDeletionTimestamp() != nil && !used {
+			w.Wrongf("ClusterCIDR %s is still being deleted, and no Node uses it", o.GetName())
+		}
+	}
+}
+
+// end ends every goroutine.
+func (w *world) end() {
+	for _, m := range w.managers {
+		m.dead, m.asleep = true, false
+		m.kill()
+	}
+	for synctest.Wait(); len(w.api.Waiting())+len(w.answers) > 0; synctest.Wait() {
+		w.steps()
+	}
+}
+
+func prefixes(texts []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func overlap(a, b []netip.Prefix) bool {
+	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.ContainsFunc(b, p.Overlaps) })
+}
+
+func names[V any](m map[string]V) []string {
+	var out []string
+	for name := range m {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func object(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
