@@ -30,7 +30,6 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
@@ -65,6 +64,9 @@ func main() {
 	}
 	if args := fs.Args(); len(args) > 0 {
 		refuse(fmt.Sprintf("%q: the manager takes flags only", args[0]))
+	}
+	if o.NodeCIDRs == options.NodeCIDRsOnly {
+		o.WebhookPort = 0 // they are of pools
 	}
 	if err := errors.Join(o.Check(), o.CheckCertificate()); err != nil {
 		refuse(err.Error())
@@ -130,7 +132,14 @@ func run(o *options.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := process.CheckKinds(mgr.GetRESTMapper()); err != nil {
+	var needed []process.Needed
+	if o.NodeCIDRs != options.NodeCIDRsOff {
+		needed = process.ForNodes
+	}
+	if o.NodeCIDRs != options.NodeCIDRsOnly {
+		needed = append(needed, process.ForPools...)
+	}
+	if err := process.CheckKinds(mgr.GetRESTMapper(), needed); err != nil {
 		return err
 	}
 	return start(mgr, o, part)
@@ -138,7 +147,11 @@ func run(o *options.Options) error {
 
 func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	ctx := ctrl.SetupSignalHandler()
-	reconciler, err := controllers.Setup(ctx, mgr, controllers.Options{
+	services, err := options.Prefixes(o.ServiceCIDRs)
+	if err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	alloc, ready, err := controllers.Setup(ctx, mgr, controllers.Options{
 		Namespace:      o.Namespace,
 		WatchFilter:    o.WatchFilter,
 		Shard:          part,
@@ -150,19 +163,24 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		BlockNamespace: cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
 		AuditInterval:  o.AuditInterval,
 		InClusterPools: o.InClusterPools,
+		NodeCIDRs:      o.NodeCIDRs != options.NodeCIDRsOff,
+		NodeCIDRsOnly:  o.NodeCIDRs == options.NodeCIDRsOnly,
+		Services:       services,
 	})
 	if err != nil {
 		return err
 	}
-	if o.WebhookPort != 0 {
+	if o.WebhookPort != 0 && alloc != nil {
 		if err := webhooks.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("setting up the webhooks: %w", err)
 		}
 	}
-	if err := addPage(mgr, reconciler.Allocator); err != nil {
-		return fmt.Errorf("setting up the page of pools: %w", err)
+	if alloc != nil {
+		if err := addPage(mgr, alloc); err != nil {
+			return fmt.Errorf("setting up the page of pools: %w", err)
+		}
 	}
-	if err := addChecks(mgr, reconciler, o); err != nil {
+	if err := addChecks(mgr, ready, o); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Starting the manager", "version", version)
@@ -184,9 +202,9 @@ func addPage(mgr manager.Manager, alloc *allocator.Allocator) error {
 	return nil
 }
 
-// addChecks serves /healthz and /readyz. A leader is ready once its pools are; a manager that waits
+// addChecks serves /healthz and /readyz. A leader is ready once what it serves was read; a manager that waits
 // to be elected is ready to be.
-func addChecks(mgr manager.Manager, pools *pool.Reconciler, o *options.Options) error {
+func addChecks(mgr manager.Manager, ready []controllers.Ready, o *options.Options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
@@ -195,7 +213,7 @@ func addChecks(mgr manager.Manager, pools *pool.Reconciler, o *options.Options) 
 			return err
 		}
 	}
-	return mgr.AddReadyzCheck("pools", func(req *http.Request) error {
+	return mgr.AddReadyzCheck("served", func(req *http.Request) error {
 		select {
 		case <-mgr.Elected():
 		default:
@@ -206,6 +224,11 @@ func addChecks(mgr manager.Manager, pools *pool.Reconciler, o *options.Options) 
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 		defer cancel()
-		return pools.Ready(ctx)
+		for _, is := range ready {
+			if err := is(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

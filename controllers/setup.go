@@ -4,12 +4,14 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -17,14 +19,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/nodecidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/providerconfig"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/tenant"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
 // syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API
@@ -50,15 +56,59 @@ type Options struct {
 	AuditInterval time.Duration
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
 	InClusterPools bool
+	// NodeCIDRs reports whether the Nodes of the manager's own cluster get their pod CIDRs; NodeCIDRsOnly, whether nothing
+	// else is done. Services are CIDRs that no Node is given.
+	NodeCIDRs, NodeCIDRsOnly bool
+	Services                 []netip.Prefix
 }
 
-// Setup adds all controllers to a manager. It returns the one of pools: whoever asks whether the manager is ready, or
-// what its pools are, asks that.
-func Setup(ctx context.Context, mgr manager.Manager, o Options) (*pool.Reconciler, error) {
+// Ready reports whether what is served was read: nil, or what was not.
+type Ready func(context.Context) error
+
+// Setup adds all controllers to a manager. It returns the allocator of the pools, where these are served, and who knows
+// whether the manager is ready.
+func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allocator, []Ready, error) {
 	streams, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
+	if err != nil {
+		return nil, nil, err
+	}
+	var ready []Ready
+	if o.NodeCIDRs {
+		nodes, err := setupNodes(mgr, o, streams)
+		if err != nil {
+			return nil, nil, fmt.Errorf("setting up the controller of Nodes: %w", err)
+		}
+		ready = append(ready, nodes.Ready)
+	}
+	if o.NodeCIDRsOnly {
+		return nil, ready, nil
+	}
+	pools, err := setupPools(ctx, mgr, o, streams)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pools.Allocator, append(ready, pools.Ready), nil
+}
+
+// setupNodes adds the controller that gives the Nodes of the manager's own cluster their pod CIDRs.
+func setupNodes(mgr manager.Manager, o Options, streams *stream.Client) (*nodecidr.Reconciler, error) {
+	metrics.ServeNodes()
+	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, err
 	}
+	live := mgr.GetAPIReader()
+	site := nodeipam.NewSite(nodeipam.Options{
+		Client: direct, Live: live, Lister: streams, Objects: nodeipam.ClusterCIDRs{Client: direct, Live: live},
+		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: workers.New[nodeipam.Key](o.Writers),
+		Recorder: text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}, Now: time.Now,
+	})
+	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Site: site, Services: o.Services, Now: time.Now}
+	err = nodes.SetupWithManager(mgr, streams, live, controller.TypedOptions[nodeipam.Key]{CacheSyncTimeout: syncTimeout})
+	return nodes, err
+}
+
+func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client) (*pool.Reconciler, error) {
 	blocks := &index.Blocks{}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}

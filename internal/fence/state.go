@@ -66,8 +66,7 @@ func parse(text string) (s State, err error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return State{}, errors.New("there is more after the end of the object")
 	}
-	switch {
-	case s.Holder == "" || s.Term < 1 || s.Seq < 0:
+	if s.Holder == "" || s.Term < 1 || s.Seq < 0 {
 		return State{}, errors.New("it names no holder and term")
 	}
 	for _, g := range s.InFlight {

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	row    = regexp.MustCompile("(?m)^\\| `(butler_ipam_[a-z_]+)` \\| ([a-z]+) \\|([^|]*)\\| [^|]+ \\|$")
-	named  = regexp.MustCompile(`butler_ipam_[a-z_]+`)
-	desc   = regexp.MustCompile(`fqName: "(butler_ipam_[a-z_]+)".* variableLabels: \{([^}]*)\}`)
+	row    = regexp.MustCompile("(?m)^\\| `((?:butler_ipam|node_ipam_controller)_[a-z_]+)` \\| ([a-z]+) \\|([^|]*)\\| [^|]+ \\|$")
+	named  = regexp.MustCompile(`(?:butler_ipam|node_ipam_controller)_[a-z_]+`)
+	desc   = regexp.MustCompile(`fqName: "((?:butler_ipam|node_ipam_controller)_[a-z_]+)".* variableLabels: \{([^}]*)\}`)
 	series = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
@@ -42,6 +42,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ServeNodes()
 	served, documented := registered(t), map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		name, kind, labels := m[1], m[2], m[3]

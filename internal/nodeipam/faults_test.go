@@ -318,6 +318,7 @@ func at(n int, f fault) func(*world) {
 // TestFaults runs each scenario with each fault at each write, or call, in each order, with users that wait and with some
 // that do not; and with its users coming before each write.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for _, s := range scenarios {
 		for _, name := range names(orders) {
 			t.Run(s.name+"/"+name, func(t *testing.T) {
@@ -365,6 +366,7 @@ func (s scenario) befall(t *testing.T, f fault, n int, in func(*world)) {
 
 // TestStorms has everything go wrong at once, in any order.
 func TestStorms(t *testing.T) {
+	t.Parallel()
 	runs := 400
 	if testing.Short() {
 		runs = 12
@@ -383,7 +385,7 @@ func (s scenario) storm(t *testing.T, seed uint64) {
 	t.Helper()
 	s.served = -1
 	s.run(t, func(w *world) {
-		r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(s.name))))) //nolint:gosec // a test repeats itself
+		r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(s.name)))))
 		w.order, w.anytime = schedule.Shuffled[class](r), true
 		left := 6
 		w.disturb = func(w *world, q *faults.Request) bool {

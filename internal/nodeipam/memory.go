@@ -21,6 +21,8 @@ import (
 type node struct {
 	*podcidr.Node
 	version string
+	// since is when it was first seen without CIDRs.
+	since time.Time
 	// seenIn is the takeover since which it was seen.
 	seenIn int
 	// failures counts writes in a row that were refused for good; nothing is granted before retryAt.
@@ -104,13 +106,13 @@ func newMemory() *memory {
 
 // observe takes a Node as it was seen, and reports whether there is something to do. Evidence only grows: CIDRs that are
 // set stay, and a Node that is being deleted is for ever.
-func (m *memory) observe(n *podcidr.Node, version string) (wake bool) {
+func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake bool) {
 	if m.IsGone(n.UID) {
 		return false
 	}
 	known := m.nodes[n.UID]
 	if known == nil {
-		known = &node{Node: n, version: version, seenIn: m.takeovers}
+		known = &node{Node: n, version: version, since: now, seenIn: m.takeovers}
 		m.nodes[n.UID] = known
 		return m.noted(known, true)
 	}
@@ -299,7 +301,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node) {
 			continue
 		}
 		if known != nil {
-			n.failures, n.retryAt = known.failures, known.retryAt
+			n.failures, n.retryAt, n.since = known.failures, known.retryAt, known.since
 		}
 		n.seenIn = m.takeovers
 		m.nodes[uid] = n

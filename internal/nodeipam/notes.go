@@ -38,8 +38,8 @@ type note struct {
 	node, reason, message string
 }
 
-// note has something said about a Node, if it was not said before.
-func (m *memory) note(n *podcidr.Node, reason, format string, args ...any) {
+// notef has something said about a Node, if it was not said before.
+func (m *memory) notef(n *podcidr.Node, reason, format string, args ...any) {
 	next := note{n.UID, n.Name, reason, fmt.Sprintf(format, args...)}
 	if !m.said[next] && !slices.Contains(m.notes, next) {
 		m.notes = append(m.notes, next)
@@ -49,7 +49,7 @@ func (m *memory) note(n *podcidr.Node, reason, format string, args ...any) {
 // noteRefusal says why a Node gets nothing.
 func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
 	if len(why.Full) > 0 {
-		m.note(n.Node, CIDRNotAvailable, "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes", m.sizes(why.Full))
+		m.notef(n.Node, CIDRNotAvailable, "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes", m.sizes(why.Full))
 		return
 	}
 	var all []string
@@ -59,10 +59,10 @@ func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
 		}
 	}
 	if len(all) == 0 {
-		m.note(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
+		m.notef(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
 		return
 	}
-	m.note(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", shown(all))
+	m.notef(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", shown(all))
 }
 
 // sizes names ranges, and for how many Nodes each is.
@@ -70,7 +70,7 @@ func (m *memory) sizes(refs []podcidr.Ref) string {
 	var out []string
 	for _, ref := range refs {
 		if o := m.objects[ref]; o.Range != nil {
-			out = append(out, fmt.Sprintf("%s (%d Nodes)", ref.Name, o.Range.Capacity()))
+			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, nodes(o.Range.Capacity(), "", "")))
 		}
 	}
 	return shown(out)
@@ -79,9 +79,9 @@ func (m *memory) sizes(refs []podcidr.Ref) string {
 // noteClash tells both Nodes that they have the same addresses.
 func (m *memory) noteClash(n *podcidr.Node, c podcidr.Clash) {
 	const text = "its pod CIDRs %v overlap those of Node %s: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)"
-	m.note(n, PodCIDRConflict, text, n.CIDRs, c.Other)
+	m.notef(n, PodCIDRConflict, text, n.CIDRs, c.Other)
 	if other := m.nodes[c.OtherUID]; other != nil {
-		m.note(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
+		m.notef(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
 	}
 }
 
@@ -90,13 +90,21 @@ func (m *memory) noteForeign(n *podcidr.Node, ranges []*podcidr.Range) (foreign 
 	for _, p := range n.CIDRs {
 		if !slices.ContainsFunc(ranges, func(r *podcidr.Range) bool { return r.Covers([]netip.Prefix{p}) }) {
 			foreign = true
-			m.note(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
+			m.notef(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
 		}
 		if service, is := m.books.Excluded(p); is {
-			m.note(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
+			m.notef(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
 		}
 	}
 	return foreign
+}
+
+// nodes is a number of Nodes, and what one of them, or several, do.
+func nodes(n int64, does, do string) string {
+	if n == 1 {
+		return strings.TrimSpace("1 Node " + does)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d Nodes %s", n, do))
 }
 
 // shown lists names, the first few of them.
@@ -107,8 +115,8 @@ func shown(names []string) string {
 	return strings.Join(names[:namesShown], ", ") + ", …"
 }
 
-// say records the events that are due, as many as the limit allows. It reports whether some have to wait.
-func (s *Site) say() (more bool) {
+// Say records the events that are due, as many as the limit allows. It reports whether some have to wait.
+func (s *Site) Say() (more bool) {
 	m := s.lock()
 	var now []note
 	for len(m.notes) > 0 && s.limit.TryAccept() {

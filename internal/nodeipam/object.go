@@ -123,7 +123,7 @@ func (c ClusterCIDRs) patch(ctx context.Context, live *v1alpha1.ClusterCIDR, cha
 	next := live.DeepCopy()
 	change(next)
 	err := c.Client.Patch(ctx, next, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !(apierrors.IsNotFound(err) && live.DeletionTimestamp != nil) {
+	if err != nil && (!apierrors.IsNotFound(err) || live.DeletionTimestamp == nil) {
 		return fmt.Errorf("writing the finalizer of ClusterCIDR %s: %w", live.Name, err)
 	}
 	return nil

@@ -271,7 +271,7 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		if n != nil {
 			n.retryAt = now.Add(term.RetryDelay(n.failures))
 			n.failures++
-			m.note(n.Node, CIDRNotAvailable, "%v; the manager tries again", err)
+			m.notef(n.Node, CIDRNotAvailable, "%v; the manager tries again", err)
 		}
 	default:
 		g.doubtful = true

@@ -24,6 +24,8 @@ type Report struct {
 
 // Usage is how a range is used.
 type Usage struct {
+	// CIDRs are the range, as text.
+	CIDRs                     string
 	Capacity, Allocated, Free int64
 	Conditions                []metav1.Condition
 }
@@ -39,11 +41,13 @@ type facts struct {
 	service string
 }
 
-// Report returns what is known, and whether this manager is the one to say so: it is the holder, or the leader.
+// Report returns what is known, and whether this manager is the one to say so: it is the holder, or the leader, or nobody
+// can be the holder.
 func (s *Site) Report() (Report, bool) {
 	m := s.lock()
 	defer m.Unlock()
-	return m.report(), m.holder || s.Elected
+	var damaged *fence.DamagedError
+	return m.report(), m.holder || s.Elected || errors.As(m.commitErr, &damaged)
 }
 
 // report costs O(Nodes + free blocks).
@@ -85,6 +89,7 @@ func (m *memory) report() Report {
 		if o.Range != nil {
 			f.Capacity, f.Free = o.Range.Capacity(), m.books.Room(o.Range)
 			f.shares, f.service = m.shares(o.Range, ranges)
+			f.CIDRs = cidrsText(o.Range)
 		}
 		if o.Deleting {
 			f.users = m.users(o)
@@ -116,7 +121,7 @@ func (m *memory) ready(f facts) metav1.Condition {
 	case len(f.Invalid) > 0:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "%v", f.Invalid.ToAggregate())
 	case f.Deleting && len(f.users) > 0:
-		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; %d Nodes use it: %s", len(f.users), shown(f.users))
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; %s: %s", nodes(int64(len(f.users)), "uses it", "use it"), shown(f.users))
 	case f.Deleting:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; no Node uses it")
 	case errors.As(m.commitErr, &damaged):
@@ -138,7 +143,7 @@ func exhausted(f facts) metav1.Condition {
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
 	case f.waiting > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
-			"all %d node CIDRs are taken and %d Nodes wait: add a ClusterCIDR for them", f.Capacity, f.waiting)
+			"all %d node CIDRs are taken and %s: add a ClusterCIDR for more", f.Capacity, nodes(int64(f.waiting), "waits", "wait"))
 	}
 	return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all %d node CIDRs are taken", f.Capacity)
 }

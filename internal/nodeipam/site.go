@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
@@ -85,13 +87,18 @@ func (s *Site) Observe(o client.Object) (Key, bool) {
 	}
 	m := s.lock()
 	defer m.Unlock()
-	return s.Key, m.observe(nodeOf(n), n.ResourceVersion)
+	return s.Key, m.observe(nodeOf(n), n.ResourceVersion, s.Now())
 }
 
 // Forget takes the proof that the UID of a Node is gone.
 func (s *Site) Forget(o client.Object) (Key, bool) {
 	m := s.lock()
 	defer m.Unlock()
+	if n := m.nodes[o.GetUID()]; n != nil && len(n.CIDRs) > 0 {
+		if r := m.rangeOf(n.Node); r != nil {
+			metrics.NodeCIDRReleases.WithLabelValues(cidrsText(r), r.Name).Inc()
+		}
+	}
 	return s.Key, m.forget(o.GetUID(), s.Now())
 }
 
@@ -127,14 +134,6 @@ func (s *Site) SetServices(services []netip.Prefix) {
 // Reconcile brings the site forward, and returns when it is to be called again, 0 if nothing is known that would be due.
 // One call at a time.
 func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
-	wait, err := s.reconcile(ctx)
-	if s.say() {
-		wait = sooner(wait, time.Second)
-	}
-	return wait, err
-}
-
-func (s *Site) reconcile(ctx context.Context) (time.Duration, error) {
 	if s.fence.Unanswered() {
 		if wait, err := s.outcome(s.fence.Settle(ctx)); err != nil || wait > 0 {
 			return wait, err
@@ -214,7 +213,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 	listed := map[types.UID]*node{}
 	_, err = s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
 		if n, is := o.(*corev1.Node); is {
-			listed[n.UID] = &node{Node: nodeOf(n), version: n.ResourceVersion}
+			listed[n.UID] = &node{Node: nodeOf(n), version: n.ResourceVersion, since: s.Now()}
 		}
 	})
 	if err != nil {
@@ -222,6 +221,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 	}
 	m = s.lock()
 	m.tookOver(state, listed)
+	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
 	isNew := m.adopting && state.Term == 1 && len(state.InFlight) == 0 && !m.anyCIDRs()
 	inFlight := len(m.grants)
 	m.Unlock()
@@ -296,24 +296,29 @@ func (s *Site) outcome(err error) (time.Duration, error) {
 	var refused *fence.RefusedError
 	switch {
 	case err == nil:
+		metrics.NodeCIDRCommits.WithLabelValues("written").Inc()
 		if p != nil {
 			m.landed(p, s.fence.State().Adopting != nil)
 		}
 		return 0, nil
 	case errors.Is(err, fence.ErrMoved):
+		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
 		m.withdraw(nil)
 		m.open = s.fence.State().Open
 		return time.Millisecond, nil
 	case errors.Is(err, fence.ErrLost):
+		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
 		m.lose(s.Now(), rand.N[time.Duration])
 		return m.NotBefore.Sub(s.Now()), nil
 	case errors.As(err, &refused):
+		metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
 		m.refusedCommit(refused, s.Now())
 		return m.commitAfter.Sub(s.Now()), nil
 	case !s.fence.Unanswered():
 		m.lose(s.Now(), rand.N[time.Duration])
 		m.commitErr = err
 	}
+	metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
 	return 0, err
 }
 
@@ -348,6 +353,13 @@ func (s *Site) run(ctx context.Context, g *grant) {
 	}
 	m := s.lock()
 	wake := m.wrote(g, err, s.Now())
+	if n := m.nodes[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
+		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(n.since).Seconds())
+		metrics.NodeCIDRTries.Observe(float64(g.Tries))
+		if r := m.rangeOf(n.Node); r != nil {
+			metrics.NodeCIDRAllocations.WithLabelValues(cidrsText(r), r.Name).Inc()
+		}
+	}
 	m.Unlock()
 	if wake {
 		s.Wake(s.Key)
@@ -379,7 +391,7 @@ func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
 		return nil
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		settled, readErr := s.look(ctx, g.Node)
+		settled, readErr := s.look(ctx, g)
 		if readErr != nil || settled {
 			return readErr
 		}
@@ -388,7 +400,8 @@ func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
 }
 
 // look reads a Node live, and reports whether it is gone, or has CIDRs.
-func (s *Site) look(ctx context.Context, n *podcidr.Node) (settled bool, err error) {
+func (s *Site) look(ctx context.Context, g podcidr.Grant) (settled bool, err error) {
+	n := g.Node
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	live := &corev1.Node{}
@@ -404,7 +417,13 @@ func (s *Site) look(ctx context.Context, n *podcidr.Node) (settled bool, err err
 	}
 	if err == nil {
 		s.Observe(live)
-		settled = settled || len(cidrsOf(live)) > 0
+	}
+	if has := cidrsOf(live); !settled && len(has) > 0 {
+		settled = true
+		if m := s.lock(); !slices.Equal(has, g.CIDRs) {
+			m.notef(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", has, g.CIDRs)
+		}
+		s.memory.Unlock()
 	}
 	return settled, nil
 }

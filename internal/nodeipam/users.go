@@ -1,8 +1,10 @@
 package nodeipam
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
@@ -32,6 +34,22 @@ func (m *memory) uses(n *podcidr.Node, o Object) bool {
 	named := m.attributed(n.From, n.CIDRs)
 	return named == nil || named.Ref == o.Ref
 }
+
+// rangeOf is the range that a Node counts for: the one that it names, else the first that covers what it has.
+func (m *memory) rangeOf(n *podcidr.Node) *podcidr.Range {
+	if named := m.attributed(n.From, n.CIDRs); named != nil {
+		return named
+	}
+	for _, r := range m.ranges() {
+		if r.Covers(n.CIDRs) {
+			return r
+		}
+	}
+	return nil
+}
+
+// cidrsText is a range as the label of a metric.
+func cidrsText(r *podcidr.Range) string { return strings.Trim(fmt.Sprint(r.CIDRs()), "[]") }
 
 // attributed is the range of a name, if it covers CIDRs.
 func (m *memory) attributed(from string, cidrs []netip.Prefix) *podcidr.Range {

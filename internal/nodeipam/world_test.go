@@ -229,6 +229,9 @@ func (m *manager) reconcile() {
 			wait = backstop
 		}
 		m.site.Report()
+		if m.site.Say() {
+			wait = time.Second
+		}
 		return reconcile.Result{RequeueAfter: wait}, err
 	}, m.broken)
 }
@@ -467,7 +470,7 @@ func (w *world) act() {
 		w.script, w.stalledAt = w.script[1:], 0
 	} else {
 		w.lastNews, w.stalledAt = time.Now(), before
-		if w.stalls++; w.stalls > patience && w.scenario.served < 0 {
+		if w.stalls++; w.stalls > patience && w.served < 0 {
 			w.script, w.stalledAt = w.script[1:], 0 // what went wrong has made it impossible
 		}
 	}
@@ -594,8 +597,8 @@ func (w *world) examine() {
 			served++
 		}
 	}
-	if w.scenario.served >= 0 && served != w.scenario.served && !w.lostConfigMap {
-		w.Wrongf("%d Nodes have pod CIDRs, not %d", served, w.scenario.served)
+	if w.served >= 0 && served != w.served && !w.lostConfigMap {
+		w.Wrongf("%d Nodes have pod CIDRs, not %d", served, w.served)
 	}
 	if len(w.state.InFlight) > 0 {
 		w.Wrongf("in flight at rest: %v", w.state.InFlight)

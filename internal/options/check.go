@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -45,12 +46,34 @@ func (o *Options) Check() error {
 			complain(flag, d, "must not be negative")
 		}
 	}
+	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
+		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
+	}
+	if _, err := Prefixes(o.ServiceCIDRs); err != nil {
+		complain("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
+	}
+	if o.NodeCIDRs != NodeCIDRsOff && o.Namespace != "" {
+		complain("node-cidrs", o.NodeCIDRs, "Nodes and ClusterCIDRs are in no namespace; leave --namespace out, or give them with another manager")
+	}
 	if o.OrphanGrace <= 0 {
 		complain("orphan-grace", o.OrphanGrace, "must be longer than 0: a restore may bring a claim after its IPAddress")
 	}
 	o.checkLease(complain)
 	o.checkPorts(complain)
 	return sorted(wrong)
+}
+
+// Prefixes are CIDRs as they are written.
+func Prefixes(texts []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no CIDR", text)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
 }
 
 // checkLease has a leader give up before others take its place.

@@ -10,6 +10,13 @@ import (
 	"sigs.k8s.io/cluster-api/util/flags"
 )
 
+// Values of --node-cidrs.
+const (
+	NodeCIDRsOff  = "off"
+	NodeCIDRsOn   = "on"
+	NodeCIDRsOnly = "only"
+)
+
 // Options are the flags of the manager, as docs/install.md lists them.
 type Options struct {
 	LeaseNamespace string
@@ -30,6 +37,8 @@ type Options struct {
 	OrphanGrace    time.Duration
 	ShrinkGrace    time.Duration
 	InClusterPools bool
+	NodeCIDRs      string
+	ServiceCIDRs   []string
 	Diagnostics    flags.ManagerOptions
 }
 
@@ -58,5 +67,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
+	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
+		"Give the Nodes of the manager's own cluster their pod CIDRs, from ClusterCIDRs: off, on, or only, which serves nothing else and does without Cluster API. No other allocator may do so at the same time.")
+	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", nil, "CIDRs of Services, which no Node is given. Those of ServiceCIDRs are known.")
 	flags.AddManagerOptions(fs, &o.Diagnostics)
 }

@@ -15,6 +15,8 @@ type Grant struct {
 	Node  *Node
 	From  Ref
 	CIDRs []netip.Prefix
+	// Tries is how many ranges were looked at.
+	Tries int
 }
 
 // Refusal is why a Node gets nothing.
@@ -58,7 +60,7 @@ func (d *Decision) decide(b *Books, choices []*Range, n *Node, now time.Time) {
 	for _, r := range choices {
 		if !d.full[r] {
 			if cidrs, ok := b.Take(r, n, now); ok {
-				d.Grants = append(d.Grants, Grant{Node: n, From: r.Ref, CIDRs: cidrs})
+				d.Grants = append(d.Grants, Grant{Node: n, From: r.Ref, CIDRs: cidrs, Tries: len(no.Full) + 1})
 				return
 			}
 			d.full[r] = true

@@ -11,20 +11,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// CheckKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a
-// text that names Go types.
-func CheckKinds(mapper meta.RESTMapper) error {
-	for _, needs := range []struct {
-		group schema.GroupVersion
-		kinds []string
-		do    string
-	}{
+// Needed are kinds that are needed, and what to do where one is not there.
+type Needed struct {
+	group schema.GroupVersion
+	kinds []string
+	do    string
+}
+
+const noCRDs = "the CRDs of this provider are not installed here, or older than the manager"
+
+// ForPools are the kinds that serving pools needs, ForNodes those that giving Nodes their CIDRs needs.
+var (
+	ForPools = []Needed{
 		{clusterv1.GroupVersion, []string{"Cluster"}, "Cluster API is not installed here, or older than v1.11"},
 		{ipamv1.GroupVersion, []string{"IPAddressClaim", "IPAddress"}, "Cluster API is not installed here, or older than v1.11"},
-		{v1alpha1.GroupVersion, []string{
-			v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, "ProviderConfig",
-		}, "the CRDs of this provider are not installed here, or older than the manager"},
-	} {
+		{v1alpha1.GroupVersion, []string{v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, "ProviderConfig"}, noCRDs},
+	}
+	ForNodes = []Needed{{v1alpha1.GroupVersion, []string{v1alpha1.ClusterCIDRKind}, noCRDs}}
+)
+
+// CheckKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a
+// text that names Go types.
+func CheckKinds(mapper meta.RESTMapper, needed []Needed) error {
+	for _, needs := range needed {
 		for _, kind := range needs.kinds {
 			_, err := mapper.RESTMapping(needs.group.WithKind(kind).GroupKind(), needs.group.Version)
 			if meta.IsNoMatchError(err) {

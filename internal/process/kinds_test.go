@@ -42,7 +42,7 @@ func TestCheckKinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := CheckKinds(c.mapper); err != nil {
+			if err := CheckKinds(c.mapper, ForPools); err != nil {
 				got = err.Error()
 			}
 			if got != c.want {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,13 +26,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Client reads IPAddressClaims, IPAddresses and IPAllocations. Its lists are consistent reads: what it shows existed
+// Client reads IPAddressClaims, IPAddresses, IPAllocations, and of Nodes their metadata and pod CIDRs. Its lists are consistent reads: what it shows existed
 // at some moment after the call. An object is the visitor's only during the visit: the next one takes its
 // place. What it points to may be kept.
 type Client struct {
 	claims      kind[claim, ipamv1.IPAddressClaim, *ipamv1.IPAddressClaim]
 	addresses   kind[address, ipamv1.IPAddress, *ipamv1.IPAddress]
 	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
+	nodes       kind[node, corev1.Node, *corev1.Node]
 }
 
 // reader reads the objects of a kind.
@@ -74,10 +76,15 @@ func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Cl
 	if err != nil {
 		return nil, err
 	}
+	core, err := clientFor(corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, err
+	}
 	return &Client{
 		claims:      kindOf(ipam, "ipaddressclaims", fullClaim),
 		addresses:   kindOf(ipam, "ipaddresses", fullAddress),
 		allocations: kindOf(butler, "ipallocations", fullAllocation),
+		nodes:       kindOf(core, "nodes", fullNode),
 	}, nil
 }
 
@@ -108,6 +115,8 @@ func (c *Client) kind(of client.Object) (reader, error) {
 		return &c.addresses, nil
 	case *v1alpha1.IPAllocation:
 		return &c.allocations, nil
+	case *corev1.Node:
+		return &c.nodes, nil
 	}
 	return nil, fmt.Errorf("objects of type %T are not read one by one", of)
 }

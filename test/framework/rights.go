@@ -27,6 +27,11 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
 }
 
+// NodesManagerKubeconfig is the kubeconfig of a user who has the roles that --node-cidrs needs and nothing else.
+func (c *ControlPlane) NodesManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-nodes-manager", "rbac/node_cidrs_role.yaml", "rbac/node_cidrs_fence_role.yaml")
+}
+
 func (c *ControlPlane) managerKubeconfig(ctx context.Context, name string, roles ...string) (string, error) {
 	kubeconfig, err := c.kubeconfigOf(ctx, name, roles...)
 	if err != nil {

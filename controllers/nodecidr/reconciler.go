@@ -1,0 +1,173 @@
+// Package nodecidr has the Nodes of the manager's own cluster get their pod CIDRs: it feeds a site with Nodes, ClusterCIDRs
+// and ServiceCIDRs, has it reconcile, and shows what it says. What is decided is in internal/nodeipam.
+package nodecidr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+)
+
+const (
+	// backstop has the site looked at now and then, whatever the watches say.
+	backstop = time.Minute
+	// minBackoff is how long the site waits after the first error.
+	minBackoff = 5 * time.Millisecond
+	// reportEvery bounds how often what is known is gathered, numbersEvery how often the numbers of one ClusterCIDR are
+	// written: a burst of Nodes must not be as many writes of ClusterCIDRs.
+	reportEvery  = time.Second
+	numbersEvery = 10 * time.Second
+)
+
+// Reconciler gives the Nodes of the manager's own cluster their pod CIDRs.
+type Reconciler struct {
+	Client client.Client
+	Site   *nodeipam.Site
+	// Services are CIDRs of Services that no object names.
+	Services []netip.Prefix
+	Now      func() time.Time
+
+	// watchesServices: the cluster has ServiceCIDRs.
+	watchesServices bool
+	feed            *feed.Feed[nodeipam.Key]
+	reported        time.Time
+	// written is when the status of each ClusterCIDR was written last, by name.
+	written map[string]time.Time
+}
+
+// Reconcile brings the site forward.
+func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.Result, error) {
+	var all v1alpha1.ClusterCIDRList
+	if err := r.Client.List(ctx, &all); err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading ClusterCIDRs: %w", err)
+	}
+	objects := make([]nodeipam.Object, len(all.Items))
+	for i := range all.Items {
+		objects[i] = nodeipam.ObjectOf(&all.Items[i])
+	}
+	services, err := r.services(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	r.Site.SetObjects(objects)
+	r.Site.SetServices(services)
+	wait, failed := r.Site.Reconcile(ctx)
+	again, err := r.report(ctx, all.Items)
+	next := backstop
+	for _, w := range []time.Duration{wait, again} {
+		if w > 0 {
+			next = min(next, w)
+		}
+	}
+	if r.Site.Say() {
+		next = min(next, time.Second)
+	}
+	if err := errors.Join(failed, err); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// services are the CIDRs of Services, those of the object that the API server makes at its start first: it names first
+// what Services get by default.
+func (r *Reconciler) services(ctx context.Context) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	if r.watchesServices {
+		var all networkingv1.ServiceCIDRList
+		if err := r.Client.List(ctx, &all); err != nil {
+			return nil, fmt.Errorf("reading ServiceCIDRs: %w", err)
+		}
+		for _, first := range []bool{true, false} {
+			for i := range all.Items {
+				if (all.Items[i].Name == "kubernetes") != first {
+					continue
+				}
+				for _, text := range all.Items[i].Spec.CIDRs {
+					if p, err := netip.ParsePrefix(text); err == nil {
+						out = append(out, p.Masked())
+					}
+				}
+			}
+		}
+	}
+	return append(out, r.Services...), nil
+}
+
+// report shows what is known on the ClusterCIDRs and as metrics. It returns when there is more to show.
+func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (time.Duration, error) {
+	now := r.Now()
+	if since := now.Sub(r.reported); since < reportEvery {
+		return reportEvery - since, nil
+	}
+	r.reported = now
+	found, speaks := r.Site.Report()
+	observe(r.Site.Key, found)
+	if !speaks {
+		return 0, nil
+	}
+	var wait time.Duration
+	for i := range all {
+		c := &all[i]
+		usage, known := found.Ranges[nodeipam.ObjectOf(c).Ref]
+		if !known {
+			continue
+		}
+		next := c.DeepCopy()
+		changed, urgent := usage.Describe(next, now)
+		if !changed {
+			continue
+		}
+		if since := now.Sub(r.written[c.Name]); !urgent && since < numbersEvery {
+			wait = numbersEvery - since
+			continue
+		}
+		r.written[c.Name] = now
+		err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			continue // the watch is behind, and wakes the site when it is not
+		}
+		if err != nil {
+			return 0, fmt.Errorf("writing the status of ClusterCIDR %s: %w", c.Name, err)
+		}
+	}
+	return wait, nil
+}
+
+// observe shows what is known as metrics.
+func observe(key nodeipam.Key, found nodeipam.Report) {
+	for gauge, n := range map[*prometheus.GaugeVec]int{
+		metrics.NodeCIDRWaiting: found.Waiting, metrics.NodeCIDRInFlight: found.InFlight,
+		metrics.NodeCIDRForeign: found.Foreign, metrics.NodeCIDRConflicts: found.Conflicts,
+	} {
+		gauge.WithLabelValues(key.Namespace, key.Name).Set(float64(n))
+	}
+	metrics.NodeCIDRUsage.Reset()
+	metrics.NodeCIDRMax.Reset()
+	for ref, u := range found.Ranges {
+		if u.Capacity > 0 {
+			metrics.NodeCIDRUsage.WithLabelValues(u.CIDRs, ref.Name).Set(float64(u.Allocated) / float64(u.Capacity))
+		}
+		metrics.NodeCIDRMax.WithLabelValues(u.CIDRs, ref.Name).Set(float64(u.Capacity))
+	}
+}
+
+// Ready returns nil when all Nodes that exist were read.
+func (r *Reconciler) Ready(context.Context) error {
+	if !r.feed.HasSynced() {
+		return errors.New("the Nodes are not read yet")
+	}
+	return nil
+}

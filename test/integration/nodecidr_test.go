@@ -1,0 +1,324 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// These specs share the Nodes of one cluster, so each has a label of its own for its Nodes and ClusterCIDRs, and leaves
+// none behind.
+var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
+	var mine string
+
+	// nodes starts a manager that does nothing else, with the rights of config/rbac/node_cidrs_role.yaml alone.
+	nodes := func(ctx context.Context, args ...string) *framework.Manager {
+		GinkgoHelper()
+		kubeconfig, err := cp.NodesManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: append([]string{"--node-cidrs=only"}, args...)})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() {
+			if CurrentSpecReport().Failed() {
+				GinkgoWriter.Println(m.LogTail(60))
+			}
+			Expect(m.Kill()).To(Succeed())
+		})
+		DeferCleanup(expectRest, m)
+		return m
+	}
+	node := func(name string, labels ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: mine + "-" + name, Labels: map[string]string{"spec": mine}}}
+		for _, l := range labels {
+			n.Labels[l] = "yes"
+		}
+		return n
+	}
+	// clusterCIDR is for the Nodes of the spec, those that have a label too.
+	clusterCIDR := func(name string, bits int32, ipv4, ipv6 string, labels ...string) *v1alpha1.ClusterCIDR {
+		terms := []corev1.NodeSelectorRequirement{{Key: "spec", Operator: corev1.NodeSelectorOpIn, Values: []string{mine}}}
+		for _, l := range labels {
+			terms = append(terms, corev1.NodeSelectorRequirement{Key: l, Operator: corev1.NodeSelectorOpExists})
+		}
+		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: mine + "-" + name}}
+		c.Spec = v1alpha1.ClusterCIDRSpec{
+			PerNodeHostBits: bits, IPv4: ipv4, IPv6: ipv6,
+			NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: terms}}},
+		}
+		return c
+	}
+	read := func(ctx context.Context, name string) *corev1.Node {
+		GinkgoHelper()
+		n := &corev1.Node{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Name: mine + "-" + name}, n)).To(Succeed())
+		return n
+	}
+	// cidrsOf waits until a Node has pod CIDRs.
+	cidrsOf := func(ctx context.Context, name string) []string {
+		GinkgoHelper()
+		var out []string
+		Eventually(func(g Gomega) {
+			out = read(ctx, name).Spec.PodCIDRs
+			g.Expect(out).NotTo(BeEmpty())
+		}).Should(Succeed(), "Node %s has no pod CIDR", name)
+		return out
+	}
+	readyOf := func(ctx context.Context, name string) func(Gomega) metav1.Condition {
+		return func(g Gomega) metav1.Condition {
+			c := &v1alpha1.ClusterCIDR{}
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: mine + "-" + name}, c)).To(Succeed())
+			return ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
+		}
+	}
+	remove := func(ctx context.Context, objects ...client.Object) {
+		GinkgoHelper()
+		for _, o := range objects {
+			Expect(client.IgnoreNotFound(k8s.Delete(ctx, o))).To(Succeed())
+		}
+	}
+	goneOf := func(ctx context.Context, o client.Object) func() bool {
+		return func() bool { return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)) }
+	}
+	// eventsOf are the notes of the events of a reason about a Node.
+	eventsOf := func(ctx context.Context, name, reason string) func() []string {
+		return func() (out []string) {
+			var all eventsv1.EventList
+			Expect(k8s.List(ctx, &all)).To(Succeed())
+			for _, e := range all.Items {
+				if e.Regarding.Name == mine+"-"+name && e.Reason == reason {
+					out = append(out, e.Note)
+				}
+			}
+			return out
+		}
+	}
+
+	BeforeEach(func() {
+		mine = fmt.Sprintf("n%d", names.Add(1))
+		DeferCleanup(func(ctx context.Context) {
+			var all corev1.NodeList
+			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": mine})).To(Succeed())
+			for i := range all.Items {
+				n := &all.Items[i]
+				if len(n.Finalizers) > 0 {
+					n.Finalizers = nil
+					Expect(k8s.Update(ctx, n)).To(Succeed())
+				}
+				remove(ctx, n)
+			}
+			var ranges v1alpha1.ClusterCIDRList
+			Expect(k8s.List(ctx, &ranges)).To(Succeed())
+			for i := range ranges.Items {
+				c := &ranges.Items[i]
+				if controllerutil.RemoveFinalizer(c, v1alpha1.ClusterCIDRFinalizer) {
+					Expect(k8s.Update(ctx, c)).To(Succeed())
+				}
+				remove(ctx, c)
+			}
+			fence := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}}
+			if k8s.Get(ctx, client.ObjectKeyFromObject(fence), fence) == nil {
+				fence.Finalizers = nil
+				Expect(k8s.Update(ctx, fence)).To(Succeed())
+				remove(ctx, fence)
+			}
+		})
+	})
+
+	It("are allocated, released and given again", func(ctx SpecContext) { // K43: Allocate, Release
+		nodes(ctx)
+		create(ctx, clusterCIDR("c", 8, "10.1.0.0/23", ""), node("a"), node("b"))
+		got := []string{cidrsOf(ctx, "a")[0], cidrsOf(ctx, "b")[0]}
+		Expect(got).To(ConsistOf("10.1.0.0/24", "10.1.1.0/24"))
+		Expect(read(ctx, "a").Spec.PodCIDR).To(Equal(got[0]))
+		Expect(read(ctx, "a").Annotations).To(HaveKeyWithValue(v1alpha1.ClusterCIDRAnnotation, mine+"-c"))
+
+		By("refusing the third, with a reason") // K32
+		create(ctx, node("x"))
+		Eventually(eventsOf(ctx, "x", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full: %s-c (2 Nodes)", mine)))
+		Eventually(func(g Gomega) {
+			c := &v1alpha1.ClusterCIDR{}
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: mine + "-c"}, c)).To(Succeed())
+			exhausted := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
+			g.Expect(exhausted.Message).To(Equal("all 2 node CIDRs are taken and 1 Node waits: add a ClusterCIDR for more"))
+			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 2, 0}))
+		}).WithTimeout(framework.Late).Should(Succeed())
+
+		By("giving what a Node had that is gone") // K37
+		remove(ctx, node("a"))
+		Expect(cidrsOf(ctx, "x")).To(Equal(got[:1]))
+	})
+
+	It("are kept while somebody's finalizer keeps a Node", func(ctx SpecContext) {
+		nodes(ctx)
+		a := node("a")
+		a.Finalizers = []string{"karpenter.sh/termination"}
+		create(ctx, clusterCIDR("c", 8, "10.1.0.0/24", ""), a)
+		had := cidrsOf(ctx, "a")
+		remove(ctx, a)
+		create(ctx, node("b"))
+		Eventually(eventsOf(ctx, "b", "CIDRNotAvailable")).ShouldNot(BeEmpty())
+		Expect(read(ctx, "b").Spec.PodCIDRs).To(BeEmpty())
+		draining := read(ctx, "a")
+		draining.Finalizers = nil
+		Expect(k8s.Update(ctx, draining)).To(Succeed())
+		Expect(cidrsOf(ctx, "b")).To(Equal(had))
+	})
+
+	It("hold the ClusterCIDR that they are from", func(ctx SpecContext) { // K43: Delete, Terminate
+		nodes(ctx)
+		unused, used := clusterCIDR("unused", 8, "10.2.0.0/24", "", "never"), clusterCIDR("used", 8, "10.1.0.0/23", "")
+		create(ctx, unused, used, node("a"))
+		cidrsOf(ctx, "a")
+		remove(ctx, unused)
+		Eventually(goneOf(ctx, unused)).Should(BeTrue())
+
+		remove(ctx, used)
+		Eventually(readyOf(ctx, "used")).Should(And(
+			HaveField("Reason", v1alpha1.DeletingReason), HaveField("Message", Equal(fmt.Sprintf("is being deleted; 1 Node uses it: %s-a", mine)))))
+		create(ctx, node("b")) // K41
+		Eventually(eventsOf(ctx, "b", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("there is no ClusterCIDR")))
+		remove(ctx, node("a")) // K38
+		Eventually(goneOf(ctx, used)).Should(BeTrue())
+		create(ctx, clusterCIDR("more", 8, "10.3.0.0/24", "")) // K39
+		Expect(cidrsOf(ctx, "b")).To(Equal([]string{"10.3.0.0/24"}))
+	})
+
+	It("are of the range that fits best", func(ctx SpecContext) { // K43: TieBreak
+		nodes(ctx)
+		create(ctx,
+			clusterCIDR("wide", 8, "10.1.0.0/16", ""), clusterCIDR("narrow", 8, "10.2.0.0/20", ""),
+			clusterCIDR("big", 9, "10.3.0.0/16", "", "big"), node("plain"), node("big", "big"))
+		Expect(cidrsOf(ctx, "plain")).To(Equal([]string{"10.2.0.0/24"}))
+		Expect(cidrsOf(ctx, "big")).To(Equal([]string{"10.3.0.0/23"}))
+	})
+
+	It("expand a cluster that is full, in sizes of each kind of Node, from ranges apart", func(ctx SpecContext) { // K40, K44
+		nodes(ctx)
+		create(ctx, clusterCIDR("first", 6, "10.1.0.0/25", ""), node("a"), node("b"), node("x"))
+		Eventually(func(g Gomega) {
+			g.Expect(eventsOf(ctx, "x", "CIDRNotAvailable")()).NotTo(BeEmpty())
+		}).Should(Succeed())
+		create(ctx, clusterCIDR("second", 6, "10.200.0.0/26", ""))
+		Expect(cidrsOf(ctx, "x")).To(Equal([]string{"10.200.0.0/26"}))
+
+		By("32 Nodes from four ranges of eight")
+		for i := range 4 {
+			create(ctx, clusterCIDR(fmt.Sprint("part", i), 8, fmt.Sprintf("10.%d.8.0/21", 10+i), "", "many"))
+		}
+		for i := range 32 {
+			create(ctx, node(fmt.Sprint("m", i), "many"))
+		}
+		taken := map[string]bool{}
+		for i := range 32 {
+			taken[cidrsOf(ctx, fmt.Sprint("m", i))[0]] = true
+		}
+		Expect(taken).To(HaveLen(32))
+	})
+
+	It("are of both families or of none, and not of Services", func(ctx SpecContext) { // N1, K4, K21, K22, K23
+		services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: mine}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/24"}}}
+		create(ctx, services)
+		DeferCleanup(func(ctx context.Context) {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(services), services)).To(Succeed())
+			services.Finalizers = nil
+			Expect(k8s.Update(ctx, services)).To(Succeed())
+			remove(ctx, services)
+		})
+		nodes(ctx)
+		create(ctx, clusterCIDR("both", 8, "10.1.0.0/22", "fd00:1::/119"), node("a"), node("b"), node("x"))
+		a, b := cidrsOf(ctx, "a"), cidrsOf(ctx, "b")
+		Expect([][]string{a, b}).To(ConsistOf([]string{"10.1.1.0/24", "fd00:1::/120"}, []string{"10.1.2.0/24", "fd00:1::100/120"}))
+		Eventually(eventsOf(ctx, "x", "CIDRNotAvailable")).ShouldNot(BeEmpty())
+		Expect(read(ctx, "x").Spec.PodCIDRs).To(BeEmpty())
+		create(ctx, clusterCIDR("one", 8, "10.9.0.0/24", ""))
+		Expect(cidrsOf(ctx, "x")).To(Equal([]string{"10.9.0.0/24"}))
+	})
+
+	It("are adopted by address, whoever gave them", func(ctx SpecContext) { // K27, K28, K29, K31, K34, K35, K36, N2, N4
+		has := func(name, cidr string, labels ...string) *corev1.Node {
+			n := node(name, labels...)
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr}
+			return n
+		}
+		create(ctx, clusterCIDR("c", 8, "10.1.0.0/22", ""), has("a", "10.1.0.0/24"), has("foreign", "192.168.7.0/24"), has("twice", "10.1.0.0/25"))
+		relabelled := has("relabelled", "10.1.1.0/24")
+		relabelled.Labels = map[string]string{"other": "label"}
+		create(ctx, relabelled)
+		DeferCleanup(func(ctx context.Context) { remove(ctx, relabelled) })
+		create(ctx, node("new"))
+		m := nodes(ctx)
+		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.AdoptingReason)))
+		Eventually(eventsOf(ctx, "foreign", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 192.168.7.0/24 is in no ClusterCIDR; it stays"))
+		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", mine)))
+		Eventually(eventsOf(ctx, "a", "PodCIDRConflict")).Should(HaveLen(1))
+		Expect(read(ctx, "new").Spec.PodCIDRs).To(BeEmpty(), "what the former allocator wrote may still be on its way")
+
+		By("ending the wait, as if 75 s had passed")
+		Expect(m.Kill()).To(Succeed())
+		fence := &corev1.ConfigMap{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "butler-node-cidrs"}, fence)).To(Succeed())
+		fence.Data["state"] = `{"holder":"before","term":1,"seq":0,"adopting":"2020-01-01T00:00:00Z"}`
+		Expect(k8s.Update(ctx, fence)).To(Succeed())
+		nodes(ctx)
+		Expect(cidrsOf(ctx, "new")).To(Equal([]string{"10.1.2.0/24"}))
+	})
+
+	It("say that the ConfigMap cannot be read", func(ctx SpecContext) {
+		create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}, Data: map[string]string{"state": "{"},
+		}, clusterCIDR("c", 8, "10.1.0.0/24", ""), node("a"))
+		nodes(ctx)
+		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Reason", v1alpha1.FenceDamagedReason), HaveField("Message", ContainSubstring("unexpected EOF; restore its state"))))
+		Expect(read(ctx, "a").Spec.PodCIDRs).To(BeEmpty())
+		remove(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}})
+	})
+
+	It("are given once, with two managers, of which one is killed and one is paused", func(ctx SpecContext) { // K20
+		create(ctx, clusterCIDR("c", 4, "10.1.0.0/24", ""))
+		first, second := nodes(ctx), nodes(ctx)
+		seen := map[string]string{}
+		for i := range 40 {
+			create(ctx, node(fmt.Sprint("r", i)))
+			switch i {
+			case 10:
+				Expect(first.Signal(syscall.SIGSTOP)).To(Succeed())
+			case 20:
+				Expect(first.Signal(syscall.SIGCONT)).To(Succeed())
+			case 30:
+				Expect(second.Kill()).To(Succeed())
+			}
+			if i >= 8 {
+				remove(ctx, node(fmt.Sprint("r", i-8)))
+			}
+			var all corev1.NodeList
+			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": mine})).To(Succeed())
+			clear(seen)
+			for _, n := range all.Items {
+				for _, cidr := range n.Spec.PodCIDRs {
+					Expect(seen).NotTo(HaveKey(cidr), "%s and %s", n.Name, seen[cidr])
+					Expect(netip.MustParsePrefix(cidr).Bits()).To(Equal(28))
+					seen[cidr] = n.Name
+				}
+			}
+		}
+		for i := 33; i < 40; i++ {
+			cidrsOf(ctx, fmt.Sprint("r", i))
+		}
+	})
+})
