@@ -137,6 +137,8 @@ const (
 	ServiceCIDRReason = "ServiceCIDR"
 	// FenceDamagedReason: what keeps managers from giving one pod CIDR twice cannot be read; nothing is granted.
 	FenceDamagedReason = "FenceDamaged"
+	// NodesRefusedReason: the API server refuses the pod CIDRs of Nodes, by a policy or for lack of rights.
+	NodesRefusedReason = "NodesRefused"
 	// FenceRefusedReason: it cannot be read or written now; nothing is granted.
 	FenceRefusedReason = "FenceRefused"
 )

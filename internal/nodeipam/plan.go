@@ -37,6 +37,8 @@ type trouble struct {
 	row   int
 	next  time.Time
 	pause time.Duration
+	// why is the last refusal.
+	why error
 }
 
 // limit is how many Nodes may be granted something now, or how long until one is.
@@ -77,6 +79,10 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 	if len(waiting) == 0 {
 		return nil, wait
 	}
+	trial := m.trouble.row >= maxTroubled
+	if trial {
+		waiting = []*podcidr.Node{m.leastTried(waiting)}
+	}
 	d := podcidr.Plan(m.books, m.ranges(), waiting, limit, now)
 	maps.Copy(m.refused, d.Refused)
 	for uid, why := range d.Refused {
@@ -91,11 +97,21 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 			protect = append(protect, g.From)
 		}
 	}
-	if m.trouble.row >= maxTroubled && len(d.Grants) > 0 {
+	if trial && len(d.Grants) == 0 && len(m.todo) > 0 {
+		wait = time.Millisecond // another one is to be tried
+	}
+	if trial && len(d.Grants) > 0 {
 		m.trouble.pause = min(max(2*m.trouble.pause, firstTry), lastTry)
 		m.trouble.next = now.Add(m.trouble.pause)
 	}
 	return protect, wait
+}
+
+// leastTried is the Node of which the fewest writes were refused, the oldest of those: each has its turn.
+func (m *memory) leastTried(nodes []*podcidr.Node) *podcidr.Node {
+	return slices.MinFunc(nodes, func(a, b *podcidr.Node) int {
+		return cmp.Or(cmp.Compare(m.nodes[a.UID].failures, m.nodes[b.UID].failures), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 func (m *memory) isOpen(ref podcidr.Ref) bool {
@@ -264,7 +280,7 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 			n.failures = 0
 		}
 	case term.RefusedForGood(err) && !g.doubtful && !g.inherited && !g.settled:
-		g.refused = true
+		g.refused, m.trouble.why = true, err
 		if m.trouble.row++; m.trouble.row == maxTroubled {
 			m.trouble.pause, m.trouble.next = firstTry, now.Add(firstTry)
 		}

@@ -87,6 +87,7 @@ var names = map[string]string{
 	"NodesAllocation":              "nodes",
 	"NotPlacedReason":              "NotPlaced",
 	"NotSeenReason":                "NotSeen",
+	"NodesRefusedReason":           "NodesRefused",
 	"NotServedReason":              "NotServed",
 	"OverlapCondition":             "Overlap",
 	"OverlapReason":                "Overlap",

@@ -1,0 +1,217 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+var (
+	noon      = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	timeout   = apierrors.NewTimeoutError("the answer was lost", 1)
+	forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "a", nil)
+)
+
+// holding is the memory of a holder of a ClusterCIDR of so many Nodes, with Nodes.
+func holding(t *testing.T, cidr string, nodes ...*podcidr.Node) *memory {
+	t.Helper()
+	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", Finalizers: []string{v1alpha1.ClusterCIDRFinalizer}}}
+	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr}
+	m := newMemory()
+	m.setObjects([]Object{ObjectOf(c)})
+	listed := map[types.UID]*node{}
+	for _, n := range nodes {
+		listed[n.UID] = &node{Node: n, version: "1"}
+	}
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 1}, listed)
+	return m
+}
+
+func aNode(name string, cidrs ...string) *podcidr.Node {
+	n := &podcidr.Node{Name: name, UID: types.UID(name), Created: noon}
+	for _, text := range cidrs {
+		n.CIDRs = append(n.CIDRs, netip.MustParsePrefix(text))
+	}
+	return n
+}
+
+// grants plans, commits what there is, and returns what each Node was granted.
+func (m *memory) grantAll(t *testing.T) map[string]string {
+	t.Helper()
+	m.plan(noon)
+	if _, p, _ := m.next(noon); p != nil {
+		m.landed(p, false)
+	}
+	out := map[string]string{}
+	for _, g := range m.grants {
+		out[g.Node.Name] = g.CIDRs[0].String()
+	}
+	return out
+}
+
+// R17: a Node that is being deleted has its CIDRs, as long as somebody's finalizer keeps it.
+func TestADeletingNodeKeepsItsCIDRs(t *testing.T) {
+	m := holding(t, "10.0.0.0/24", aNode("a", "10.0.0.0/24"), aNode("b"))
+	deleting := aNode("a", "10.0.0.0/24")
+	deleting.Deleting = true
+	m.observe(deleting, "2", noon)
+	if got := m.grantAll(t); len(got) > 0 {
+		t.Fatalf("granted %v while a Node that is being deleted has it", got)
+	}
+	m.forget("a", noon)
+	if got := m.grantAll(t); got["b"] != "10.0.0.0/24" {
+		t.Errorf("granted %v when the Node is gone", got)
+	}
+}
+
+// R16: what becomes of a grant whose write failed.
+func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
+	for name, tc := range map[string]struct {
+		errs      []error
+		inherited bool
+		ends      bool
+	}{
+		"no answer":                       {errs: []error{timeout}},
+		"refused for good":                {errs: []error{forbidden}, ends: true},
+		"refused after no answer":         {errs: []error{timeout, forbidden}},
+		"refused, inherited":              {errs: []error{forbidden}, inherited: true},
+		"the API server failed":           {errs: []error{apierrors.NewInternalError(timeout)}},
+		"a conflict, which may be undone": {errs: []error{apierrors.NewConflict(schema.GroupResource{}, "a", nil)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := holding(t, "10.0.0.0/24", aNode("a"))
+			m.grantAll(t)
+			g := m.grants["a"]
+			g.inherited = tc.inherited
+			for _, err := range tc.errs {
+				m.jobs++
+				m.wrote(g, err, noon)
+			}
+			_, p, _ := m.next(noon.Add(time.Hour))
+			if ended := p != nil && len(p.dropped) == 1; ended {
+				t.Fatal("it ends at once: what is settled is committed a second later")
+			}
+			_, p, _ = m.next(noon.Add(2 * time.Hour))
+			if ended := p != nil && len(p.dropped) == 1; ended != tc.ends {
+				t.Fatalf("the grant ends: %v", ended)
+			}
+			if !tc.ends {
+				return
+			}
+			m.landed(p, false)
+			if m.grants["a"] != nil || m.todo["a"] == nil {
+				t.Error("its Node is not planned again")
+			}
+		})
+	}
+}
+
+// N2, K28, K35: what a Node has counts by its addresses. Its labels may select nothing now.
+func TestAdoptionIsByAddress(t *testing.T) {
+	m := newMemory()
+	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c"}}
+	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/23", NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpExists}},
+	}}}}
+	m.setObjects([]Object{ObjectOf(c)})
+	big := aNode("b")
+	big.Labels = map[string]string{"size": "big"}
+	m.tookOver(fence.State{Holder: "me", Term: 1}, map[types.UID]*node{
+		"a": {Node: aNode("a", "10.0.0.0/24", "fd00::/64"), version: "1"}, "b": {Node: big, version: "1"},
+	})
+	if got := m.grantAll(t); got["b"] != "10.0.1.0/24" {
+		t.Errorf("granted %v", got)
+	}
+	if r := m.report(); r.Foreign != 1 || r.Ranges[m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}].Ref].Allocated != 1 {
+		t.Errorf("reported %+v", r)
+	}
+}
+
+// R14, R16: what was in flight under the holder before is taken, and written again.
+func TestInheritedGrantsAreFinished(t *testing.T) {
+	m := holding(t, "10.0.0.0/23")
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
+		{Node: "a", UID: "a", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
+		{Node: "gone", UID: "gone", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
+	}}, map[types.UID]*node{"a": {Node: aNode("a"), version: "1"}, "b": {Node: aNode("b"), version: "1"}})
+	due, _ := m.due(noon)
+	if len(due) != 1 || due[0].Node.Name != "a" {
+		t.Fatalf("%d grants are to be written", len(due))
+	}
+	if got := m.grantAll(t); got["b"] != "10.0.1.0/24" {
+		t.Errorf("granted %v", got)
+	}
+}
+
+// R15: nothing is granted but from what is open, and what is closed is not open.
+func TestWhatIsClosedIsNotOpen(t *testing.T) {
+	m := holding(t, "10.0.0.0/23", aNode("a"))
+	m.grantAll(t)
+	if len(m.open) != 1 {
+		t.Fatalf("open is %v", m.open)
+	}
+	closing := m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}]
+	closing.Deleting = true
+	m.setObjects([]Object{closing})
+	m.observe(aNode("b"), "2", noon)
+	s, p, _ := m.next(noon)
+	if p == nil || len(s.Open) > 0 || len(s.InFlight) != 1 {
+		t.Fatalf("the next state is %+v", s)
+	}
+	m.landed(p, false)
+	if got := m.grantAll(t); got["b"] != "" {
+		t.Errorf("granted %v", got)
+	}
+	if closed := m.closed(); len(closed) > 0 {
+		t.Errorf("%v goes while a grant of it is in flight", closed)
+	}
+	m.observe(aNode("a", "10.0.0.0/24"), "3", noon)
+	m.forget("a", noon)
+	if closed := m.closed(); len(closed) != 1 {
+		t.Error("it stays, though no Node uses it")
+	}
+}
+
+// The bound of what is in flight leaves nobody out for good: what is refused makes room, and the one Node that the API
+// server does not refuse has its turn.
+func TestRefusedNodesHoldUpNoOther(t *testing.T) {
+	var nodes []*podcidr.Node
+	for i := range maxInFlight + 10 {
+		nodes = append(nodes, aNode(fmt.Sprintf("n%04d", i)))
+	}
+	last := nodes[len(nodes)-1]
+	m := holding(t, "10.0.0.0/8", nodes...)
+	writes := 0
+	for now := noon; now.Before(noon.Add(24 * time.Hour)); now = now.Add(time.Minute) {
+		m.plan(now)
+		if _, p, _ := m.next(now); p != nil {
+			m.landed(p, false)
+		}
+		due, _ := m.due(now)
+		for _, g := range due {
+			if g.Node.UID == last.UID {
+				return
+			}
+			writes++
+			m.jobs++
+			m.wrote(g, forbidden, now)
+		}
+		if limit := maxGrants + int(now.Sub(noon)/time.Minute); writes > limit {
+			t.Fatalf("%d writes were refused within %v", writes, now.Sub(noon))
+		}
+	}
+	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.todo), m.trouble.row)
+}
