@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks grants.pml, overlap.pml and carve.pml with spin: every scenario with all rules, exhaustively and without an error; then once without each
-# rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
+# Checks grants.pml, overlap.pml, carve.pml and nodes.pml with spin: every scenario with all rules, exhaustively and without an error; then once without
+# each rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
 #
 # SPIN is spin's path, CC a C compiler. JOBS is how many searches run at once, MEMORY the limit of each in MB.
 set -eu
@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, grants.pml else.
+# Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, nodes.pml with -DNODES, grants.pml else.
 scenarios='
 turns     -DUIDS=3 -DDELETES=1
 deletes   -DUIDS=2
@@ -35,6 +35,28 @@ carved    -DCARVE -DTERMS=2
 by-hand   -DCARVE -DTERMS=2 -DBLOCKS=1 -DBYHAND
 old-event -DCARVE -DTERMS=2 -DBLOCKS=1 -DSTALE
 lost      -DCARVE -DTERMS=3 -DBLOCKS=1 -DWIPE
+nodes     -DNODES=3 -DDELETES=3 -DLOST
+sizes     -DNODES=3 -DDELETES=2 -DLOST -DNESTED
+families  -DNODES=3 -DDELETES=2 -DLOST -DFAMILIES
+by-human  -DNODES=3 -DDELETES=1 -DLOST -DEDIT=2
+killed    -DNODES=2 -DDELETES=1 -DLOST -DCRASH=2
+refused   -DNODES=3 -DDELETES=1 -DLOST -DREFUSE
+foreign   -DNODES=2 -DDELETES=1 -DLOST -DFOREIGN=1 -DSTEALS=2
+quiet     -DNODES=3 -DDELETES=1 -DLOST -DSTEALS=2
+ranges    -DNODES=2 -DRANGES -DLOST
+shared    -DNODES=2 -DDELETES=1 -DRANGES -DSHARED
+selected  -DNODES=2 -DRANGES -DONE -DUNSELECT=2
+range-killed -DNODES=2 -DDELETES=1 -DRANGES -DCRASH=1
+range-quiet  -DNODES=2 -DDELETES=1 -DRANGES -DLOST -DSTEALS=2
+map-lost  -DNODES=2 -DRANGES -DDROPS=0 -DLOST -DWIPE=1
+map-range -DNODES=2 -DDELETES=1 -DRANGES -DONE -DLOST -DWIPE=1
+map-killed   -DNODES=2 -DDELETES=1 -DRANGES -DONE -DWIPE=1 -DCRASH=1
+map-twice -DNODES=2 -DDELETES=1 -DRANGES -DDROPS=0 -DWIPE=2
+map-quiet -DNODES=2 -DDELETES=1 -DRANGES -DWIPE=1 -DSTEALS=1
+no-nodes  -DNODES=2 -DRANGES -DDROPS=0 -DWIPE=1 -DBY_NODES
+three     -DNODES=2 -DDELETES=1 -DLOST -DMANAGERS=3
+three-range  -DNODES=2 -DDELETES=1 -DRANGES -DONE -DLOST -DMANAGERS=3
+three-map -DNODES=2 -DDELETES=1 -DRANGES -DONE -DDROPS=0 -DWIPE=1 -DMANAGERS=3
 '
 # Rule and the scenario that needs it.
 rules='
@@ -80,6 +102,48 @@ VERIFIED        old-event
 LIST_BLOCK      lost
 SAME_TERM       lost
 ADOPTS          lost
+N_CAS           nodes
+N_ORDER         nodes
+N_LIST          nodes
+N_INFLIGHT      nodes
+N_ONE           nodes
+N_UID           nodes
+N_UID_GONE      nodes
+N_PROOF         nodes
+N_ANSWER        nodes
+N_CONFIRM       nodes
+N_MONOTONE      nodes
+N_OWN_ID        killed
+N_READBACK      nodes
+N_SAME_AGAIN    nodes
+N_SIZES         sizes
+N_FAMILIES      families
+N_SEQ           by-human
+N_OWN_GRANT     refused
+N_DOUBT         refused
+N_LEAVES        refused
+N_SET_BY_ANY    foreign
+N_INHERIT       quiet
+N_ABSENT        quiet
+N_MARK          ranges
+N_VERIFIED      ranges
+N_READ_TERM     ranges
+N_ALIVE         ranges
+N_WHITE_LIST    ranges
+N_CLOSED        ranges
+N_CLOSE_ALWAYS  ranges
+N_LIST_AFTER    ranges
+N_SETTLED_FIRST ranges
+N_USED          ranges
+N_TOUCH         selected
+N_RV_FIRST      selected
+N_END_RV        selected
+N_QUARANTINE    map-lost
+N_EMPTY         map-lost
+N_RELIST        map-lost
+N_AGE           map-lost
+N_STAMP         map-lost
+N_ADOPTS        map-range
 '
 # Rules that this model can do without, and a scenario in which it does. See README.md for why.
 spare='
@@ -89,6 +153,8 @@ NAME_WAIT       turns
 RECREATE_COMMIT force
 DRAINED         carved
 UNUSED          carved
+N_TERM          killed
+N_LIST_CLOSE    ranges
 '
 
 scenario() { printf '%s' "$scenarios" | sed -n "s/^$1  *//p"; }
@@ -101,6 +167,7 @@ search() (
 	case $flags in
 	*-DOVERLAP*) cp "$here/overlap.pml" model.pml ;;
 	*-DCARVE*) cp "$here/carve.pml" model.pml ;;
+	*-DNODES*) cp "$here/nodes.pml" model.pml ;;
 	*) cp "$here/grants.pml" model.pml ;;
 	esac
 	# shellcheck disable=SC2086 # flags are words
@@ -113,7 +180,7 @@ search() (
 		"$SPIN" $flags -t model.pml >"../$name.trace" 2>/dev/null || true
 		# The line of the assertion says which invariant it is of.
 		line=$(sed -n 's/.*model.pml:\([0-9]*\), Error: assertion violated.*/\1/p' "../$name.trace" | head -n 1)
-		sed -n "${line:-1}s|.*/\* \(I[0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
+		sed -n "${line:-1}s|.*/\* \([IN][0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
 	fi
 	rm -f pan
 )
@@ -203,7 +270,7 @@ trace)
 		echo "not found breadth-first within $MEMORY MB; this one is longer than it need be" >&2
 		rm -r "$work/trace" && search trace "-DNO_$2 $(scenario "$name")" ''
 	fi
-	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\)/\1/p' "$work/trace.trace"
+	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|node\|the mark\|the ConfigMap\)/\1/p' "$work/trace.trace"
 	[ "$(verdict trace)" = counterexample ]
 	;;
 *)

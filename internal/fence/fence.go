@@ -34,8 +34,8 @@ var (
 type DamagedError struct{ err error }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the ConfigMap %s/%s cannot be read: %v; restore its %s, or delete it and take its finalizer off: "+
-		"what the Nodes have is then read from them", Namespace, Name, e.err, dataKey)
+	return fmt.Sprintf("the ConfigMap %s/%s cannot be read: %v; delete it, and take its finalizer off: "+
+		"what the Nodes have is then read from them, and %s later the next ones are served", Namespace, Name, e.err, "75 seconds")
 }
 
 func (e *DamagedError) Unwrap() error { return e.err }
@@ -111,6 +111,9 @@ func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
 		return f.create(ctx, now)
 	case err != nil:
 		return State{}, fmt.Errorf("taking over the Nodes of the cluster: %w", err)
+	}
+	if made := live.CreationTimestamp.Time; state.Adopting != nil && made.After(*state.Adopting) {
+		state.Adopting = &made // the create was on its way for long
 	}
 	if state.Holder == f.id && !f.distrusted {
 		f.base, f.state = live, state // the answer to the write was lost
@@ -236,6 +239,23 @@ func (f *Fence) Settle(ctx context.Context) error {
 // Distrust has the next takeover wait for what may still be under way: the API server, or the ConfigMap alone, was put
 // back to an earlier state, which does not have the grants that were made since.
 func (f *Fence) Distrust() { f.distrusted = true }
+
+// Check returns nil where the state on record is the last one that this manager has written.
+func (f *Fence) Check(ctx context.Context) error {
+	live, state, err := f.read(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return ErrLost
+	case err != nil:
+		return err
+	case live.UID == f.base.UID && state.same(f.state):
+		return nil
+	}
+	if state.Term <= f.state.Term {
+		f.Distrust()
+	}
+	return ErrLost
+}
 
 // judge says what became of the commit that was sent, by what the API server has.
 func (f *Fence) judge(live *corev1.ConfigMap, state State) term.Verdict {

@@ -78,6 +78,10 @@ type memory struct {
 	// open is what CIDRs may be given of, as the last commit says; shut, of which a live read showed that they must not.
 	open []fence.Open
 	shut map[podcidr.Ref]bool
+	// closed are objects without which this manager has committed in its term, since they were seen being deleted.
+	closed map[podcidr.Ref]bool
+	// recordedAt is when the state on record was last seen to be this manager's.
+	recordedAt time.Time
 	// adoptUntil is when the first grant may be made; zero: at once. adopting is on record.
 	adoptUntil time.Time
 	adopting   bool
@@ -288,7 +292,7 @@ func (m *memory) ranges() []*podcidr.Range {
 
 // tookOver takes what a takeover found: the state that is held from now on, and all Nodes, of a list that began after
 // the write. What was seen since the takeover began counts as well.
-func (m *memory) tookOver(s fence.State, listed map[types.UID]*node) {
+func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Time) {
 	for uid, n := range m.nodes {
 		if listed[uid] == nil && n.seenIn < m.takeovers {
 			m.NoteGone(uid) // it was there before the list began
@@ -327,6 +331,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node) {
 	m.rebuild()
 	m.unread, m.left = false, false
 	m.holder, m.triedOnce, m.suspect, m.open, m.workSince, m.settleAt = true, true, false, s.Open, time.Time{}, time.Time{}
+	m.closed, m.recordedAt = map[podcidr.Ref]bool{}, now
 	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
 	if m.adopting {
 		m.adoptUntil = s.Adopting.Add(adoption)

@@ -149,6 +149,7 @@ func (m *memory) close(ref podcidr.Ref) {
 type pending struct {
 	added, dropped []types.UID
 	open           []fence.Open
+	closed         []podcidr.Ref
 }
 
 // next returns the next state, if there is a reason to commit one; else how long until there is, 0 if nothing is known.
@@ -172,6 +173,7 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 		}
 	}
 	p.open = m.wantOpen(p.added)
+	p.closed = m.deleting()
 	s.Open = p.open
 	var wait time.Duration
 	if m.adopting && now.Before(m.adoptUntil) {
@@ -182,7 +184,7 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 	switch {
 	case now.Before(m.commitAfter):
 		return s, nil, m.commitAfter.Sub(now)
-	case len(p.added) > 0, closes, m.adopting && s.Adopting == nil, ended > 0 && m.closingNow():
+	case len(p.added) > 0, closes, m.adopting && s.Adopting == nil, m.closingNow():
 	case ended > 0 && m.jobs == 0:
 		if m.settleAt.IsZero() {
 			m.settleAt = now.Add(settleAfter)
@@ -225,7 +227,7 @@ func (m *memory) wantOpen(added []types.UID) []fence.Open {
 }
 
 // landed notes that a commit is on record.
-func (m *memory) landed(p *pending, adopting bool) {
+func (m *memory) landed(p *pending, adopting bool, now time.Time) {
 	for _, uid := range p.added {
 		if g := m.grants[uid]; g != nil {
 			g.committed = true
@@ -238,7 +240,10 @@ func (m *memory) landed(p *pending, adopting bool) {
 			delete(m.grants, uid)
 		}
 	}
-	m.open, m.adopting, m.settleAt = p.open, adopting, time.Time{}
+	for _, ref := range p.closed {
+		m.closed[ref] = true
+	}
+	m.open, m.adopting, m.settleAt, m.recordedAt = p.open, adopting, time.Time{}, now
 	m.commitErr, m.commitPause, m.commitAfter = nil, 0, time.Time{}
 	m.Win()
 }
@@ -249,6 +254,12 @@ func (m *memory) refusedCommit(err error, now time.Time) {
 	m.commitErr = err
 	m.commitPause = min(max(2*m.commitPause, firstTry), lastTry)
 	m.commitAfter = now.Add(m.commitPause)
+}
+
+// stale reports whether what is on record was last seen so long ago that it may have been lost since, and given on: as by a
+// process that was paused. It is looked at before another write (R10, R14).
+func (m *memory) stale(now time.Time) bool {
+	return term.Elapsed(m.recordedAt, now) > term.RequestTimeout
 }
 
 // due are the grants to be written now, oldest Node first, and how long until others are.
@@ -350,14 +361,26 @@ func (m *memory) onlyLeft(now time.Time) bool {
 	return left && !work
 }
 
-// closingNow reports whether an object is to be closed that no Node uses.
+// closingNow reports whether an object is to be closed that no Node uses. It is committed without it in any case: another
+// manager may have opened it meanwhile, and the commit finds out.
 func (m *memory) closingNow() bool {
-	for _, o := range m.objects {
-		if o.Deleting && o.Held && len(m.users(o)) == 0 {
+	for ref, o := range m.objects {
+		if o.Deleting && o.Held && !m.closed[ref] && len(m.users(o)) == 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// deleting are the objects that are being deleted.
+func (m *memory) deleting() []podcidr.Ref {
+	var out []podcidr.Ref
+	for ref, o := range m.objects {
+		if o.Deleting {
+			out = append(out, ref)
+		}
+	}
+	return out
 }
 
 // sooner returns the shorter of two waits, of which 0 is none at all.

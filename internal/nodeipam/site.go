@@ -220,7 +220,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 		return fmt.Errorf("listing Nodes: %w", err)
 	}
 	m = s.lock()
-	m.tookOver(state, listed)
+	m.tookOver(state, listed, s.Now())
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
 	isNew := m.adopting && state.Term == 1 && len(state.InFlight) == 0 && !m.anyCIDRs()
 	inFlight := len(m.grants)
@@ -247,6 +247,15 @@ func (s *Site) takeOver(ctx context.Context) error {
 func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 	now := s.Now()
 	m := s.lock()
+	adopted := m.adopting && !m.adoptUntil.IsZero() && !now.Before(m.adoptUntil)
+	m.Unlock()
+	if adopted {
+		// What landed during the wait, the watch may not have shown.
+		if err := s.list(ctx); err != nil {
+			return 0, err
+		}
+	}
+	m = s.lock()
 	protect, wait := m.plan(now)
 	m.Unlock()
 	failed := s.protect(ctx, protect)
@@ -262,8 +271,8 @@ func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 		}
 		wait = sooner(wait, again)
 	}
-	wait = sooner(wait, s.dispatch(ctx))
-	return wait, errors.Join(failed, s.closeObjects(ctx))
+	again, err := s.dispatch(ctx)
+	return sooner(wait, again), errors.Join(failed, err, s.closeObjects(ctx))
 }
 
 // protect puts our finalizer on objects before they are opened. Of one for which that fails nothing is granted.
@@ -298,7 +307,7 @@ func (s *Site) outcome(err error) (time.Duration, error) {
 	case err == nil:
 		metrics.NodeCIDRCommits.WithLabelValues("written").Inc()
 		if p != nil {
-			m.landed(p, s.fence.State().Adopting != nil)
+			m.landed(p, s.fence.State().Adopting != nil, s.Now())
 		}
 		return 0, nil
 	case errors.Is(err, fence.ErrMoved):
@@ -329,29 +338,50 @@ func (s *Site) note(err error) {
 	m.commitErr = err
 }
 
-// dispatch hands out the writes that are due.
-func (s *Site) dispatch(ctx context.Context) time.Duration {
+// dispatch hands out the writes that are due. Where it is long ago that their grants were seen on record, it looks first.
+func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
 	m := s.lock()
+	due, wait := m.due(s.Now())
+	look := m.holder && len(due) > 0 && m.stale(s.Now())
+	m.Unlock()
+	if look {
+		if err := s.fence.Check(ctx); err != nil {
+			return s.outcome(err)
+		}
+	}
+	m = s.lock()
 	defer m.Unlock()
 	if !m.holder {
-		return 0
+		return 0, nil
 	}
-	due, wait := m.due(s.Now())
+	if look {
+		m.recordedAt = s.Now()
+	}
 	for _, g := range due {
 		g.busy = true
 		m.jobs++
 		s.Workers.Do(s.Key, func() { s.run(ctx, g) })
 	}
-	return wait
+	return wait, nil
 }
 
-// run writes for one grant, and notes how that went.
+// run writes for one grant, and notes how that went. One that has waited for long is handed out
+// again, one of an earlier term is not.
 func (s *Site) run(ctx context.Context, g *grant) {
+	m := s.lock()
+	if m.stale(s.Now()) || !m.holder || m.grants[g.Node.UID] != g {
+		m.jobs--
+		g.busy = false
+		m.Unlock()
+		s.Wake(s.Key)
+		return
+	}
+	m.Unlock()
 	err := s.write(ctx, g.Grant)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
 	}
-	m := s.lock()
+	m = s.lock()
 	wake := m.wrote(g, err, s.Now())
 	if n := m.nodes[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
 		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(n.since).Seconds())
@@ -432,14 +462,13 @@ func (s *Site) look(ctx context.Context, g podcidr.Grant) (settled bool, err err
 // began after that shows that no Node uses them.
 func (s *Site) closeObjects(ctx context.Context) error {
 	m := s.lock()
-	closing := m.closed()
+	closing := m.ending()
 	m.Unlock()
 	if len(closing) == 0 {
 		return nil
 	}
-	_, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) { s.Observe(o) })
-	if err != nil {
-		return fmt.Errorf("listing Nodes before a ClusterCIDR goes: %w", err)
+	if err := s.list(ctx); err != nil {
+		return err
 	}
 	var errs []error
 	for _, o := range closing {
@@ -453,14 +482,23 @@ func (s *Site) closeObjects(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closed are the objects that are being deleted, are not open on record, and that no Node is known to use.
-func (m *memory) closed() []Object {
-	if !m.holder {
+// list reads what all Nodes have.
+func (s *Site) list(ctx context.Context) error {
+	if _, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) { s.Observe(o) }); err != nil {
+		return fmt.Errorf("listing Nodes: %w", err)
+	}
+	return nil
+}
+
+// ending are the objects that are being deleted, that were closed by a commit of this term, and that no Node is known to
+// use. While what was before is adopted, not all is known.
+func (m *memory) ending() []Object {
+	if !m.holder || m.adopting {
 		return nil
 	}
 	var out []Object
 	for _, o := range m.objects {
-		if o.Deleting && o.Held && !m.isOpen(o.Ref) && len(m.users(o)) == 0 {
+		if o.Deleting && o.Held && m.closed[o.Ref] && !m.isOpen(o.Ref) && len(m.users(o)) == 0 {
 			out = append(out, o)
 		}
 	}

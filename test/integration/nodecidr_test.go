@@ -284,7 +284,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}, Data: map[string]string{"state": "{"},
 		}, clusterCIDR("c", 8, "10.1.0.0/24", ""), node("a"))
 		nodes(ctx)
-		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Reason", v1alpha1.FenceDamagedReason), HaveField("Message", ContainSubstring("unexpected EOF; restore its state"))))
+		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Reason", v1alpha1.FenceDamagedReason), HaveField("Message", ContainSubstring("unexpected EOF; delete it, and take its finalizer off"))))
 		Expect(read(ctx, "a").Spec.PodCIDRs).To(BeEmpty())
 		remove(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}})
 	})

@@ -1,0 +1,276 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
+)
+
+// calls are the requests of a site, in their order. The API server is a fake: what is asked is what is looked at.
+type calls struct {
+	client.WithWatch
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *calls) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, fmt.Sprintf(format, args...))
+}
+
+// at is where the first call is that begins so.
+func (c *calls) at(begins string) int {
+	return slices.IndexFunc(c.all, func(s string) bool { return strings.HasPrefix(s, begins) })
+}
+
+// lister lists for the site.
+type lister struct{ *calls }
+
+// List implements Lister.
+func (c lister) List(ctx context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
+	c.note("list %T", of)
+	var all corev1.NodeList
+	if err := c.WithWatch.List(ctx, &all); err != nil {
+		return "", err
+	}
+	for i := range all.Items {
+		visit(&all.Items[i])
+	}
+	return "", nil
+}
+
+func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &calls{}
+	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			c.note("create %T", o)
+			return in.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			err := in.Update(ctx, o, opts...)
+			c.note("update %T", o)
+			return err
+		},
+		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			body, err := patch.Data(o)
+			c.note("patch %T %s", o, body)
+			return errors.Join(err, in.Patch(ctx, o, patch, opts...))
+		},
+	})
+	s := NewSite(Options{
+		Client: c, Live: c, Lister: lister{c}, Objects: ClusterCIDRs{Client: c, Live: c}, ID: "me", Elected: true,
+		Workers: workers.New[Key](2), Wake: func(Key) {}, Now: time.Now,
+	})
+	var all v1alpha1.ClusterCIDRList
+	if err := c.WithWatch.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var found []Object
+	for i := range all.Items {
+		found = append(found, ObjectOf(&all.Items[i]))
+	}
+	s.SetObjects(found)
+	var nodes corev1.NodeList
+	if err := c.WithWatch.List(t.Context(), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes.Items {
+		s.Observe(&nodes.Items[i])
+	}
+	return s, c
+}
+
+func newNode(cidrs ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-a"}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
+}
+
+func newRange(finalizers ...string) *v1alpha1.ClusterCIDR {
+	return &v1alpha1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "uid-c", Finalizers: finalizers},
+		Spec:       v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/23"},
+	}
+}
+
+// R14, R15: the order of what a first grant takes, and what the patch of the Node says.
+func TestTheOrderOfAGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := siteOf(t, newNode(), newRange())
+		if _, err := s.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		last := -1
+		for _, begins := range []string{"create *v1.ConfigMap", "list *v1.Node", "patch *v1alpha1.ClusterCIDR", "update *v1.ConfigMap", "patch *v1.Node"} {
+			at := c.at(begins)
+			if at <= last {
+				t.Fatalf("%q does not come after what comes before it:\n%s", begins, strings.Join(c.all, "\n"))
+			}
+			last = at
+		}
+		want := `patch *v1.Node {"metadata":{"annotations":{"butler.butlerlabs.dev/cluster-cidr":"c"},"uid":"uid-a"},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`
+		if got := c.all[c.at("patch *v1.Node")]; got != want {
+			t.Errorf("the patch is\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// R10, R15: who may have written before, and who cannot have.
+func TestWhoWaitsForWhatWasBefore(t *testing.T) {
+	other := newNode("10.0.1.0/24")
+	other.Name, other.UID = "other", "uid-other"
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		waits   bool
+	}{
+		"a new cluster":         {objects: []client.Object{newRange()}},
+		"a Node has a CIDR":     {objects: []client.Object{newRange(), other}, waits: true},
+		"a range was protected": {objects: []client.Object{newRange(v1alpha1.ClusterCIDRFinalizer)}, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, c := siteOf(t, append(tc.objects, newNode())...)
+				wait, err := s.Reconcile(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if waits := c.at("patch *v1.Node") < 0; waits != tc.waits || (waits && wait != adoption) {
+					t.Errorf("it grants nothing: %v, and comes back after %v", waits, wait)
+				}
+			})
+		})
+	}
+}
+
+// K41: what is being deleted, gone, or another one is not opened.
+func TestProtect(t *testing.T) {
+	deleted := newRange("somebody/else")
+	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
+	another := newRange()
+	another.UID = "another"
+	for name, tc := range map[string]struct {
+		is      *v1alpha1.ClusterCIDR
+		closing bool
+		patches int
+	}{
+		"there":         {is: newRange(), patches: 1},
+		"protected":     {is: newRange(v1alpha1.ClusterCIDRFinalizer)},
+		"being deleted": {is: deleted, closing: true},
+		"another":       {is: another, closing: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c := siteOf(t, tc.is)
+			err := ClusterCIDRs{Client: c, Live: c}.Protect(t.Context(), ObjectOf(newRange()).Ref)
+			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) || len(c.all) != tc.patches {
+				t.Errorf("%v, with %v", err, c.all)
+			}
+		})
+	}
+}
+
+// R10, R15: what landed while the former allocator was waited for is listed before the first grant.
+func TestAdoptionEndsWithAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := newNode()
+		late.Name, late.UID = "late", "uid-late"
+		s, c := siteOf(t, newNode(), late, newRange(v1alpha1.ClusterCIDRFinalizer))
+		wait, err := s.Reconcile(t.Context())
+		if err != nil || wait != adoption {
+			t.Fatalf("%v, %v", wait, err)
+		}
+		late.Spec.PodCIDRs = []string{"10.0.0.0/24"} // the watch does not show it
+		live := &corev1.Node{}
+		if err := c.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(late), live); err != nil {
+			t.Fatal(err)
+		}
+		live.Spec = late.Spec
+		if err := c.Update(t.Context(), live); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(adoption)
+		if _, err := s.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if at := c.at("patch *v1.Node"); at < 0 || !strings.Contains(c.all[at], `"podCIDR":"10.0.1.0/24"`) {
+			t.Errorf("granted what has landed:\n%s", strings.Join(c.all, "\n"))
+		}
+	})
+}
+
+// R10, R14: a manager that was paused looks for its grants on record before it writes.
+func TestAPausedManagerLooksFirst(t *testing.T) {
+	for name, lost := range map[string]bool{"there": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, c := siteOf(t, newRange(), newNode())
+				state, err := s.fence.TakeOver(t.Context(), time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				state.InFlight = []fence.Grant{{Node: "a", UID: "uid-a", From: "c", CIDRs: prefixes("10.0.0.0/24")}}
+				state.Adopting = nil
+				if err := s.fence.Commit(t.Context(), state); err != nil {
+					t.Fatal(err)
+				}
+				m := s.lock()
+				m.takeovers++
+				m.tookOver(s.fence.State(), map[types.UID]*node{"uid-a": {Node: nodeOf(newNode()), version: "1"}}, time.Now())
+				m.Unlock()
+				<-time.After(time.Hour)
+				if lost {
+					o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
+					if err := c.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+						t.Fatal(err)
+					}
+					o.Finalizers = nil
+					if err := errors.Join(c.Update(t.Context(), o), c.Delete(t.Context(), o)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := s.Reconcile(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if written := c.at("patch *v1.Node") >= 0; written == lost {
+					t.Errorf("written: %v\n%s", written, strings.Join(c.all, "\n"))
+				}
+			})
+		})
+	}
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
