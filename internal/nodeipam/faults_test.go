@@ -320,33 +320,41 @@ func at(n int, f fault) func(*world) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios {
-		for _, name := range names(orders) {
-			t.Run(s.name+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				in := func(w *world) { w.order = orders[name] }
-				var calls int
-				writes := s.run(t, func(w *world) {
-					in(w)
-					w.disturb = func(w *world, _ *faults.Request) bool { calls = w.calls; return false }
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for _, name := range names(orders) {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					s.befallAll(t, func(w *world) { w.order = orders[name] })
 				})
-				for _, f := range faultsOfWrites {
-					most := writes
-					if f.reads {
-						most = calls
-					}
-					for n := 1; n <= most; n++ {
-						s.befall(t, f, n, in)
-					}
-				}
-				for n := 1; n <= writes; n++ {
-					t.Run(fmt.Sprintf("hurry/%d", n), func(t *testing.T) {
-						s := s
-						s.served = -1
-						s.run(t, func(w *world) { in(w); w.hurry = n })
-					})
-				}
-			})
+			}
+		})
+	}
+}
+
+// befallAll runs the scenario as it is, and then with each fault.
+func (s scenario) befallAll(t *testing.T, in func(*world)) {
+	t.Helper()
+	var calls int
+	writes := s.run(t, func(w *world) {
+		in(w)
+		w.disturb = func(w *world, _ *faults.Request) bool { calls = w.calls; return false }
+	})
+	for _, f := range faultsOfWrites {
+		most := writes
+		if f.reads {
+			most = calls
 		}
+		for n := 1; n <= most; n++ {
+			s.befall(t, f, n, in)
+		}
+	}
+	for n := 1; n <= writes; n++ {
+		t.Run(fmt.Sprintf("hurry/%d", n), func(t *testing.T) {
+			s := s
+			s.served = -1
+			s.run(t, func(w *world) { in(w); w.hurry = n })
+		})
 	}
 }
 
