@@ -24,6 +24,8 @@ type faults struct {
 	cp     *framework.ControlPlane
 	h      *history
 	binary string
+	// nodes: managers give Nodes their pod CIDRs, and do nothing else.
+	nodes bool
 
 	kills, freezes, restarts, edits atomic.Int64
 }
@@ -32,6 +34,9 @@ type faults struct {
 // leader.
 func (f *faults) options(elects bool) framework.ManagerOptions {
 	args := []string{"--audit-interval=5s", "--orphan-grace=2s", "--shrink-grace=2s"}
+	if f.nodes {
+		args = []string{"--node-cidrs=only"}
+	}
 	if elects {
 		args = append(args, "--leader-elect-lease-duration="+lease.String(), "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
 	}

@@ -23,6 +23,7 @@ func main() {
 	flag.Int64Var(&o.kills, "kills", 60, "managers that are killed, at least")
 	flag.Int64Var(&o.claims, "claims", 5000, "claims and allocations that are created, at least")
 	flag.BoolVar(&o.carved, "carved", false, "have users ask carved pools alone")
+	flag.Int64Var(&o.nodes, "nodes", 0, "Nodes that are created, at least, in the place of claims")
 	flag.IntVar(&o.users, "users", 80, "users at a time")
 	flag.IntVar(&o.electing, "electing", 2, "managers that elect a leader")
 	flag.IntVar(&o.active, "active", 1, "managers that are active without being elected")
@@ -50,7 +51,11 @@ func all(ctx context.Context, o options, runs int) ([]*result, error) {
 	var done []*result
 	for range runs {
 		fmt.Printf("seed %d\n", o.seed)
-		res, err := run(ctx, o, os.Stdout)
+		do := run
+		if o.nodes > 0 {
+			do = runNodes
+		}
+		res, err := do(ctx, o, os.Stdout)
 		if err != nil {
 			return done, fmt.Errorf("seed %d: %w", o.seed, err)
 		}

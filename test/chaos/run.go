@@ -35,6 +35,8 @@ type options struct {
 	manager, out                                    string
 	// carved: all users ask carved pools.
 	carved bool
+	// nodes is how many Nodes come and go, in the place of claims; 0: none do.
+	nodes int64
 }
 
 // result is what a run was and what it found.

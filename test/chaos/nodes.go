@@ -1,0 +1,345 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// ranges are what Nodes get their CIDRs from: two sizes of one range, of which the Nodes of a size take the larger, and one
+// of both families.
+func ranges() []client.Object {
+	of := func(name string, bits int32, ipv4, ipv6, size string) client.Object {
+		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: bits, IPv4: ipv4, IPv6: ipv6}
+		if size != "" {
+			c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{size}}},
+			}}}
+		}
+		return c
+	}
+	return []client.Object{
+		of("small", 4, "10.1.0.0/22", "", "small"), of("big", 6, "10.1.0.0/22", "", "big"),
+		of("both", 4, "10.2.0.0/24", "fd00:2::/120", "both"), of("rest", 4, "10.3.0.0/24", "", ""),
+	}
+}
+
+var sizes = []string{"small", "big", "both", "any"}
+
+// seen is what the watch of Nodes has shown: who has what, and who waits to be told.
+type seen struct {
+	mu      sync.Mutex
+	has     map[types.UID]*corev1.Node
+	waiting map[types.UID]chan struct{}
+	// overlapped are pairs that the watch has shown at one time. Events of a watch are in order, so that is wrong, as long
+	// as it was not interrupted: then what is gone is shown late.
+	overlapped []string
+	served     int
+}
+
+func (s *seen) shows(o any) {
+	n, is := o.(*corev1.Node)
+	if !is || len(n.Spec.PodCIDRs) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.has[n.UID] == nil {
+		s.served++
+		for _, other := range s.has {
+			if overlap(n, other) {
+				s.overlapped = append(s.overlapped, fmt.Sprintf("the watch shows %s (%v) and %s (%v)", n.Name, n.Spec.PodCIDRs, other.Name, other.Spec.PodCIDRs))
+			}
+		}
+	}
+	s.has[n.UID] = n
+	if c := s.waiting[n.UID]; c != nil {
+		close(c)
+		delete(s.waiting, n.UID)
+	}
+}
+
+func (s *seen) ends(o any) {
+	if last, is := o.(toolscache.DeletedFinalStateUnknown); is {
+		o = last.Obj
+	}
+	if n, is := o.(*corev1.Node); is {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.has, n.UID)
+	}
+}
+
+// wait is closed when a Node has CIDRs.
+func (s *seen) wait(uid types.UID) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := make(chan struct{})
+	if s.has[uid] != nil {
+		close(c)
+	} else {
+		s.waiting[uid] = c
+	}
+	return c
+}
+
+func overlap(a, b *corev1.Node) bool {
+	for _, x := range a.Spec.PodCIDRs {
+		for _, y := range b.Spec.PodCIDRs {
+			if netip.MustParsePrefix(x).Overlaps(netip.MustParsePrefix(y)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// overlaps are the Nodes that have addresses of each other, of those that exist now. A list is of one moment; the events
+// of a watch that was interrupted are not.
+func overlaps(ctx context.Context, c client.Client) (bad []string, left int, err error) {
+	var all corev1.NodeList
+	if err := c.List(ctx, &all); err != nil {
+		return nil, 0, err
+	}
+	for i := range all.Items {
+		for j := range i {
+			if a, b := &all.Items[i], &all.Items[j]; overlap(a, b) {
+				bad = append(bad, fmt.Sprintf("Nodes %s (%v) and %s (%v) overlap", a.Name, a.Spec.PodCIDRs, b.Name, b.Spec.PodCIDRs))
+			}
+		}
+	}
+	return bad, len(all.Items), nil
+}
+
+// runNodes has Nodes come and go while managers are killed, frozen and active beside each other.
+func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err error) {
+	ctrl.SetLogger(klog.Background())
+	cp, err := framework.Start(framework.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, cp.Stop()) }()
+	c, err := cp.Client()
+	if err != nil {
+		return nil, err
+	}
+	if o.manager == "" {
+		if o.manager, err = framework.BuildManager(ctx, cp.Dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range ranges() {
+		if err := c.Create(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	s := &seen{has: map[types.UID]*corev1.Node{}, waiting: map[types.UID]chan struct{}{}}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := s.watch(watching, cp); err != nil {
+		return nil, err
+	}
+	f := &faults{Client: c, cp: cp, binary: o.manager, nodes: true}
+	res = &result{seed: o.seed}
+	start := time.Now()
+	created, bad, stuck := churnNodes(ctx, o, f, s, say)
+	res.created, res.violations = int(created), bad
+	if stuck != nil {
+		res.violations = append(res.violations, fmt.Sprintf("not through after %s: %v", o.limit, stuck))
+	}
+	m, err := framework.StartManager(ctx, f.options(false))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Stop()) }()
+	left, n, err := overlaps(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	res.violations = append(res.violations, left...)
+	if n > 0 {
+		res.violations = append(res.violations, fmt.Sprintf("%d Nodes are left", n))
+	}
+	res.violations = append(res.violations, allFree(ctx, o, c)...)
+	res.kills, res.freezes, res.restarts, res.edits, res.took = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(start)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	res.served, res.operations = s.served, s.served
+	if res.restarts == 0 {
+		res.violations = append(res.violations, s.overlapped...)
+	}
+	return res, nil
+}
+
+func (s *seen) watch(ctx context.Context, cp *framework.ControlPlane) error {
+	scheme, err := framework.Scheme()
+	if err != nil {
+		return err
+	}
+	c, err := cache.New(cp.Config, cache.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: s.shows, UpdateFunc: func(_, o any) { s.shows(o) }, DeleteFunc: s.ends}); err != nil {
+		return err
+	}
+	go func() { _ = c.Start(ctx) }() // ends with ctx
+	if !c.WaitForCacheSync(ctx) {
+		return errors.New("the cache did not sync")
+	}
+	return nil
+}
+
+// churnNodes lasts until there were enough Nodes and enough kills, and all Nodes are gone again.
+func churnNodes(ctx context.Context, o options, f *faults, s *seen, say io.Writer) (created int64, bad []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	var made atomic.Int64
+	random := func(n int) *rand.Rand { return rand.New(rand.NewPCG(o.seed, uint64(n))) }
+	raging, calm := context.WithCancel(ctx)
+	defer calm()
+	var lives, unrest errgroup.Group
+	for i := range o.users {
+		r := random(i)
+		lives.Go(func() error {
+			for f.kills.Load() < o.kills || made.Load() < o.nodes {
+				if err := liveNode(ctx, f.Client, s, r, fmt.Sprintf("n%d-%d", i, r.IntN(3)), &made); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for i := range o.electing + o.active {
+		unrest.Go(func() error { return f.manager(raging, i < o.electing, random(o.users+i)) })
+	}
+	unrest.Go(func() error { return f.apiServer(raging, o.apiServerEvery) })
+	unrest.Go(func() error { f.handsOnNodes(raging, random(-1)); return nil })
+	var found []string
+	unrest.Go(func() error {
+		for within(raging, nil, time.Second); raging.Err() == nil; within(raging, nil, time.Second) {
+			if now, _, err := overlaps(raging, f.Client); err == nil {
+				found = append(found, now...)
+			}
+		}
+		return nil
+	})
+	unrest.Go(func() error {
+		for within(raging, nil, o.progressEvery); raging.Err() == nil; within(raging, nil, o.progressEvery) {
+			fmt.Fprintf(say, "%d Nodes created, %d kills, %d freezes, %d restarts of the API server, %d edits\n",
+				made.Load(), f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load())
+		}
+		return nil
+	})
+	err = lives.Wait()
+	calm()
+	err = errors.Join(err, unrest.Wait())
+	return made.Load(), found, err
+}
+
+// liveNode is the life of a Node: it comes, is served, and goes, sometimes with a finalizer that keeps it for a while. A
+// name is used again at once.
+func liveNode(ctx context.Context, c client.Client, s *seen, r *rand.Rand, name string, made *atomic.Int64) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"size": sizes[r.IntN(len(sizes))]}}}
+	keeps, quits := r.IntN(4) == 0, r.IntN(8) == 0
+	if keeps {
+		n.Finalizers = []string{"karpenter.sh/termination"}
+	}
+	if err := persist(ctx, func() error { return c.Create(ctx, n) }); err != nil {
+		return err
+	}
+	made.Add(1)
+	if !quits { // else it goes before it is served, or while it is
+		select {
+		case <-s.wait(n.UID):
+		case <-ctx.Done():
+			return fmt.Errorf("Node %s has no pod CIDRs: %w", name, ctx.Err())
+		}
+	}
+	if err := persist(ctx, func() error { return client.IgnoreNotFound(c.Delete(ctx, n)) }); err != nil || !keeps {
+		return err
+	}
+	within(ctx, nil, time.Duration(r.IntN(300))*time.Millisecond)
+	return persist(ctx, func() error {
+		return client.IgnoreNotFound(c.Patch(ctx, n, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	})
+}
+
+// persist tries until something is done: the API server is away now and then, and a create that has happened says so.
+func persist(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if err == nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		within(ctx, nil, 100*time.Millisecond)
+	}
+}
+
+// handsOnNodes are people who touch the ConfigMap, and delete ClusterCIDRs that are in use, to make them again.
+func (f *faults) handsOnNodes(ctx context.Context, r *rand.Rand) {
+	for n := 0; ctx.Err() == nil; n++ {
+		within(ctx, nil, time.Duration(200+r.IntN(800))*time.Millisecond)
+		all := ranges()
+		c := all[r.IntN(len(all))]
+		err := f.Create(ctx, c)
+		switch r.IntN(3) {
+		case 0:
+			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
+			err = f.Patch(ctx, o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, n)))
+		case 1:
+			if r.IntN(4) == 0 {
+				err = f.Delete(ctx, all[r.IntN(len(all))])
+			}
+		}
+		if err == nil {
+			f.edits.Add(1)
+		}
+	}
+}
+
+// allFree waits until every range is free again, and says what is not.
+func allFree(ctx context.Context, o options, c client.Client) (bad []string) {
+	for waited := time.Duration(0); waited < o.restAfter; waited += again {
+		var all v1alpha1.ClusterCIDRList
+		if err := c.List(ctx, &all); err != nil {
+			return []string{err.Error()}
+		}
+		bad = nil
+		for _, r := range all.Items {
+			if r.DeletionTimestamp != nil || r.Status.Allocated != 0 || r.Status.Free != r.Status.Capacity {
+				bad = append(bad, fmt.Sprintf("ClusterCIDR %s has %d Nodes and %d of %d free, deleted: %v", r.Name, r.Status.Allocated, r.Status.Free, r.Status.Capacity, r.DeletionTimestamp))
+			}
+		}
+		if len(bad) == 0 {
+			return nil
+		}
+		within(ctx, nil, again)
+	}
+	return bad
+}
