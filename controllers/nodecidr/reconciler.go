@@ -3,10 +3,12 @@
 package nodecidr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,6 +83,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
+// firstServices is the ServiceCIDR that the API server makes at its start.
+const firstServices = "kubernetes"
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
 // services are the CIDRs of Services, those of the object that the API server makes at its start first: it names first
 // what Services get by default.
 func (r *Reconciler) services(ctx context.Context) ([]netip.Prefix, error) {
@@ -90,15 +105,13 @@ func (r *Reconciler) services(ctx context.Context) ([]netip.Prefix, error) {
 		if err := r.Client.List(ctx, &all); err != nil {
 			return nil, fmt.Errorf("reading ServiceCIDRs: %w", err)
 		}
-		for _, first := range []bool{true, false} {
-			for i := range all.Items {
-				if (all.Items[i].Name == "kubernetes") != first {
-					continue
-				}
-				for _, text := range all.Items[i].Spec.CIDRs {
-					if p, err := netip.ParsePrefix(text); err == nil {
-						out = append(out, p.Masked())
-					}
+		slices.SortFunc(all.Items, func(a, b networkingv1.ServiceCIDR) int { // a cache has no order
+			return cmp.Or(compareBools(a.Name != firstServices, b.Name != firstServices), cmp.Compare(a.Name, b.Name))
+		})
+		for i := range all.Items {
+			for _, text := range all.Items[i].Spec.CIDRs {
+				if p, err := netip.ParsePrefix(text); err == nil {
+					out = append(out, p.Masked())
 				}
 			}
 		}

@@ -120,7 +120,7 @@ func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
 		return state, nil
 	}
 	state.Holder, state.Term = f.id, state.Term+1
-	if f.distrusted && state.Adopting == nil {
+	if f.distrusted {
 		state.Adopting = &now
 	}
 	next, err := f.object(live, state)

@@ -37,6 +37,8 @@ type grant struct {
 	committed, inherited bool
 	// busy: a write of it is under way. doubtful: the answer to one is not known.
 	busy, doubtful bool
+	// sent: a write of it was begun.
+	sent bool
 	// settled: it is proven that its Node has CIDRs, or is gone. refused: nothing of it was written, nor will be. Either
 	// leaves the record with the next commit.
 	settled, refused bool
@@ -66,7 +68,14 @@ type memory struct {
 	grants map[types.UID]*grant
 	// clashes are Nodes with CIDRs that overlap, until one of them is gone.
 	clashes map[types.UID][]podcidr.Clash
-	jobs    int
+	// jobs are the writes under way, firsts those of grants of which none has failed yet.
+	jobs, firsts int
+	// blocked are objects that could not be protected.
+	blocked map[podcidr.Ref]blocked
+	// checkHeld: it is to be seen whether our finalizer is on what Nodes use.
+	checkHeld bool
+	// inOrder are the ranges of the objects.
+	inOrder []*podcidr.Range
 
 	holder, triedOnce bool
 	// unread: it was not looked yet what the last holder has left; left: grants in flight.
@@ -95,13 +104,19 @@ type memory struct {
 	trouble     trouble
 	// notes are what is to be said, said what was.
 	notes []note
-	said  map[note]bool
+	said  map[types.UID][]note
+}
+
+// blocked is an object that could not be protected so many times, and until when it is not tried.
+type blocked struct {
+	failures int
+	until    time.Time
 }
 
 func newMemory() *memory {
 	m := &memory{
 		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
-		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[note]bool{},
+		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
 	}
 	m.unread = true
 	m.rebuild()
@@ -138,6 +153,9 @@ func (m *memory) noted(n *node, news bool) (wake bool) {
 	if len(n.CIDRs) > 0 {
 		m.set(n)
 		m.forgetWaiting(n.UID)
+		if g := m.grants[n.UID]; g != nil && !g.settled && !slices.Equal(g.CIDRs, n.CIDRs) {
+			m.reconsider() // what was granted is free
+		}
 		return m.settle(n.UID)
 	}
 	if n.Deleting {
@@ -187,16 +205,16 @@ func (m *memory) forget(uid types.UID, now time.Time) (wake bool) {
 	m.forgetWaiting(uid)
 	delete(m.nodes, uid)
 	delete(m.clashes, uid)
-	maps.DeleteFunc(m.said, func(n note, _ bool) bool { return n.uid == uid })
+	delete(m.said, uid)
 	for other, clashes := range m.clashes {
-		if slices.ContainsFunc(clashes, func(c podcidr.Clash) bool { return c.OtherUID == uid }) {
+		left := slices.DeleteFunc(clashes, func(c podcidr.Clash) bool { return c.OtherUID == uid })
+		if m.clashes[other] = left; len(left) == 0 {
 			delete(m.clashes, other)
 		}
 	}
 	m.books.Drop(uid, now)
-	wake = m.settle(uid)
-	if n != nil && len(n.CIDRs) > 0 {
-		wake = true
+	wake = m.settle(uid) || (n != nil && len(n.CIDRs) > 0)
+	if wake {
 		m.reconsider()
 	}
 	return wake
@@ -235,7 +253,8 @@ func (m *memory) setObjects(objects []Object) {
 			delete(m.shut, ref)
 		}
 	}
-	m.objects = next
+	m.objects, m.inOrder = next, nil
+	m.checkHeld = m.checkHeld || news
 	if gone {
 		m.rebuild() // the books look after the ranges that there are
 	}
@@ -281,13 +300,17 @@ func (m *memory) sorted() []*node {
 
 // ranges are those of the objects that are valid.
 func (m *memory) ranges() []*podcidr.Range {
+	if m.inOrder != nil {
+		return m.inOrder
+	}
 	var out []*podcidr.Range
 	for _, o := range m.objects {
 		if o.Range != nil {
 			out = append(out, o.Range)
 		}
 	}
-	return podcidr.Sorted(out)
+	m.inOrder = podcidr.Sorted(out)
+	return m.inOrder
 }
 
 // tookOver takes what a takeover found: the state that is held from now on, and all Nodes, of a list that began after
@@ -297,6 +320,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 		if listed[uid] == nil && n.seenIn < m.takeovers {
 			m.NoteGone(uid) // it was there before the list began
 			delete(m.nodes, uid)
+			delete(m.said, uid)
 		}
 	}
 	for uid, n := range listed {
@@ -336,7 +360,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	if m.adopting {
 		m.adoptUntil = s.Adopting.Add(adoption)
 	}
-	m.commitErr, m.commitPause, m.commitAfter, m.trouble = nil, 0, time.Time{}, trouble{}
+	m.commitErr, m.commitPause, m.commitAfter, m.checkHeld = nil, 0, time.Time{}, true
 }
 
 // anyCIDRs reports whether a Node has CIDRs.

@@ -235,11 +235,12 @@ func TestRefusedNodesHoldUpNoOther(t *testing.T) {
 			}
 			writes++
 			m.jobs++
+			m.firsts++
 			m.wrote(g, forbidden, now)
 		}
 		if limit := maxGrants + int(now.Sub(noon)/time.Minute); writes > limit {
 			t.Fatalf("%d writes were refused within %v", writes, now.Sub(noon))
 		}
 	}
-	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.todo), m.trouble.row)
+	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.todo), len(m.trouble.nodes))
 }

@@ -41,8 +41,15 @@ type note struct {
 // notef has something said about a Node, if it was not said before.
 func (m *memory) notef(n *podcidr.Node, reason, format string, args ...any) {
 	next := note{n.UID, n.Name, reason, fmt.Sprintf(format, args...)}
-	if !m.said[next] && !slices.Contains(m.notes, next) {
-		m.notes = append(m.notes, next)
+	if !slices.Contains(m.said[n.UID], next) {
+		m.notes, m.said[n.UID] = append(m.notes, next), append(m.said[n.UID], next)
+	}
+}
+
+// unsay forgets that something was to be said.
+func (m *memory) unsay(n note) {
+	if m.said[n.uid] = slices.DeleteFunc(m.said[n.uid], func(o note) bool { return o == n }); len(m.said[n.uid]) == 0 {
+		delete(m.said, n.uid)
 	}
 }
 
@@ -115,15 +122,22 @@ func shown(names []string) string {
 	return strings.Join(names[:namesShown], ", ") + ", …"
 }
 
-// Say records the events that are due, as many as the limit allows. It reports whether some have to wait.
+// Say records the events that are due, as many as the limit allows. It reports whether some have to wait. A manager that
+// does not hold the site has nothing to say.
 func (s *Site) Say() (more bool) {
 	m := s.lock()
+	if !m.holder && !s.Elected {
+		for _, n := range m.notes {
+			m.unsay(n)
+		}
+		m.notes = nil
+	}
 	var now []note
 	for len(m.notes) > 0 && s.limit.TryAccept() {
 		n := m.notes[0]
 		m.notes = m.notes[1:]
-		if m.nodes[n.uid] != nil {
-			m.said[n] = true
+		known := m.nodes[n.uid]
+		if known != nil && (n.reason != CIDRNotAvailable || len(known.CIDRs) == 0) {
 			now = append(now, n)
 		}
 	}

@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	// maxGrants bounds the new grants of a commit, maxInFlight those on record: the ConfigMap stays below 100 KB.
+	// maxGrants bounds the new grants of a commit, maxInFlight those on record of which no write has failed, and
+	// maxOnRecord all of them: what hangs, or is refused after it was in doubt, leaves room for others, and the ConfigMap
+	// stays below 500 KB.
 	maxGrants   = 128
 	maxInFlight = 512
+	maxOnRecord = 2048
 	// settleAfter is how long what is settled stays on record where nothing else is committed.
 	settleAfter = time.Second
 	// fewJobs is when more Nodes are planned, while as many writes are under way: the writers never wait for a commit.
@@ -34,7 +37,8 @@ const (
 // trouble is what is known of writes that the API server refuses for good: it refuses those of other Nodes as well, most
 // often.
 type trouble struct {
-	row   int
+	// nodes are those that were refused since one was served.
+	nodes map[types.UID]bool
 	next  time.Time
 	pause time.Duration
 	// why is the last refusal.
@@ -48,15 +52,24 @@ func (m *memory) limit(now time.Time) (int, time.Duration) {
 		return 0, m.adoptUntil.Sub(now)
 	case now.Before(m.commitAfter):
 		return 0, m.commitAfter.Sub(now)
-	case m.trouble.row >= maxTroubled && now.Before(m.trouble.next):
+	case m.inTrouble() && now.Before(m.trouble.next):
 		return 0, m.trouble.next.Sub(now)
-	case m.trouble.row >= maxTroubled:
+	case m.inTrouble():
 		return 1, 0
-	case m.jobs > fewJobs:
+	case m.firsts > fewJobs:
 		return 0, 0 // the end of one of them wakes the site
 	}
-	return max(min(maxGrants, maxInFlight-len(m.grants)), 0), 0
+	fresh := 0
+	for _, g := range m.grants {
+		if g.failures == 0 {
+			fresh++
+		}
+	}
+	return max(min(maxGrants, maxInFlight-fresh, maxOnRecord-len(m.grants)), 0), 0
 }
+
+// inTrouble reports whether so many Nodes were refused that they are tried one at a time.
+func (m *memory) inTrouble() bool { return len(m.trouble.nodes) >= maxTroubled }
 
 // plan makes grants for Nodes that wait, which are not on record yet, and returns those objects that must be protected
 // first. It returns how long to wait for Nodes that cannot be planned now.
@@ -79,32 +92,77 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 	if len(waiting) == 0 {
 		return nil, wait
 	}
-	trial := m.trouble.row >= maxTroubled
+	trial := m.inTrouble()
 	if trial {
 		waiting = []*podcidr.Node{m.leastTried(waiting)}
 	}
-	d := podcidr.Plan(m.books, m.ranges(), waiting, limit, now)
-	maps.Copy(m.refused, d.Refused)
-	for uid, why := range d.Refused {
-		m.noteRefusal(m.todo[uid], why)
-		delete(m.todo, uid)
-	}
-	for _, g := range d.Grants {
-		g.CIDRs = inOrder(g.CIDRs, m.first)
-		m.grants[g.Node.UID] = &grant{Grant: g}
-		delete(m.todo, g.Node.UID)
-		if !m.isOpen(g.From) && !slices.Contains(protect, g.From) {
-			protect = append(protect, g.From)
+	made := 0
+	for again := true; again && made < limit; {
+		d := podcidr.Plan(m.books, m.ranges(), waiting, limit-made, now)
+		again = false
+		for uid, why := range d.Refused {
+			m.refused[uid] = why
+			m.noteRefusal(m.todo[uid], why)
+			delete(m.todo, uid)
 		}
+		for _, g := range d.Grants {
+			if until := m.blocked[g.From].until; until.After(now) {
+				// Its Node waits for that: another range would be of the wrong size. Others take its place.
+				m.books.Withdraw(g.Node.UID)
+				m.nodes[g.Node.UID].retryAt = until
+				wait, again = sooner(wait, until.Sub(now)), true
+				continue
+			}
+			made++
+			g.CIDRs = inOrder(g.CIDRs, m.first)
+			m.grants[g.Node.UID] = &grant{Grant: g}
+			delete(m.todo, g.Node.UID)
+			if !m.isOpen(g.From) && !slices.Contains(protect, g.From) {
+				protect = append(protect, g.From)
+			}
+		}
+		waiting = slices.DeleteFunc(waiting, func(n *podcidr.Node) bool {
+			return m.todo[n.UID] == nil || m.nodes[n.UID].retryAt.After(now)
+		})
 	}
-	if trial && len(d.Grants) == 0 && len(m.todo) > 0 {
+	if trial && made == 0 && len(m.todo) > 0 {
 		wait = time.Millisecond // another one is to be tried
 	}
-	if trial && len(d.Grants) > 0 {
+	if trial && made > 0 {
 		m.trouble.pause = min(max(2*m.trouble.pause, firstTry), lastTry)
 		m.trouble.next = now.Add(m.trouble.pause)
 	}
 	return protect, wait
+}
+
+// block notes that an object could not be protected: it is tried again after a while, and its Nodes wait so long.
+func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
+	b := m.blocked[ref]
+	b.until = now.Add(term.RetryDelay(b.failures))
+	b.failures++
+	m.blocked[ref] = b
+	for _, g := range m.grants {
+		if n := m.nodes[g.Node.UID]; n != nil && !g.committed && g.From == ref {
+			n.retryAt = b.until
+			m.notef(g.Node, CIDRNotAvailable, "%v; the manager tries again", err)
+		}
+	}
+	m.withdraw(&ref)
+}
+
+// unheld are objects that Nodes use, which our finalizer is not on: those that were adopted, or lost it.
+func (m *memory) unheld(now time.Time) []podcidr.Ref {
+	if !m.holder || !m.checkHeld {
+		return nil
+	}
+	m.checkHeld = false
+	var out []podcidr.Ref
+	for ref, o := range m.objects {
+		if !o.Held && !o.Deleting && !m.blocked[ref].until.After(now) && len(m.users(o)) > 0 {
+			out = append(out, ref)
+		}
+	}
+	return out
 }
 
 // leastTried is the Node of which the fewest writes were refused, the oldest of those: each has its turn.
@@ -131,6 +189,7 @@ func (m *memory) withdraw(from *podcidr.Ref) {
 func (m *memory) drop(uid types.UID) {
 	delete(m.grants, uid)
 	m.books.Withdraw(uid)
+	m.reconsider() // there is room again
 	if n := m.nodes[uid]; n != nil && len(n.CIDRs) == 0 && !n.Deleting {
 		m.todo[uid] = n
 	}
@@ -269,6 +328,9 @@ func (m *memory) due(now time.Time) (out []*grant, wait time.Duration) {
 		case !g.committed || g.settled || g.refused || g.busy:
 		case g.retryAt.After(now):
 			wait = sooner(wait, g.retryAt.Sub(now))
+		case m.books.OthersHave(g.Node.UID, g.CIDRs):
+			// Somebody else has set what was granted. It is not written knowingly; what was never sent is over.
+			g.refused = !g.sent && !g.inherited
 		default:
 			out = append(out, g)
 		}
@@ -282,6 +344,9 @@ func (m *memory) due(now time.Time) (out []*grant, wait time.Duration) {
 // wrote notes how a write went, and reports whether there is something to do.
 func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 	m.jobs--
+	if g.failures == 0 {
+		m.firsts--
+	}
 	g.busy = false
 	n := m.nodes[g.Node.UID]
 	switch {
@@ -292,7 +357,11 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		}
 	case term.RefusedForGood(err) && !g.doubtful && !g.inherited && !g.settled:
 		g.refused, m.trouble.why = true, err
-		if m.trouble.row++; m.trouble.row == maxTroubled {
+		if m.trouble.nodes == nil {
+			m.trouble.nodes = map[types.UID]bool{}
+		}
+		was := m.inTrouble()
+		if m.trouble.nodes[g.Node.UID] = true; !was && m.inTrouble() {
 			m.trouble.pause, m.trouble.next = firstTry, now.Add(firstTry)
 		}
 		if n != nil {
@@ -302,10 +371,14 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		}
 	default:
 		g.doubtful = true
-		g.retryAt = now.Add(term.RetryDelay(g.failures))
+		delay := term.RetryDelay(g.failures)
+		if term.RefusedForGood(err) {
+			delay *= 10 // it stays on record, as an earlier write may land
+		}
+		g.retryAt = now.Add(delay)
 		g.failures++
 	}
-	return err != nil || m.jobs == 0 || (m.jobs == fewJobs && len(m.todo) > 0)
+	return err != nil || m.jobs == 0 || (m.firsts == fewJobs && len(m.todo) > 0)
 }
 
 // lose notes that another manager has the site: what was planned is void, and what is on record is its business,
@@ -341,12 +414,20 @@ func (m *memory) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) 
 	return true, 0
 }
 
-// hasWork reports whether a holder would have something to do. What it finds that nobody can be given is not work.
+// hasWork reports whether a holder would have something to do. What it finds that nobody can be given is not work. Where
+// there is some, nothing is left of the look; what was refused before, another manager's writes may not be.
 func (m *memory) hasWork(now time.Time) (bool, time.Duration) {
 	if m.suspect || m.closingNow() {
 		return true, 0
 	}
+	trouble, notes := m.trouble, len(m.notes)
+	m.trouble.nodes = nil
 	_, wait := m.plan(now)
+	m.trouble = trouble
+	for _, n := range m.notes[notes:] {
+		m.unsay(n)
+	}
+	m.notes = m.notes[:notes]
 	work := m.left || len(m.grants) > 0
 	m.withdraw(nil)
 	return work, wait

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -84,12 +85,17 @@ func (m *memory) report() Report {
 			waiting[ref]++
 		}
 	}
+	free := map[string]int64{}
 	for ref, o := range m.objects {
 		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: allocated[ref]}}
 		if o.Range != nil {
-			f.Capacity, f.Free = o.Range.Capacity(), m.books.Room(o.Range)
+			f.Capacity, f.CIDRs = o.Range.Capacity(), cidrsText(o.Range)
+			room := fmt.Sprint(f.CIDRs, o.Range.Lengths())
+			if _, known := free[room]; !known {
+				free[room] = m.books.Room(o.Range) // hundreds of ClusterCIDRs may have one range
+			}
+			f.Free = free[room]
 			f.shares, f.service = m.shares(o.Range, ranges)
-			f.CIDRs = cidrsText(o.Range)
 		}
 		if o.Deleting {
 			f.users = m.users(o)
@@ -103,13 +109,16 @@ func (m *memory) report() Report {
 // shares are the other ranges with some of the addresses, and what of them is for Services.
 func (m *memory) shares(r *podcidr.Range, all []*podcidr.Range) (names []string, service string) {
 	for _, other := range all {
-		if other.Ref != r.Ref && r.Covers(other.CIDRs()) {
+		if len(names) > namesShown {
+			break
+		}
+		if other.Ref != r.Ref && r.Shares(other) {
 			names = append(names, other.Name)
 		}
 	}
-	for _, p := range r.CIDRs() {
-		if excluded, is := m.books.Excluded(p); is {
-			service = excluded.String()
+	for _, p := range m.services {
+		if r.Covers([]netip.Prefix{p}) {
+			service = p.String()
 		}
 	}
 	return names, service
@@ -128,7 +137,7 @@ func (m *memory) ready(f facts) metav1.Condition {
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr)
 	case m.commitErr != nil:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", m.commitErr)
-	case m.trouble.row >= maxTroubled:
+	case m.inTrouble():
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", m.trouble.why)
 	case m.adopting && !m.adoptUntil.IsZero():
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,

@@ -194,7 +194,7 @@ func (s *Site) readLeft(ctx context.Context) error {
 	}
 	m := s.lock()
 	defer m.Unlock()
-	m.unread, m.left = false, len(state.InFlight) > 0
+	m.unread, m.left, m.commitErr = false, len(state.InFlight) > 0, nil
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 	m = s.lock()
 	m.tookOver(state, listed, s.Now())
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
-	isNew := m.adopting && state.Term == 1 && len(state.InFlight) == 0 && !m.anyCIDRs()
+	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.anyCIDRs()
 	inFlight := len(m.grants)
 	m.Unlock()
 	log.FromContext(ctx).Info("Took the Nodes of the cluster over", "cluster", s.Key.String(), "term", state.Term, "nodes", len(listed), "inFlight", inFlight)
@@ -234,7 +234,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 	m = s.lock()
 	defer m.Unlock()
 	if err != nil {
-		m.holder = false
+		m.holder, m.adoptUntil = false, time.Time{}
 		return err
 	}
 	if !before {
@@ -247,9 +247,16 @@ func (s *Site) takeOver(ctx context.Context) error {
 func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 	now := s.Now()
 	m := s.lock()
-	adopted := m.adopting && !m.adoptUntil.IsZero() && !now.Before(m.adoptUntil)
+	nobody := m.adopting && m.adoptUntil.IsZero()
+	adopted := m.adopting && !nobody && !now.Before(m.adoptUntil)
 	m.Unlock()
-	if adopted {
+	switch {
+	case nobody:
+		// That nobody was here before goes on record before anything shows that somebody was.
+		if wait, err := s.commit(ctx); err != nil || wait > 0 {
+			return wait, err
+		}
+	case adopted:
 		// What landed during the wait, the watch may not have shown.
 		if err := s.list(ctx); err != nil {
 			return 0, err
@@ -257,41 +264,53 @@ func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 	}
 	m = s.lock()
 	protect, wait := m.plan(now)
+	unheld := m.unheld(now)
 	m.Unlock()
-	failed := s.protect(ctx, protect)
-	m = s.lock()
-	next, p, later := m.next(s.Now())
-	m.Unlock()
-	wait = sooner(wait, later)
-	if p != nil {
-		s.sent = p
-		again, err := s.outcome(s.fence.Commit(ctx, next))
-		if err != nil {
-			return 0, errors.Join(failed, err)
-		}
-		wait = sooner(wait, again)
+	if s.protect(ctx, append(protect, unheld...)) {
+		wait = time.Millisecond
+	}
+	later, err := s.commit(ctx)
+	if err != nil {
+		return 0, err
 	}
 	again, err := s.dispatch(ctx)
-	return sooner(wait, again), errors.Join(failed, err, s.closeObjects(ctx))
+	return sooner(sooner(wait, later), again), errors.Join(err, s.closeObjects(ctx))
 }
 
-// protect puts our finalizer on objects before they are opened. Of one for which that fails nothing is granted.
-func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (failed error) {
+// commit commits what there is to commit. It returns how long until there is more.
+func (s *Site) commit(ctx context.Context) (time.Duration, error) {
+	m := s.lock()
+	next, p, wait := m.next(s.Now())
+	m.Unlock()
+	if p == nil {
+		return wait, nil
+	}
+	s.sent = p
+	again, err := s.outcome(s.fence.Commit(ctx, next))
+	return sooner(wait, again), err
+}
+
+// protect puts our finalizer on objects before they are opened. Of one for which that fails nothing is granted: there are
+// places for others then.
+func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (again bool) {
 	for _, ref := range refs {
 		err := s.Objects.Protect(ctx, ref)
+		m := s.lock()
 		if err == nil {
+			delete(m.blocked, ref)
+			m.Unlock()
 			continue
 		}
-		m := s.lock()
 		if errors.Is(err, errClosing) {
 			m.close(ref)
 		} else {
-			m.withdraw(&ref)
-			failed = errors.Join(failed, err)
+			log.FromContext(ctx).Error(err, "A ClusterCIDR cannot be protected; its Nodes wait", "clusterCIDR", ref.Name)
+			m.block(ref, err, s.Now())
+			again = true
 		}
 		m.Unlock()
 	}
-	return failed
+	return again
 }
 
 // outcome notes what became of a commit. A wait says that the site is to be looked at again after it.
@@ -333,6 +352,10 @@ func (s *Site) outcome(err error) (time.Duration, error) {
 
 // note notes why nothing is granted.
 func (s *Site) note(err error) {
+	var damaged *fence.DamagedError
+	if !errors.As(err, &damaged) && !term.RefusedForGood(err) {
+		return // it passes
+	}
 	m := s.lock()
 	defer m.Unlock()
 	m.commitErr = err
@@ -358,8 +381,11 @@ func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
 		m.recordedAt = s.Now()
 	}
 	for _, g := range due {
-		g.busy = true
+		g.busy, g.sent = true, true
 		m.jobs++
+		if g.failures == 0 {
+			m.firsts++
+		}
 		s.Workers.Do(s.Key, func() { s.run(ctx, g) })
 	}
 	return wait, nil
@@ -371,6 +397,9 @@ func (s *Site) run(ctx context.Context, g *grant) {
 	m := s.lock()
 	if m.stale(s.Now()) || !m.holder || m.grants[g.Node.UID] != g {
 		m.jobs--
+		if g.failures == 0 {
+			m.firsts--
+		}
 		g.busy = false
 		m.Unlock()
 		s.Wake(s.Key)
@@ -416,6 +445,9 @@ func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
 	o := &corev1.Node{}
 	o.Name = g.Node.Name
 	err = s.Client.Patch(timed, o, client.RawPatch(types.MergePatchType, body))
+	if err == nil && len(cidrsOf(o)) == 0 {
+		return fmt.Errorf("the API server takes the pod CIDRs %v of Node %s, and does not show them: something changes what is written", texts, g.Node.Name)
+	}
 	if err == nil {
 		s.Observe(o)
 		return nil

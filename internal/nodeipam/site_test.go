@@ -130,6 +130,11 @@ func TestTheOrderOfAGrant(t *testing.T) {
 		last := -1
 		for _, begins := range []string{"create *v1.ConfigMap", "list *v1.Node", "patch *v1alpha1.ClusterCIDR", "update *v1.ConfigMap", "patch *v1.Node"} {
 			at := c.at(begins)
+			for i := last + 1; i < len(c.all); i++ { // the ConfigMap is written before as well: nobody was here
+				if at <= last && strings.HasPrefix(c.all[i], begins) {
+					at = i
+				}
+			}
 			if at <= last {
 				t.Fatalf("%q does not come after what comes before it:\n%s", begins, strings.Join(c.all, "\n"))
 			}

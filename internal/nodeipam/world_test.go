@@ -600,6 +600,7 @@ func (w *world) examine() {
 	if w.served >= 0 && served != w.served && !w.lostConfigMap {
 		w.Wrongf("%d Nodes have pod CIDRs, not %d", served, w.served)
 	}
+	w.nobodyWaits()
 	if len(w.state.InFlight) > 0 {
 		w.Wrongf("in flight at rest: %v", w.state.InFlight)
 	}
@@ -648,3 +649,43 @@ func names[V any](m map[string]V) []string {
 }
 
 func object(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// nobodyWaits checks that no Node is left without what it can have, by what the API server has.
+func (w *world) nobodyWaits() {
+	if w.refuses != "" {
+		return
+	}
+	var taken []netip.Prefix
+	for _, n := range w.nodes() {
+		taken = append(taken, prefixes(n.Spec.PodCIDRs)...)
+	}
+	room := func(text string, bits int) bool {
+		if text == "" {
+			return true
+		}
+		p := netip.MustParsePrefix(text)
+		for sub := netip.PrefixFrom(p.Addr(), bits); p.Contains(sub.Addr()); {
+			if !overlap([]netip.Prefix{sub}, taken) {
+				return true
+			}
+			last := sub.Addr()
+			for sub.Contains(last) {
+				last = last.Next()
+			}
+			sub = netip.PrefixFrom(last, bits)
+		}
+		return false
+	}
+	for _, n := range w.nodes() {
+		if len(n.Spec.PodCIDRs) > 0 || n.DeletionTimestamp != nil {
+			continue
+		}
+		for _, o := range w.api.List(faults.ClusterCIDRs) {
+			c := o.(*v1alpha1.ClusterCIDR)
+			matches := c.Spec.NodeSelector == nil || n.Labels["size"] == "big"
+			if c.DeletionTimestamp == nil && matches && room(c.Spec.IPv4, 32-int(c.Spec.PerNodeHostBits)) && room(c.Spec.IPv6, 128-int(c.Spec.PerNodeHostBits)) {
+				w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it", n.Name, c.Name)
+			}
+		}
+	}
+}

@@ -113,6 +113,15 @@ func (b *Books) Alone(uid types.UID, cidrs []netip.Prefix) bool {
 	})
 }
 
+// OthersHave reports whether another Node than that of a UID was seen with some of CIDRs.
+func (b *Books) OthersHave(uid types.UID, cidrs []netip.Prefix) bool {
+	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
+			return f.Source == ledger.Object && f.Owner.UID != uid
+		})
+	})
+}
+
 // Excluded reports whether some of a CIDR is not for Nodes, and what of it.
 func (b *Books) Excluded(p netip.Prefix) (netip.Prefix, bool) {
 	for _, f := range b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {

@@ -76,7 +76,7 @@ func TestAdoption(t *testing.T) {
 		{node: aNode("hostBits").has("10.0.0.77/24")},
 		{node: aNode("six").has("fd00::/120")},
 		{node: aNode("dual").has("10.0.2.0/24", "fd00::100/120")},
-		{node: aNode("twice").has("10.0.0.128/25"), want: []Clash{{Node: "twice", Other: "hostBits", CIDR: netip.MustParsePrefix("10.0.0.0/24")}}},
+		{node: aNode("twice").has("10.0.0.128/25"), want: []Clash{{Node: "twice", Other: "hostBits", OtherUID: "uid-hostBits", CIDR: netip.MustParsePrefix("10.0.0.0/24")}}},
 		{node: aNode("foreign").has("192.168.0.0/24")},
 		{node: aNode("dual")},
 	} {

@@ -94,6 +94,14 @@ func (r *Range) Covers(cidrs []netip.Prefix) bool {
 	})
 }
 
+// Shares reports whether another range has addresses of this one.
+func (r *Range) Shares(other *Range) bool {
+	return r.Covers(other.cidrs[IPv4]) || r.Covers(other.cidrs[IPv6])
+}
+
+// Lengths are the prefix lengths of what a Node gets, by family; 0: nothing of that.
+func (r *Range) Lengths() [2]int { return r.lengths }
+
 // families yields those of which a Node gets a CIDR.
 func (r *Range) families() []Family {
 	switch {
