@@ -23,7 +23,7 @@ const (
 	// settleAfter is how long what is settled stays on record where nothing else is committed.
 	settleAfter = time.Second
 	// fewJobs is when more Nodes are planned, while as many writes are under way: the writers never wait for a commit.
-	fewJobs = maxGrants / 2
+	fewJobs = maxGrants * 3 / 4
 	// adoption is how long nothing is given where another allocator, or a state that was lost, may still write: longer
 	// than any request lasts (R10).
 	adoption = 75 * time.Second
@@ -350,7 +350,7 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 	g.busy = false
 	n := m.nodes[g.Node.UID]
 	switch {
-	case err == nil:
+	case err == nil && (g.settled || n == nil):
 		m.trouble = trouble{}
 		if n != nil {
 			n.failures = 0
@@ -371,8 +371,8 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		}
 	default:
 		g.doubtful = true
-		delay := term.RetryDelay(g.failures)
-		if term.RefusedForGood(err) {
+		delay := term.RetryDelay(g.failures) // of a write that says nothing of itself too
+		if err != nil && term.RefusedForGood(err) {
 			delay *= 10 // it stays on record, as an earlier write may land
 		}
 		g.retryAt = now.Add(delay)

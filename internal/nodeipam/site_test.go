@@ -33,7 +33,7 @@ type calls struct {
 	all []string
 }
 
-func (c *calls) note(format string, args ...any) {
+func (c *calls) notef(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = append(c.all, fmt.Sprintf(format, args...))
@@ -49,7 +49,7 @@ type lister struct{ *calls }
 
 // List implements Lister.
 func (c lister) List(ctx context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
-	c.note("list %T", of)
+	c.notef("list %T", of)
 	var all corev1.NodeList
 	if err := c.WithWatch.List(ctx, &all); err != nil {
 		return "", err
@@ -71,17 +71,17 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 	c := &calls{}
 	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
 		Create: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			c.note("create %T", o)
+			c.notef("create %T", o)
 			return in.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			err := in.Update(ctx, o, opts...)
-			c.note("update %T", o)
+			c.notef("update %T", o)
 			return err
 		},
 		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			body, err := patch.Data(o)
-			c.note("patch %T %s", o, body)
+			c.notef("patch %T %s", o, body)
 			return errors.Join(err, in.Patch(ctx, o, patch, opts...))
 		},
 	})
@@ -90,7 +90,7 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 		Workers: workers.New[Key](2), Wake: func(Key) {}, Now: time.Now,
 	})
 	var all v1alpha1.ClusterCIDRList
-	if err := c.WithWatch.List(t.Context(), &all); err != nil {
+	if err := c.List(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
 	var found []Object
@@ -99,7 +99,7 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 	}
 	s.SetObjects(found)
 	var nodes corev1.NodeList
-	if err := c.WithWatch.List(t.Context(), &nodes); err != nil {
+	if err := c.List(t.Context(), &nodes); err != nil {
 		t.Fatal(err)
 	}
 	for i := range nodes.Items {
@@ -213,7 +213,7 @@ func TestAdoptionEndsWithAList(t *testing.T) {
 		}
 		late.Spec.PodCIDRs = []string{"10.0.0.0/24"} // the watch does not show it
 		live := &corev1.Node{}
-		if err := c.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(late), live); err != nil {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(late), live); err != nil {
 			t.Fatal(err)
 		}
 		live.Spec = late.Spec
@@ -253,7 +253,7 @@ func TestAPausedManagerLooksFirst(t *testing.T) {
 				<-time.After(time.Hour)
 				if lost {
 					o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
-					if err := c.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+					if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 						t.Fatal(err)
 					}
 					o.Finalizers = nil

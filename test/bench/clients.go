@@ -67,8 +67,13 @@ func (c *clients) create(ctx context.Context, name string) error {
 
 // each runs a step for 0 to n-1, so many at a time as a bare client would.
 func each(ctx context.Context, n int, step func(context.Context, int) error) error {
+	return eachOf(ctx, writers, n, step)
+}
+
+// eachOf is each of which so many steps are under way at a time.
+func eachOf(ctx context.Context, atOnce, n int, step func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(writers)
+	g.SetLimit(atOnce)
 	for i := range n {
 		g.Go(func() error { return step(ctx, i) })
 	}
@@ -134,14 +139,22 @@ func allTold(ctx context.Context, m *framework.Manager) error {
 // API server that the raw limit does not have. The manager is asked seldom, since that costs it, and more often the
 // nearer the end is.
 func metric(ctx context.Context, m *framework.Manager, name string, want float64) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	start, first := time.Now(), -1.0
-	for {
+	return untilCount(ctx, name, want, func(ctx context.Context) (float64, error) {
 		got, err := m.Metric(ctx, name)
 		if errors.Is(err, framework.ErrNoMetric) {
 			err = nil // before the first
 		}
+		return got, err
+	})
+}
+
+// untilCount asks for a counter until it has reached a value.
+func untilCount(ctx context.Context, name string, want float64, ask func(context.Context) (float64, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	start, first := time.Now(), -1.0
+	for {
+		got, err := ask(ctx)
 		if err != nil || got >= want {
 			return err
 		}

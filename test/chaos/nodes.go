@@ -278,7 +278,7 @@ func liveNode(ctx context.Context, c client.Client, s *seen, r *rand.Rand, name 
 		select {
 		case <-s.wait(n.UID):
 		case <-ctx.Done():
-			return fmt.Errorf("Node %s has no pod CIDRs: %w", name, ctx.Err())
+			return fmt.Errorf("no pod CIDRs for Node %s: %w", name, ctx.Err())
 		}
 	}
 	if err := persist(ctx, func() error { return client.IgnoreNotFound(c.Delete(ctx, n)) }); err != nil || !keeps {

@@ -1,0 +1,92 @@
+package nodeipam_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+// A manager that does not know yet that it lost its term lets a ClusterCIDR go that the next holder has granted of.
+func TestAStaleHolderEndsNothing(t *testing.T) {
+	s := scenario{
+		name: "stale holder", before: []client.Object{forSize(clusterCIDR("small", "10.0.0.0/23", 8), "small"), sized("a", "small")},
+		script: []action{
+			{"pause a, start b", func(w *world) bool { w.managers[0].asleep = true; w.start(); return true }},
+			add(forSize(clusterCIDR("c", "10.1.0.0/23", 8), "big")), add(sized("x", "big")),
+		}, served: -1,
+	}
+	s.run(t, func(w *world) {
+		w.disturb = func(w *world, r *faults.Request) bool {
+			if r.Client != "b" || r.Ref.Kind != faults.Nodes || !r.Write() {
+				return false
+			}
+			w.disturb = nil
+			w.Notef("b is paused in its patch; a goes on; the user deletes c")
+			w.managers[1].asleep, w.managers[0].asleep = true, false
+			before := w.api.Version()
+			_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
+			w.changed(before, "the user: delete c")
+			w.After(0, 60*time.Second, func() {
+				w.managers[1].asleep = false
+				value, err := w.do(r)
+				w.answer(r, value, err)
+			})
+			return true
+		}
+	})
+}
+
+// While it adopts, because the ConfigMap was lost, the site lets a ClusterCIDR go of which a patch may land.
+func TestNothingEndsDuringAdoption(t *testing.T) {
+	s := scenario{name: "adopting", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")}, served: -1}
+	s.run(t, func(w *world) {
+		w.disturb = func(w *world, r *faults.Request) bool {
+			if r.Ref.Kind != faults.Nodes || !r.Write() {
+				return false
+			}
+			w.disturb = nil
+			w.crash(w.manager(r.Client))
+			r.Answer(nil, schedule.ErrKilled)
+			before := w.api.Version()
+			_ = w.api.Delete(fenceRef, true)
+			_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
+			w.changed(before, "the user: the ConfigMap is lost, c is deleted")
+			w.After(0, 14*time.Second, func() {
+				_, _ = w.do(r)
+				if n := w.api.List(faults.Nodes)[0].(*corev1.Node); len(n.Spec.PodCIDRs) > 0 && len(w.api.List(faults.ClusterCIDRs)) == 0 {
+					w.Wrongf("K17: Node a has %v of c, which is gone", n.Spec.PodCIDRs)
+				}
+			})
+			return true
+		}
+	})
+}
+
+// A read that failed once stays in the conditions of an idle site.
+func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
+	s := scenario{name: "idle", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8)}, served: 0}
+	s.script = []action{{"look at the conditions", func(w *world) bool {
+		found, speaks := w.managers[0].site.Report()
+		for _, u := range found.Ranges {
+			for _, c := range u.Conditions {
+				if c.Type == v1alpha1.ReadyCondition && c.Status != "True" {
+					w.Wrongf("speaks %v: Ready is %s/%s: %s", speaks, c.Status, c.Reason, c.Message)
+				}
+			}
+		}
+		return true
+	}}}
+	s.run(t, func(w *world) {
+		w.disturb = func(w *world, r *faults.Request) bool {
+			w.disturb = nil
+			w.answer(r, nil, schedule.ErrTimeout)
+			return true
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// party gives all Nodes their CIDRs, busy: while their kubelets write.
+type party struct {
+	name  string
+	busy  bool
+	serve func(*fleet, context.Context) (pace, error)
+	// of is the index of the bare client that it compares with; its own: it is one.
+	of int
+}
+
+// inTurns has all parties take turns, and adds how fast each was.
+func (f *fleet) inTurns(ctx context.Context, t *table) error {
+	const bare, busyBare = 0, 2
+	all := []party{
+		bare: {"bare client, 32 at a time", false, (*fleet).bareCIDRs, bare},
+		{"manager, in turns with it", false, (*fleet).managedCIDRs, bare},
+		busyBare: {"bare client, beside status writes", true, (*fleet).bareCIDRs, busyBare},
+		{"manager, beside status writes", true, (*fleet).managedCIDRs, busyBare},
+		{"kube-controller-manager without its limit of requests", false, (*fleet).peerCIDRs, bare},
+	}
+	took := make([][]pace, len(all))
+	// The first writes of anybody are slow: round 0 is not counted.
+	few := *f
+	few.n = min(f.n, 10*nodeWriters)
+	if _, err := few.turn(ctx, all[bare]); err != nil {
+		return fmt.Errorf("a few, by a bare client: %w", err)
+	}
+	for range nodeRounds {
+		for i, p := range all {
+			got, err := f.turn(ctx, p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			took[i] = append(took[i], got)
+		}
+	}
+	for i, p := range all {
+		f.addPace(t, p, took[i], took[p.of])
+	}
+	return nil
+}
+
+// addPace adds how fast a party was in all its turns, and of the manager how soon. The share by CPU, of the API server
+// and who writes, says what is left of the other one when somebody else uses the machine.
+func (f *fleet) addPace(t *table, p party, took, bare []pace) {
+	var sum, limit pace
+	var shares []string
+	for i := range took {
+		sum, limit = sum.plus(took[i]), limit.plus(bare[i])
+		shares = append(shares, fmt.Sprintf("%.2f", took[i].rate()/bare[i].rate()))
+	}
+	what, given := fmt.Sprintf("%d Nodes: %s", f.n, p.name), float64(f.n*len(took))
+	note := fmt.Sprintf("CPU a Node: %.2f ms, the API server %.2f ms", 1000*sum.own/given, 1000*sum.server/given)
+	if sum != limit {
+		note = fmt.Sprintf("%.2f of the raw limit (goal %.1f), by turns %s; by CPU %.2f; %s", sum.rate()/limit.rate(),
+			goalShare, strings.Join(shares, " "), (limit.own+limit.server)/(sum.own+sum.server), note)
+	}
+	t.add(what, fmt.Sprintf("%.0f/s", sum.rate()), note)
+	if sum.start > 0 {
+		t.add(what+": start to first grant", fmt.Sprintf("%.2f s", sum.start.Seconds()/float64(len(took))),
+			fmt.Sprintf("mean of %d; goal %.0f s", len(took), goalStart))
+	}
+}
+
+// turn has a party give new Nodes their CIDRs.
+func (f *fleet) turn(ctx context.Context, p party) (pace, error) {
+	if err := f.registerAll(ctx); err != nil {
+		return pace{}, err
+	}
+	if err := f.collectGarbage(ctx); err != nil {
+		return pace{}, err
+	}
+	stop := func() error { return nil }
+	if p.busy {
+		stop = f.kubelets(ctx)
+	}
+	got, err := p.serve(f, ctx)
+	if err := errors.Join(err, stop()); err != nil {
+		return pace{}, err
+	}
+	if err := f.check(ctx); err != nil {
+		return pace{}, err
+	}
+	return got, f.removeAll(ctx)
+}
+
+// bareCIDRs takes the time that a bare client needs, which does nothing but the writes, with the watch open that any
+// provider needs.
+func (f *fleet) bareCIDRs(ctx context.Context) (pace, error) {
+	stop, err := f.drain(ctx, &corev1.NodeList{})
+	if err != nil {
+		return pace{}, err
+	}
+	defer stop()
+	var out pace
+	err = f.spends(ctx, &out, func() error {
+		own, start := selfCPU(), time.Now()
+		err := eachOf(ctx, nodeWriters, f.n, func(ctx context.Context, i int) error {
+			return f.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}, podCIDR(cidrOf(i)))
+		})
+		out.n, out.took, out.own = f.n, time.Since(start), selfCPU()-own
+		return err
+	})
+	return out, err
+}
+
+// spends notes what CPU something takes the API server.
+func (f *fleet) spends(ctx context.Context, p *pace, do func() error) error {
+	before, err := f.ofServer(ctx, cpuSeconds)
+	if err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	after, err := f.ofServer(ctx, cpuSeconds)
+	p.server = after - before
+	return err
+}
+
+// selfCPU is how many seconds of CPU the bench has taken.
+func selfCPU() float64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		panic(err) // of oneself it always can be read
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
+}
+
+// managedCIDRs takes the time of a manager that finds the Nodes when it starts.
+func (f *fleet) managedCIDRs(ctx context.Context) (out pace, err error) {
+	err = f.served(ctx, f.n, func(_ *framework.Manager, got pace) error {
+		out = got
+		return nil
+	})
+	return out, err
+}
+
+// peerCIDRs takes the time of a kube-controller-manager that finds the Nodes when it starts. By default it sends 20
+// requests a second.
+func (f *fleet) peerCIDRs(ctx context.Context) (out pace, err error) {
+	err = f.spends(ctx, &out, func() error { return f.byPeer(ctx, &out) })
+	return out, err
+}
+
+func (f *fleet) byPeer(ctx context.Context, out *pace) error {
+	start := time.Now()
+	peer, err := f.cp.StartNodeIPAM(nodeRange, 32-nodeHostBits)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = peer.Kill() }()
+	patched := func(ctx context.Context) (done float64, err error) {
+		done, out.own, err = peer.Done(ctx)
+		return done, err
+	}
+	first, err := firstOf(ctx, patched)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, peer.LogTail(20))
+	}
+	began := time.Now()
+	if err := untilCount(ctx, "Nodes with CIDRs", float64(f.n), patched); err != nil {
+		return fmt.Errorf("%w\n%s", err, peer.LogTail(20))
+	}
+	out.n, out.took, out.start = f.n-int(first), time.Since(began), began.Sub(start)
+	return nil
+}
