@@ -254,6 +254,18 @@ var faultsOfWrites = []fault{
 		w.changed(before, "the user: the ConfigMap is lost, and Node 0 comes")
 		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
 	}},
+	{name: "late, its Node is drained", do: func(w *world, r *faults.Request) {
+		if r.Ref.Kind != faults.Nodes {
+			value, err := w.do(r)
+			w.answer(r, value, err)
+			return
+		}
+		before := w.api.Version()
+		drain(r.Ref.Name).do(w)
+		w.changed(before, "the user: drain "+r.Ref.Name)
+		w.answer(r, nil, schedule.ErrTimeout)
+		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
+	}},
 	{name: "refused", do: func(w *world, r *faults.Request) { w.answer(r, nil, forbidden(r)) }},
 	{name: "failed", do: func(w *world, r *faults.Request) { w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd"))) }},
 	{name: "paused, another manager works", do: func(w *world, r *faults.Request) {
@@ -363,7 +375,7 @@ func (s scenario) befall(t *testing.T, f fault, n int, in func(*world)) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s/%d", f.name, n), func(t *testing.T) {
 		s := s
-		if f.name == "refused" || strings.Contains(f.name, "another Node") || strings.HasPrefix(s.name, "set by") {
+		if f.name == "refused" || strings.Contains(f.name, "another Node") || strings.Contains(f.name, "drained") || strings.HasPrefix(s.name, "set by") {
 			s.served = -1
 		}
 		s.run(t, func(w *world) { in(w); at(n, f)(w) })
