@@ -324,7 +324,7 @@ manifests: $(TOOLS)/kustomize
 		echo "config/default: a literal \$${ in the manifests" >&2; exit 1; \
 	fi
 	@echo "kustomize build config/default: ok"
-	@for d in samples prometheus policy; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
+	@for d in samples prometheus policy nodes; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
 
 # A local repository for clusterctl. No variables: with one in place of the image, clusterctl can neither list the images
 # nor describe the provider. Who has another registry says so in clusterctl's own configuration, under images.
