@@ -172,12 +172,8 @@ func (f *Fence) update(ctx context.Context, o *corev1.ConfigMap) error {
 	return f.client.Update(ctx, o)
 }
 
-// State is what the last confirmed write says. Deleting reports whether somebody has deleted the ConfigMap: it is used
-// until its finalizer is taken off.
+// State is what the last confirmed write says.
 func (f *Fence) State() State { return f.state }
-
-// Deleting reports whether somebody has deleted the ConfigMap, whose finalizer keeps it.
-func (f *Fence) Deleting() bool { return f.base != nil && f.base.DeletionTimestamp != nil }
 
 // Commit writes the next state of the term. It has happened when nil is returned. With any error but ErrLost, ErrMoved
 // and RefusedError it may have: then Settle finds out, and nothing else is committed before.
