@@ -134,7 +134,7 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	var wait time.Duration
 	for i := range all {
 		c := &all[i]
-		usage, known := found.Ranges[nodeipam.ObjectOf(c).Ref]
+		usage, known := found.Ranges[nodeipam.RefOf(c)]
 		if !known {
 			continue
 		}

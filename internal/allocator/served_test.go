@@ -231,7 +231,7 @@ func TestRefusedCommit(t *testing.T) {
 	if p.Refusal == nil || !strings.Contains(p.Refusal.Message, "a policy says no") {
 		t.Errorf("claims are told %v", p.Refusal)
 	}
-	clock.Step(grants.LastTry)
+	clock.Step(term.LastTry)
 	api.err = nil
 	if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil || api.writes != 2 || p.Refusal != nil {
 		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.Refusal)
@@ -242,7 +242,7 @@ func TestRefusedCommit(t *testing.T) {
 func TestTroubledNamespace(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
-	for i := range grants.MaxTroubled {
+	for i := range term.MaxTroubled {
 		c := see(p, fmt.Sprint("q", i), 0)
 		p.Plan(noon, 1, anyone)
 		g := p.Grants[c.Owner.UID]
@@ -261,7 +261,7 @@ func TestTroubledNamespace(t *testing.T) {
 	if p.Grants[other.Owner.UID] == nil {
 		t.Error("another namespace is not served")
 	}
-	p.Plan(noon.Add(grants.FirstTry), 9, anyone)
+	p.Plan(noon.Add(term.FirstTry), 9, anyone)
 	if p.Grants[waits.Owner.UID] == nil {
 		t.Error("it is never tried")
 	}

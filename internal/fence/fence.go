@@ -35,7 +35,7 @@ type DamagedError struct{ err error }
 
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the ConfigMap %s/%s cannot be read: %v; delete it, and take its finalizer off: "+
-		"what the Nodes have is then read from them, and %s later the next ones are served", Namespace, Name, e.err, "75 seconds")
+		"what the Nodes have is then read from them, and 75 seconds later the next ones are served", Namespace, Name, e.err)
 }
 
 func (e *DamagedError) Unwrap() error { return e.err }
@@ -226,6 +226,11 @@ func (f *Fence) Settle(ctx context.Context) error {
 	case term.Lost:
 	}
 	f.sent = nil
+	return f.lost(state)
+}
+
+// lost notes that the term is over, by what is on record.
+func (f *Fence) lost(state State) error {
 	if state.Term <= f.state.Term {
 		f.Distrust()
 	}
@@ -247,10 +252,7 @@ func (f *Fence) Check(ctx context.Context) error {
 	case live.UID == f.base.UID && state.same(f.state):
 		return nil
 	}
-	if state.Term <= f.state.Term {
-		f.Distrust()
-	}
-	return ErrLost
+	return f.lost(state)
 }
 
 // judge says what became of the commit that was sent, by what the API server has.

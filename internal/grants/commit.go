@@ -59,7 +59,7 @@ func (c *PendingCommit) News(base v1alpha1.Pool) (differs, urgent bool) {
 func (m *Memory) Refused(err error, now time.Time) {
 	m.Rollback(m.Base)
 	m.Refusal = NotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
-	m.commitPause = min(max(2*m.commitPause, FirstTry), LastTry)
+	m.commitPause = term.NextPause(m.commitPause)
 	m.CommitAfter = now.Add(m.commitPause)
 }
 

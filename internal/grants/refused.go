@@ -9,17 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-const (
-	// MaxTroubled is how many claims of a namespace may fail to be written before no more of its claims are granted
-	// anything: what one namespace is refused, by a quota or a policy, holds up no other.
-	MaxTroubled = 16
-	// FirstTry is how long a troubled namespace waits before the next of its claims is tried. The pause doubles.
-	FirstTry = 5 * time.Second
-	// LastTry is the longest of these pauses.
-	LastTry = time.Minute
-	// refusedText begins the condition of a claim whose IPAddress the API server refuses.
-	refusedText = "the API server refuses"
-)
+// refusedText begins the condition of a claim whose IPAddress the API server refuses.
+const refusedText = "the API server refuses"
 
 // trouble is what a pool knows of a namespace of which claims cannot be written.
 type trouble struct {
@@ -43,14 +34,14 @@ func (m *Memory) NoteTrouble(c *Claimant, err error, now time.Time) {
 	}
 	t := m.troubled[c.Owner.Namespace]
 	if t == nil {
-		t = &trouble{claims: map[types.UID]struct{}{}, pause: FirstTry, refusal: Failed(
+		t = &trouble{claims: map[types.UID]struct{}{}, pause: term.FirstTry, refusal: Failed(
 			"%s the IPAddresses of other claims in namespace %s: %v; change what refuses them: this claim is tried when one of those is served", refusedText, c.Owner.Namespace, err)}
 		m.troubled[c.Owner.Namespace] = t
 	}
 	t.claims[c.Owner.UID] = struct{}{}
 	// Those of one namespace are not tried all at once.
 	c.RetryAt = c.RetryAt.Add(time.Duration(len(t.claims)-1) * time.Second)
-	if len(t.claims) == MaxTroubled {
+	if len(t.claims) == term.MaxTroubled {
 		t.next = now.Add(t.pause)
 	}
 }
@@ -81,14 +72,14 @@ func (m *Memory) EndTrouble(c *Claimant, served bool) bool {
 // tried.
 func (m *Memory) InTrouble(c *Claimant, now time.Time) *Refusal {
 	t := m.troubled[c.Owner.Namespace]
-	if t == nil || len(t.claims) < MaxTroubled {
+	if t == nil || len(t.claims) < term.MaxTroubled {
 		return nil
 	}
 	if _, failed := t.claims[c.Owner.UID]; failed {
 		return nil // it has a time of its own
 	}
 	if !now.Before(t.next) {
-		t.pause = min(2*t.pause, LastTry)
+		t.pause = term.NextPause(t.pause)
 		t.next = now.Add(t.pause)
 		return nil
 	}
@@ -98,7 +89,7 @@ func (m *Memory) InTrouble(c *Claimant, now time.Time) *Refusal {
 // NextTrial is how long until a claim of a troubled namespace is tried, 0 if there is none.
 func (m *Memory) NextTrial(now time.Time) (wait time.Duration) {
 	for _, t := range m.troubled {
-		if len(t.claims) >= MaxTroubled && m.Pending.Len() > 0 {
+		if len(t.claims) >= term.MaxTroubled && m.Pending.Len() > 0 {
 			wait = Sooner(wait, max(t.next.Sub(now), time.Millisecond))
 		}
 	}

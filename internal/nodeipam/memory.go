@@ -74,8 +74,9 @@ type memory struct {
 	blocked map[podcidr.Ref]blocked
 	// checkHeld: it is to be seen whether our finalizer is on what Nodes use.
 	checkHeld bool
-	// inOrder are the ranges of the objects.
+	// inOrder are the ranges of the objects, byName the same by name.
 	inOrder []*podcidr.Range
+	byName  map[string][]*podcidr.Range
 
 	holder, triedOnce bool
 	// unread: it was not looked yet what the last holder has left; left: grants in flight.
@@ -245,6 +246,7 @@ func (m *memory) setObjects(objects []Object) {
 			o.Range.Closing = closing
 		}
 		news = news || !known
+		m.checkHeld = m.checkHeld || !known || was.Held != o.Held
 		next[o.Ref] = o
 	}
 	for ref := range m.objects {
@@ -253,8 +255,10 @@ func (m *memory) setObjects(objects []Object) {
 			delete(m.shut, ref)
 		}
 	}
-	m.objects, m.inOrder = next, nil
-	m.checkHeld = m.checkHeld || news
+	m.objects = next
+	if news || gone {
+		m.inOrder, m.byName = nil, nil
+	}
 	if gone {
 		m.rebuild() // the books look after the ranges that there are
 	}
@@ -309,7 +313,10 @@ func (m *memory) ranges() []*podcidr.Range {
 			out = append(out, o.Range)
 		}
 	}
-	m.inOrder = podcidr.Sorted(out)
+	m.inOrder, m.byName = podcidr.Sorted(out), map[string][]*podcidr.Range{}
+	for _, r := range m.inOrder {
+		m.byName[r.Name] = append(m.byName[r.Name], r)
+	}
 	return m.inOrder
 }
 

@@ -96,7 +96,7 @@ func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 			g := m.grants["a"]
 			g.inherited = tc.inherited
 			for _, err := range tc.errs {
-				m.jobs++
+				m.begin(g)
 				m.wrote(g, err, noon)
 			}
 			_, p, _ := m.next(noon.Add(time.Hour))
@@ -213,6 +213,38 @@ func TestWhatEndsIsClosedByCommit(t *testing.T) {
 	}
 }
 
+// K16, K17: what Nodes use is held by our finalizer, also what was adopted, or has lost it; a failure is tried again.
+func TestWhatIsUsedIsHeld(t *testing.T) {
+	m := holding(t, "10.0.0.0/23", aNode("a", "10.0.0.0/24"))
+	held := func(is bool) {
+		var all []Object
+		for _, o := range m.objects {
+			o.Held = is
+			all = append(all, o)
+		}
+		m.setObjects(all)
+	}
+	if refs := m.unheld(noon); len(refs) > 0 {
+		t.Fatal("it is held")
+	}
+	held(false)
+	refs := m.unheld(noon)
+	if len(refs) != 1 {
+		t.Fatal("nobody sees that the finalizer is gone")
+	}
+	m.block(refs[0], forbidden, noon)
+	if refs := m.unheld(noon); len(refs) > 0 {
+		t.Error("it is tried again at once")
+	}
+	if refs := m.unheld(noon.Add(time.Minute)); len(refs) != 1 {
+		t.Error("it is not tried again")
+	}
+	held(true)
+	if refs := m.unheld(noon.Add(time.Hour)); len(refs) > 0 {
+		t.Error("it is held again")
+	}
+}
+
 // The bound of what is in flight leaves nobody out for good: what is refused makes room, and the one Node that the API
 // server does not refuse has its turn.
 func TestRefusedNodesHoldUpNoOther(t *testing.T) {
@@ -234,8 +266,7 @@ func TestRefusedNodesHoldUpNoOther(t *testing.T) {
 				return
 			}
 			writes++
-			m.jobs++
-			m.firsts++
+			m.begin(g)
 			m.wrote(g, forbidden, now)
 		}
 		if limit := maxGrants + int(now.Sub(noon)/time.Minute); writes > limit {

@@ -31,10 +31,15 @@ type Object struct {
 	Deleting, Held bool
 }
 
+// RefOf names a ClusterCIDR.
+func RefOf(c *v1alpha1.ClusterCIDR) podcidr.Ref {
+	return podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: c.Name, UID: c.UID}
+}
+
 // ObjectOf is what a ClusterCIDR says.
 func ObjectOf(c *v1alpha1.ClusterCIDR) Object {
 	out := Object{
-		Ref:      podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: c.Name, UID: c.UID},
+		Ref:      RefOf(c),
 		Deleting: c.DeletionTimestamp != nil, Held: controllerutil.ContainsFinalizer(c, v1alpha1.ClusterCIDRFinalizer),
 	}
 	spec := podcidr.Spec{Selector: c.Spec.NodeSelector}

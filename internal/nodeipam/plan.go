@@ -27,11 +27,6 @@ const (
 	// adoption is how long nothing is given where another allocator, or a state that was lost, may still write: longer
 	// than any request lasts (R10).
 	adoption = 75 * time.Second
-	// maxTroubled is how many writes in a row the API server may refuse for good before Nodes are tried one at a time.
-	maxTroubled = 16
-	// firstTry and lastTry bound the pause between those; it doubles.
-	firstTry = 5 * time.Second
-	lastTry  = time.Minute
 )
 
 // trouble is what is known of writes that the API server refuses for good: it refuses those of other Nodes as well, most
@@ -69,7 +64,7 @@ func (m *memory) limit(now time.Time) (int, time.Duration) {
 }
 
 // inTrouble reports whether so many Nodes were refused that they are tried one at a time.
-func (m *memory) inTrouble() bool { return len(m.trouble.nodes) >= maxTroubled }
+func (m *memory) inTrouble() bool { return len(m.trouble.nodes) >= term.MaxTroubled }
 
 // plan makes grants for Nodes that wait, which are not on record yet, and returns those objects that must be protected
 // first. It returns how long to wait for Nodes that cannot be planned now.
@@ -129,7 +124,7 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 		wait = time.Millisecond // another one is to be tried
 	}
 	if trial && made > 0 {
-		m.trouble.pause = min(max(2*m.trouble.pause, firstTry), lastTry)
+		m.trouble.pause = term.NextPause(m.trouble.pause)
 		m.trouble.next = now.Add(m.trouble.pause)
 	}
 	return protect, wait
@@ -140,7 +135,7 @@ func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
 	b := m.blocked[ref]
 	b.until = now.Add(term.RetryDelay(b.failures))
 	b.failures++
-	m.blocked[ref] = b
+	m.blocked[ref], m.checkHeld = b, true
 	for _, g := range m.grants {
 		if n := m.nodes[g.Node.UID]; n != nil && !g.committed && g.From == ref {
 			n.retryAt = b.until
@@ -158,7 +153,11 @@ func (m *memory) unheld(now time.Time) []podcidr.Ref {
 	m.checkHeld = false
 	var out []podcidr.Ref
 	for ref, o := range m.objects {
-		if !o.Held && !o.Deleting && !m.blocked[ref].until.After(now) && len(m.users(o)) > 0 {
+		switch {
+		case o.Held || o.Deleting:
+		case m.blocked[ref].until.After(now):
+			m.checkHeld = true // it is tried again
+		case len(m.users(o)) > 0:
 			out = append(out, ref)
 		}
 	}
@@ -215,7 +214,6 @@ type pending struct {
 func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 	var s fence.State
 	p := &pending{}
-	ended := 0
 	for _, uid := range slices.Sorted(maps.Keys(m.grants)) {
 		g := m.grants[uid]
 		switch {
@@ -223,7 +221,6 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 			m.drop(uid) // what came meanwhile has overtaken it
 		case g.committed && (g.settled || g.refused) && !g.busy:
 			p.dropped = append(p.dropped, uid)
-			ended++
 		default:
 			if !g.committed {
 				p.added = append(p.added, uid)
@@ -244,7 +241,7 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 	case now.Before(m.commitAfter):
 		return s, nil, m.commitAfter.Sub(now)
 	case len(p.added) > 0, closes, m.adopting && s.Adopting == nil, m.closingNow():
-	case ended > 0 && m.jobs == 0:
+	case len(p.dropped) > 0 && m.jobs == 0:
 		if m.settleAt.IsZero() {
 			m.settleAt = now.Add(settleAfter)
 		}
@@ -311,7 +308,7 @@ func (m *memory) landed(p *pending, adopting bool, now time.Time) {
 func (m *memory) refusedCommit(err error, now time.Time) {
 	m.withdraw(nil)
 	m.commitErr = err
-	m.commitPause = min(max(2*m.commitPause, firstTry), lastTry)
+	m.commitPause = term.NextPause(m.commitPause)
 	m.commitAfter = now.Add(m.commitPause)
 }
 
@@ -341,13 +338,26 @@ func (m *memory) due(now time.Time) (out []*grant, wait time.Duration) {
 	return out, wait
 }
 
-// wrote notes how a write went, and reports whether there is something to do.
-func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
+// begin notes that a write of a grant is handed out, end that it is over.
+func (m *memory) begin(g *grant) {
+	g.busy, g.sent = true, true
+	m.jobs++
+	if g.failures == 0 {
+		m.firsts++
+	}
+}
+
+func (m *memory) end(g *grant) {
+	g.busy = false
 	m.jobs--
 	if g.failures == 0 {
 		m.firsts--
 	}
-	g.busy = false
+}
+
+// wrote notes how a write went, and reports whether there is something to do.
+func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
+	m.end(g)
 	n := m.nodes[g.Node.UID]
 	switch {
 	case err == nil && (g.settled || n == nil):
@@ -362,7 +372,7 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		}
 		was := m.inTrouble()
 		if m.trouble.nodes[g.Node.UID] = true; !was && m.inTrouble() {
-			m.trouble.pause, m.trouble.next = firstTry, now.Add(firstTry)
+			m.trouble.pause, m.trouble.next = term.FirstTry, now.Add(term.FirstTry)
 		}
 		if n != nil {
 			n.retryAt = now.Add(term.RetryDelay(n.failures))

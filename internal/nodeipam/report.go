@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,10 +56,6 @@ func (m *memory) report() Report {
 	m.books.Watch(ranges...)
 	out := Report{Ranges: map[podcidr.Ref]Usage{}, Waiting: len(m.todo) + len(m.refused), Conflicts: len(m.clashes)}
 	allocated, waiting := map[podcidr.Ref]int64{}, map[podcidr.Ref]int{}
-	byName := map[string][]*podcidr.Range{}
-	for _, r := range ranges {
-		byName[r.Name] = append(byName[r.Name], r)
-	}
 	for _, n := range m.nodes {
 		if len(n.CIDRs) == 0 {
 			continue
@@ -68,11 +63,8 @@ func (m *memory) report() Report {
 		if m.noteForeign(n.Node, ranges) {
 			out.Foreign++
 		}
-		covers := func(r *podcidr.Range) bool { return r.Covers(n.CIDRs) }
-		if i := slices.IndexFunc(byName[n.From], covers); i >= 0 {
-			allocated[byName[n.From][i].Ref]++
-		} else if i := slices.IndexFunc(ranges, covers); i >= 0 {
-			allocated[ranges[i].Ref]++
+		if r := m.rangeOf(n.Node); r != nil {
+			allocated[r.Ref]++
 		}
 	}
 	for _, g := range m.grants {

@@ -368,8 +368,13 @@ func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
 	look := m.holder && len(due) > 0 && m.stale(s.Now())
 	m.Unlock()
 	if look {
-		if err := s.fence.Check(ctx); err != nil {
+		err := s.fence.Check(ctx)
+		if errors.Is(err, fence.ErrLost) {
 			return s.outcome(err)
+		}
+		if err != nil {
+			s.note(err)
+			return 0, err // the term is not over because a read failed; nothing is written meanwhile
 		}
 	}
 	m = s.lock()
@@ -381,11 +386,7 @@ func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
 		m.recordedAt = s.Now()
 	}
 	for _, g := range due {
-		g.busy, g.sent = true, true
-		m.jobs++
-		if g.failures == 0 {
-			m.firsts++
-		}
+		m.begin(g)
 		s.Workers.Do(s.Key, func() { s.run(ctx, g) })
 	}
 	return wait, nil
@@ -396,11 +397,7 @@ func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
 func (s *Site) run(ctx context.Context, g *grant) {
 	m := s.lock()
 	if m.stale(s.Now()) || !m.holder || m.grants[g.Node.UID] != g {
-		m.jobs--
-		if g.failures == 0 {
-			m.firsts--
-		}
-		g.busy = false
+		m.end(g)
 		m.Unlock()
 		s.Wake(s.Key)
 		return
@@ -482,10 +479,11 @@ func (s *Site) look(ctx context.Context, g podcidr.Grant) (settled bool, err err
 	}
 	if has := cidrsOf(live); !settled && len(has) > 0 {
 		settled = true
-		if m := s.lock(); !slices.Equal(has, g.CIDRs) {
+		m := s.lock()
+		if !slices.Equal(has, g.CIDRs) {
 			m.notef(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", has, g.CIDRs)
 		}
-		s.memory.Unlock()
+		m.Unlock()
 	}
 	return settled, nil
 }

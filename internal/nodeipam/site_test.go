@@ -31,6 +31,8 @@ type calls struct {
 	client.WithWatch
 	mu  sync.Mutex
 	all []string
+	// deaf: no read is answered.
+	deaf bool
 }
 
 func (c *calls) notef(format string, args ...any) {
@@ -70,6 +72,12 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 	}
 	c := &calls{}
 	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, in client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if c.deaf {
+				return timeout
+			}
+			return in.Get(ctx, key, o, opts...)
+		},
 		Create: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			c.notef("create %T", o)
 			return in.Create(ctx, o, opts...)
@@ -233,7 +241,7 @@ func TestAdoptionEndsWithAList(t *testing.T) {
 
 // R10, R14: a manager that was paused looks for its grants on record before it writes.
 func TestAPausedManagerLooksFirst(t *testing.T) {
-	for name, lost := range map[string]bool{"there": false, "lost": true} {
+	for name, tc := range map[string]struct{ lost, deaf bool }{"there": {}, "lost": {lost: true}, "nobody says": {deaf: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, c := siteOf(t, newRange(), newNode())
@@ -251,7 +259,7 @@ func TestAPausedManagerLooksFirst(t *testing.T) {
 				m.tookOver(s.fence.State(), map[types.UID]*node{"uid-a": {Node: nodeOf(newNode()), version: "1"}}, time.Now())
 				m.Unlock()
 				<-time.After(time.Hour)
-				if lost {
+				if tc.lost {
 					o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
 					if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 						t.Fatal(err)
@@ -261,12 +269,18 @@ func TestAPausedManagerLooksFirst(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if _, err := s.Reconcile(t.Context()); err != nil {
+				c.deaf = tc.deaf
+				if _, err := s.Reconcile(t.Context()); (err != nil) != tc.deaf {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if written := c.at("patch *v1.Node") >= 0; written == lost {
+				if written := c.at("patch *v1.Node") >= 0; written == (tc.lost || tc.deaf) {
 					t.Errorf("written: %v\n%s", written, strings.Join(c.all, "\n"))
+				}
+				m = s.lock()
+				defer m.Unlock()
+				if m.holder == tc.lost || m.commitErr != nil {
+					t.Errorf("holder: %v, and shown: %v", m.holder, m.commitErr)
 				}
 			})
 		})

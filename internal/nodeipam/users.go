@@ -53,12 +53,10 @@ func cidrsText(r *podcidr.Range) string { return strings.Trim(fmt.Sprint(r.CIDRs
 
 // attributed is the range of a name, if it covers CIDRs.
 func (m *memory) attributed(from string, cidrs []netip.Prefix) *podcidr.Range {
-	if from == "" {
-		return nil
-	}
-	for _, o := range m.objects {
-		if o.Name == from && o.Range != nil && o.Range.Covers(cidrs) {
-			return o.Range
+	m.ranges() // they are by name then
+	for _, r := range m.byName[from] {
+		if r.Covers(cidrs) {
+			return r
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // No Node waits for ever for what it can have, whatever others do.
@@ -25,8 +26,7 @@ func (m *memory) turnAt(now time.Time, write func(g *grant) error) {
 	}
 	due, _ := m.due(now)
 	for _, g := range due {
-		g.busy = true
-		m.jobs++
+		m.begin(g)
 	}
 	for _, g := range due {
 		err := write(g)
@@ -45,7 +45,7 @@ func TestRoomOfAnEndedGrant(t *testing.T) {
 		"its Node is gone":         func(m *memory) { m.forget("a", noon) },
 		"its Node has other CIDRs": func(m *memory) { m.observe(aNode("a", "192.168.0.0/24"), "9", noon) },
 		"refused, then being deleted": func(m *memory) {
-			m.jobs++
+			m.begin(m.grants["a"])
 			m.wrote(m.grants["a"], forbidden, noon)
 			d := aNode("a")
 			d.Deleting = true
@@ -74,10 +74,10 @@ func TestAStandbyInTroubleTakesOver(t *testing.T) {
 	for _, elected := range []bool{false, true} {
 		m := holding(t, "10.0.0.0/16", aNode("a"))
 		m.trouble.nodes = map[types.UID]bool{}
-		for i := range maxTroubled {
+		for i := range term.MaxTroubled {
 			m.trouble.nodes[types.UID(string(rune('a'+i)))] = true
 		}
-		m.trouble.pause, m.trouble.next = firstTry, noon.Add(firstTry)
+		m.trouble.pause, m.trouble.next = term.FirstTry, noon.Add(term.FirstTry)
 		m.lose(noon, func(d time.Duration) time.Duration { return d })
 		m.unread = false // nothing is in flight on record
 		took := false
@@ -193,11 +193,7 @@ func TestHangingNodesKeepNoOtherOut(t *testing.T) {
 			}
 			due, _ := m.due(now)
 			for _, g := range due {
-				g.busy = true
-				m.jobs++
-				if g.failures == 0 {
-					m.firsts++
-				}
+				m.begin(g)
 				queue = append(queue, g)
 			}
 			still := running[:0]

@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -134,21 +132,11 @@ func overlaps(ctx context.Context, c client.Client) (bad []string, left int, err
 
 // runNodes has Nodes come and go while managers are killed, frozen and active beside each other.
 func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err error) {
-	ctrl.SetLogger(klog.Background())
-	cp, err := framework.Start(framework.Options{})
+	cp, c, err := start(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	c, err := cp.Client()
-	if err != nil {
-		return nil, err
-	}
-	if o.manager == "" {
-		if o.manager, err = framework.BuildManager(ctx, cp.Dir); err != nil {
-			return nil, err
-		}
-	}
 	for _, r := range ranges() {
 		if err := c.Create(ctx, r); err != nil {
 			return nil, err
@@ -162,7 +150,7 @@ func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err e
 	}
 	f := &faults{Client: c, cp: cp, binary: o.manager, nodes: true}
 	res = &result{seed: o.seed}
-	start := time.Now()
+	begin := time.Now()
 	created, bad, stuck := churnNodes(ctx, o, f, s, say)
 	res.created, res.violations = int(created), bad
 	if stuck != nil {
@@ -182,7 +170,7 @@ func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err e
 		res.violations = append(res.violations, fmt.Sprintf("%d Nodes are left", n))
 	}
 	res.violations = append(res.violations, allFree(ctx, o, c)...)
-	res.kills, res.freezes, res.restarts, res.edits, res.took = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(start)
+	res.kills, res.freezes, res.restarts, res.edits, res.took = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(begin)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res.served, res.operations = s.served, s.served

@@ -48,25 +48,30 @@ type result struct {
 	violations                      []string
 }
 
+// start starts a control plane, and builds the manager where none is given.
+func start(ctx context.Context, o *options) (cp *framework.ControlPlane, c client.Client, err error) {
+	ctrl.SetLogger(klog.Background())
+	if cp, err = framework.Start(framework.Options{}); err != nil {
+		return nil, nil, err
+	}
+	if c, err = cp.Client(); err == nil && o.manager == "" {
+		o.manager, err = framework.BuildManager(ctx, cp.Dir)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, cp.Stop())
+	}
+	return cp, c, nil
+}
+
 // run has users and faults loose on a control plane, waits for rest, and checks what was seen and what is left.
 func run(ctx context.Context, o options, say io.Writer) (res *result, err error) {
-	ctrl.SetLogger(klog.Background())
-	cp, err := framework.Start(framework.Options{})
+	cp, c, err := start(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	c, err := cp.Client()
-	if err != nil {
-		return nil, err
-	}
 	if err := prepare(ctx, c); err != nil {
 		return nil, err
-	}
-	if o.manager == "" {
-		if o.manager, err = framework.BuildManager(ctx, cp.Dir); err != nil {
-			return nil, err
-		}
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

@@ -157,7 +157,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			exhausted := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
 			g.Expect(exhausted.Message).To(Equal("all 2 node CIDRs are taken and 1 Node waits: add a ClusterCIDR for more"))
 			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 2, 0}))
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).Should(Succeed())
 
 		By("giving what a Node had that is gone") // K37
 		remove(ctx, node("a"))
