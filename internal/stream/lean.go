@@ -2,7 +2,6 @@ package stream
 
 import (
 	"github.com/go-json-experiment/json/jsontext"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -20,17 +19,7 @@ type (
 	claim      = lean[ipamv1.IPAddressClaimSpec, ipamv1.IPAddressClaimStatus]
 	address    = lean[ipamv1.IPAddressSpec, struct{}] // it has none
 	allocation = lean[v1alpha1.IPAllocationSpec, v1alpha1.IPAllocationStatus]
-	node       = lean[nodeSpec, skipped] // images and volumes are most of a Node
 )
-
-type nodeSpec struct {
-	PodCIDR  string   `json:"podCIDR"`
-	PodCIDRs []string `json:"podCIDRs"`
-}
-
-func fullNode(n *node) corev1.Node {
-	return corev1.Node{ObjectMeta: n.Metadata.ObjectMeta, Spec: corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs}}
-}
 
 func fullClaim(c *claim) ipamv1.IPAddressClaim {
 	return ipamv1.IPAddressClaim{ObjectMeta: c.Metadata.ObjectMeta, Spec: c.Spec, Status: c.Status}

@@ -26,14 +26,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Client reads IPAddressClaims, IPAddresses, IPAllocations, and of Nodes their metadata and pod CIDRs. Its lists are consistent reads: what it shows existed
-// at some moment after the call. An object is the visitor's only during the visit: the next one takes its
+// Client reads IPAddressClaims, IPAddresses, IPAllocations and Nodes. Its lists are consistent reads: what it shows
+// existed at some moment after the call. An object is the visitor's only during the visit: the next one takes its
 // place. What it points to may be kept.
 type Client struct {
 	claims      kind[claim, ipamv1.IPAddressClaim, *ipamv1.IPAddressClaim]
 	addresses   kind[address, ipamv1.IPAddress, *ipamv1.IPAddress]
 	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
-	nodes       kind[node, corev1.Node, *corev1.Node]
+	nodes       nodes
 }
 
 // reader reads the objects of a kind.
@@ -61,22 +61,22 @@ func kindOf[L, O any, P object[O]](api rest.Interface, resource string, full fun
 // New returns a client of the API server that a configuration names.
 func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Client, error) {
 	codecs := serializer.NewCodecFactory(scheme)
-	clientFor := func(gv schema.GroupVersion) (rest.Interface, error) {
-		r, err := apiutil.RESTClientForGVK(gv.WithKind(""), true, false, cfg, codecs, httpClient)
+	clientFor := func(gvk schema.GroupVersionKind) (rest.Interface, error) {
+		r, err := apiutil.RESTClientForGVK(gvk, false, false, cfg, codecs, httpClient)
 		if err != nil {
-			return nil, fmt.Errorf("making a client for %s: %w", gv, err)
+			return nil, fmt.Errorf("making a client for %s: %w", gvk.GroupVersion(), err)
 		}
 		return r, nil
 	}
-	ipam, err := clientFor(ipamv1.GroupVersion)
+	ipam, err := clientFor(ipamv1.GroupVersion.WithKind("IPAddressClaim"))
 	if err != nil {
 		return nil, err
 	}
-	butler, err := clientFor(v1alpha1.GroupVersion)
+	butler, err := clientFor(v1alpha1.GroupVersion.WithKind(v1alpha1.IPAllocationKind))
 	if err != nil {
 		return nil, err
 	}
-	core, err := clientFor(corev1.SchemeGroupVersion)
+	core, err := clientFor(corev1.SchemeGroupVersion.WithKind("Node"))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Cl
 		claims:      kindOf(ipam, "ipaddressclaims", fullClaim),
 		addresses:   kindOf(ipam, "ipaddresses", fullAddress),
 		allocations: kindOf(butler, "ipallocations", fullAllocation),
-		nodes:       kindOf(core, "nodes", fullNode),
+		nodes:       nodes{core},
 	}, nil
 }
 

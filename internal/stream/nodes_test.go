@@ -1,0 +1,115 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func nodeListOf(n int) *corev1.NodeList {
+	out := &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+	for i := range n {
+		o := corev1.Node{ObjectMeta: meta(), Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24", "fd00::/64"}}}
+		o.Name = fmt.Sprint("w", i)
+		o.Status.Images = []corev1.ContainerImage{{Names: []string{"registry/image:1"}, SizeBytes: 5}}
+		out.Items = append(out.Items, o)
+	}
+	return out
+}
+
+// encoded is an object as the API server sends it: at once, or one item after the other.
+func encoded(tb testing.TB, o runtime.Object, streaming bool) []byte {
+	tb.Helper()
+	var out bytes.Buffer
+	s := protobuf.NewSerializerWithOptions(clientgoscheme.Scheme, clientgoscheme.Scheme, protobuf.SerializerOptions{StreamingCollectionsEncoding: streaming})
+	if err := s.Encode(o, &out); err != nil {
+		tb.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestNodeItems(t *testing.T) {
+	for _, n := range []int{0, 1, 3, 600} {
+		for _, streaming := range []bool{false, true} {
+			want := nodeListOf(n)
+			var got []corev1.Node
+			version, err := nodeItems(bytes.NewReader(encoded(t, want, streaming)), func(o *corev1.Node) { got = append(got, *o) })
+			if err != nil || version != "7" {
+				t.Fatalf("%d Nodes: version %q, error %v", n, version, err)
+			}
+			if d := cmp.Diff(want.Items, got); d != "" {
+				t.Errorf("%d Nodes: -want +got:\n%s", n, d)
+			}
+		}
+	}
+}
+
+// Half a list is none, wherever it breaks off.
+func TestNodeItemsThatBreakOff(t *testing.T) {
+	list := nodeListOf(2)
+	whole := encoded(t, list, true)
+	behind := len(whole) - 4 // two empty fields follow the list
+	for n := range behind {
+		if _, err := nodeItems(bytes.NewReader(whole[:n]), func(*corev1.Node) {}); err == nil {
+			t.Fatalf("%d of %d bytes pass for a list", n, len(whole))
+		}
+	}
+	if _, err := nodeItems(bytes.NewReader(whole[:behind]), func(*corev1.Node) {}); err != nil {
+		t.Fatalf("the list itself is whole: %v", err)
+	}
+}
+
+func TestNodeItemsThatAreNone(t *testing.T) {
+	text, err := json.Marshal(nodeListOf(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, body := range map[string][]byte{
+		"nothing":    nil,
+		"JSON":       text,
+		"no list":    []byte(protobufMagic),
+		"other kind": append([]byte(protobufMagic), 0x08, 0x01), // a number
+	} {
+		if _, err := nodeItems(bytes.NewReader(body), func(*corev1.Node) {}); err == nil {
+			t.Errorf("%s passes for a list", name)
+		}
+	}
+}
+
+func TestNodesAreAskedForAsProtobuf(t *testing.T) {
+	asked := ""
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header.Get("Accept") + " " + r.URL.String()
+		_, _ = w.Write(encoded(t, nodeListOf(2), true))
+	})
+	seen := 0
+	version, err := c.List(t.Context(), &corev1.Node{}, "", func(client.Object) { seen++ })
+	if err != nil || version != "7" || seen != 2 {
+		t.Errorf("%d Nodes, version %q, error %v", seen, version, err)
+	}
+	if want := "application/vnd.kubernetes.protobuf /api/v1/nodes"; asked != want {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
+
+// What a Node of a list costs.
+func BenchmarkNodes(b *testing.B) {
+	body := encoded(b, nodeListOf(1000), true)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := nodeItems(bytes.NewReader(body), func(*corev1.Node) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
