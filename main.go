@@ -133,7 +133,7 @@ func run(o *options.Options) error {
 		return err
 	}
 	var needed []process.Needed
-	if o.NodeCIDRs != options.NodeCIDRsOff {
+	if o.OwnNodes() || o.FleetNodes() {
 		needed = process.ForNodes
 	}
 	if o.NodeCIDRs != options.NodeCIDRsOnly {
@@ -163,7 +163,8 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		BlockNamespace: cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
 		AuditInterval:  o.AuditInterval,
 		InClusterPools: o.InClusterPools,
-		NodeCIDRs:      o.NodeCIDRs != options.NodeCIDRsOff,
+		OwnNodes:       o.OwnNodes(),
+		FleetNodes:     o.FleetNodes(),
 		NodeCIDRsOnly:  o.NodeCIDRs == options.NodeCIDRsOnly,
 		Services:       services,
 	})

@@ -10,12 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/fleetcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
@@ -23,6 +26,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/providerconfig"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/tenant"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
@@ -56,10 +60,10 @@ type Options struct {
 	AuditInterval time.Duration
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
 	InClusterPools bool
-	// NodeCIDRs reports whether the Nodes of the manager's own cluster get their pod CIDRs; NodeCIDRsOnly, whether nothing
-	// else is done. Services are CIDRs that no Node is given.
-	NodeCIDRs, NodeCIDRsOnly bool
-	Services                 []netip.Prefix
+	// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs, FleetNodes whether those of
+	// workload clusters do; NodeCIDRsOnly, whether nothing else is done. Services are CIDRs that no own Node is given.
+	OwnNodes, FleetNodes, NodeCIDRsOnly bool
+	Services                            []netip.Prefix
 }
 
 // Ready reports whether what is served was read: nil, or what was not.
@@ -73,8 +77,12 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 		return nil, nil, err
 	}
 	var ready []Ready
-	if o.NodeCIDRs {
-		nodes, err := setupNodes(mgr, o, streams)
+	writers := workers.New[nodeipam.Key](o.Writers)
+	if o.OwnNodes || o.FleetNodes {
+		metrics.ServeNodes()
+	}
+	if o.OwnNodes {
+		nodes, err := setupNodes(mgr, o, streams, writers)
 		if err != nil {
 			return nil, nil, fmt.Errorf("setting up the controller of Nodes: %w", err)
 		}
@@ -83,7 +91,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 	if o.NodeCIDRsOnly {
 		return nil, ready, nil
 	}
-	pools, err := setupPools(ctx, mgr, o, streams)
+	pools, err := setupPools(ctx, mgr, o, streams, writers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,8 +99,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 }
 
 // setupNodes adds the controller that gives the Nodes of the manager's own cluster their pod CIDRs.
-func setupNodes(mgr manager.Manager, o Options, streams *stream.Client) (*nodecidr.Reconciler, error) {
-	metrics.ServeNodes()
+func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*nodecidr.Reconciler, error) {
 	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, err
@@ -100,7 +107,7 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client) (*nodeci
 	live := mgr.GetAPIReader()
 	site := nodeipam.NewSite(nodeipam.Options{
 		Client: direct, Live: live, Lister: streams, Objects: nodeipam.ClusterCIDRs{Client: direct, Live: live},
-		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: workers.New[nodeipam.Key](o.Writers),
+		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: writers,
 		Recorder: text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}, Now: time.Now,
 	})
 	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Site: site, Services: o.Services, Now: time.Now}
@@ -108,7 +115,7 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client) (*nodeci
 	return nodes, err
 }
 
-func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client) (*pool.Reconciler, error) {
+func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*pool.Reconciler, error) {
 	blocks := &index.Blocks{}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
@@ -119,8 +126,18 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 		WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,
 	}
 	configs := &providerconfig.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Shard: o.Shard}
+	fleet := &fleetcidr.Reconciler{
+		Client: c, Live: live, Elected: o.Elected, Writers: writers, WatchFilter: o.WatchFilter, Shard: o.Shard, Now: time.Now,
+	}
+	connections, err := workloads.Connect(ctx, mgr, o.WatchFilter, func(c *clusterv1.Cluster) bool {
+		return o.Shard.Has(guard.ClusterKind, c.Namespace, c.Name) && (tenant.Wants(blocks, c) || (o.FleetNodes && fleet.Wants(ctx, c)))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the connections to workload clusters: %w", err)
+	}
+	fleet.Clusters = connections
 	tenants := &tenant.Reconciler{
-		Client: c, Live: live, Recorder: recorder, Blocks: blocks, Synced: poolReconciler.Synced,
+		Client: c, Live: live, Recorder: recorder, Blocks: blocks, Synced: poolReconciler.Synced, Clusters: connections,
 		NewCache: cache.New, Clock: clock.RealClock{}, Grace: o.ShrinkGrace,
 		WatchFilter: o.WatchFilter, Shard: o.Shard,
 	}
@@ -129,7 +146,10 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 		{"setting up the cluster controller", func() error { return clusters.SetupWithManager(mgr) }},
 		{"setting up the provider config controller", func() error { return configs.SetupWithManager(mgr) }},
 		{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }},
-		{"setting up the tenant controller", func() error { return tenants.SetupWithManager(ctx, mgr) }},
+		{"setting up the tenant controller", func() error { return tenants.SetupWithManager(mgr) }},
+	}
+	if o.FleetNodes {
+		steps = append(steps, step{"setting up the controller of the Nodes of workload clusters", func() error { return fleet.SetupWithManager(ctx, mgr) }})
 	}
 	if o.InClusterPools {
 		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard) }})

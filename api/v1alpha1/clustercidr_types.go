@@ -56,24 +56,51 @@ type ClusterCIDRSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 6",message="must be of IPv6; a CIDR of IPv4 belongs in ipv4"
 	IPv6 Prefix `json:"ipv6,omitempty"`
+
+	// clusterSelector selects, by their labels, the Clusters of Cluster API whose Nodes the range is for; {} selects all.
+	// Of those, the Clusters with the label butler.butlerlabs.dev/node-cidrs are served. Each Cluster has the whole range for
+	// itself. Absent: the range is for the Nodes of the cluster that this object is in.
+	// +optional
+	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 }
 
 // ClusterCIDRStatus is what is observed of a ClusterCIDR. Counts are of Nodes; they saturate at 2^63-1.
 type ClusterCIDRStatus struct {
 	// observedGeneration is the generation of the spec the status speaks of.
 	ObservedGeneration int64 `json:"observedGeneration"`
-	// capacity is how many Nodes the range can ever serve: the least of its families.
+	// capacity is how many Nodes the range can ever serve, in one cluster: the least of its families.
 	Capacity int64 `json:"capacity"`
-	// allocated is the number of Nodes that have a pod CIDR of the range.
+	// allocated is the number of Nodes that have a pod CIDR of the range, over all clusters.
 	Allocated int64 `json:"allocated"`
-	// free is the number of Nodes that can be served now. Other ClusterCIDRs, Service CIDRs, and pod CIDRs that were
-	// set by others may leave less than capacity and allocated say.
+	// free is the number of Nodes that can be served now, in the cluster with the least. Other ClusterCIDRs, Service CIDRs,
+	// and pod CIDRs that were set by others may leave less than capacity and allocated say.
 	Free int64 `json:"free"`
+	// clusters are those in which the range is in use, or may be. Only with clusterSelector.
+	// +optional
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	Clusters []ClusterUse `json:"clusters,omitempty"`
 	// conditions of the range: Ready, Exhausted and Overlap.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ClusterUse is the use of a range in one Cluster. While it is there, a ClusterCIDR that is being deleted stays.
+type ClusterUse struct {
+	// namespace of the Cluster.
+	Namespace string `json:"namespace"`
+	// name of the Cluster.
+	Name string `json:"name"`
+	// nodes is the number of Nodes of the Cluster that have a pod CIDR of the range.
+	Nodes int64 `json:"nodes"`
+	// free is the number of Nodes of the Cluster that can be served now.
+	Free int64 `json:"free"`
+	// mark is new whenever the range is opened in the Cluster. Who closes it takes the entry away only as it was before.
+	// +optional
+	Mark string `json:"mark,omitempty"`
 }
 
 // ClusterCIDR is a range that Nodes get their pod CIDRs from.

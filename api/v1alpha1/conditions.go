@@ -124,6 +124,10 @@ const (
 	ExhaustedCondition = "Exhausted"
 )
 
+// PodCIDRsReadyCondition of a Cluster is True while each of its Nodes has its pod CIDRs. Its reasons are those of a
+// ClusterCIDR, NoMatchReason, ConflictReason and TenantUnreachableReason.
+const PodCIDRsReadyCondition = "PodCIDRsReady"
+
 // Reasons of these conditions, beside ReadyReason, DeletingReason, ValidationFailedReason, AdoptingReason and
 // NoOverlapReason.
 const (
@@ -139,6 +143,10 @@ const (
 	FenceDamagedReason = "FenceDamaged"
 	// NodesRefusedReason: the API server refuses the pod CIDRs of Nodes, by a policy or for lack of rights.
 	NodesRefusedReason = "NodesRefused"
+	// NoMatchReason: no ClusterCIDR selects the Cluster, or some of its Nodes.
+	NoMatchReason = "NoMatch"
+	// ConflictReason: some Nodes of the Cluster have overlapping pod CIDRs.
+	ConflictReason = "Conflict"
 	// FenceRefusedReason: it cannot be read or written now; nothing is granted.
 	FenceRefusedReason = "FenceRefused"
 )

@@ -57,6 +57,9 @@ const (
 	CarvedPoolFinalizer = "butler.butlerlabs.dev/carved-pool"
 )
 
+// NodeCIDRsLabel on a Cluster has its Nodes get their pod CIDRs from the ClusterCIDRs that select it, whatever value it has.
+const NodeCIDRsLabel = "butler.butlerlabs.dev/node-cidrs"
+
 // ClusterCIDRAnnotation on a Node is the name of the ClusterCIDR that its pod CIDRs are from. It only attributes: what is
 // in use is known by the pod CIDRs themselves.
 const ClusterCIDRAnnotation = "butler.butlerlabs.dev/cluster-cidr"

@@ -3,15 +3,12 @@
 package nodecidr
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +16,6 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
@@ -56,9 +52,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 	if err := r.Client.List(ctx, &all); err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ClusterCIDRs: %w", err)
 	}
-	objects := make([]nodeipam.Object, len(all.Items))
+	var objects []nodeipam.Object
 	for i := range all.Items {
-		objects[i] = nodeipam.ObjectOf(&all.Items[i])
+		if c := &all.Items[i]; nodeipam.IsLocal(c) {
+			objects = append(objects, nodeipam.ObjectOf(c))
+		}
 	}
 	services, err := r.services(ctx)
 	if err != nil {
@@ -83,40 +81,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// firstServices is the ServiceCIDR that the API server makes at its start.
-const firstServices = "kubernetes"
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-// services are the CIDRs of Services, those of the object that the API server makes at its start first: it names first
-// what Services get by default.
+// services are the CIDRs of Services.
 func (r *Reconciler) services(ctx context.Context) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	if r.watchesServices {
-		var all networkingv1.ServiceCIDRList
-		if err := r.Client.List(ctx, &all); err != nil {
-			return nil, fmt.Errorf("reading ServiceCIDRs: %w", err)
-		}
-		slices.SortFunc(all.Items, func(a, b networkingv1.ServiceCIDR) int { // a cache has no order
-			return cmp.Or(compareBools(a.Name != firstServices, b.Name != firstServices), cmp.Compare(a.Name, b.Name))
-		})
-		for i := range all.Items {
-			for _, text := range all.Items[i].Spec.CIDRs {
-				if p, err := netip.ParsePrefix(text); err == nil {
-					out = append(out, p.Masked())
-				}
-			}
-		}
+	if !r.watchesServices {
+		return r.Services, nil
 	}
-	return append(out, r.Services...), nil
+	var all networkingv1.ServiceCIDRList
+	if err := r.Client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("reading ServiceCIDRs: %w", err)
+	}
+	return append(nodeipam.ServicesOf(all.Items), r.Services...), nil
 }
 
 // report shows what is known on the ClusterCIDRs and as metrics. It returns when there is more to show.
@@ -127,7 +101,6 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	}
 	r.reported = now
 	found, speaks := r.Site.Report()
-	observe(r.Site.Key, found)
 	if !speaks {
 		return 0, nil
 	}
@@ -157,24 +130,6 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 		}
 	}
 	return wait, nil
-}
-
-// observe shows what is known as metrics.
-func observe(key nodeipam.Key, found nodeipam.Report) {
-	for gauge, n := range map[*prometheus.GaugeVec]int{
-		metrics.NodeCIDRWaiting: found.Waiting, metrics.NodeCIDRInFlight: found.InFlight,
-		metrics.NodeCIDRForeign: found.Foreign, metrics.NodeCIDRConflicts: found.Conflicts,
-	} {
-		gauge.WithLabelValues(key.Namespace, key.Name).Set(float64(n))
-	}
-	metrics.NodeCIDRUsage.Reset()
-	metrics.NodeCIDRMax.Reset()
-	for ref, u := range found.Ranges {
-		if u.Capacity > 0 {
-			metrics.NodeCIDRUsage.WithLabelValues(u.CIDRs, ref.Name).Set(float64(u.Allocated) / float64(u.Capacity))
-		}
-		metrics.NodeCIDRMax.WithLabelValues(u.CIDRs, ref.Name).Set(float64(u.Capacity))
-	}
 }
 
 // Ready returns nil when all Nodes that exist were read.

@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -27,13 +28,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
-
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
 // MetalLB tells nobody when it is installed, so a Cluster without it is looked at this often.
 const metalLBBackstop = 10 * time.Second
@@ -51,7 +51,7 @@ type Reconciler struct {
 	// Blocks of each Cluster; Synced reports whether all that exist were read.
 	Blocks *index.Blocks
 	Synced func() bool
-	// Clusters connects to the workload clusters: SetupWithManager makes it.
+	// Clusters connects to the workload clusters.
 	Clusters clustercache.ClusterCache
 	// NewCache makes what reads the MetalLB of each.
 	NewCache cache.NewCacheFunc
@@ -218,7 +218,12 @@ func (l *look) withoutMetalLB(ctx context.Context, w workload, s tenancy.Setting
 
 // unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.
 func (l *look) unreachable(ctx context.Context, all allocations) (wait, error) {
-	is, err := l.withoutKubeconfig(ctx)
+	var is *metav1.Condition
+	why, err := workloads.WithoutKubeconfig(ctx, l.Live, l.cluster)
+	if why != "" {
+		is = tenantUnreachable()
+		is.Message = why
+	}
 	// One that was never looked at is being built; one that was not tried yet may answer.
 	if tried := l.Clusters.GetHealthCheckingState(ctx, l.key); is == nil && tried.ConsecutiveFailures > 0 && slices.ContainsFunc(all, lookedAt) {
 		is = tenantUnreachable()

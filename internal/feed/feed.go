@@ -73,10 +73,15 @@ func (streamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Start starts to watch, and wakes whose they are by a queue.
 func (f *Feed[Key]) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[Key]) error {
-	f.Begin(ctx, q.Add)
+	f.Run(ctx, q.Add)
+	return nil
+}
+
+// Run watches until the context ends, and wakes whose they are.
+func (f *Feed[Key]) Run(ctx context.Context, wake func(Key)) {
+	f.Begin(ctx, wake)
 	r := toolscache.NewReflectorWithOptions(f.ListerWatcher(), f.of, f, toolscache.ReflectorOptions{Name: fmt.Sprintf("%T", f.of)})
 	go r.RunWithContext(ctx)
-	return nil
 }
 
 // Begin says whom to wake, and how long. A reflector, or what stands in for one, goes on with ListerWatcher and the methods of a store.

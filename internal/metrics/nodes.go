@@ -28,7 +28,7 @@ var NodeCIDRSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 // multiCIDRSet is what node-ipam-controller calls its metrics of ranges: dashboards that know them go on.
 const multiCIDRSet = "node_ipam_controller"
 
-var rangeLabels = []string{"clusterCIDR", "clusterCIDRName"}
+var rangeLabels = append([]string{"clusterCIDR", "clusterCIDRName"}, siteLabels...)
 
 func rangeGauge(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: multiCIDRSet, Subsystem: "multicidrset", Name: name, Help: help}, rangeLabels)

@@ -50,6 +50,9 @@ type grant struct {
 type memory struct {
 	mu sync.Mutex
 
+	// fleet: the Nodes are those of a Cluster, and objects are chosen by its labels.
+	fleet bool
+
 	// Ends and Contest are about UIDs of Nodes, and about the ConfigMap.
 	term.Ends
 	term.Contest
@@ -88,8 +91,9 @@ type memory struct {
 	// open is what CIDRs may be given of, as the last commit says; shut, of which a live read showed that they must not.
 	open []fence.Open
 	shut map[podcidr.Ref]bool
-	// closed are objects without which this manager has committed in its term, since they were seen being deleted.
-	closed map[podcidr.Ref]bool
+	// closed are objects without which this manager has committed in its term, since they were seen closing, and the mark
+	// that each had before.
+	closed map[podcidr.Ref]string
 	// recordedAt is when the state on record was last seen to be this manager's.
 	recordedAt time.Time
 	// adoptUntil is when the first grant may be made; zero: at once. adopting is on record.
@@ -114,8 +118,9 @@ type blocked struct {
 	until    time.Time
 }
 
-func newMemory() *memory {
+func newMemory(fleet bool) *memory {
 	m := &memory{
+		fleet: fleet,
 		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
 		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
 	}
@@ -241,7 +246,7 @@ func (m *memory) setObjects(objects []Object) {
 			o.Range = was.Range // a spec never changes
 		}
 		if o.Range != nil {
-			closing := o.Deleting || m.shut[o.Ref]
+			closing := o.Closing || m.shut[o.Ref]
 			news = news || closing != o.Range.Closing
 			o.Range.Closing = closing
 		}
@@ -362,7 +367,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	m.rebuild()
 	m.unread, m.left = false, false
 	m.holder, m.triedOnce, m.suspect, m.open, m.workSince, m.settleAt = true, true, false, s.Open, time.Time{}, time.Time{}
-	m.closed, m.recordedAt = map[podcidr.Ref]bool{}, now
+	m.closed, m.recordedAt = map[podcidr.Ref]string{}, now
 	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
 	if m.adopting {
 		m.adoptUntil = s.Adopting.Add(adoption)

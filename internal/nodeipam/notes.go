@@ -65,6 +65,10 @@ func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
 			all = append(all, r.Name)
 		}
 	}
+	if len(all) == 0 && m.fleet {
+		m.notef(n.Node, CIDRNotAvailable, "no ClusterCIDR of the management cluster is for this cluster; add one whose clusterSelector selects its Cluster")
+		return
+	}
 	if len(all) == 0 {
 		m.notef(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
 		return

@@ -27,8 +27,11 @@ type Object struct {
 	// Range is what it says; nil where that is not valid, and Invalid says why.
 	Range   *podcidr.Range
 	Invalid field.ErrorList
-	// Deleting: it is being deleted. Held: our finalizer is on it.
-	Deleting, Held bool
+	// Closing: nothing more is given of it, as it is being deleted, or no longer meant for these Nodes. Held: it says that
+	// it is in use here; by our finalizer, or in a fleet by an entry for the Cluster.
+	Closing, Held bool
+	// Mark is that of the entry: it changes whenever the object is opened.
+	Mark string
 }
 
 // RefOf names a ClusterCIDR.
@@ -39,8 +42,8 @@ func RefOf(c *v1alpha1.ClusterCIDR) podcidr.Ref {
 // ObjectOf is what a ClusterCIDR says.
 func ObjectOf(c *v1alpha1.ClusterCIDR) Object {
 	out := Object{
-		Ref:      RefOf(c),
-		Deleting: c.DeletionTimestamp != nil, Held: controllerutil.ContainsFinalizer(c, v1alpha1.ClusterCIDRFinalizer),
+		Ref:     RefOf(c),
+		Closing: c.DeletionTimestamp != nil, Held: controllerutil.ContainsFinalizer(c, v1alpha1.ClusterCIDRFinalizer),
 	}
 	spec := podcidr.Spec{Selector: c.Spec.NodeSelector}
 	bits := int(c.Spec.PerNodeHostBits)
@@ -56,22 +59,24 @@ func ObjectOf(c *v1alpha1.ClusterCIDR) Object {
 		}
 		spec.CIDRs[f] = append(spec.CIDRs[f], p)
 	}
+	out.Invalid = append(out.Invalid, checkClusters(c.Spec.ClusterSelector)...)
 	if len(out.Invalid) == 0 {
 		out.Range, out.Invalid = podcidr.Compile(out.Ref, spec)
 	}
 	if out.Range != nil {
-		out.Range.Closing = out.Deleting
+		out.Range.Closing = out.Closing
 	}
 	return out
 }
 
 // Objects are the objects that CIDRs are given from, as the API server has them.
 type Objects interface {
-	// Protect puts our finalizer on an object, before anything is given of it. errClosing: it is not to be given of.
+	// Protect says of an object that it is in use, before anything is given of it. errClosing: it is not to be given of.
 	Protect(ctx context.Context, ref podcidr.Ref) error
-	// Release takes our finalizer off an object that is being deleted.
-	Release(ctx context.Context, ref podcidr.Ref) error
-	// AnyProtected reports whether one has our finalizer: then there was a manager before.
+	// Release says of an object which was closed that it is not in use any more, unless its mark is another one by now:
+	// then it was opened since.
+	Release(ctx context.Context, ref podcidr.Ref, mark string) error
+	// AnyProtected reports whether one is said to be in use: then there was a manager before.
 	AnyProtected(ctx context.Context) (bool, error)
 }
 
@@ -93,7 +98,7 @@ func (c ClusterCIDRs) read(ctx context.Context, ref podcidr.Ref) (*v1alpha1.Clus
 	return out, err
 }
 
-// Protect implements Objects.
+// Protect implements Objects: it puts our finalizer on.
 func (c ClusterCIDRs) Protect(ctx context.Context, ref podcidr.Ref) error {
 	live, err := c.read(ctx, ref)
 	switch {
@@ -107,8 +112,8 @@ func (c ClusterCIDRs) Protect(ctx context.Context, ref podcidr.Ref) error {
 	return c.patch(ctx, live, func(o *v1alpha1.ClusterCIDR) { controllerutil.AddFinalizer(o, v1alpha1.ClusterCIDRFinalizer) })
 }
 
-// Release implements Objects.
-func (c ClusterCIDRs) Release(ctx context.Context, ref podcidr.Ref) error {
+// Release implements Objects: it takes our finalizer off an object that is being deleted. Nobody opens it again.
+func (c ClusterCIDRs) Release(ctx context.Context, ref podcidr.Ref, _ string) error {
 	live, err := c.read(ctx, ref)
 	switch {
 	case errors.Is(err, errClosing):
@@ -136,6 +141,12 @@ func (c ClusterCIDRs) patch(ctx context.Context, live *v1alpha1.ClusterCIDR, cha
 
 // AnyProtected implements Objects.
 func (c ClusterCIDRs) AnyProtected(ctx context.Context) (bool, error) {
+	return c.any(ctx, func(o *v1alpha1.ClusterCIDR) bool {
+		return IsLocal(o) && controllerutil.ContainsFinalizer(o, v1alpha1.ClusterCIDRFinalizer)
+	})
+}
+
+func (c ClusterCIDRs) any(ctx context.Context, is func(*v1alpha1.ClusterCIDR) bool) (bool, error) {
 	var all v1alpha1.ClusterCIDRList
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
@@ -143,7 +154,7 @@ func (c ClusterCIDRs) AnyProtected(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("listing ClusterCIDRs: %w", err)
 	}
 	for i := range all.Items {
-		if controllerutil.ContainsFinalizer(&all.Items[i], v1alpha1.ClusterCIDRFinalizer) {
+		if is(&all.Items[i]) {
 			return true, nil
 		}
 	}

@@ -154,7 +154,7 @@ func (m *memory) unheld(now time.Time) []podcidr.Ref {
 	var out []podcidr.Ref
 	for ref, o := range m.objects {
 		switch {
-		case o.Held || o.Deleting:
+		case o.Held || o.Closing:
 		case m.blocked[ref].until.After(now):
 			m.checkHeld = true // it is tried again
 		case len(m.users(o)) > 0:
@@ -207,7 +207,7 @@ func (m *memory) close(ref podcidr.Ref) {
 type pending struct {
 	added, dropped []types.UID
 	open           []fence.Open
-	closed         []podcidr.Ref
+	closed         map[podcidr.Ref]string
 }
 
 // next returns the next state, if there is a reason to commit one; else how long until there is, 0 if nothing is known.
@@ -229,7 +229,7 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 		}
 	}
 	p.open = m.wantOpen(p.added)
-	p.closed = m.deleting()
+	p.closed = m.closing()
 	s.Open = p.open
 	var wait time.Duration
 	if m.adopting && now.Before(m.adoptUntil) {
@@ -296,9 +296,7 @@ func (m *memory) landed(p *pending, adopting bool, now time.Time) {
 			delete(m.grants, uid)
 		}
 	}
-	for _, ref := range p.closed {
-		m.closed[ref] = true
-	}
+	maps.Copy(m.closed, p.closed)
 	m.open, m.adopting, m.settleAt, m.recordedAt = p.open, adopting, time.Time{}, now
 	m.commitErr, m.commitPause, m.commitAfter = nil, 0, time.Time{}
 	m.Win()
@@ -455,20 +453,26 @@ func (m *memory) onlyLeft(now time.Time) bool {
 // closingNow reports whether an object is to be closed that no Node uses. It is committed without it in any case: another
 // manager may have opened it meanwhile, and the commit finds out.
 func (m *memory) closingNow() bool {
-	for ref, o := range m.objects {
-		if o.Deleting && o.Held && !m.closed[ref] && len(m.users(o)) == 0 {
+	for _, o := range m.objects {
+		if o.Closing && o.Held && !m.isClosed(o) && len(m.users(o)) == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// deleting are the objects that are being deleted.
-func (m *memory) deleting() []podcidr.Ref {
-	var out []podcidr.Ref
+// isClosed reports whether this manager has closed an object, and nobody was seen to have opened it since.
+func (m *memory) isClosed(o Object) bool {
+	mark, is := m.closed[o.Ref]
+	return is && mark == o.Mark && !m.isOpen(o.Ref)
+}
+
+// closing are the marks of the objects that are to be closed.
+func (m *memory) closing() map[podcidr.Ref]string {
+	out := map[podcidr.Ref]string{}
 	for ref, o := range m.objects {
-		if o.Deleting {
-			out = append(out, ref)
+		if o.Closing {
+			out[ref] = o.Mark
 		}
 	}
 	return out

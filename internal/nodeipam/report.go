@@ -3,7 +3,9 @@ package nodeipam
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +22,14 @@ type Report struct {
 	// Waiting is how many Nodes have no CIDRs and nothing under way, InFlight how many grants are not settled, Foreign how
 	// many Nodes have CIDRs of no range, and Conflicts how many have some that another one has.
 	Waiting, InFlight, Foreign, Conflicts int
+	// Nodes is how many there are, and Refused those that get nothing, because no range selects them, or all that do are
+	// full: the first few names, and how many there are.
+	Nodes, RefusedNodes int
+	Refused             []string
+	// Full are the ranges that are, for which Nodes wait.
+	Full []string
+	// Stopped says why nothing is given to any Node; nil: something is.
+	Stopped *metav1.Condition
 }
 
 // Usage is how a range is used.
@@ -47,7 +57,9 @@ func (s *Site) Report() (Report, bool) {
 	m := s.lock()
 	defer m.Unlock()
 	var damaged *fence.DamagedError
-	return m.report(), m.holder || s.Elected || errors.As(m.commitErr, &damaged)
+	found := m.report()
+	s.measure(found)
+	return found, m.holder || s.Elected || errors.As(m.commitErr, &damaged)
 }
 
 // report costs O(Nodes + free blocks).
@@ -72,11 +84,8 @@ func (m *memory) report() Report {
 			out.InFlight++
 		}
 	}
-	for _, why := range m.refused {
-		for _, ref := range why.Full {
-			waiting[ref]++
-		}
-	}
+	out.Nodes, out.Stopped = len(m.nodes), m.stopped()
+	m.reportRefused(&out, waiting)
 	free := map[string]int64{}
 	for ref, o := range m.objects {
 		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: allocated[ref]}}
@@ -89,10 +98,10 @@ func (m *memory) report() Report {
 			f.Free = free[room]
 			f.shares, f.service = m.shares(o.Range, ranges)
 		}
-		if o.Deleting {
+		if o.Closing {
 			f.users = m.users(o)
 		}
-		f.Conditions = []metav1.Condition{m.ready(f), exhausted(f), overlap(f)}
+		f.Conditions = []metav1.Condition{m.ready(f, out.Stopped), exhausted(f), overlap(f)}
 		out.Ranges[ref] = f.Usage
 	}
 	return out
@@ -116,28 +125,54 @@ func (m *memory) shares(r *podcidr.Range, all []*podcidr.Range) (names []string,
 	return names, service
 }
 
-func (m *memory) ready(f facts) metav1.Condition {
-	var damaged *fence.DamagedError
+func (m *memory) ready(f facts, stopped *metav1.Condition) metav1.Condition {
 	switch {
 	case len(f.Invalid) > 0:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "%v", f.Invalid.ToAggregate())
-	case f.Deleting && len(f.users) > 0:
+	case f.Closing && len(f.users) > 0:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; %s: %s", nodes(int64(len(f.users)), "uses it", "use it"), shown(f.users))
-	case f.Deleting:
+	case f.Closing:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; no Node uses it")
-	case errors.As(m.commitErr, &damaged):
-		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr)
-	case m.commitErr != nil:
-		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", m.commitErr)
-	case m.inTrouble():
-		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", m.trouble.why)
-	case m.adopting && !m.adoptUntil.IsZero():
-		return condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,
-			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", m.adoptUntil.UTC().Format(time.TimeOnly))
+	case stopped != nil:
+		return *stopped
 	case f.Range == nil:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "it has no range")
 	}
 	return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "%d of %d node CIDRs are free", f.Free, f.Capacity)
+}
+
+// stopped says why nothing is given to any Node.
+func (m *memory) stopped() *metav1.Condition {
+	var damaged *fence.DamagedError
+	switch {
+	case errors.As(m.commitErr, &damaged):
+		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr))
+	case m.commitErr != nil:
+		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", m.commitErr))
+	case m.inTrouble():
+		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", m.trouble.why))
+	case m.adopting && !m.adoptUntil.IsZero():
+		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,
+			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", m.adoptUntil.UTC().Format(time.TimeOnly)))
+	}
+	return nil
+}
+
+// reportRefused says which Nodes get nothing, and for how many of them each range lacks room.
+func (m *memory) reportRefused(out *Report, waiting map[podcidr.Ref]int) {
+	full := map[string]bool{}
+	for uid, why := range m.refused {
+		if n := m.nodes[uid]; n != nil {
+			out.Refused = append(out.Refused, n.Name)
+		}
+		for _, ref := range why.Full {
+			waiting[ref]++
+			full[ref.Name] = true
+		}
+	}
+	out.RefusedNodes, out.Full = len(out.Refused), slices.Sorted(maps.Keys(full))
+	slices.Sort(out.Refused)
+	out.Refused = out.Refused[:min(len(out.Refused), namesShown)]
 }
 
 func exhausted(f facts) metav1.Condition {

@@ -26,6 +26,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
+// listTimeout bounds a list of all Nodes: as long as an API server works on one.
+const listTimeout = time.Minute
+
 // Key names a site: the Cluster of its Nodes. The empty one is the manager's own cluster.
 type Key = types.NamespacedName
 
@@ -68,7 +71,7 @@ type Site struct {
 
 // NewSite returns a site of which nothing is known.
 func NewSite(o Options) *Site {
-	return &Site{Options: o, fence: fence.New(o.Client, o.Live, o.ID+"/"+o.Key.String()), memory: newMemory(), limit: newLimit()}
+	return &Site{Options: o, fence: fence.New(o.Client, o.Live, o.ID+"/"+o.Key.String()), memory: newMemory(o.Key != Key{}), limit: newLimit()}
 }
 
 func (s *Site) lock() *memory {
@@ -96,7 +99,7 @@ func (s *Site) Forget(o client.Object) (Key, bool) {
 	defer m.Unlock()
 	if n := m.nodes[o.GetUID()]; n != nil && len(n.CIDRs) > 0 {
 		if r := m.rangeOf(n.Node); r != nil {
-			metrics.NodeCIDRReleases.WithLabelValues(cidrsText(r), r.Name).Inc()
+			metrics.NodeCIDRReleases.WithLabelValues(cidrsText(r), r.Name, s.Key.Namespace, s.Key.Name).Inc()
 		}
 	}
 	return s.Key, m.forget(o.GetUID(), s.Now())
@@ -211,13 +214,11 @@ func (s *Site) takeOver(ctx context.Context) error {
 		return err
 	}
 	listed := map[types.UID]*node{}
-	_, err = s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
-		if n, is := o.(*corev1.Node); is {
-			listed[n.UID] = &node{Node: nodeOf(n), version: n.ResourceVersion, since: s.Now()}
-		}
+	err = s.visit(ctx, func(n *corev1.Node) {
+		listed[n.UID] = &node{Node: nodeOf(n), version: n.ResourceVersion, since: s.Now()}
 	})
 	if err != nil {
-		return fmt.Errorf("listing Nodes: %w", err)
+		return err
 	}
 	m = s.lock()
 	m.tookOver(state, listed, s.Now())
@@ -413,7 +414,7 @@ func (s *Site) run(ctx context.Context, g *grant) {
 		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(n.since).Seconds())
 		metrics.NodeCIDRTries.Observe(float64(g.Tries))
 		if r := m.rangeOf(n.Node); r != nil {
-			metrics.NodeCIDRAllocations.WithLabelValues(cidrsText(r), r.Name).Inc()
+			metrics.NodeCIDRAllocations.WithLabelValues(cidrsText(r), r.Name, s.Key.Namespace, s.Key.Name).Inc()
 		}
 	}
 	m.Unlock()
@@ -488,8 +489,8 @@ func (s *Site) look(ctx context.Context, g podcidr.Grant) (settled bool, err err
 	return settled, nil
 }
 
-// closeObjects takes our finalizer off objects that are being deleted, once they are closed on record and a list that
-// began after that shows that no Node uses them.
+// closeObjects says of objects that they are not in use any more, once they are closed on record and a list that began
+// after that shows that no Node uses them.
 func (s *Site) closeObjects(ctx context.Context) error {
 	m := s.lock()
 	closing := m.ending()
@@ -506,7 +507,7 @@ func (s *Site) closeObjects(ctx context.Context) error {
 		used := len(m.users(o)) > 0
 		m.Unlock()
 		if !used {
-			errs = append(errs, s.Objects.Release(ctx, o.Ref))
+			errs = append(errs, s.Objects.Release(ctx, o.Ref, o.Mark))
 		}
 	}
 	return errors.Join(errs...)
@@ -514,21 +515,32 @@ func (s *Site) closeObjects(ctx context.Context) error {
 
 // list reads what all Nodes have.
 func (s *Site) list(ctx context.Context) error {
-	if _, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) { s.Observe(o) }); err != nil {
+	return s.visit(ctx, func(n *corev1.Node) { s.Observe(n) })
+}
+
+// visit lists all Nodes. A server that does not come to an end of that keeps nobody else waiting.
+func (s *Site) visit(ctx context.Context, each func(*corev1.Node)) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	_, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
+		if n, is := o.(*corev1.Node); is {
+			each(n)
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("listing Nodes: %w", err)
 	}
 	return nil
 }
 
-// ending are the objects that are being deleted, that were closed by a commit of this term, and that no Node is known to
-// use. While what was before is adopted, not all is known.
+// ending are the objects that were closed by a commit of this term, and that no Node is known to use. While what was before is adopted, not all is known.
 func (m *memory) ending() []Object {
 	if !m.holder || m.adopting {
 		return nil
 	}
 	var out []Object
 	for _, o := range m.objects {
-		if o.Deleting && o.Held && m.closed[o.Ref] && !m.isOpen(o.Ref) && len(m.users(o)) == 0 {
+		if o.Closing && o.Held && m.isClosed(o) && len(m.users(o)) == 0 {
 			out = append(out, o)
 		}
 	}

@@ -46,7 +46,7 @@ func (o *Options) Check() error {
 			complain(flag, d, "must not be negative")
 		}
 	}
-	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
+	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
 		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
 	}
 	if _, err := Prefixes(o.ServiceCIDRs); err != nil {

@@ -15,6 +15,8 @@ const (
 	NodeCIDRsOff  = "off"
 	NodeCIDRsOn   = "on"
 	NodeCIDRsOnly = "only"
+	// NodeCIDRsFleet is on for the Nodes of workload clusters, and not for those of the manager's own.
+	NodeCIDRsFleet = "fleet"
 )
 
 // Options are the flags of the manager, as docs/install.md lists them.
@@ -42,6 +44,12 @@ type Options struct {
 	Diagnostics    flags.ManagerOptions
 }
 
+// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs.
+func (o *Options) OwnNodes() bool { return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsOnly }
+
+// FleetNodes reports whether those of workload clusters do.
+func (o *Options) FleetNodes() bool { return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet }
+
 // AddFlags adds the flags to a set, with their defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", false,
@@ -68,7 +76,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
-		"Give the Nodes of the manager's own cluster their pod CIDRs, from ClusterCIDRs: off, on, or only, which serves nothing else and does without Cluster API. No other allocator may do so at the same time.")
+		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, fleet, which leaves the Nodes of the manager's own cluster alone and serves those of workload clusters, or only, which serves the own ones and nothing else, and does without Cluster API. No other allocator may do so at the same time.")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", nil, "CIDRs of Services, which no Node is given. Those of ServiceCIDRs are known.")
 	flags.AddManagerOptions(fs, &o.Diagnostics)
 }

@@ -3,7 +3,6 @@ package slim
 
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +17,7 @@ func ByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-// Cluster keeps what pauses a Cluster, and what decides on its blocks.
+// Cluster keeps what pauses a Cluster, and what decides on its blocks and the pod CIDRs of its Nodes.
 func Cluster(obj any) (any, error) {
 	c, ok := obj.(*clusterv1.Cluster)
 	if !ok {
@@ -33,8 +32,14 @@ func Cluster(obj any) (any, error) {
 		v1alpha1.LBPoolSizeAnnotation, v1alpha1.TriedPoolsAnnotation, v1alpha1.TriedGrowthPoolsAnnotation)
 	// Without it cluster-api does not connect to a workload cluster.
 	out.Status.Initialization.InfrastructureProvisioned = c.Status.Initialization.InfrastructureProvisioned
-	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.NetworkReadyCondition); ready != nil {
-		out.Status.Conditions = []metav1.Condition{*ready}
+	for _, kind := range []string{v1alpha1.NetworkReadyCondition, v1alpha1.PodCIDRsReadyCondition} {
+		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is != nil {
+			out.Status.Conditions = append(out.Status.Conditions, *is)
+		}
+	}
+	if _, is := c.Labels[v1alpha1.NodeCIDRsLabel]; is {
+		out.Labels = c.Labels // ClusterCIDRs select it by any of them
+		out.Spec.ClusterNetwork.Services = c.Spec.ClusterNetwork.Services
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package tenant
+package workloads
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/secret"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -54,24 +55,21 @@ func selfContained(kubeconfig []byte) error {
 	return nil
 }
 
-// withoutKubeconfig says why there is no way to reach the API server of a Cluster that should have one: its Secret is
-// missing, or names what it must not. Nil: that is not the reason.
-func (l *look) withoutKubeconfig(ctx context.Context) (*metav1.Condition, error) {
-	if !ptr.Deref(l.cluster.Status.Initialization.InfrastructureProvisioned, false) {
-		return nil, nil //nolint:nilnil // it is being built
+// WithoutKubeconfig says why there is no way to reach the API server of a Cluster that should have one: its Secret is
+// missing, or names what it must not. Empty: that is not the reason.
+func WithoutKubeconfig(ctx context.Context, live client.Reader, cluster *clusterv1.Cluster) (string, error) {
+	if !ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false) {
+		return "", nil // it is being built
 	}
-	key := client.ObjectKey{Namespace: l.key.Namespace, Name: secret.Name(l.key.Name, secret.Kubeconfig)}
-	is := tenantUnreachable()
-	err := kubeconfigs{l.Live}.Get(ctx, key, &corev1.Secret{})
+	key := client.ObjectKey{Namespace: cluster.Namespace, Name: secret.Name(cluster.Name, secret.Kubeconfig)}
+	err := kubeconfigs{live}.Get(ctx, key, &corev1.Secret{})
 	switch {
 	case err == nil:
-		return nil, nil //nolint:nilnil // see above
+		return "", nil
 	case apierrors.IsNotFound(err):
-		is.Message = fmt.Sprintf("Secret %s does not exist: without it the API server of the Cluster cannot be reached", key)
+		return fmt.Sprintf("Secret %s does not exist: without it the API server of the Cluster cannot be reached", key), nil
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
-		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
-	default:
-		is.Message = err.Error()
+		return "", fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	return is, nil
+	return err.Error(), nil
 }

@@ -1,0 +1,175 @@
+package fleetcidr
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// numbersEvery bounds how often the numbers of a ClusterCIDR are written: many Clusters may use it.
+const numbersEvery = time.Minute
+
+// ranges has what is known of the ClusterCIDRs of Clusters. Its zero value knows nothing.
+type ranges struct {
+	mu sync.Mutex
+	// found is what each Cluster was last seen to use.
+	found map[nodeipam.Key]map[podcidr.Ref]nodeipam.Usage
+	queue queue
+	// written is when the status of each was written last.
+	written map[types.UID]time.Time
+}
+
+// take takes what is known of a Cluster.
+func (r *ranges) take(key nodeipam.Key, found nodeipam.Report) {
+	was := r.replace(key, found.Ranges)
+	for ref, usage := range found.Ranges {
+		if old, known := was[ref]; !known || !old.Same(usage) {
+			r.look(ref.Name)
+		}
+	}
+}
+
+func (r *ranges) replace(key nodeipam.Key, found map[podcidr.Ref]nodeipam.Usage) (was map[podcidr.Ref]nodeipam.Usage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.found == nil {
+		r.found = map[nodeipam.Key]map[podcidr.Ref]nodeipam.Usage{}
+	}
+	was, r.found[key] = r.found[key], found
+	return was
+}
+
+// forget forgets a Cluster that is gone.
+func (r *ranges) forget(key nodeipam.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.found, key)
+}
+
+// look has a ClusterCIDR looked at. Before its controller has started, all are.
+func (r *ranges) look(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queue != nil {
+		r.queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	}
+}
+
+func (r *ranges) start(q queue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = q
+}
+
+// of is what Clusters use of a ClusterCIDR, as far as this manager knows.
+func (r *ranges) of(ref podcidr.Ref) map[nodeipam.Key]nodeipam.Usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[nodeipam.Key]nodeipam.Usage{}
+	for key, all := range r.found {
+		if usage, is := all[ref]; is {
+			out[key] = usage
+		}
+	}
+	return out
+}
+
+// due reports whether numbers alone may be written, or how long until then; wrote notes that they were.
+func (r *ranges) due(uid types.UID, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return numbersEvery - now.Sub(r.written[uid])
+}
+
+func (r *ranges) wrote(uid types.UID, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.written == nil {
+		r.written = map[types.UID]time.Time{}
+	}
+	maps.DeleteFunc(r.written, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*numbersEvery })
+	r.written[uid] = now
+}
+
+// reconcileRange says on a ClusterCIDR how Clusters use it, and lets go of it when it is being deleted and none does.
+func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	c := &v1alpha1.ClusterCIDR{}
+	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if nodeipam.IsLocal(c) {
+		return reconcile.Result{}, nil
+	}
+	next := c.DeepCopy()
+	gone, err := r.clustersGone(ctx, c)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	next.Status.Clusters = slices.DeleteFunc(next.Status.Clusters, func(e v1alpha1.ClusterUse) bool {
+		return gone[nodeipam.Key{Namespace: e.Namespace, Name: e.Name}]
+	})
+	if len(next.Status.Clusters) == 0 && c.DeletionTimestamp != nil {
+		return guard.Retry(r.letGo(ctx, c, next), "letting go of ClusterCIDR "+c.Name)
+	}
+	now := r.Now()
+	changed, urgent := nodeipam.DescribeFleet(next, r.ranges.of(nodeipam.RefOf(c)), now)
+	urgent = urgent || len(gone) > 0
+	if !changed && !urgent {
+		return reconcile.Result{}, nil
+	}
+	if wait := r.ranges.due(c.UID, now); !urgent && wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	r.ranges.wrote(c.UID, now)
+	err = client.IgnoreNotFound(r.Client.Status().Patch(ctx, next, guard.SinceRead(c)))
+	return guard.Retry(err, "writing the status of ClusterCIDR "+c.Name)
+}
+
+// clustersGone are the Clusters with an entry that do not exist: their Nodes are gone with them.
+func (r *Reconciler) clustersGone(ctx context.Context, c *v1alpha1.ClusterCIDR) (map[nodeipam.Key]bool, error) {
+	out := map[nodeipam.Key]bool{}
+	for _, e := range c.Status.Clusters {
+		key := nodeipam.Key{Namespace: e.Namespace, Name: e.Name}
+		err := r.Client.Get(ctx, key, &clusterv1.Cluster{})
+		if apierrors.IsNotFound(err) {
+			err = r.Live.Get(ctx, key, &clusterv1.Cluster{}) // the cache is behind, or does not show all namespaces
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			out[key] = true
+		case err != nil:
+			return nil, fmt.Errorf("reading Cluster %s, which uses ClusterCIDR %s: %w", key, c.Name, err)
+		}
+	}
+	return out, nil
+}
+
+// letGo takes our finalizer off a ClusterCIDR that is being deleted and that no Cluster uses, as it was read: an entry that
+// was written since would make it another version.
+func (r *Reconciler) letGo(ctx context.Context, was, is *v1alpha1.ClusterCIDR) error {
+	if len(was.Status.Clusters) > 0 {
+		if err := r.Client.Status().Patch(ctx, is, guard.SinceRead(was)); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		was = is.DeepCopy()
+	}
+	if !controllerutil.RemoveFinalizer(is, v1alpha1.ClusterCIDRFinalizer) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Client.Patch(ctx, is, guard.SinceRead(was)))
+}

@@ -1,0 +1,207 @@
+// Package fleetcidr has the Nodes of workload clusters get their pod CIDRs. For each Cluster that wants it there is a site:
+// it is fed with the Nodes of the workload cluster, and with the ClusterCIDRs that select the Cluster. What is decided is
+// in internal/nodeipam, whose site of the manager's own cluster controllers/nodecidr runs.
+package fleetcidr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	jobs "github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs/status,verbs=patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs/finalizers,verbs=update
+
+// Reconciler has the Nodes of each Cluster with the label get their pod CIDRs.
+type Reconciler struct {
+	Client client.Client
+	// Live reads what the management cluster has.
+	Live client.Reader
+	// Clusters connects to the workload clusters.
+	Clusters clustercache.ClusterCache
+	// Elected reports whether the manager works only while it is the leader.
+	Elected bool
+	// Writers write for all Clusters.
+	Writers     *jobs.Workers[nodeipam.Key]
+	WatchFilter string
+	// Shard says which Clusters are served.
+	Shard shard.Shard
+	Now   func() time.Time
+
+	// ctx ends when the manager does.
+	ctx        context.Context
+	controller controller.Controller
+	// wake queues a Cluster.
+	wake   func(nodeipam.Key)
+	sites  sites
+	ranges ranges
+}
+
+// Wants reports whether a Cluster is to be connected to.
+func (r *Reconciler) Wants(ctx context.Context, c *clusterv1.Cluster) bool {
+	return enrolled(c) || len(r.using(ctx, client.ObjectKeyFromObject(c))) > 0
+}
+
+// all are the ClusterCIDRs that there are. They are not to be changed.
+func (r *Reconciler) all(ctx context.Context) ([]v1alpha1.ClusterCIDR, error) {
+	var out v1alpha1.ClusterCIDRList
+	if err := r.Client.List(ctx, &out, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("reading ClusterCIDRs: %w", err)
+	}
+	return out.Items, nil
+}
+
+// using are the names of the ClusterCIDRs that a Cluster has an entry in.
+func (r *Reconciler) using(ctx context.Context, key nodeipam.Key) (names []string) {
+	all, err := r.all(ctx)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "What a Cluster uses is looked at later", "cluster", key.String())
+	}
+	for i := range all {
+		if nodeipam.EntryOf(&all[i], key) != nil {
+			names = append(names, all[i].Name)
+		}
+	}
+	return names
+}
+
+// forget forgets a Cluster that is gone. Its entries go.
+func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
+	r.sites.end(key)
+	r.ranges.forget(key)
+	for _, name := range r.using(ctx, key) {
+		r.ranges.look(name)
+	}
+}
+
+// enrolled reports whether the Nodes of a Cluster are to get pod CIDRs.
+func enrolled(c *clusterv1.Cluster) bool {
+	_, is := c.Labels[v1alpha1.NodeCIDRsLabel]
+	return is
+}
+
+// Reconcile brings one Cluster forward.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	key, cluster := req.NamespacedName, &clusterv1.Cluster{}
+	if err := r.Client.Get(ctx, key, cluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(ctx, key)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	if guard.LeavesAlone(cluster, r.WatchFilter) {
+		r.sites.end(key) // another manager may have it now
+		return reconcile.Result{}, nil
+	}
+	all, err := r.all(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var has labels.Set
+	if enrolled(cluster) {
+		has = cluster.Labels
+	}
+	objects := objectsFor(all, key, has)
+	if has == nil && len(objects) == 0 {
+		r.sites.end(key)
+		return reconcile.Result{}, r.withdraw(ctx, cluster)
+	}
+	next, err := r.look(ctx, cluster, objects)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us
+	}
+	return reconcile.Result{RequeueAfter: next}, err
+}
+
+// objectsFor are the ClusterCIDRs as they are for a Cluster with those labels; nil: it is to get nothing new.
+func objectsFor(all []v1alpha1.ClusterCIDR, key nodeipam.Key, has labels.Set) []nodeipam.Object {
+	out := []nodeipam.Object{}
+	for i := range all {
+		if o, is := nodeipam.ObjectFor(&all[i], key, has); is {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// look is one look at a Cluster.
+func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objects []nodeipam.Object) (time.Duration, error) {
+	key := client.ObjectKeyFromObject(cluster)
+	s, err := r.connect(ctx, key)
+	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		r.sites.end(key)
+		return guard.WaitingBackstop, r.unreachable(ctx, cluster)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if !s.feed.HasSynced() {
+		return guard.WaitingBackstop, nil // it wakes us
+	}
+	services, err := r.services(ctx, cluster, s)
+	if err != nil {
+		return 0, err
+	}
+	s.SetObjects(objects)
+	s.SetServices(services)
+	wait, failed := s.Reconcile(ctx)
+	again, err := r.report(ctx, cluster, s, len(objects) > 0)
+	next := guard.ServedBackstop
+	for _, w := range []time.Duration{wait, again} {
+		if w > 0 {
+			next = min(next, w)
+		}
+	}
+	if s.Say() {
+		next = min(next, time.Second)
+	}
+	return next, errors.Join(failed, err)
+}
+
+// report takes what is known of a Cluster, and shows it. It returns when there is more to show.
+func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *site, selected bool) (time.Duration, error) {
+	now := r.Now()
+	if since := now.Sub(s.reported); since < reportEvery {
+		return reportEvery - since, nil
+	}
+	s.reported = now
+	found, speaks := s.Report()
+	if !speaks {
+		return 0, nil
+	}
+	r.ranges.take(s.Key, found)
+	return r.show(ctx, cluster, s, conditionOf(found, selected))
+}
+
+// unreachable says that nothing is known of the Nodes of a Cluster. What they have stays theirs. The connection wakes us.
+func (r *Reconciler) unreachable(ctx context.Context, cluster *clusterv1.Cluster) error {
+	why, err := workloads.WithoutKubeconfig(ctx, r.Live, cluster)
+	if err != nil {
+		return err
+	}
+	tried := r.Clusters.GetHealthCheckingState(ctx, client.ObjectKeyFromObject(cluster))
+	if why == "" && tried.ConsecutiveFailures == 0 {
+		return nil // it is being built, or was not tried yet
+	}
+	_, err = r.show(ctx, cluster, nil, unreachableCondition(why))
+	return err
+}

@@ -1,0 +1,107 @@
+package nodeipam
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Same reports whether two usages say the same.
+func (u Usage) Same(other Usage) bool {
+	return u.Capacity == other.Capacity && u.Allocated == other.Allocated && u.Free == other.Free && slices.Equal(u.Conditions, other.Conditions)
+}
+
+// DescribeFleet puts what is known of a ClusterCIDR of a fleet into its status: in the entries, how the Clusters that are
+// known use it; those of others stay as they are, and the sums are of all. It reports whether that has changed, and
+// whether it should be shown without delay.
+func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, now time.Time) (changed, urgent bool) {
+	object := ObjectOf(c)
+	var u Usage
+	fresh := false // an entry that has no numbers yet
+	if object.Range != nil {
+		u.Capacity = object.Range.Capacity()
+		u.Free = u.Capacity
+	}
+	for i := range c.Status.Clusters {
+		e := &c.Status.Clusters[i]
+		if is, known := by[Key{Namespace: e.Namespace, Name: e.Name}]; known && (e.Nodes != is.Allocated || e.Free != is.Free) {
+			fresh = fresh || (e.Nodes == 0 && e.Free == 0)
+			e.Nodes, e.Free, changed = is.Allocated, is.Free, true
+		}
+		u.Allocated += e.Nodes
+		u.Free = min(u.Free, e.Free)
+	}
+	u.Conditions = []metav1.Condition{
+		fleetReady(c, object, u, by),
+		inClusters(by, v1alpha1.ExhaustedCondition, v1alpha1.RoomLeftReason),
+		inClusters(by, v1alpha1.OverlapCondition, v1alpha1.NoOverlapReason),
+	}
+	described, urgent := u.Describe(c, now)
+	return changed || described, urgent || fresh
+}
+
+func fleetReady(c *v1alpha1.ClusterCIDR, o Object, u Usage, by map[Key]Usage) metav1.Condition {
+	switch {
+	case len(o.Invalid) > 0:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "%v", o.Invalid.ToAggregate())
+	case c.DeletionTimestamp != nil:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; %s", inUse(c, u))
+	}
+	for _, key := range inOrderOf(by) {
+		is := meta.FindStatusCondition(by[key].Conditions, v1alpha1.ReadyCondition)
+		if is != nil && is.Status != metav1.ConditionTrue && is.Reason != v1alpha1.DeletingReason {
+			return condition(v1alpha1.ReadyCondition, is.Status, is.Reason, "in Cluster %s: %s", key, is.Message)
+		}
+	}
+	if len(c.Status.Clusters) == 0 {
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "no Cluster uses it yet; it has %d node CIDRs for each", u.Capacity)
+	}
+	least := slices.MinFunc(c.Status.Clusters, func(a, b v1alpha1.ClusterUse) int { return cmp.Compare(a.Free, b.Free) })
+	return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "%d of %d node CIDRs are free in Cluster %s/%s, and no fewer in others",
+		least.Free, u.Capacity, least.Namespace, least.Name)
+}
+
+// inUse says whom the end of a ClusterCIDR waits for.
+func inUse(c *v1alpha1.ClusterCIDR, u Usage) string {
+	var of []string
+	for _, e := range c.Status.Clusters {
+		of = append(of, fmt.Sprintf("%s/%s (%s)", e.Namespace, e.Name, nodes(e.Nodes, "", "")))
+	}
+	switch {
+	case len(of) == 0:
+		return "no Cluster uses it"
+	case u.Allocated == 0:
+		return "these Clusters have yet to let go of it: " + shown(of)
+	}
+	return fmt.Sprintf("%s: %s", nodes(u.Allocated, "uses it", "use it"), shown(of))
+}
+
+// inClusters says in which Clusters a condition is True, and what of the first one.
+func inClusters(by map[Key]Usage, kind, without string) metav1.Condition {
+	var in []string
+	var first *metav1.Condition
+	for _, key := range inOrderOf(by) {
+		if is := meta.FindStatusCondition(by[key].Conditions, kind); is != nil && is.Status == metav1.ConditionTrue {
+			in = append(in, key.String())
+			first = cmp.Or(first, is)
+		}
+	}
+	if first == nil {
+		return condition(kind, metav1.ConditionFalse, without, "")
+	}
+	return condition(kind, metav1.ConditionTrue, first.Reason, "in %s: %s", strings.TrimSpace("Cluster "+shown(in)), first.Message)
+}
+
+func inOrderOf(by map[Key]Usage) []Key {
+	return slices.SortedFunc(maps.Keys(by), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}

@@ -1,0 +1,185 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is an object.
+var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() {
+	var a, b *framework.ControlPlane
+	var inA, inB client.Client
+	var ns string
+
+	BeforeAll(func(ctx context.Context) {
+		start := func() (*framework.ControlPlane, client.Client) {
+			server, err := framework.Start(framework.Options{})
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
+			admin, err := server.Client()
+			Expect(err).NotTo(HaveOccurred())
+			return server, admin
+		}
+		a, inA = start()
+		b, inB = start()
+	})
+	BeforeEach(func(ctx context.Context) {
+		ns = newNamespace(ctx, nil)
+		startManager(ctx, "--node-cidrs=fleet")
+		DeferCleanup(func(ctx context.Context) {
+			for _, c := range []client.Client{inA, inB} {
+				Expect(c.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
+			}
+			Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(ns))).To(Succeed())
+			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.ClusterCIDR{})).To(Succeed())
+			Eventually(func(g Gomega) {
+				var left v1alpha1.ClusterCIDRList
+				g.Expect(k8s.List(ctx, &left)).To(Succeed())
+				g.Expect(left.Items).To(BeEmpty())
+			}).WithTimeout(framework.Late).Should(Succeed())
+		})
+	})
+
+	cluster := func(ctx context.Context, of *framework.ControlPlane, name string, labels map[string]string) *clusterv1.Cluster {
+		GinkgoHelper()
+		out, err := framework.CreateCluster(ctx, k8s, of, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels})
+		Expect(err).NotTo(HaveOccurred())
+		return out
+	}
+	served := map[string]string{v1alpha1.NodeCIDRsLabel: "", "net": "edge"}
+	ranged := func(ctx context.Context, selects map[string]string, ipv4 string) *v1alpha1.ClusterCIDR {
+		GinkgoHelper()
+		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("fleet-%d", names.Add(1))}}
+		c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: ipv4, ClusterSelector: &metav1.LabelSelector{MatchLabels: selects}}
+		create(ctx, c)
+		return c
+	}
+	join := func(ctx context.Context, c client.Client, names ...string) {
+		GinkgoHelper()
+		for _, name := range names {
+			Expect(c.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+		}
+	}
+	cidrsOf := func(ctx context.Context, c client.Client, name string) func(Gomega) []string {
+		return func(g Gomega) []string {
+			n := &corev1.Node{}
+			g.Expect(c.Get(ctx, client.ObjectKey{Name: name}, n)).To(Succeed())
+			return n.Spec.PodCIDRs
+		}
+	}
+	statusOf := func(ctx context.Context, c *v1alpha1.ClusterCIDR) func(Gomega) v1alpha1.ClusterCIDRStatus {
+		return func(g Gomega) v1alpha1.ClusterCIDRStatus {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(c), c)).To(Succeed())
+			return c.Status
+		}
+	}
+	says := func(ctx context.Context, c *clusterv1.Cluster) func(Gomega) string {
+		return func(g Gomega) string {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(c), c)).To(Succeed())
+			is := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.PodCIDRsReadyCondition), metav1.Condition{})
+			return fmt.Sprint(is.Status, " ", is.Reason, " ", is.Message)
+		}
+	}
+	used := func(s v1alpha1.ClusterCIDRStatus) map[string]int64 {
+		out := map[string]int64{}
+		for _, e := range s.Clusters {
+			out[e.Name] = e.Nodes
+		}
+		return out
+	}
+	gone := func(ctx context.Context, o client.Object) func() bool {
+		return func() bool { return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)) }
+	}
+
+	It("are each Cluster's own, of one range", func(ctx context.Context) {
+		range1 := ranged(ctx, map[string]string{"net": "edge"}, "10.8.0.0/22")
+		one, two := cluster(ctx, a, "one", served), cluster(ctx, b, "two", served)
+		other := cluster(ctx, b, "other", map[string]string{"net": "edge"}) // without the label that asks for it
+		join(ctx, inA, "w1", "w2")
+		join(ctx, inB, "w1")
+		for _, c := range []client.Client{inA, inB} {
+			Eventually(cidrsOf(ctx, c, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		}
+		Eventually(cidrsOf(ctx, inA, "w2")).Should(HaveLen(1))
+		Eventually(says(ctx, one)).Should(HavePrefix("True Ready"))
+		Eventually(says(ctx, two)).Should(HavePrefix("True Ready"))
+		Eventually(func(g Gomega) {
+			s := statusOf(ctx, range1)(g)
+			g.Expect(used(s)).To(Equal(map[string]int64{"one": 2, "two": 1}))
+			g.Expect([]int64{s.Capacity, s.Allocated, s.Free}).To(Equal([]int64{4, 3, 2}))
+			g.Expect(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ReadyCondition)).To(BeTrue())
+		}).WithTimeout(framework.Late).Should(Succeed())
+		Expect(says(ctx, other)(NewWithT(GinkgoT()))).NotTo(ContainSubstring("Ready"))
+
+		By("saying who waits when it is full, and serving them when there is more")
+		join(ctx, inA, "w3", "w4", "w5")
+		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
+		ranged(ctx, map[string]string{}, "10.9.0.0/22")
+		for _, name := range []string{"w3", "w4", "w5"} {
+			Eventually(cidrsOf(ctx, inA, name)).Should(HaveLen(1))
+		}
+		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(HavePrefix("True Ready"))
+	})
+
+	It("hold a ClusterCIDR that is being deleted, until the last Cluster has let go of it", func(ctx context.Context) {
+		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
+		cluster(ctx, a, "one", served)
+		two := cluster(ctx, b, "two", served)
+		join(ctx, inA, "w1")
+		join(ctx, inB, "w1")
+		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+
+		Expect(k8s.Delete(ctx, c)).To(Succeed())
+		Eventually(func(g Gomega) string {
+			return ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ReadyCondition), metav1.Condition{}).Message
+		}).WithTimeout(framework.Late).Should(And(HavePrefix("is being deleted; 2 Nodes use it"), ContainSubstring(ns+"/one (1 Node)")))
+		join(ctx, inA, "late")
+		Eventually(says(ctx, two)).WithTimeout(framework.Late).Should(HavePrefix("True"))
+		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
+		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(Equal(map[string]int64{"two": 1}))
+		Expect(cidrsOf(ctx, inA, "late")(NewWithT(GinkgoT()))).To(BeEmpty(), "nothing more is given of it")
+
+		By("losing the entry of a Cluster that is gone")
+		Expect(k8s.Delete(ctx, two)).To(Succeed())
+		Eventually(gone(ctx, c)).WithTimeout(framework.Late).Should(BeTrue())
+	})
+
+	It("end with the label, and come back with it", func(ctx context.Context) {
+		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
+		one := cluster(ctx, a, "one", served)
+		join(ctx, inA, "w1")
+		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+
+		relabel := func(labels map[string]string) {
+			GinkgoHelper()
+			Eventually(func() error {
+				if err := k8s.Get(ctx, client.ObjectKeyFromObject(one), one); err != nil {
+					return err
+				}
+				one.Labels = labels
+				return k8s.Update(ctx, one)
+			}).Should(Succeed())
+		}
+		relabel(nil)
+		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
+		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(BeEmpty())
+		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(Equal("  "))
+		join(ctx, inA, "w2")
+		relabel(served)
+		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.Late).Should(HaveLen(1))
+	})
+})
