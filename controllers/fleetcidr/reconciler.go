@@ -47,7 +47,7 @@ type Reconciler struct {
 	Now   func() time.Time
 
 	// ctx ends when the manager does.
-	ctx        context.Context
+	ctx        context.Context //nolint:containedctx // the life of the manager
 	controller controller.Controller
 	// wake queues a Cluster.
 	wake   func(nodeipam.Key)

@@ -48,7 +48,9 @@ type Options struct {
 func (o *Options) OwnNodes() bool { return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsOnly }
 
 // FleetNodes reports whether those of workload clusters do.
-func (o *Options) FleetNodes() bool { return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet }
+func (o *Options) FleetNodes() bool {
+	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet
+}
 
 // AddFlags adds the flags to a set, with their defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {

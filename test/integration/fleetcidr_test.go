@@ -24,7 +24,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 	var inA, inB client.Client
 	var ns string
 
-	BeforeAll(func(ctx context.Context) {
+	BeforeAll(func(_ context.Context) {
 		start := func() (*framework.ControlPlane, client.Client) {
 			server, err := framework.Start(framework.Options{})
 			Expect(err).NotTo(HaveOccurred())
