@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -123,8 +122,9 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 	next.Status.Clusters = slices.DeleteFunc(next.Status.Clusters, func(e v1alpha1.ClusterUse) bool {
 		return gone[nodeipam.Key{Namespace: e.Namespace, Name: e.Name}]
 	})
-	if len(next.Status.Clusters) == 0 && c.DeletionTimestamp != nil {
-		return guard.Retry(r.letGo(ctx, c, next), "letting go of ClusterCIDR "+c.Name)
+	if len(c.Status.Clusters) == 0 && c.DeletionTimestamp != nil {
+		err := nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}.Release(ctx, nodeipam.RefOf(c), "")
+		return guard.Retry(err, "letting go of ClusterCIDR "+c.Name)
 	}
 	now := r.Now()
 	changed, urgent := nodeipam.DescribeFleet(next, r.ranges.of(nodeipam.RefOf(c)), now)
@@ -157,19 +157,4 @@ func (r *Reconciler) clustersGone(ctx context.Context, c *v1alpha1.ClusterCIDR) 
 		}
 	}
 	return out, nil
-}
-
-// letGo takes our finalizer off a ClusterCIDR that is being deleted and that no Cluster uses, as it was read: an entry that
-// was written since would make it another version.
-func (r *Reconciler) letGo(ctx context.Context, was, is *v1alpha1.ClusterCIDR) error {
-	if len(was.Status.Clusters) > 0 {
-		if err := r.Client.Status().Patch(ctx, is, guard.SinceRead(was)); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		was = is.DeepCopy()
-	}
-	if !controllerutil.RemoveFinalizer(is, v1alpha1.ClusterCIDRFinalizer) {
-		return nil
-	}
-	return client.IgnoreNotFound(r.Client.Patch(ctx, is, guard.SinceRead(was)))
 }

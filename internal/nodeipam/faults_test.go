@@ -5,17 +5,21 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -56,7 +60,44 @@ func forSize(c *v1alpha1.ClusterCIDR, size string) *v1alpha1.ClusterCIDR {
 	return c
 }
 
+// prod is the Cluster of a fleet.
+var prod = nodeipam.Key{Namespace: "team", Name: "prod"}
+
+func clusterProd() *clusterv1.Cluster {
+	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: prod.Name, Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}}
+}
+
+func forClusters(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
+	c.Spec.ClusterSelector = &metav1.LabelSelector{}
+	return c
+}
+
 // What users do.
+
+// labelProd says that the Nodes of the Cluster are to get CIDRs, or that they are not to get any more.
+func labelProd(wanted bool) action {
+	return action{fmt.Sprintf("label the Cluster: %v", wanted), func(w *world) bool {
+		return w.api.Edit(faults.RefOf(clusterProd()), func(o client.Object) {
+			o.SetLabels(nil)
+			if wanted {
+				o.SetLabels(clusterProd().Labels)
+			}
+		}) == nil
+	}}
+}
+
+// another has another Cluster use a ClusterCIDR, or use it no more.
+func another(name string, uses bool) action {
+	return action{fmt.Sprintf("another Cluster uses %s: %v", name, uses), func(w *world) bool {
+		return w.api.EditStatus(ref(faults.ClusterCIDRs, name), func(o client.Object) {
+			c := o.(*v1alpha1.ClusterCIDR)
+			c.Status.Clusters = slices.DeleteFunc(c.Status.Clusters, func(u v1alpha1.ClusterUse) bool { return u.Name == "another" })
+			if uses {
+				c.Status.Clusters = append(c.Status.Clusters, v1alpha1.ClusterUse{Namespace: "team", Name: "another", Mark: "m"})
+			}
+		}) == nil
+	}}
+}
 
 func add(o client.Object) action {
 	return action{"add " + o.GetName(), func(w *world) bool { return w.api.Create(o.DeepCopyObject().(client.Object)) == nil }}
@@ -207,6 +248,27 @@ var scenarios = []scenario{
 		script: []action{remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a"), add(clusterCIDR("d", "10.0.0.0/24", 8))}, served: 1,
 	},
 	{
+		name: "fleet, three Nodes", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/22", 8)), node("a"), node("b")},
+		script: []action{add(node("x")), another("c", true), add(node("y"))}, served: 4,
+	},
+	{
+		name: "fleet, deleted in use", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/23", 8)), node("a")},
+		script: []action{another("c", true), remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a"), another("c", false)}, served: 0,
+	},
+	{
+		name: "fleet, the label goes and comes", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/23", 8)), node("a")},
+		script: []action{labelProd(false), add(node("b")), remove(faults.Nodes, "a"), labelProd(true), add(node("x"))}, served: 2,
+	},
+	{
+		name: "fleet, two managers, the label goes and comes", fleet: true, managers: 2,
+		before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/23", 8)), node("a")},
+		script: []action{labelProd(false), remove(faults.Nodes, "a"), labelProd(true), add(node("b")), labelProd(false), remove(faults.Nodes, "b")}, served: 0,
+	},
+	{
+		name: "fleet, the ConfigMap is lost", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/22", 8)), node("a"), node("b")},
+		script: []action{loseFence, add(node("x")), remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
 		name: "one is refused", refuses: "bad", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("bad"), node("b")},
 		script: []action{add(node("x")), remove(faults.Nodes, "bad")}, served: 2,
 	},
@@ -302,6 +364,13 @@ var faultsOfWrites = []fault{
 			if m.name != r.Client && !m.dead {
 				w.relist(m, faults.ClusterCIDRs, 90*time.Second)
 			}
+		}
+		value, err := w.do(r)
+		w.answer(r, value, err)
+	}},
+	{name: "the watch of Clusters breaks", do: func(w *world, r *faults.Request) {
+		if w.fleet {
+			w.relist(w.manager(r.Client), faults.Clusters, 90*time.Second)
 		}
 		value, err := w.do(r)
 		w.answer(r, value, err)

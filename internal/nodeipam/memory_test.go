@@ -224,23 +224,23 @@ func TestWhatIsUsedIsHeld(t *testing.T) {
 		}
 		m.setObjects(all)
 	}
-	if refs := m.unheld(noon); len(refs) > 0 {
+	if refs := m.unheld(nil, noon); len(refs) > 0 {
 		t.Fatal("it is held")
 	}
 	held(false)
-	refs := m.unheld(noon)
+	refs := m.unheld(nil, noon)
 	if len(refs) != 1 {
 		t.Fatal("nobody sees that the finalizer is gone")
 	}
 	m.block(refs[0], forbidden, noon)
-	if refs := m.unheld(noon); len(refs) > 0 {
+	if refs := m.unheld(nil, noon); len(refs) > 0 {
 		t.Error("it is tried again at once")
 	}
-	if refs := m.unheld(noon.Add(time.Minute)); len(refs) != 1 {
+	if refs := m.unheld(nil, noon.Add(time.Minute)); len(refs) != 1 {
 		t.Error("it is not tried again")
 	}
 	held(true)
-	if refs := m.unheld(noon.Add(time.Hour)); len(refs) > 0 {
+	if refs := m.unheld(nil, noon.Add(time.Hour)); len(refs) > 0 {
 		t.Error("it is held again")
 	}
 }

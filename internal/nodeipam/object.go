@@ -112,7 +112,8 @@ func (c ClusterCIDRs) Protect(ctx context.Context, ref podcidr.Ref) error {
 	return c.patch(ctx, live, func(o *v1alpha1.ClusterCIDR) { controllerutil.AddFinalizer(o, v1alpha1.ClusterCIDRFinalizer) })
 }
 
-// Release implements Objects: it takes our finalizer off an object that is being deleted. Nobody opens it again.
+// Release implements Objects: it takes our finalizer off an object that is being deleted, and that no Cluster has an entry
+// in. Nobody opens it again.
 func (c ClusterCIDRs) Release(ctx context.Context, ref podcidr.Ref, _ string) error {
 	live, err := c.read(ctx, ref)
 	switch {
@@ -120,7 +121,7 @@ func (c ClusterCIDRs) Release(ctx context.Context, ref podcidr.Ref, _ string) er
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading %s before it goes: %w", ref, err)
-	case live.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(live, v1alpha1.ClusterCIDRFinalizer):
+	case live.DeletionTimestamp == nil || len(live.Status.Clusters) > 0 || !controllerutil.ContainsFinalizer(live, v1alpha1.ClusterCIDRFinalizer):
 		return nil
 	}
 	return c.patch(ctx, live, func(o *v1alpha1.ClusterCIDR) { controllerutil.RemoveFinalizer(o, v1alpha1.ClusterCIDRFinalizer) })

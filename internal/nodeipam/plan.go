@@ -145,16 +145,16 @@ func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
 	m.withdraw(&ref)
 }
 
-// unheld are objects that Nodes use, which our finalizer is not on: those that were adopted, or lost it.
-func (m *memory) unheld(now time.Time) []podcidr.Ref {
+// unheld adds to the objects that are to be protected those that Nodes use, and that are not: they were adopted, or somebody
+// took our finalizer off.
+func (m *memory) unheld(out []podcidr.Ref, now time.Time) []podcidr.Ref {
 	if !m.holder || !m.checkHeld {
-		return nil
+		return out
 	}
 	m.checkHeld = false
-	var out []podcidr.Ref
 	for ref, o := range m.objects {
 		switch {
-		case o.Held || o.Closing:
+		case o.Held || o.Closing || slices.Contains(out, ref):
 		case m.blocked[ref].until.After(now):
 			m.checkHeld = true // it is tried again
 		case len(m.users(o)) > 0:

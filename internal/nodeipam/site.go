@@ -265,9 +265,9 @@ func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 	}
 	m = s.lock()
 	protect, wait := m.plan(now)
-	unheld := m.unheld(now)
+	protect = m.unheld(protect, now)
 	m.Unlock()
-	if s.protect(ctx, append(protect, unheld...)) {
+	if s.protect(ctx, protect) {
 		wait = time.Millisecond
 	}
 	later, err := s.commit(ctx)

@@ -3,6 +3,7 @@ package nodeipam_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -25,6 +27,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
@@ -80,7 +83,7 @@ var orders = map[string]order{
 }
 
 // kinds are those that a manager watches.
-var kinds = []faults.Kind{faults.ClusterCIDRs, faults.Nodes}
+var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Nodes}
 
 // scenario is what is there when the first manager starts, and what users do then, each thing when all is at rest.
 type scenario struct {
@@ -91,6 +94,8 @@ type scenario struct {
 	served int
 	// managers is how many there are, 0: one. Several are not elected.
 	managers int
+	// fleet: the Nodes are those of a Cluster, prod, and ClusterCIDRs select Clusters. One server has both.
+	fleet bool
 	// refuses are Nodes of which the API server refuses every patch.
 	refuses string
 }
@@ -133,6 +138,8 @@ type world struct {
 	lostConfigMap bool
 	// deletingAt says, by manager and ClusterCIDR, whether that was being deleted, or gone, when the manager read it last.
 	deletingAt map[[2]string]bool
+	// entries says in which ClusterCIDRs the Cluster has an entry.
+	entries map[types.UID]bool
 	// saved is a ConfigMap of before.
 	saved *corev1.ConfigMap
 }
@@ -146,16 +153,20 @@ type told struct {
 
 // manager is a process: a site, the watches that feed it and the queue that runs it.
 type manager struct {
-	name         string
-	client       *faults.Client
-	site         *nodeipam.Site
-	ctx          context.Context //nolint:containedctx // the life of the process
-	kill         context.CancelFunc
-	queue        *schedule.Queue
-	feed         faults.Feed
-	seen         map[faults.Kind]int
-	mute         map[faults.Kind]bool
-	cached       map[string]*v1alpha1.ClusterCIDR
+	name   string
+	client *faults.Client
+	site   *nodeipam.Site
+	ctx    context.Context //nolint:containedctx // the life of the process
+	kill   context.CancelFunc
+	queue  *schedule.Queue
+	feed   faults.Feed
+	ranges nodeipam.ClusterCIDRs
+	seen   map[faults.Kind]int
+	mute   map[faults.Kind]bool
+	cached map[string]*v1alpha1.ClusterCIDR
+	// fleet: the site is that of a Cluster, which has these labels.
+	fleet        bool
+	labels       map[string]string
 	dead, asleep bool
 	broken       func(string)
 }
@@ -171,7 +182,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: s.managers < 2,
-			seenLog: map[faults.Kind]int{}, foreign: map[types.UID]bool{}, deletingAt: map[[2]string]bool{},
+			seenLog: map[faults.Kind]int{}, foreign: map[types.UID]bool{}, deletingAt: map[[2]string]bool{}, entries: map[types.UID]bool{},
 		}
 		for _, o := range s.before {
 			if err := w.api.Create(o); err != nil {
@@ -202,8 +213,14 @@ func (w *world) start() *manager {
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	direct := m.client.Direct()
+	m.fleet, m.ranges = w.fleet, nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()}
+	var objects nodeipam.Objects = m.ranges
+	var key nodeipam.Key
+	if w.fleet {
+		key, objects = prod, nodeipam.Entries{ClusterCIDRs: m.ranges, Cluster: prod}
+	}
 	m.site = nodeipam.NewSite(nodeipam.Options{
-		Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()},
+		Key: key, Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: objects,
 		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: quiet{}, Now: time.Now,
 	})
 	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.Live(), m.site, func(nodeipam.Key) { m.queue.Wake() })
@@ -219,12 +236,25 @@ func (w *world) start() *manager {
 // reconcile runs one reconcile, as a worker of the controller does.
 func (m *manager) reconcile() {
 	var objects []nodeipam.Object
+	var ends []podcidr.Ref
 	for _, name := range names(m.cached) {
-		objects = append(objects, nodeipam.ObjectOf(m.cached[name]))
+		c := m.cached[name]
+		switch o, concerns := nodeipam.ObjectFor(c, prod, m.labels); {
+		case !m.fleet:
+			objects = append(objects, nodeipam.ObjectOf(c))
+		case concerns:
+			objects = append(objects, o)
+		}
+		if m.fleet && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 {
+			ends = append(ends, nodeipam.RefOf(c))
+		}
 	}
 	m.queue.Run(func() (reconcile.Result, error) {
 		m.site.SetObjects(objects)
 		wait, err := m.site.Reconcile(m.ctx)
+		for _, ref := range ends {
+			err = errors.Join(err, m.ranges.Release(m.ctx, ref, ""))
+		}
 		if wait == 0 || wait > backstop {
 			wait = backstop
 		}
@@ -237,15 +267,16 @@ func (m *manager) reconcile() {
 }
 
 func (m *manager) show(c faults.Change) {
-	o, is := c.Object.(*v1alpha1.ClusterCIDR)
-	switch {
-	case !is:
+	switch o := c.Object.(type) {
+	case *corev1.Node:
 		m.feed.Show(c)
 		return
-	case c.Deleted:
-		delete(m.cached, o.Name)
-	default:
-		m.cached[o.Name] = o.DeepCopy()
+	case *clusterv1.Cluster:
+		m.labels = o.Labels
+	case *v1alpha1.ClusterCIDR:
+		if m.cached[o.Name] = o.DeepCopy(); c.Deleted {
+			delete(m.cached, o.Name)
+		}
 	}
 	m.queue.Wake()
 }
@@ -260,7 +291,9 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 		case kind == faults.Nodes:
 			m.feed.Replace(listed)
 		default:
-			clear(m.cached)
+			if kind == faults.ClusterCIDRs {
+				clear(m.cached)
+			}
 			for _, o := range listed {
 				m.show(faults.Change{Object: o})
 			}
@@ -272,7 +305,11 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 		return
 	}
 	m.mute[kind] = true
-	w.After(3, delay, arrive)
+	writes := 3
+	if kind == faults.Clusters {
+		writes = 0 // what it shows is of use after what others do without it
+	}
+	w.After(writes, delay, arrive)
 }
 
 // crash kills a manager between two instructions, and starts another.
@@ -491,7 +528,12 @@ func (w *world) changed(before int64, by string) {
 	for _, c := range w.news(faults.ClusterCIDRs) {
 		o := c.Object.(*v1alpha1.ClusterCIDR)
 		held := controllerutil.ContainsFinalizer(o, v1alpha1.ClusterCIDRFinalizer)
-		if (c.Deleted || !held) && !users {
+		had := w.entries[o.UID]
+		w.entries[o.UID] = nodeipam.EntryOf(o, prod) != nil
+		if users {
+			continue
+		}
+		if (o.DeletionTimestamp != nil && (c.Deleted || !held)) || (had && !w.entries[o.UID]) {
 			w.letGo(o)
 		}
 	}
@@ -535,7 +577,7 @@ func (w *world) committed(c faults.Change, users bool) {
 			w.Wrongf("K41: a grant to %s from %s, which is not open", g.Node, g.From)
 		}
 		if !slices.ContainsFunc(w.api.List(faults.ClusterCIDRs), func(o client.Object) bool {
-			return o.GetName() == g.From && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer)
+			return o.GetName() == g.From && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer) && w.entries[o.GetUID()] == w.fleet
 		}) {
 			w.Wrongf("K16: a grant to %s from %s, which is gone, or may go at any time", g.Node, g.From)
 		}
@@ -553,11 +595,8 @@ func (w *world) committed(c faults.Change, users bool) {
 	w.state = next
 }
 
-// letGo checks that nobody has anything of a ClusterCIDR whose finalizer goes.
+// letGo checks that nobody has anything of a ClusterCIDR whose finalizer goes, or the entry of the Cluster in it.
 func (w *world) letGo(o *v1alpha1.ClusterCIDR) {
-	if o.DeletionTimestamp == nil {
-		return
-	}
 	for _, n := range w.nodes() {
 		if n.Annotations[v1alpha1.ClusterCIDRAnnotation] == o.Name && len(n.Spec.PodCIDRs) > 0 && !w.foreign[n.UID] {
 			w.Wrongf("K17: ClusterCIDR %s goes, and Node %s has %v of it", o.Name, n.Name, n.Spec.PodCIDRs)
@@ -611,7 +650,23 @@ func (w *world) examine() {
 		if o.GetDeletionTimestamp() != nil && !used {
 			w.Wrongf("ClusterCIDR %s is still being deleted, and no Node uses it", o.GetName())
 		}
+		if !w.selected() && w.entries[o.GetUID()] && !used {
+			w.Wrongf("ClusterCIDR %s still says that the Cluster uses it, and it is not for that, nor used", o.GetName())
+		}
 	}
+}
+
+// selected reports whether the Nodes are to get CIDRs: those of a fleet, as long as their Cluster has the label.
+func (w *world) selected() bool {
+	if !w.fleet {
+		return true
+	}
+	for _, o := range w.api.List(faults.Clusters) {
+		if o.GetLabels() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // end ends every goroutine.
@@ -652,7 +707,7 @@ func object(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name
 
 // nobodyWaits checks that no Node is left without what it can have, by what the API server has.
 func (w *world) nobodyWaits() {
-	if w.refuses != "" {
+	if w.refuses != "" || !w.selected() {
 		return
 	}
 	var taken []netip.Prefix
