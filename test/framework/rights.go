@@ -47,6 +47,12 @@ func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
 	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant/role.yaml")
 }
 
+// NodesTenantKubeconfig returns a kubeconfig of a user who has the rights that a manager needs to give the Nodes of a
+// workload cluster their pod CIDRs, and nothing else.
+func (c *ControlPlane) NodesTenantKubeconfig(ctx context.Context) ([]byte, error) {
+	return c.kubeconfigOf(ctx, "butler-ipam-nodes-tenant", "tenant/node_cidrs_role.yaml")
+}
+
 // kubeconfigOf returns a kubeconfig of a user who has what files of config give.
 func (c *ControlPlane) kubeconfigOf(ctx context.Context, name string, files ...string) ([]byte, error) {
 	for i, file := range files {

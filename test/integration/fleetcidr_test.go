@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,27 +19,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is an object.
+// These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is an object. The manager
+// has the rights of config/rbac/role.yaml alone, and in the workload clusters those of config/tenant/node_cidrs_role.yaml.
 var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() {
-	var a, b *framework.ControlPlane
+	var a, b []byte // kubeconfigs
 	var inA, inB client.Client
 	var ns string
 
-	BeforeAll(func(_ context.Context) {
-		start := func() (*framework.ControlPlane, client.Client) {
+	BeforeAll(func(ctx context.Context) {
+		start := func() ([]byte, client.Client) {
 			server, err := framework.Start(framework.Options{})
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
 			admin, err := server.Client()
 			Expect(err).NotTo(HaveOccurred())
-			return server, admin
+			credentials, err := server.NodesTenantKubeconfig(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			return credentials, admin
 		}
 		a, inA = start()
 		b, inB = start()
 	})
 	BeforeEach(func(ctx context.Context) {
 		ns = newNamespace(ctx, nil)
-		startManager(ctx, "--node-cidrs=fleet")
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet")
 		DeferCleanup(func(ctx context.Context) {
 			for _, c := range []client.Client{inA, inB} {
 				Expect(c.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
@@ -53,9 +59,9 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		})
 	})
 
-	cluster := func(ctx context.Context, of *framework.ControlPlane, name string, labels map[string]string) *clusterv1.Cluster {
+	cluster := func(ctx context.Context, of []byte, name string, labels map[string]string) *clusterv1.Cluster {
 		GinkgoHelper()
-		out, err := framework.CreateCluster(ctx, k8s, of, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels})
+		out, err := framework.CreateClusterFor(ctx, k8s, of, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels})
 		Expect(err).NotTo(HaveOccurred())
 		return out
 	}
@@ -127,6 +133,11 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		By("saying who waits when it is full, and serving them when there is more")
 		join(ctx, inA, "w3", "w4", "w5")
 		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
+		Eventually(func(g Gomega) []eventsv1.Event {
+			var all eventsv1.EventList
+			g.Expect(inA.List(ctx, &all)).To(Succeed())
+			return all.Items
+		}).Should(ContainElement(HaveField("Reason", "CIDRNotAvailable")), "the Node is told in its own cluster")
 		ranged(ctx, map[string]string{}, "10.9.0.0/22")
 		for _, name := range []string{"w3", "w4", "w5"} {
 			Eventually(cidrsOf(ctx, inA, name)).Should(HaveLen(1))

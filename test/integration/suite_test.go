@@ -51,7 +51,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 // startManager starts a manager process that lives as long as the spec, or the container.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
-	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: cp.Kubeconfig, Args: args})
+	return startManagerAs(ctx, cp.Kubeconfig, args...)
+}
+
+// startManagerAs is startManager for one that has no more rights than a kubeconfig gives.
+func startManagerAs(ctx context.Context, kubeconfig string, args ...string) *framework.Manager {
+	GinkgoHelper()
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: args})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() {
 		if CurrentSpecReport().Failed() {
