@@ -56,7 +56,7 @@ type Options struct {
 	OrphanGrace, ShrinkGrace time.Duration
 	// BlockNamespace is where the blocks of carved GlobalNetworkPools are.
 	BlockNamespace string
-	// AuditInterval is how often the memory is compared with the API server; 0: never.
+	// AuditInterval is how often the memory is compared with the API server, and Nodes with each other; 0: never.
 	AuditInterval time.Duration
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
 	InClusterPools bool
@@ -111,8 +111,19 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers 
 		Recorder: text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}, Now: time.Now,
 	})
 	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Site: site, Services: o.Services, Now: time.Now}
+	if err := auditNodes(mgr, o, func() []*nodeipam.Site { return []*nodeipam.Site{site} }); err != nil {
+		return nil, err
+	}
 	err = nodes.SetupWithManager(mgr, streams, live, controller.TypedOptions[nodeipam.Key]{CacheSyncTimeout: syncTimeout})
 	return nodes, err
+}
+
+// auditNodes adds the audit of Nodes, where there is to be one.
+func auditNodes(mgr manager.Manager, o Options, sites func() []*nodeipam.Site) error {
+	if o.AuditInterval == 0 {
+		return nil
+	}
+	return mgr.Add(&nodeipam.Auditor{Sites: sites, Interval: o.AuditInterval, Clock: clock.RealClock{}})
 }
 
 func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*pool.Reconciler, error) {
@@ -149,7 +160,9 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 		{"setting up the tenant controller", func() error { return tenants.SetupWithManager(mgr) }},
 	}
 	if o.FleetNodes {
-		steps = append(steps, step{"setting up the controller of the Nodes of workload clusters", func() error { return fleet.SetupWithManager(ctx, mgr) }})
+		steps = append(steps,
+			step{"setting up the controller of the Nodes of workload clusters", func() error { return fleet.SetupWithManager(ctx, mgr) }},
+			step{"setting up the audit of the Nodes of workload clusters", func() error { return auditNodes(mgr, o, fleet.Sites) }})
 	}
 	if o.InClusterPools {
 		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard) }})

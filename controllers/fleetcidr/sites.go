@@ -57,6 +57,20 @@ func (s *sites) put(key nodeipam.Key, is *site) {
 	s.byKey[key] = is
 }
 
+// all are those of the Clusters that are connected at the moment.
+func (s *sites) all() []*nodeipam.Site {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*nodeipam.Site
+	for _, is := range s.byKey {
+		out = append(out, is.Site)
+	}
+	return out
+}
+
+// Sites are those of the Clusters that are connected at the moment.
+func (r *Reconciler) Sites() []*nodeipam.Site { return r.sites.all() }
+
 // end forgets the site of a Cluster.
 func (s *sites) end(key nodeipam.Key) {
 	s.mu.Lock()

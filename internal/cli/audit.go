@@ -16,6 +16,9 @@ type auditAnswer struct {
 	Claims      int `json:"claims"`
 	Addresses   int `json:"addresses"`
 	Allocations int `json:"allocations"`
+	// Nodes are 0 where they get no pod CIDRs from ClusterCIDRs; NodesUnchecked says why it is not known.
+	Nodes          int    `json:"nodes"`
+	NodesUnchecked string `json:"nodesUnchecked,omitempty"`
 	// Violations are what must never be, Unsettled what must not be once nothing is under way.
 	Violations []string `json:"violations"`
 	Unsettled  []string `json:"unsettled"`
@@ -26,9 +29,10 @@ func (p *plugin) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Check that no address is held twice or lost",
-		Long: "Check every pool, claim, IPAddress and IPAllocation against the promise of the provider (docs/design.md). Exits with 1\n" +
-			"if an address is held twice. Findings that may be in flight, such as an address without a claim, are shown, and count\n" +
-			"only with --strict. The kinds are read one after the other: in a busy cluster, repeat the audit before you act on it.",
+		Long: "Check every pool, claim, IPAddress and IPAllocation against the promise of the provider (docs/design.md), and the pod\n" +
+			"CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice. Findings that may be in\n" +
+			"flight, such as an address without a claim, are shown, and count only with --strict. The kinds are read one after the\n" +
+			"other: in a busy cluster, repeat the audit before you act on it.",
 		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,6 +45,9 @@ func (p *plugin) auditCommand() *cobra.Command {
 				return err
 			}
 			answer := audit(o)
+			if err := answer.addNodes(cmd.Context(), c); err != nil {
+				return err
+			}
 			right := len(answer.Violations) == 0 && (!strict || len(answer.Unsettled) == 0)
 			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
@@ -78,7 +85,11 @@ func withoutRule(finding string) string {
 
 func (p *plugin) auditText(a auditAnswer) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d pools, %d claims, %d IPAddresses, %d IPAllocations: ", a.Pools, a.Claims, a.Addresses, a.Allocations)
+	fmt.Fprintf(&out, "%d pools, %d claims, %d IPAddresses, %d IPAllocations", a.Pools, a.Claims, a.Addresses, a.Allocations)
+	if a.Nodes > 0 {
+		fmt.Fprintf(&out, ", %d Nodes", a.Nodes)
+	}
+	out.WriteString(": ")
 	switch {
 	case len(a.Violations) > 0:
 		fmt.Fprintf(&out, "%s\n", p.red(fmt.Sprintf("%d violations", len(a.Violations))))
@@ -92,6 +103,9 @@ func (p *plugin) auditText(a auditAnswer) string {
 	}
 	for _, v := range a.Unsettled {
 		fmt.Fprintln(&out, "  "+p.yellow("unsettled")+" "+v)
+	}
+	if a.NodesUnchecked != "" {
+		fmt.Fprintln(&out, "the pod CIDRs of Nodes were not checked: "+a.NodesUnchecked)
 	}
 	return out.String()
 }

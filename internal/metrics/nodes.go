@@ -16,6 +16,7 @@ var (
 	NodeCIDRConflicts = gauge("node_cidrs_conflicts", "Nodes whose pod CIDRs overlap those of another one.", siteLabels...)
 	NodeCIDRCommits   = counter("node_cidrs_commits_total", "Commits of grants of pod CIDRs, by outcome: written, conflict or error.", "outcome")
 	NodeCIDRTakeovers = counter("node_cidrs_takeovers_total", "Times this manager took the Nodes of a cluster over.", siteLabels...)
+	AuditNodeCIDRs    = gauge("audit_duplicate_node_cidrs", "Nodes whose pod CIDRs overlap those of another living Node, by the last audit. Must be 0.", siteLabels...)
 )
 
 // NodeCIDRSeconds is the time from seeing a Node without pod CIDRs until it has them.
@@ -56,5 +57,5 @@ var NodeCIDRTries = prometheus.NewHistogram(prometheus.HistogramOpts{
 // ServeNodes serves the metrics of Nodes, where their pod CIDRs are given at all. It is called once.
 func ServeNodes() {
 	metrics.Registry.MustRegister(NodeCIDRWaiting, NodeCIDRInFlight, NodeCIDRForeign, NodeCIDRConflicts, NodeCIDRCommits, NodeCIDRTakeovers,
-		NodeCIDRSeconds, NodeCIDRAllocations, NodeCIDRReleases, NodeCIDRUsage, NodeCIDRMax, NodeCIDRTries)
+		NodeCIDRSeconds, NodeCIDRAllocations, NodeCIDRReleases, NodeCIDRUsage, NodeCIDRMax, NodeCIDRTries, AuditNodeCIDRs)
 }

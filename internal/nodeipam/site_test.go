@@ -127,7 +127,7 @@ func newRange(finalizers ...string) *v1alpha1.ClusterCIDR {
 	}
 }
 
-// R14, R15: the order of what a first grant takes, and what the patch of the Node says.
+// R14, R15, K33: the order of what a first grant takes, and what the patch of the Node says.
 func TestTheOrderOfAGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := siteOf(t, newNode(), newRange())

@@ -262,11 +262,12 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		create(ctx, relabelled)
 		DeferCleanup(func(ctx context.Context) { remove(ctx, relabelled) })
 		create(ctx, node("new"))
-		m := nodes(ctx)
+		m := nodes(ctx, "--audit-interval=1s")
 		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.AdoptingReason)))
 		Eventually(eventsOf(ctx, "foreign", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 192.168.7.0/24 is in no ClusterCIDR; it stays"))
 		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", mine)))
 		Eventually(eventsOf(ctx, "a", "PodCIDRConflict")).Should(HaveLen(1))
+		Eventually(m.Gauge).WithArguments(ctx, `butler_ipam_audit_duplicate_node_cidrs{cluster="",namespace=""}`).Should(BeEquivalentTo(2)) // K45
 		Expect(read(ctx, "new").Spec.PodCIDRs).To(BeEmpty(), "what the former allocator wrote may still be on its way")
 
 		By("ending the wait by hand")

@@ -1,0 +1,98 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// listed is an API server that answers lists of Nodes, with what it has or an error.
+type listed struct {
+	nodes []*corev1.Node
+	err   error
+}
+
+// List implements Lister.
+func (l *listed) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+	for _, n := range l.nodes {
+		visit(n)
+	}
+	return "", l.err
+}
+
+// has is a Node with pod CIDRs.
+func has(name string, cidrs ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
+}
+
+// audited is what the metric of the audit says of each cluster.
+func audited(t *testing.T) map[string]int {
+	t.Helper()
+	out, all := map[string]int{}, make(chan prometheus.Metric, 100)
+	metrics.AuditNodeCIDRs.Collect(all)
+	close(all)
+	for m := range all {
+		var is dto.Metric
+		if err := m.Write(&is); err != nil {
+			t.Fatal(err)
+		}
+		labels := is.GetLabel() // in the order of their names
+		out[fmt.Sprint(labels[1].GetValue(), "/", labels[0].GetValue())] = int(is.GetGauge().GetValue())
+	}
+	return out
+}
+
+// K45: the audit counts by what a list shows, whatever is remembered, each cluster for itself.
+func TestAuditor(t *testing.T) {
+	const interval = 5 * time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		own, prod := &listed{}, &listed{}
+		sites := []*Site{
+			{Options: Options{Lister: own, Now: time.Now}},
+			{Options: Options{Lister: prod, Key: Key{Namespace: "team", Name: "prod"}, Now: time.Now}},
+		}
+		au := &Auditor{Sites: func() []*Site { return sites }, Interval: interval, Clock: clock.RealClock{}}
+		ctx, end := context.WithCancel(t.Context())
+		go func() { _ = au.Start(ctx) }()
+		for _, step := range []struct {
+			reason string
+			do     func()
+			want   map[string]int
+		}{
+			{"one CIDR in two clusters is right", func() {
+				own.nodes = []*corev1.Node{has("a", "10.0.0.0/24"), has("waits")}
+				prod.nodes = []*corev1.Node{has("a", "10.0.0.0/24", "fd00::/64"), has("b", "10.0.1.0/24")}
+			}, map[string]int{"/": 0, "team/prod": 0}},
+			{"each that shares counts, once, and one that is being deleted too", func() {
+				going := has("c", "10.0.0.0/23")
+				going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+				prod.nodes = append(prod.nodes, going)
+			}, map[string]int{"/": 0, "team/prod": 3}},
+			{"what cannot be read is as it was", func() { prod.nodes, prod.err = nil, errors.New("away") }, map[string]int{"/": 0, "team/prod": 3}},
+			{"a Cluster that is not served has no metric", func() { sites = slices.Delete(sites, 1, 2) }, map[string]int{"/": 0}},
+		} {
+			step.do()
+			<-time.After(interval)
+			synctest.Wait()
+			if d := cmp.Diff(step.want, audited(t)); d != "" {
+				t.Errorf("%s (-want +got):\n%s", step.reason, d)
+			}
+		}
+		end()
+	})
+}
