@@ -37,7 +37,8 @@ var ofTheScraper = []string{"job", "instance", "pod"}
 var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_total", "butler_ipam_tenant_shrinks_total"}
 
 // Every metric of the alerts and of the dashboard is one that the manager, or the API server, exports, with every label
-// that is asked for. A manager serves a pool, a refusal, a release, a workload cluster and a term as the leader for it.
+// that is asked for. A manager serves a pool, a refusal, a release, a workload cluster, a Node and a term as the leader for
+// it. K45.
 func TestExported(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits until a manager has done all that is counted: make test-all")
@@ -140,7 +141,7 @@ func manage(t *testing.T, cp *framework.ControlPlane) *framework.Manager {
 	log := filepath.Join(t.TempDir(), "manager.log")
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{
 		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: log, WebhookPort: cp.WebhookPort, WebhookCertDir: cp.WebhookCertDir,
-		Args: []string{"--audit-interval=1s"},
+		Args: []string{"--audit-interval=1s", "--node-cidrs=on"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -177,6 +178,11 @@ func exercise(t *testing.T, management, workload *framework.ControlPlane) {
 		return k8s.Get(ctx, client.ObjectKeyFromObject(released), released) == nil && released.Status.AddressRef.Name != ""
 	})
 	must(k8s.Delete(ctx, released))
+
+	must(k8s.Create(ctx, &v1alpha1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "nodes"}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.8.0.0/24"},
+	}))
+	must(k8s.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}))
 
 	must(workload.InstallMetalLB(ctx))
 	must(k8s.Create(ctx, framework.MakePool("services").Namespace(ns).Addresses("10.9.1.1-10.9.1.20").Obj()))

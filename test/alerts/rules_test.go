@@ -64,8 +64,8 @@ type query struct {
 }
 
 var (
-	labelOfRule  = regexp.MustCompile(`\$labels\.([a-z_]+)`)
-	labelOfPanel = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
+	labelOfRule  = regexp.MustCompile(`\$labels\.([a-zA-Z_]+)`)
+	labelOfPanel = regexp.MustCompile(`\{\{([a-zA-Z_]+)\}\}`)
 )
 
 func named(pattern *regexp.Regexp, texts ...string) []string {
@@ -168,7 +168,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("%s is there twice", r.Alert)
 		}
 		seen = append(seen, r.Alert)
-		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+		if s := r.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, s) {
 			t.Errorf("%s: severity %q", r.Alert, s)
 		}
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
