@@ -8,8 +8,18 @@ import (
 // StartControllerManager starts a kube-controller-manager with its garbage collector and its namespace
 // controller. The caller ends it, before the control plane, with the function that is returned.
 func (c *ControlPlane) StartControllerManager() (stop func() error, err error) {
-	certs := filepath.Join(c.Dir, "controller-manager")
-	p, _, err := c.startControllerManager(certs, "--controllers=garbage-collector-controller,namespace-controller")
+	return c.startControllers("controller-manager", "garbage-collector-controller,namespace-controller")
+}
+
+// StartPolicyChecker is StartControllerManager for the controller that says in the status of an admission policy what is
+// wrong with the types of its expressions.
+func (c *ControlPlane) StartPolicyChecker() (stop func() error, err error) {
+	return c.startControllers("policy-checker", "validatingadmissionpolicy-status-controller")
+}
+
+// startControllers starts a kube-controller-manager with some controllers.
+func (c *ControlPlane) startControllers(name, controllers string) (stop func() error, err error) {
+	p, _, err := c.startControllerManager(filepath.Join(c.Dir, name), "--controllers="+controllers)
 	if err != nil {
 		return nil, err
 	}

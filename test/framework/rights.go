@@ -27,9 +27,12 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
 }
 
-// NodesManagerKubeconfig is the kubeconfig of a user who has the roles that --node-cidrs needs and nothing else.
+// NodesManager is the user that a manager is in its own cluster, which config/policy knows it by.
+const NodesManager = "system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"
+
+// NodesManagerKubeconfig is the kubeconfig of NodesManager with the roles that --node-cidrs needs and nothing else.
 func (c *ControlPlane) NodesManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-nodes-manager", "rbac/node_cidrs_role.yaml", "rbac/node_cidrs_fence_role.yaml")
+	return c.managerKubeconfig(ctx, NodesManager, "rbac/node_cidrs_role.yaml", "rbac/node_cidrs_fence_role.yaml")
 }
 
 func (c *ControlPlane) managerKubeconfig(ctx context.Context, name string, roles ...string) (string, error) {
@@ -47,10 +50,10 @@ func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
 	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant/role.yaml")
 }
 
-// NodesTenantKubeconfig returns a kubeconfig of a user who has the rights that a manager needs to give the Nodes of a
+// NodesTenantKubeconfig returns a kubeconfig of NodesManager with the rights that a manager needs to give the Nodes of a
 // workload cluster their pod CIDRs, and nothing else.
 func (c *ControlPlane) NodesTenantKubeconfig(ctx context.Context) ([]byte, error) {
-	return c.kubeconfigOf(ctx, "butler-ipam-nodes-tenant", "tenant/node_cidrs_role.yaml")
+	return c.kubeconfigOf(ctx, NodesManager, "tenant/node_cidrs_role.yaml")
 }
 
 // kubeconfigOf returns a kubeconfig of a user who has what files of config give.

@@ -20,7 +20,8 @@ import (
 )
 
 // These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is an object. The manager
-// has the rights of config/rbac/role.yaml alone, and in the workload clusters those of config/tenant/node_cidrs_role.yaml.
+// has the rights of config/rbac/role.yaml alone, and in the workload clusters those of config/tenant/node_cidrs_role.yaml,
+// confined by the policy for Nodes.
 var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() {
 	var a, b []byte // kubeconfigs
 	var inA, inB client.Client
@@ -33,6 +34,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
 			admin, err := server.Client()
 			Expect(err).NotTo(HaveOccurred())
+			applyPolicy(ctx, admin, "nodes.yaml")
 			credentials, err := server.NodesTenantKubeconfig(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			return credentials, admin

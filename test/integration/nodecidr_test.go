@@ -27,7 +27,13 @@ import (
 var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	var mine string
 
-	// nodes starts a manager that does nothing else, with the rights of config/rbac/node_cidrs_role.yaml alone.
+	BeforeAll(func(ctx SpecContext) {
+		for _, o := range applyPolicy(ctx, k8s, "nodes.yaml") {
+			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
+		}
+	})
+	// nodes starts a manager that does nothing else, with the rights of config/rbac/node_cidrs_role.yaml alone, confined by the
+	// policy for Nodes.
 	nodes := func(ctx context.Context, args ...string) *framework.Manager {
 		GinkgoHelper()
 		kubeconfig, err := cp.NodesManagerKubeconfig(ctx)

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"os"
 	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -43,12 +42,7 @@ func tenantClient(ctx context.Context, ns string) client.Client {
 
 var _ = Describe("The admission policy for records", func() {
 	It("lets only the manager and administrators write them", func(ctx SpecContext) {
-		text, err := os.ReadFile("../../config/policy/records.yaml")
-		Expect(err).NotTo(HaveOccurred())
-		objs, err := framework.Documents(text)
-		Expect(err).NotTo(HaveOccurred())
-		for _, o := range objs {
-			create(ctx, o)
+		for _, o := range applyPolicy(ctx, k8s, "records.yaml") {
 			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
 		}
 		ns := newNamespace(ctx, nil)
