@@ -171,6 +171,25 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(gone(ctx, c)).WithTimeout(framework.Late).Should(BeTrue())
 	})
 
+	It("are counted by the audit, where two Nodes of a Cluster have the same", func(ctx context.Context) { // K45
+		cluster(ctx, a, "one", served)
+		cluster(ctx, b, "two", served)
+		for _, name := range []string{"x", "y"} {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.77.0.0/24", []string{"10.77.0.0/24"}
+			Expect(inA.Create(ctx, n)).To(Succeed())
+		}
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		auditor := startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--audit-interval=1s")
+		of := func(name string) string {
+			return fmt.Sprintf(`butler_ipam_audit_duplicate_node_cidrs{cluster=%q,namespace=%q}`, name, ns)
+		}
+		Eventually(auditor.Gauge).WithArguments(ctx, of("one")).WithTimeout(framework.Late).Should(BeEquivalentTo(2))
+		Eventually(auditor.Gauge).WithArguments(ctx, of("two")).WithTimeout(framework.Late).Should(BeZero())
+		Expect(auditor.Kill()).To(Succeed()) // it never rests
+	})
+
 	It("end with the label, and come back with it", func(ctx context.Context) {
 		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
 		one := cluster(ctx, a, "one", served)
