@@ -71,7 +71,7 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 		}
 	}
 	c := &calls{}
-	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.ClusterCIDR{}).Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, in client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if c.deaf {
 				return timeout

@@ -97,6 +97,21 @@ func TestCluster(t *testing.T) { // W18
 	}
 }
 
+// The Nodes of a Cluster with the label are given CIDRs: what selects the Cluster is kept, and what is for its Services.
+func TestClusterWithNodes(t *testing.T) {
+	in := full(nil, nil)
+	in.Labels = map[string]string{v1alpha1.NodeCIDRsLabel: "", "net": "edge"}
+	in.Spec.ClusterNetwork.Services.CIDRBlocks = []string{"10.96.0.0/12"}
+	in.Status.Conditions = append(in.Status.Conditions, metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Message: "2 of 3 Nodes wait"})
+	want := kept(nil, nil)
+	want.Labels, want.Spec.ClusterNetwork.Services = in.Labels, in.Spec.ClusterNetwork.Services
+	want.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PodCIDRsReadyCondition, Message: "2 of 3 Nodes wait"}}
+	got, err := Cluster(in)
+	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
 // A tombstone goes through the transform too.
 func TestClusterLeavesOthers(t *testing.T) {
 	tombstone := toolscache.DeletedFinalStateUnknown{Key: "ns/c"}

@@ -1,0 +1,223 @@
+package nodeipam
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+var (
+	prod  = Key{Namespace: "team", Name: "prod"}
+	stage = Key{Namespace: "team", Name: "stage"}
+)
+
+func use(of Key, mark string, nodes, free int64) v1alpha1.ClusterUse {
+	return v1alpha1.ClusterUse{Namespace: of.Namespace, Name: of.Name, Mark: mark, Nodes: nodes, Free: free}
+}
+
+// fleetRange is a ClusterCIDR of Clusters of edge, of two Nodes each, with our finalizer and entries.
+func fleetRange(uses ...v1alpha1.ClusterUse) *v1alpha1.ClusterCIDR {
+	out := newRange(v1alpha1.ClusterCIDRFinalizer)
+	out.Spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"net": "edge"}}
+	out.Status.Clusters = uses
+	return out
+}
+
+func deleted(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
+	c.DeletionTimestamp = &metav1.Time{Time: noon}
+	return c
+}
+
+// R15: the entry of a Cluster is there before anything is given, with a mark that it has not had; it goes only with the
+// mark that it had when the object was closed, and no other entry goes with it.
+func TestEntries(t *testing.T) {
+	free := newRange()
+	free.Spec.ClusterSelector = &metav1.LabelSelector{}
+	for name, tc := range map[string]struct {
+		is      *v1alpha1.ClusterCIDR
+		release string
+		closing bool
+		// want are the Clusters with an entry; anew: that of prod has another mark.
+		want string
+		anew bool
+	}{
+		"protect, with neither":      {is: free, want: "prod", anew: true},
+		"protect, others use it":     {is: fleetRange(use(stage, "s", 1, 1)), want: "stage prod", anew: true},
+		"protect, it is there":       {is: fleetRange(use(prod, "m", 1, 1)), want: "prod", anew: true},
+		"protect, being deleted":     {is: deleted(fleetRange(use(prod, "m", 1, 1))), closing: true, want: "prod"},
+		"release":                    {is: fleetRange(use(prod, "m", 0, 2), use(stage, "s", 1, 1)), release: "m", want: "stage"},
+		"release, opened since":      {is: fleetRange(use(prod, "n", 0, 2)), release: "m", want: "prod"},
+		"release, it is gone":        {is: fleetRange(use(stage, "m", 0, 2)), release: "m", want: "stage"},
+		"release, it is the last":    {is: deleted(fleetRange(use(prod, "m", 0, 2))), release: "m"},
+		"release, the first of many": {is: deleted(fleetRange(use(prod, "m", 0, 2), use(stage, "s", 0, 2))), release: "m", want: "stage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c := siteOf(t, tc.is)
+			e := Entries{ClusterCIDRs: ClusterCIDRs{Client: c, Live: c}, Cluster: prod}
+			ref, err := RefOf(tc.is), error(nil)
+			if tc.release != "" {
+				err = e.Release(t.Context(), ref, tc.release)
+			} else {
+				err = e.Protect(t.Context(), ref)
+			}
+			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) {
+				t.Errorf("%v", err)
+			}
+			live := &v1alpha1.ClusterCIDR{}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(tc.is), live); err != nil {
+				t.Fatal(err)
+			}
+			var has []string
+			for _, u := range live.Status.Clusters {
+				has = append(has, u.Name)
+			}
+			if got := strings.Join(has, " "); got != tc.want {
+				t.Errorf("entries of %q, want %q: one that was opened since stays, and so does that of another Cluster", got, tc.want)
+			}
+			if is, was := EntryOf(live, prod), EntryOf(tc.is, prod); is != nil && (was == nil || is.Mark != was.Mark) != tc.anew {
+				t.Errorf("the mark is %q", is.Mark)
+			}
+			if len(live.Finalizers) != 1 {
+				t.Errorf("finalizers %v", live.Finalizers)
+			}
+		})
+	}
+}
+
+// K16: the finalizer stays as long as a Cluster has an entry.
+func TestTheLastEntryHoldsTheFinalizer(t *testing.T) {
+	for name, uses := range map[string][]v1alpha1.ClusterUse{"in use": {use(prod, "m", 0, 2)}, "unused": nil} {
+		t.Run(name, func(t *testing.T) {
+			is := deleted(fleetRange(uses...))
+			_, c := siteOf(t, is)
+			if err := (ClusterCIDRs{Client: c, Live: c}).Release(t.Context(), RefOf(is), ""); err != nil {
+				t.Fatal(err)
+			}
+			if gone := c.at("patch") >= 0; gone != (len(uses) == 0) {
+				t.Errorf("the finalizer is gone: %v", gone)
+			}
+		})
+	}
+}
+
+// R15: what shows another mark than when it was closed was opened by somebody since, and does not end before another commit.
+func TestWhatWasOpenedSinceIsClosedAgain(t *testing.T) {
+	m := holding(t, "10.0.0.0/23")
+	show := func(mark string) {
+		for _, o := range m.objects {
+			o.Closing, o.Held, o.Mark = true, true, mark
+			m.setObjects([]Object{o})
+		}
+	}
+	for _, mark := range []string{"first", "second"} {
+		show(mark)
+		if ending := m.ending(); len(ending) > 0 {
+			t.Fatalf("it ends without a commit since its mark is %q", mark)
+		}
+		_, p, _ := m.next(noon)
+		if p == nil {
+			t.Fatalf("nothing is committed when its mark is %q", mark)
+		}
+		m.landed(p, false, noon)
+		if ending := m.ending(); len(ending) != 1 || ending[0].Mark != mark {
+			t.Fatalf("%v ends", ending)
+		}
+	}
+}
+
+// K8, K41: what a ClusterCIDR says to a Cluster.
+func TestObjectFor(t *testing.T) {
+	edge := labels.Set{"net": "edge"}
+	wrong := fleetRange(use(prod, "m", 1, 1))
+	wrong.Spec.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "net", Operator: "Near"}}
+	for name, tc := range map[string]struct {
+		is                     *v1alpha1.ClusterCIDR
+		has                    labels.Set
+		concerns, closes, held bool
+		valid                  bool
+	}{
+		"of its own cluster":      {is: newRange(), has: edge},
+		"selected":                {is: fleetRange(), has: edge, concerns: true, valid: true},
+		"selected, in use":        {is: fleetRange(use(prod, "m", 1, 1)), has: edge, concerns: true, held: true, valid: true},
+		"not selected":            {is: fleetRange(use(stage, "m", 1, 1)), has: labels.Set{"net": "core"}},
+		"not selected any more":   {is: fleetRange(use(prod, "m", 1, 1)), has: labels.Set{"net": "core"}, concerns: true, closes: true, held: true, valid: true},
+		"the label is off":        {is: fleetRange(use(prod, "m", 1, 1)), concerns: true, closes: true, held: true, valid: true},
+		"the label was never on":  {is: fleetRange()},
+		"being deleted":           {is: deleted(fleetRange(use(prod, "m", 1, 1))), has: edge, concerns: true, closes: true, held: true, valid: true},
+		"wrong, and used by hand": {is: wrong, has: edge, concerns: true, held: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, concerns := ObjectFor(tc.is, prod, tc.has)
+			if concerns != tc.concerns {
+				t.Fatalf("it is of concern: %v", concerns)
+			}
+			if !concerns {
+				return
+			}
+			if o.Closing != tc.closes || o.Held != tc.held || (o.Range != nil) != tc.valid || (len(o.Invalid) == 0) != tc.valid {
+				t.Errorf("%+v", o)
+			}
+			if o.Range != nil && o.Range.Closing != tc.closes {
+				t.Error("the range and its object say different things")
+			}
+		})
+	}
+}
+
+// What is said on a ClusterCIDR of a fleet is made of all its entries, also those of Clusters that another manager serves.
+func TestDescribeFleet(t *testing.T) {
+	ready := func(free int64, conditions ...metav1.Condition) Usage {
+		return Usage{Capacity: 2, Allocated: 2 - free, Free: free, Conditions: conditions}
+	}
+	full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken")
+	adopting := condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason, "nothing is given before 12:00:00")
+	for name, tc := range map[string]struct {
+		is              *v1alpha1.ClusterCIDR
+		by              map[Key]Usage
+		allocated, free int64
+		ready, full     string
+		urgent          bool
+	}{
+		"nobody uses it": {is: fleetRange(), free: 2, ready: "no Cluster uses it yet; it has 2 node CIDRs for each", urgent: true},
+		"one has numbers of its own, the other's stay": {
+			is: fleetRange(use(prod, "m", 0, 0), use(stage, "s", 1, 1)), by: map[Key]Usage{prod: ready(0, full)}, allocated: 3, free: 0, urgent: true,
+			ready: "0 of 2 node CIDRs are free in Cluster team/prod, and no fewer in others", full: "in Cluster team/prod: all 2 node CIDRs are taken",
+		},
+		"one is being adopted": {
+			is: fleetRange(use(prod, "m", 1, 1)), by: map[Key]Usage{prod: ready(1, adopting)}, allocated: 1, free: 1, urgent: true,
+			ready: "in Cluster team/prod: nothing is given before 12:00:00",
+		},
+		"being deleted": {
+			is: deleted(fleetRange(use(prod, "m", 1, 1), use(stage, "s", 0, 2))), allocated: 1, free: 1, urgent: true,
+			ready: "is being deleted; 1 Node uses it: team/prod (1 Node), team/stage (0 Nodes)",
+		},
+		"being deleted, nearly gone": {
+			is: deleted(fleetRange(use(prod, "m", 0, 2))), free: 2, ready: "is being deleted; these Clusters have yet to let go of it: team/prod (0 Nodes)", urgent: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := tc.is
+			changed, urgent := DescribeFleet(c, tc.by, noon)
+			if !changed || urgent != tc.urgent || c.Status.Allocated != tc.allocated || c.Status.Free != tc.free || c.Status.Capacity != 2 {
+				t.Errorf("changed %v, urgent %v, status %+v", changed, urgent, c.Status)
+			}
+			if got := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ReadyCondition); got.Message != tc.ready {
+				t.Errorf("Ready says %q", got.Message)
+			}
+			if got := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition); got.Message != tc.full {
+				t.Errorf("Exhausted says %q", got.Message)
+			}
+			if changed, urgent := DescribeFleet(c, tc.by, noon.Add(time.Hour)); changed || urgent {
+				t.Error("it is written again, and says nothing new")
+			}
+		})
+	}
+}
