@@ -20,7 +20,7 @@ const (
 )
 
 // AllocationType is what a block is used for.
-// +kubebuilder:validation:Enum=nodes;loadbalancer;pool
+// +kubebuilder:validation:Enum=nodes;loadbalancer;pool;pods
 type AllocationType string
 
 const (
@@ -30,6 +30,8 @@ const (
 	LoadBalancerAllocation AllocationType = "loadbalancer"
 	// PoolAllocation is a block for a pool that is carved from another (spec.carve).
 	PoolAllocation AllocationType = "pool"
+	// PodsAllocation is a block that the Nodes of a cluster get their pod CIDRs from.
+	PodsAllocation AllocationType = "pods"
 )
 
 // AllocationPhase is where an IPAllocation is in its life.
@@ -49,8 +51,10 @@ const (
 
 // IPAllocationSpec asks a pool for a contiguous block of addresses.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: delete this IPAllocation and create another one"
-// +kubebuilder:validation:XValidation:rule="self.type == 'pool' || has(self.tenantClusterRef)",message="an allocation of type nodes or loadbalancer is for a Cluster",fieldPath=".tenantClusterRef",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="self.type == 'pool' || !(has(self.childPoolRef) || has(self.prefixLength))",message="childPoolRef and prefixLength are for allocations of type pool; use tenantClusterRef and count"
+// +kubebuilder:validation:XValidation:rule="self.type == 'pool' || has(self.tenantClusterRef)",message="an allocation of type nodes, loadbalancer or pods is for a Cluster",fieldPath=".tenantClusterRef",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="self.type == 'pool' || !has(self.childPoolRef)",message="childPoolRef is for allocations of type pool; use tenantClusterRef"
+// +kubebuilder:validation:XValidation:rule="self.type in ['pool', 'pods'] || !has(self.prefixLength)",message="prefixLength is for allocations of type pool or pods; use count"
+// +kubebuilder:validation:XValidation:rule="self.type != 'pods' || (has(self.prefixLength) && !has(self.count))",message="an allocation of type pods has prefixLength, and no count"
 // +kubebuilder:validation:XValidation:rule="self.type != 'pool' || (has(self.childPoolRef) && has(self.prefixLength) && !has(self.count) && !has(self.tenantClusterRef))",message="an allocation of type pool has childPoolRef and prefixLength, and neither tenantClusterRef nor count"
 type IPAllocationSpec struct {
 	// poolRef names the pool: a NetworkPool of the same namespace, or a GlobalNetworkPool.
@@ -70,7 +74,7 @@ type IPAllocationSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Count *int32 `json:"count,omitempty"`
-	// prefixLength is that of the block, where type is pool: it is a prefix, and not any addresses in a row.
+	// prefixLength is that of the block, where type is pool or pods: it is a prefix, and not any addresses in a row.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
@@ -135,7 +139,7 @@ type IPAllocationStatus struct {
 	// +optional
 	EndAddress string `json:"endAddress,omitempty"`
 	// addresses are those of the block in ascending order: all of them, unless they are more than 65536
-	// or their text is larger than an object may be; none, where type is pool. allocatedCount says how many there are.
+	// or their text is larger than an object may be; none, where type is pool or pods. allocatedCount says how many there are.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=65536

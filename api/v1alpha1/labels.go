@@ -12,7 +12,7 @@ const (
 	NetworkPoolLabel = "butler.butlerlabs.dev/network-pool"
 	// ChildPoolLabel is the name of the pool that an allocation of type pool is for.
 	ChildPoolLabel = "butler.butlerlabs.dev/child-pool"
-	// AllocationTypeLabel is the type of the allocation: nodes, loadbalancer or pool.
+	// AllocationTypeLabel is the type of the allocation: nodes, loadbalancer, pool or pods.
 	AllocationTypeLabel = "butler.butlerlabs.dev/allocation-type"
 	// AllocationRoleLabel is InitialRole or GrowthRole.
 	AllocationRoleLabel = "butler.butlerlabs.dev/allocation-role"
@@ -55,13 +55,18 @@ const (
 	// CarvedPoolFinalizer holds an IPAllocation of type pool that is being deleted until the pool that it is for has
 	// closed the block, and nothing of it is in use.
 	CarvedPoolFinalizer = "butler.butlerlabs.dev/carved-pool"
+
+	// PodsFinalizer holds an IPAllocation of type pods that is being deleted until no Node of the Cluster has a pod CIDR of
+	// the block, nor can get one.
+	PodsFinalizer = "butler.butlerlabs.dev/node-cidrs"
 )
 
 // NodeCIDRsLabel on a Cluster has its Nodes get their pod CIDRs from the ClusterCIDRs that select it, whatever value it has.
 const NodeCIDRsLabel = "butler.butlerlabs.dev/node-cidrs"
 
 // ClusterCIDRAnnotation on a Node is the name of the ClusterCIDR that its pod CIDRs are from. It only attributes: what is
-// in use is known by the pod CIDRs themselves.
+// in use is known by the pod CIDRs themselves. On an IPAllocation of type pods it is that of the ClusterCIDR which the block
+// is for.
 const ClusterCIDRAnnotation = "butler.butlerlabs.dev/cluster-cidr"
 
 const (

@@ -71,6 +71,8 @@ const (
 	UseNodes
 	// UseCarved is part of an IPAllocation for a carved pool.
 	UseCarved
+	// UsePods is part of an IPAllocation for the pod CIDRs of Nodes.
+	UsePods
 	// UseNoClaim is the address of an IPAddress whose claim is not known.
 	UseNoClaim
 	// UseConflict is an address that more than one has.

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 var (
@@ -62,12 +64,11 @@ func TestEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, c := siteOf(t, tc.is)
 			e := Entries{ClusterCIDRs: ClusterCIDRs{Client: c, Live: c}, Cluster: prod}
-			ref, err := RefOf(tc.is), error(nil)
+			do := e.Protect
 			if tc.release != "" {
-				err = e.Release(t.Context(), ref, tc.release)
-			} else {
-				err = e.Protect(t.Context(), ref)
+				do = func(ctx context.Context, ref podcidr.Ref) error { return e.Release(ctx, ref, tc.release) }
 			}
+			err := do(t.Context(), RefOf(tc.is))
 			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) {
 				t.Errorf("%v", err)
 			}

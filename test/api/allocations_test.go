@@ -33,7 +33,7 @@ func TestBadAllocationsAreRefusedWhenApplied(t *testing.T) { // B11
 		"another kind":        {`{poolRef: {name: p, kind: InClusterIPPool}` + rest, "supported values ... GlobalNetworkPool"},
 		"no cluster":          {`{poolRef: {name: p}, type: nodes}`, "spec.tenantClusterRef ... Required"},
 		"no type":             {`{poolRef: {name: p}, tenantClusterRef: {name: c, namespace: ns}}`, "spec.type ... Required"},
-		"another type":        {`{poolRef: {name: p}, type: pods, tenantClusterRef: {name: c, namespace: ns}}`, "supported values"},
+		"another type":        {`{poolRef: {name: p}, type: services, tenantClusterRef: {name: c, namespace: ns}}`, "supported values"},
 		"nothing":             {`{poolRef: {name: p}, count: 0` + rest, "spec.count ... greater than or equal to 1"},
 		"too much":            {`{poolRef: {name: p}, count: 2147483648` + rest, "spec.count"},
 		"no address":          {`{poolRef: {name: p}, pinnedRange: {startAddress: 10.0.0.300, endAddress: 10.0.1.0}` + rest, "spec.pinnedRange.startAddress"},
@@ -43,8 +43,11 @@ func TestBadAllocationsAreRefusedWhenApplied(t *testing.T) { // B11
 		"a block for nobody":  {`{poolRef: {name: p}, type: pool, prefixLength: 26}`, "has childPoolRef and prefixLength"},
 		"a block of no size":  {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}}`, "has childPoolRef and prefixLength"},
 		"a block of a count":  {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 26, count: 3}`, "neither tenantClusterRef nor count"},
-		"a block of both":     {`{poolRef: {name: p}, childPoolRef: {name: q}, prefixLength: 26` + rest, "are for allocations of type pool"},
+		"a block of both":     {`{poolRef: {name: p}, childPoolRef: {name: q}, prefixLength: 26` + rest, "childPoolRef is for allocations of type pool ... prefixLength is for allocations of type pool or pods"},
 		"a block for both":    {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 26, tenantClusterRef: {name: c, namespace: ns}}`, "neither tenantClusterRef nor count"},
+		"pods of no size":     {`{poolRef: {name: p}, type: pods, tenantClusterRef: {name: c, namespace: ns}}`, "has prefixLength, and no count"},
+		"pods of a count":     {`{poolRef: {name: p}, type: pods, prefixLength: 20, count: 3, tenantClusterRef: {name: c, namespace: ns}}`, "has prefixLength, and no count"},
+		"pods of nobody":      {`{poolRef: {name: p}, type: pods, prefixLength: 20}`, "is for a Cluster"},
 		"a prefix too long":   {`{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 129}`, "spec.prefixLength"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +69,7 @@ func TestGoodAllocationsApply(t *testing.T) {
 		"one address":   `{poolRef: {name: p}, type: nodes, tenantClusterRef: {name: c, namespace: ns}, pinnedRange: {startAddress: 10.0.0.9, endAddress: 10.0.0.9}}`,
 		"for a pool":    `{poolRef: {name: p}, type: pool, childPoolRef: {name: q}, prefixLength: 26}`,
 		"for a global":  `{poolRef: {name: p, kind: GlobalNetworkPool}, type: pool, childPoolRef: {kind: GlobalNetworkPool, name: q}, prefixLength: 56}`,
+		"for Pods":      `{poolRef: {name: p}, type: pods, prefixLength: 20, tenantClusterRef: {name: c, namespace: ns}}`,
 		"IPv6":          `{poolRef: {name: p}, type: nodes, tenantClusterRef: {name: c, namespace: ns}, pinnedRange: {startAddress: "fd00::1", endAddress: "fd00::f"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

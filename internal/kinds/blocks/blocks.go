@@ -46,7 +46,7 @@ type blockFacts struct {
 	use v1alpha1.AllocationType
 	// count is 0 where the pool decides.
 	count int64
-	// prefixLength is that of a block for a pool.
+	// prefixLength is that of a block that is a prefix: one for a pool, or for the pod CIDRs of Nodes; 0: it is none.
 	prefixLength int
 	generation   int64
 	// pinned is the range it must have, invalid if any will do; badPin says why what it must have is no range.
@@ -58,6 +58,8 @@ type blockFacts struct {
 	// overlap is what its Overlap condition says, if True.
 	overlap string
 }
+
+func (b *blockFacts) isPrefix() bool { return b.prefixLength > 0 }
 
 func blockFactsOf(c *grants.Claimant) *blockFacts { return c.Own.(*blockFacts) }
 
@@ -89,6 +91,8 @@ func Of(a *v1alpha1.IPAllocation) *grants.Claimant {
 	if child, is := pools.ChildOf(a); is {
 		out.Child = &child
 		out.InUse = slices.Contains(out.Others, v1alpha1.CarvedPoolFinalizer)
+	} else if b.use == v1alpha1.PodsAllocation {
+		out.InUse = slices.Contains(out.Others, v1alpha1.PodsFinalizer)
 	}
 	out.Paused = annotations.HasPaused(a)
 	out.PauseTold = grants.PauseIn(a.Status.Conditions)
@@ -150,7 +154,7 @@ func ListedOf(r netipx.IPRange) int {
 // listedOf is the number of addresses of its range that the status of an allocation lists: a pool knows what is in its
 // blocks.
 func listedOf(c *grants.Claimant, r netipx.IPRange) int {
-	if c.Child != nil {
+	if blockFactsOf(c).isPrefix() {
 		return 0
 	}
 	return ListedOf(r)
@@ -234,8 +238,8 @@ func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { re
 // Designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
 // pinned to, or the one that rests for its name.
 func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
-	if c.Child != nil {
-		if no := mayCarve(m, c); no != nil {
+	if blockFactsOf(c).isPrefix() {
+		if no := mayHave(m, c); no != nil {
 			return netipx.IPRange{}, no
 		}
 	} else if m.HandsOutPrefixes() {
@@ -256,7 +260,7 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 		return netipx.IPRange{}, grants.Failed("pinnedRange is not a range: %s; the spec is immutable, so create the allocation again with correct addresses", b.badPin)
 	}
 	if pinned := b.pinned; pinned.IsValid() {
-		if no := pinnedIsPrefix(b, c); no != nil {
+		if no := pinnedIsPrefix(b); no != nil {
 			return netipx.IPRange{}, no
 		}
 		if !m.Ledger.InSpace(pinned) {
@@ -283,14 +287,14 @@ func hasShape(r netipx.IPRange, s grants.Shape) bool {
 
 func (kind) Shape(m *grants.Memory, c *grants.Claimant) grants.Shape {
 	b := blockFactsOf(c)
-	if c.Child != nil {
+	if b.isPrefix() {
 		return grants.Shape{PrefixLength: b.prefixLength}
 	}
 	return grants.Shape{Count: b.size(m.Base.PoolSpec())}
 }
 
 func (k kind) NoRoom(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
-	if c.Child != nil {
+	if blockFactsOf(c).isPrefix() {
 		return noPrefix(m, c)
 	}
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
@@ -305,6 +309,8 @@ func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) {
 		use = grants.UseNodes
 	case v1alpha1.PoolAllocation:
 		use = grants.UseCarved
+	case v1alpha1.PodsAllocation:
+		use = grants.UsePods
 	case v1alpha1.LoadBalancerAllocation:
 	}
 	if !b.allocatedAt.IsZero() {

@@ -18,13 +18,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
+// mayHave tells why a pool gives no such block; nil: it may. What has its block already is not asked: its record alone may be
+// a user's, or come with a move to where there are other rules.
+func mayHave(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
+	length, longest := blockFactsOf(c).prefixLength, m.Layout.UnitBits()
+	if c.HadAddress {
+		return nil
+	}
+	if c.Child != nil {
+		if no := mayCarve(m, c); no != nil {
+			return no
+		}
+	}
+	switch {
+	case length > longest && m.HandsOutPrefixes():
+		return grants.Failed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Key, longest, length)
+	case length > longest:
+		return grants.Failed("a block of /%d is no prefix of the addresses of %s, which have %d bits", length, m.Key, longest)
+	}
+	return nil
+}
+
 // mayCarve tells why a pool gives no such block to a pool that is carved from it; nil: it may.
 func mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 	length, carvable := blockFactsOf(c).prefixLength, m.Base.PoolSpec().Carvable
-	longest := m.Layout.UnitBits()
 	switch {
-	case c.HadAddress:
-		return nil // it has its block: a record alone may be a user's, or come with a move to where there are other rules
 	case carvable == nil:
 		return grants.NotReady("no pool can be carved from %s: its spec.carvable is not set", m.Key)
 	case len(carvable.PrefixLengths) > 0 && !slices.Contains(carvable.PrefixLengths, int32(length)):
@@ -33,10 +51,6 @@ func mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 			"the pools of namespace %s have %d blocks of %s, as many as its spec.carvable.maxBlocksPerNamespace allows; raise that, or use fewer",
 			c.Owner.Namespace, m.OthersOf(c), m.Key)}
-	case length > longest && m.HandsOutPrefixes():
-		return grants.Failed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Key, longest, length)
-	case length > longest:
-		return grants.Failed("a block of /%d is no prefix of the addresses of %s, which have %d bits", length, m.Key, longest)
 	}
 	return nil
 }
@@ -51,18 +65,18 @@ func lengths(all []int32) string {
 
 // pinnedIsPrefix tells why the range that a block for a pool is pinned to cannot be one; nil: it can, or the block is for
 // a Cluster.
-func pinnedIsPrefix(b *blockFacts, c *grants.Claimant) *grants.Refusal {
-	if c.Child == nil || hasShape(b.pinned, grants.Shape{PrefixLength: b.prefixLength}) {
+func pinnedIsPrefix(b *blockFacts) *grants.Refusal {
+	if !b.isPrefix() || hasShape(b.pinned, grants.Shape{PrefixLength: b.prefixLength}) {
 		return nil
 	}
 	return grants.Failed("pinnedRange %s is not a prefix of /%d; the spec is immutable, so create the allocation again with a range that is one",
 		poolutil.FormatRange(b.pinned), b.prefixLength)
 }
 
-// noPrefix says that a pool has no room for a block of another pool.
+// noPrefix says that a pool has no room for a block that is a prefix.
 func noPrefix(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
-		"%s has no free prefix of /%d; add addresses to it, or delete pools that are carved from it", m.Key, blockFactsOf(c).prefixLength)}
+		"%s has no free prefix of /%d; add addresses to it, or delete what else has blocks of it", m.Key, blockFactsOf(c).prefixLength)}
 }
 
 // BlockOf returns what a carved pool remembers of an IPAllocation that is for it; nil: it is for a Cluster.

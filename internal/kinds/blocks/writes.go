@@ -66,8 +66,8 @@ func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says
 	n, text := poolutil.Size(rng), poolutil.FormatRange(rng)
 	b, tmp := blockFactsOf(c), withConditions(c)
 	message := fmt.Sprintf("allocated %d IPs: %s", n, text)
-	if c.Child != nil {
-		message = fmt.Sprintf("allocated %s to %s", text, c.Child)
+	if b.isPrefix() {
+		message = fmt.Sprintf("allocated %s to %s", text, isFor(c))
 	}
 	if says == grants.Unseen {
 		message += "; " + doesNotExistYet(c)

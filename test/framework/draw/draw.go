@@ -135,7 +135,7 @@ func (d *Source) Pool() *v1alpha1.NetworkPoolSpec {
 func (d *Source) Allocation() v1alpha1.IPAllocationSpec {
 	return v1alpha1.IPAllocationSpec{
 		PoolRef: d.pool(), TenantClusterRef: v1alpha1.ClusterReference{Namespace: "ns", Name: one(d, "c", "", "A name")},
-		Type:  one(d, v1alpha1.LoadBalancerAllocation, v1alpha1.NodesAllocation, "", "pods"),
+		Type:  one(d, v1alpha1.LoadBalancerAllocation, v1alpha1.NodesAllocation, v1alpha1.PodsAllocation, "", "services"),
 		Count: maybe(d, d.count),
 		PinnedRange: maybe(d, func() v1alpha1.PinnedRange {
 			return v1alpha1.PinnedRange{StartAddress: d.Address(), EndAddress: d.Address()}

@@ -1,0 +1,87 @@
+package allocator
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// podPool is a pool of four blocks of /26, the first of which a Cluster has.
+func podPool(t *testing.T, change func(*v1alpha1.NetworkPoolSpec)) *grants.Memory {
+	t.Helper()
+	p := aPool(t, "192.0.2.0/24", func(o *v1alpha1.NetworkPool) {
+		o.Spec.AllocateReservedIPAddresses = true
+		if change != nil {
+			change(&o.Spec)
+		}
+	})
+	seeBlock(p, "other-pods-4-1", 0, forPods(26, has("192.0.2.0/26")))
+	return p
+}
+
+func forPods(bits int32, change ...func(*v1alpha1.IPAllocation)) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) {
+		o.Spec.Type, o.Spec.PrefixLength = v1alpha1.PodsAllocation, ptr.To(bits)
+		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "ns", Name: "prod"}
+		for _, f := range change {
+			f(o)
+		}
+	}
+}
+
+// A block for the pod CIDRs of a Cluster is a prefix: the one that best fits, the one that it is pinned to, or none.
+func TestBlocksForPods(t *testing.T) {
+	pinned := func(first, last string) func(*v1alpha1.IPAllocation) {
+		return func(o *v1alpha1.IPAllocation) {
+			o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: v1alpha1.Address(first), EndAddress: v1alpha1.Address(last)}
+		}
+	}
+	for name, tt := range map[string]struct {
+		spec func(*v1alpha1.NetworkPoolSpec)
+		ask  func(*v1alpha1.IPAllocation)
+		want string
+		no   string
+	}{
+		"the best fit":        {ask: forPods(26), want: "192.0.2.64/26"},
+		"no room":             {ask: forPods(23), no: "has no free prefix of /23"},
+		"pinned":              {ask: forPods(26, pinned("192.0.2.192", "192.0.2.255")), want: "192.0.2.192/26"},
+		"pinned to no prefix": {ask: forPods(26, pinned("192.0.2.65", "192.0.2.80")), no: "is not a prefix of /26"},
+		"of the other family": {ask: forPods(64), no: "is no prefix of the addresses of"},
+		"smaller than a unit": {spec: func(s *v1alpha1.NetworkPoolSpec) { s.AllocationPrefixLength = ptr.To[int32](26) }, ask: forPods(28), no: "is smaller than one"},
+		"of a pool of those":  {spec: func(s *v1alpha1.NetworkPoolSpec) { s.AllocationPrefixLength = ptr.To[int32](28) }, ask: forPods(26), want: "192.0.2.64/26"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := podPool(t, tt.spec)
+			c := seeBlock(p, "prod-pods-4-1", 0, tt.ask)
+			_, refused := p.Plan(noon, 9, anyone)
+			switch g := p.Grants[c.Owner.UID]; {
+			case tt.no != "":
+				if no := refused[c]; no == nil || !strings.Contains(no.Message, tt.no) {
+					t.Errorf("it is told %+v", no)
+				}
+			case g == nil:
+				t.Errorf("it has nothing: %+v", refused[c])
+			case poolutil.FormatRange(g.Range) != tt.want:
+				t.Errorf("it has %v, want %s", g.Range, tt.want)
+			}
+		})
+	}
+}
+
+// What the status of such a block says: no list of addresses, and whose Nodes it is for.
+func TestStatusOfABlockForPods(t *testing.T) {
+	p := podPool(t, nil)
+	c := seeBlock(p, "prod-pods-4-1", 0, forPods(26, has("192.0.2.64/26")))
+	step := c.Kind.Serve(p, c, &grants.Attempt{Now: noon})
+	if listed, is := step.Status["addresses"].([]string); !is || len(listed) > 0 || step.Status["cidr"] != "192.0.2.64/26" {
+		t.Errorf("%+v", step.Status)
+	}
+	if step.Event == nil || step.Event.Note != "allocated 192.0.2.64/26 to Cluster ns/prod" {
+		t.Errorf("%+v", step.Event)
+	}
+}
