@@ -139,6 +139,7 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	configs := &providerconfig.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Shard: o.Shard}
 	fleet := &fleetcidr.Reconciler{
 		Client: c, Live: live, Elected: o.Elected, Writers: writers, WatchFilter: o.WatchFilter, Shard: o.Shard, Now: time.Now,
+		Blocks: blocks, Synced: poolReconciler.Synced, BlockGrace: o.ShrinkGrace,
 	}
 	connections, err := workloads.Connect(ctx, mgr, o.WatchFilter, func(c *clusterv1.Cluster) bool {
 		return o.Shard.Has(guard.ClusterKind, c.Namespace, c.Name) && (tenant.Wants(blocks, c) || (o.FleetNodes && fleet.Wants(ctx, c)))

@@ -20,8 +20,13 @@ const (
 
 // ClusterCIDRSpec says which Nodes get their pod CIDRs from which range, and of what size, as KEP-2593 has it.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable, because Nodes keep the pod CIDRs that they have; create another ClusterCIDR, and delete this one"
-// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a ClusterCIDR needs addresses: set ipv4, ipv6, or both"
-// +kubebuilder:validation:XValidation:rule="!has(self.ipv4) || self.perNodeHostBits <= 28",message="must be at most 28 with ipv4; perNodeHostBitsIPv6 can be more",fieldPath=".perNodeHostBits"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6) || has(self.ipv4Pool) || has(self.ipv6Pool)",message="a ClusterCIDR needs addresses: set ipv4, ipv6, or both; or, with clusterSelector, ipv4Pool, ipv6Pool"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ipv4) && has(self.ipv4Pool))",message="excludes ipv4: the addresses are named, or come from a pool",fieldPath=".ipv4Pool"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ipv6) && has(self.ipv6Pool))",message="excludes ipv6: the addresses are named, or come from a pool",fieldPath=".ipv6Pool"
+// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || !(has(self.ipv4Pool) || has(self.ipv6Pool))",message="blocks of pools are for Clusters: set clusterSelector, or name the range in ipv4 or ipv6"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipv4Pool) || self.perNodeHostBits + [1,2,4,8,16,32,64,128,256,512,1024,2048,4096].indexOf(self.ipv4Pool.nodesPerBlock) <= 31",message="a block of so many Nodes is larger than all of the family; use fewer, or fewer perNodeHostBits",fieldPath=".ipv4Pool.nodesPerBlock"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipv6Pool) || (has(self.perNodeHostBitsIPv6) ? self.perNodeHostBitsIPv6 : self.perNodeHostBits) + [1,2,4,8,16,32,64,128,256,512,1024,2048,4096].indexOf(self.ipv6Pool.nodesPerBlock) <= 127",message="a block of so many Nodes is larger than all of the family; use fewer, or fewer perNodeHostBits",fieldPath=".ipv6Pool.nodesPerBlock"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ipv4) || has(self.ipv4Pool)) || self.perNodeHostBits <= 28",message="must be at most 28 with ipv4; perNodeHostBitsIPv6 can be more",fieldPath=".perNodeHostBits"
 // +kubebuilder:validation:XValidation:rule="!has(self.ipv4) || self.perNodeHostBits > 28 || !isCIDR(self.ipv4) || self.ipv4.contains(':') || cidr(self.ipv4).prefixLength() + self.perNodeHostBits <= 32",message="is smaller than what perNodeHostBits gives one Node; use fewer host bits, or a larger CIDR",fieldPath=".ipv4"
 // +kubebuilder:validation:XValidation:rule="!has(self.ipv6) || !isCIDR(self.ipv6) || !self.ipv6.contains(':') || cidr(self.ipv6).prefixLength() + (has(self.perNodeHostBitsIPv6) ? self.perNodeHostBitsIPv6 : self.perNodeHostBits) <= 128",message="is smaller than what one Node gets by perNodeHostBitsIPv6 or, without that, perNodeHostBits; use fewer host bits, or a larger CIDR",fieldPath=".ipv6"
 type ClusterCIDRSpec struct {
@@ -57,23 +62,58 @@ type ClusterCIDRSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 6",message="must be of IPv6; a CIDR of IPv4 belongs in ipv4"
 	IPv6 Prefix `json:"ipv6,omitempty"`
 
+	// ipv4Pool is where blocks of IPv4 come from, instead of ipv4: each Cluster gets some, as its Nodes need them, and no two
+	// Clusters have one address. Only with clusterSelector.
+	// +optional
+	IPv4Pool *PodPool `json:"ipv4Pool,omitempty"`
+
+	// ipv6Pool is where blocks of IPv6 come from, instead of ipv6.
+	// +optional
+	IPv6Pool *PodPool `json:"ipv6Pool,omitempty"`
+
 	// clusterSelector selects, by their labels, the Clusters of Cluster API whose Nodes the range is for; {} selects all.
-	// Of those, the Clusters with the label butler.butlerlabs.dev/node-cidrs are served. Each Cluster has the whole range for
-	// itself. Absent: the range is for the Nodes of the cluster that this object is in.
+	// Of those, the Clusters with the label butler.butlerlabs.dev/node-cidrs are served. Each Cluster has the whole of ipv4
+	// and ipv6 for itself, and blocks of its own of ipv4Pool and ipv6Pool. Absent: the range is for the Nodes of the cluster that this object is in.
 	// +optional
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
+}
+
+// PodPool says which pool the blocks of a ClusterCIDR come from, and how large they are.
+type PodPool struct {
+	// kind of the pool: a NetworkPool of the namespace of the Cluster, or a GlobalNetworkPool.
+	// +optional
+	// +kubebuilder:default=GlobalNetworkPool
+	// +kubebuilder:validation:Enum=NetworkPool;GlobalNetworkPool
+	Kind string `json:"kind,omitempty"`
+	// name of the pool. For pods it should hand out reserved addresses too (allocateReservedIPAddresses), or its first and
+	// last block are lost.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// nodesPerBlock is how many Nodes a block is for, a power of two. With 1, each Node has a block of its own.
+	// +optional
+	// +kubebuilder:default=16
+	// +kubebuilder:validation:Enum=1;2;4;8;16;32;64;128;256;512;1024;2048;4096
+	NodesPerBlock int32 `json:"nodesPerBlock,omitempty"`
+	// maxBlocks is how many blocks a Cluster can have. Absent: as many as the pool gives, at most 256.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	MaxBlocks *int32 `json:"maxBlocks,omitempty"`
 }
 
 // ClusterCIDRStatus is what is observed of a ClusterCIDR. Counts are of Nodes; they saturate at 2^63-1.
 type ClusterCIDRStatus struct {
 	// observedGeneration is the generation of the spec the status speaks of.
 	ObservedGeneration int64 `json:"observedGeneration"`
-	// capacity is how many Nodes the range can ever serve, in one cluster: the least of its families.
+	// capacity is how many Nodes the range can ever serve, in one cluster: the least of its families. Of blocks of pools
+	// those count that the Clusters have, in all of them.
 	Capacity int64 `json:"capacity"`
 	// allocated is the number of Nodes that have a pod CIDR of the range, over all clusters.
 	Allocated int64 `json:"allocated"`
-	// free is the number of Nodes that can be served now, in the cluster with the least. Other ClusterCIDRs, Service CIDRs,
-	// and pod CIDRs that were set by others may leave less than capacity and allocated say.
+	// free is the number of Nodes that can be served now, in the cluster with the least; with blocks of pools, in all of them.
+	// Other ClusterCIDRs, Service CIDRs, and pod CIDRs that were set by others may leave less than capacity and allocated
+	// say.
 	Free int64 `json:"free"`
 	// clusters are those in which the range is in use, or may be. Only with clusterSelector.
 	// +optional
@@ -115,6 +155,8 @@ type ClusterUse struct {
 // +kubebuilder:printcolumn:name="PerNodeHostBits",type=integer,JSONPath=`.spec.perNodeHostBits`
 // +kubebuilder:printcolumn:name="IPv4",type=string,JSONPath=`.spec.ipv4`
 // +kubebuilder:printcolumn:name="IPv6",type=string,JSONPath=`.spec.ipv6`
+// +kubebuilder:printcolumn:name="IPv4Pool",type=string,priority=1,JSONPath=`.spec.ipv4Pool.name`
+// +kubebuilder:printcolumn:name="IPv6Pool",type=string,priority=1,JSONPath=`.spec.ipv6Pool.name`
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocated`
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.free`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`

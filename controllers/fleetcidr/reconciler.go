@@ -20,6 +20,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
@@ -37,6 +38,10 @@ type Reconciler struct {
 	Live client.Reader
 	// Clusters connects to the workload clusters.
 	Clusters clustercache.ClusterCache
+	// Blocks of each Cluster; Synced reports whether all that exist were read. One that no Node uses stays for BlockGrace.
+	Blocks     *index.Blocks
+	Synced     func() bool
+	BlockGrace time.Duration
 	// Elected reports whether the manager works only while it is the leader.
 	Elected bool
 	// Writers write for all Clusters.
@@ -57,7 +62,8 @@ type Reconciler struct {
 
 // Wants reports whether a Cluster is to be connected to.
 func (r *Reconciler) Wants(ctx context.Context, c *clusterv1.Cluster) bool {
-	return enrolled(c) || len(r.using(ctx, client.ObjectKeyFromObject(c))) > 0
+	key := client.ObjectKeyFromObject(c)
+	return enrolled(c) || len(r.Blocks.Pods(key)) > 0 || len(r.using(ctx, key)) > 0
 }
 
 // all are the ClusterCIDRs that there are. They are not to be changed.
@@ -83,13 +89,21 @@ func (r *Reconciler) using(ctx context.Context, key nodeipam.Key) (names []strin
 	return names
 }
 
-// forget forgets a Cluster that is gone. Its entries go.
-func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
+// forget forgets a Cluster that is gone. Its entries go, and nothing holds its blocks any more.
+func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) error {
 	r.sites.end(key)
 	r.ranges.forget(key)
 	for _, name := range r.using(ctx, key) {
 		r.ranges.look(name)
 	}
+	if len(r.Blocks.Pods(key)) == 0 {
+		return nil
+	}
+	err := r.Live.Get(ctx, key, &clusterv1.Cluster{})
+	if apierrors.IsNotFound(err) {
+		return r.letGoOfBlocks(ctx, key)
+	}
+	return err // the cache is behind, or does not show all namespaces
 }
 
 // enrolled reports whether the Nodes of a Cluster are to get pod CIDRs.
@@ -103,14 +117,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	key, cluster := req.NamespacedName, &clusterv1.Cluster{}
 	if err := r.Client.Get(ctx, key, cluster); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.forget(ctx, key)
-			return reconcile.Result{}, nil
+			err = r.forget(ctx, key)
 		}
 		return reconcile.Result{}, err
+	}
+	if !r.Synced() {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	if guard.LeavesAlone(cluster, r.WatchFilter) {
 		r.sites.end(key) // another manager may have it now
 		return reconcile.Result{}, nil
+	}
+	if isLeft(cluster) {
+		r.sites.end(key)
+		return reconcile.Result{}, r.letGoOfBlocks(ctx, key)
 	}
 	all, err := r.all(ctx)
 	if err != nil {
@@ -121,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		has = cluster.Labels
 	}
 	objects := objectsFor(all, key, has)
-	if has == nil && len(objects) == 0 {
+	if has == nil && len(objects) == 0 && len(r.Blocks.Pods(key)) == 0 {
 		r.sites.end(key)
 		return reconcile.Result{}, r.withdraw(ctx, cluster)
 	}
@@ -162,6 +182,7 @@ func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objec
 		return 0, err
 	}
 	s.SetObjects(objects)
+	s.SetBlocks(r.blocks(key))
 	s.SetServices(services)
 	wait, failed := s.Reconcile(ctx)
 	again, err := r.report(ctx, cluster, s, len(objects) > 0)

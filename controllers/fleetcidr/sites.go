@@ -135,7 +135,8 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 	s.Site = nodeipam.NewSite(nodeipam.Options{
 		Key: key, Client: direct, Live: direct, Lister: nodes,
 		Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}, Cluster: key},
-		ID:      string(uuid.NewUUID()), Elected: r.Elected, Workers: r.Writers, Wake: r.wake,
+		Blocks:  r.allocations(key), BlockGrace: r.BlockGrace,
+		ID: string(uuid.NewUUID()), Elected: r.Elected, Workers: r.Writers, Wake: r.wake,
 		Recorder: text.Recorder{EventRecorder: broadcaster.NewRecorder(r.Client.Scheme(), "butler-ipam")}, Now: r.Now,
 	})
 	s.feed = feed.New(&corev1.Node{}, "", nodes, direct, s.Site)

@@ -37,6 +37,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) (er
 			return nil
 		})).
 		WatchesRawSource(workloads.Source(r.Clusters, "fleetcidr")).
+		WatchesRawSource(r.Blocks.Source()).
 		Watches(&v1alpha1.ClusterCIDR{}, handler.EnqueueRequestsFromMapFunc(r.clustersOf), builder.WithPredicates(news)).
 		Build(guard.OfShard(r.Shard, guard.ClusterKind, r))
 	if err != nil {

@@ -130,6 +130,15 @@ func (x *Blocks) Forget(a *v1alpha1.IPAllocation) {
 
 // Of returns copies of the load-balancer blocks of a Cluster: oldest first, the first one it began with.
 func (x *Blocks) Of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	return x.ofType(cluster, v1alpha1.LoadBalancerAllocation)
+}
+
+// Pods returns copies of the blocks that the Nodes of a Cluster get their pod CIDRs from, oldest first.
+func (x *Blocks) Pods(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	return x.ofType(cluster, v1alpha1.PodsAllocation)
+}
+
+func (x *Blocks) ofType(cluster types.NamespacedName, kind v1alpha1.AllocationType) []*v1alpha1.IPAllocation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var out []*v1alpha1.IPAllocation
@@ -138,7 +147,7 @@ func (x *Blocks) Of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 		return nil
 	}
 	for _, a := range of.all {
-		if a.Spec.Type == v1alpha1.LoadBalancerAllocation {
+		if a.Spec.Type == kind {
 			out = append(out, a.DeepCopy())
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +34,20 @@ type State struct {
 
 // Open is an object whose CIDRs may be given.
 type Open struct {
-	Kind  string         `json:"kind"`
-	Name  string         `json:"name"`
-	UID   types.UID      `json:"uid"`
-	CIDRs []netip.Prefix `json:"cidrs"`
+	Kind string    `json:"kind"`
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+	// For names the object that a block is for, which its CIDRs are given for. Draining: what Nodes have of a block stays
+	// theirs, and nothing more is given.
+	For      string         `json:"for,omitempty"`
+	Draining bool           `json:"draining,omitempty"`
+	CIDRs    []netip.Prefix `json:"cidrs,omitempty"`
+}
+
+// Same reports whether two entries say the same.
+func (o Open) Same(other Open) bool {
+	return o.Kind == other.Kind && o.Name == other.Name && o.UID == other.UID && o.For == other.For && o.Draining == other.Draining &&
+		slices.Equal(o.CIDRs, other.CIDRs)
 }
 
 // Grant is what a Node is given.

@@ -60,6 +60,14 @@ func forSize(c *v1alpha1.ClusterCIDR, size string) *v1alpha1.ClusterCIDR {
 	return c
 }
 
+var threeBlocks = []string{"10.0.0.0/23", "10.0.4.0/23", "10.0.8.0/23"}
+
+func removeBlock(name string) action {
+	return action{"delete block " + name, func(w *world) bool {
+		return w.api.Delete(faults.Ref{Kind: faults.Allocations, Namespace: prod.Namespace, Name: name}, false) == nil
+	}}
+}
+
 // prod is the Cluster of a fleet.
 var prod = nodeipam.Key{Namespace: "team", Name: "prod"}
 
@@ -266,6 +274,42 @@ var scenarios = []scenario{
 	},
 	{
 		name: "fleet, the ConfigMap is lost", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/22", 8)), node("a"), node("b")},
+		script: []action{loseFence, add(node("x")), remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "blocks, five Nodes", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a"), node("b")},
+		script: []action{add(node("x")), add(node("y")), add(node("z"))}, served: 5,
+	},
+	{
+		name: "blocks, one goes back", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a"), node("b"), node("x")},
+		script: []action{remove(faults.Nodes, "x"), add(node("y")), remove(faults.Nodes, "a"), add(node("z"))}, served: 3,
+	},
+	{
+		name: "blocks, one is deleted in use", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+		script: []action{removeBlock("prod-pods-4-1"), add(node("b")), remove(faults.Nodes, "a"), add(node("x")), add(node("y"))}, served: 3,
+	},
+	{
+		name: "blocks, too few", fleet: true, pool: threeBlocks[:1], before: []client.Object{clusterProd(), fromPool("c"), node("a"), node("b"), node("x")},
+		script: []action{remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "blocks, as many as there may be", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), atMost(1, fromPool("c")), node("a"), node("b"), node("x")},
+		script: []action{add(forClusters(clusterCIDR("d", "10.1.0.0/24", 8))), remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "blocks, their ClusterCIDR is deleted", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+		script: []action{remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a")}, served: 0,
+	},
+	{
+		name: "blocks, the label goes and comes", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+		script: []action{labelProd(false), remove(faults.Nodes, "a"), labelProd(true), add(node("b"))}, served: 1,
+	},
+	{
+		name: "blocks, two managers", fleet: true, pool: threeBlocks, managers: 2, before: []client.Object{clusterProd(), fromPool("c"), node("a"), node("b")},
+		script: []action{add(node("x")), remove(faults.Nodes, "x"), add(node("y")), remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "blocks, the ConfigMap is lost", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a"), node("b")},
 		script: []action{loseFence, add(node("x")), remove(faults.Nodes, "a")}, served: 2,
 	},
 	{

@@ -26,7 +26,8 @@ func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, now time.Time) (ch
 	object := ObjectOf(c)
 	var u Usage
 	fresh := false // an entry that has no numbers yet
-	if object.Range != nil {
+	elastic := object.Sources != [2]*Source{}
+	if object.Range != nil && !elastic {
 		u.Capacity = object.Range.Capacity()
 		u.Free = u.Capacity
 	}
@@ -37,6 +38,10 @@ func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, now time.Time) (ch
 			e.Nodes, e.Free, changed = is.Allocated, is.Free, true
 		}
 		u.Allocated += e.Nodes
+		if elastic { // each has blocks of its own
+			u.Capacity, u.Free = u.Capacity+e.Nodes+e.Free, u.Free+e.Free
+			continue
+		}
 		u.Free = min(u.Free, e.Free)
 	}
 	u.Conditions = []metav1.Condition{
@@ -61,7 +66,10 @@ func fleetReady(c *v1alpha1.ClusterCIDR, o Object, u Usage, by map[Key]Usage) me
 			return condition(v1alpha1.ReadyCondition, is.Status, is.Reason, "in Cluster %s: %s", key, is.Message)
 		}
 	}
-	if len(c.Status.Clusters) == 0 {
+	switch {
+	case o.Sources != [2]*Source{}:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "%d of %d node CIDRs of its blocks are free in %d Clusters", u.Free, u.Capacity, len(c.Status.Clusters))
+	case len(c.Status.Clusters) == 0:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "no Cluster uses it yet; it has %d node CIDRs for each", u.Capacity)
 	}
 	least := slices.MinFunc(c.Status.Clusters, func(a, b v1alpha1.ClusterUse) int { return cmp.Compare(a.Free, b.Free) })

@@ -50,12 +50,15 @@ type grant struct {
 type memory struct {
 	mu sync.Mutex
 
-	// fleet: the Nodes are those of a Cluster, and objects are chosen by its labels.
-	fleet bool
+	// fleet: the Nodes are those of a Cluster of a name, and objects are chosen by its labels.
+	fleet   bool
+	cluster string
 
 	// Ends and Contest are about UIDs of Nodes, and about the ConfigMap.
 	term.Ends
 	term.Contest
+
+	known
 
 	nodes map[types.UID]*node
 	// todo are Nodes without CIDRs and grant that are to be planned; refused are those for which there is no room, or no
@@ -118,9 +121,10 @@ type blocked struct {
 	until    time.Time
 }
 
-func newMemory(fleet bool) *memory {
+func newMemory(of Key, grace time.Duration) *memory {
 	m := &memory{
-		fleet: fleet,
+		fleet: of != Key{}, cluster: of.Name,
+		known: known{blocks: map[string]Block{}, asked: map[string]asked{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
 		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
 		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
 	}
@@ -264,6 +268,7 @@ func (m *memory) setObjects(objects []Object) {
 	if news || gone {
 		m.inOrder, m.byName = nil, nil
 	}
+	m.sortBlocks()
 	if gone {
 		m.rebuild() // the books look after the ranges that there are
 	}
@@ -366,8 +371,10 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	}
 	m.rebuild()
 	m.unread, m.left = false, false
-	m.holder, m.triedOnce, m.suspect, m.open, m.workSince, m.settleAt = true, true, false, s.Open, time.Time{}, time.Time{}
+	m.holder, m.triedOnce, m.suspect, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}
 	m.closed, m.recordedAt = map[podcidr.Ref]string{}, now
+	m.looked, m.ended = map[types.UID]bool{}, map[types.UID]bool{}
+	m.setOpen(s.Open)
 	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
 	if m.adopting {
 		m.adoptUntil = s.Adopting.Add(adoption)

@@ -28,7 +28,7 @@ func holding(t *testing.T, cidr string, nodes ...*podcidr.Node) *memory {
 	t.Helper()
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", Finalizers: []string{v1alpha1.ClusterCIDRFinalizer}}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr}
-	m := newMemory(false)
+	m := newMemory(Key{}, 0)
 	m.setObjects([]Object{ObjectOf(c)})
 	listed := map[types.UID]*node{}
 	for _, n := range nodes {
@@ -120,7 +120,7 @@ func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 
 // N2, K28, K35: what a Node has counts by its addresses. Its labels may select nothing now.
 func TestAdoptionIsByAddress(t *testing.T) {
-	m := newMemory(false)
+	m := newMemory(Key{}, 0)
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c"}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/23", NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpExists}},

@@ -30,6 +30,8 @@ type Object struct {
 	// Closing: nothing more is given of it, as it is being deleted, or no longer meant for these Nodes. Held: it says that
 	// it is in use here; by our finalizer, or in a fleet by an entry for the Cluster.
 	Closing, Held bool
+	// Sources say where the blocks of a family come from; nil: the family has no pool.
+	Sources [2]*Source
 	// Mark is that of the entry: it changes whenever the object is opened.
 	Mark string
 }
@@ -59,6 +61,7 @@ func ObjectOf(c *v1alpha1.ClusterCIDR) Object {
 		}
 		spec.CIDRs[f] = append(spec.CIDRs[f], p)
 	}
+	out.Invalid = append(out.Invalid, out.addSources(&spec, c.Spec.IPv4Pool, c.Spec.IPv6Pool)...)
 	out.Invalid = append(out.Invalid, checkClusters(c.Spec.ClusterSelector)...)
 	if len(out.Invalid) == 0 {
 		out.Range, out.Invalid = podcidr.Compile(out.Ref, spec)

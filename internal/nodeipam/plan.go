@@ -97,7 +97,9 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 		again = false
 		for uid, why := range d.Refused {
 			m.refused[uid] = why
-			m.noteRefusal(m.todo[uid], why)
+			if !why.Growing {
+				m.noteRefusal(m.todo[uid], why)
+			}
 			delete(m.todo, uid)
 		}
 		for _, g := range d.Grants {
@@ -208,6 +210,7 @@ type pending struct {
 	added, dropped []types.UID
 	open           []fence.Open
 	closed         map[podcidr.Ref]string
+	ended          map[types.UID]bool
 }
 
 // next returns the next state, if there is a reason to commit one; else how long until there is, 0 if nothing is known.
@@ -229,18 +232,18 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 		}
 	}
 	p.open = m.wantOpen(p.added)
-	p.closed = m.closing()
+	p.closed, p.ended = m.closing(), m.endingBlocks()
 	s.Open = p.open
 	var wait time.Duration
 	if m.adopting && now.Before(m.adoptUntil) {
 		since := m.adoptUntil.Add(-adoption)
 		s.Adopting, wait = &since, m.adoptUntil.Sub(now)
 	}
-	closes := !slices.EqualFunc(p.open, m.open, func(a, b fence.Open) bool { return a.UID == b.UID && a.Name == b.Name })
+	news := !slices.EqualFunc(p.open, m.open, fence.Open.Same)
 	switch {
 	case now.Before(m.commitAfter):
 		return s, nil, m.commitAfter.Sub(now)
-	case len(p.added) > 0, closes, m.adopting && s.Adopting == nil, m.closingNow():
+	case len(p.added) > 0, news, m.adopting && s.Adopting == nil, m.closingNow(), m.blocksEnd():
 	case len(p.dropped) > 0 && m.jobs == 0:
 		if m.settleAt.IsZero() {
 			m.settleAt = now.Add(settleAfter)
@@ -258,13 +261,17 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 // its way.
 func (m *memory) stands(g *grant) bool {
 	n, o := m.nodes[g.Node.UID], m.objects[g.From]
-	return n != nil && len(n.CIDRs) == 0 && !n.Deleting && o.Range != nil && !o.Range.Closing && m.books.Alone(g.Node.UID, g.CIDRs)
+	return n != nil && len(n.CIDRs) == 0 && !n.Deleting && o.Range != nil && !o.Range.Closing && o.Range.Has(g.CIDRs) && m.books.Alone(g.Node.UID, g.CIDRs)
 }
 
-// wantOpen is what may be given from after the next commit: what is open and not to be closed, and what is granted from.
+// wantOpen is what may be given from after the next commit: what is open and not to be closed, what is granted from, and
+// the blocks that were decided on.
 func (m *memory) wantOpen(added []types.UID) []fence.Open {
 	var out []fence.Open
 	for _, o := range m.open {
+		if o.For != "" {
+			continue
+		}
 		ref := podcidr.Ref{Kind: o.Kind, Name: o.Name, UID: o.UID}
 		if is := m.objects[ref]; is.Range != nil && !is.Range.Closing {
 			out = append(out, o)
@@ -273,9 +280,10 @@ func (m *memory) wantOpen(added []types.UID) []fence.Open {
 	for _, uid := range added {
 		from := m.grants[uid].From
 		if !slices.ContainsFunc(out, func(o fence.Open) bool { return o.UID == from.UID && o.Name == from.Name }) {
-			out = append(out, fence.Open{Kind: from.Kind, Name: from.Name, UID: from.UID, CIDRs: m.objects[from].Range.CIDRs()})
+			out = append(out, fence.Open{Kind: from.Kind, Name: from.Name, UID: from.UID, CIDRs: m.objects[from].Range.Named()})
 		}
 	}
+	out = append(out, m.listed...)
 	slices.SortFunc(out, func(a, b fence.Open) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.UID, b.UID))
 	})
@@ -297,7 +305,10 @@ func (m *memory) landed(p *pending, adopting bool, now time.Time) {
 		}
 	}
 	maps.Copy(m.closed, p.closed)
-	m.open, m.adopting, m.settleAt, m.recordedAt = p.open, adopting, time.Time{}, now
+	maps.Copy(m.ended, p.ended)
+	m.relisted = m.relisted || !slices.EqualFunc(p.open, m.open, fence.Open.Same)
+	m.adopting, m.settleAt, m.recordedAt = adopting, time.Time{}, now
+	m.setOpen(p.open)
 	m.commitErr, m.commitPause, m.commitAfter = nil, 0, time.Time{}
 	m.Win()
 }
@@ -392,7 +403,8 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 // lose notes that another manager has the site: what was planned is void, and what is on record is its business,
 // unless it leaves it unfinished.
 func (m *memory) lose(now time.Time, jitter func(time.Duration) time.Duration) {
-	m.holder, m.unread, m.suspect, m.open, m.workSince = false, true, false, nil, time.Time{}
+	m.holder, m.unread, m.suspect, m.workSince = false, true, false, time.Time{}
+	m.setOpen(nil)
 	for uid := range m.grants {
 		m.drop(uid)
 	}
@@ -430,13 +442,16 @@ func (m *memory) hasWork(now time.Time) (bool, time.Duration) {
 	}
 	trouble, notes := m.trouble, len(m.notes)
 	m.trouble.nodes = nil
+	m.setGrows(now)
 	_, wait := m.plan(now)
 	m.trouble = trouble
 	for _, n := range m.notes[notes:] {
 		m.unsay(n)
 	}
 	m.notes = m.notes[:notes]
-	work := m.left || len(m.grants) > 0
+	growth := m.decideBlocks(now)
+	wait = sooner(wait, growth.wait)
+	work := m.left || len(m.grants) > 0 || growth.something()
 	m.withdraw(nil)
 	return work, wait
 }

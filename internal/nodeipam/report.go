@@ -49,7 +49,13 @@ type facts struct {
 	users   []string
 	shares  []string
 	service string
+	// short says why no other block comes; growing: one does, if it is wanted.
+	short   *shortage
+	growing bool
 }
+
+// shortage is why a ClusterCIDR has no more blocks of a pool.
+type shortage struct{ reason, why string }
 
 // Report returns what is known, and whether this manager is the one to say so: it is the holder, or the leader, or nobody
 // can be the holder.
@@ -90,13 +96,14 @@ func (m *memory) report() Report {
 	for ref, o := range m.objects {
 		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: allocated[ref]}}
 		if o.Range != nil {
-			f.Capacity, f.CIDRs = o.Range.Capacity(), cidrsText(o.Range)
-			room := fmt.Sprint(f.CIDRs, o.Range.Lengths())
+			f.Capacity, f.CIDRs = o.Range.Serves(), cidrsText(o.Range)
+			room := fmt.Sprint(o.Range.CIDRs(), o.Range.Lengths())
 			if _, known := free[room]; !known {
 				free[room] = m.books.Room(o.Range) // hundreds of ClusterCIDRs may have one range
 			}
 			f.Free = free[room]
 			f.shares, f.service = m.shares(o.Range, ranges)
+			f.growing, f.short = o.Range.Grows, m.shortage(o)
 		}
 		if o.Closing {
 			f.users = m.users(o)
@@ -105,6 +112,33 @@ func (m *memory) report() Report {
 		out.Ranges[ref] = f.Usage
 	}
 	return out
+}
+
+// shortage says why an object gets no other block; nil: nothing is known that would keep it from that.
+func (m *memory) shortage(o Object) *shortage {
+	for f, source := range o.Sources {
+		if source == nil {
+			continue
+		}
+		have := 0
+		for _, b := range m.blocks {
+			on, open := m.opened(b.Name)
+			if g, _ := m.groupOf(b, on, open); g != (group{o.Name, podcidr.Family(f)}) {
+				continue
+			}
+			have++
+			if !b.Prefix.IsValid() && b.Refused != "" {
+				return &shortage{v1alpha1.PoolExhaustedReason, fmt.Sprintf("IPAllocation %s gets nothing: %s", b.Name, b.Refused)}
+			}
+		}
+		if have >= source.Max {
+			return &shortage{v1alpha1.QuotaReachedReason, fmt.Sprintf("the Cluster has %d blocks of %s %s, as many as it may; add a ClusterCIDR for more", have, source.Pool.Kind, source.Pool.Name)}
+		}
+	}
+	if m.askErr != nil {
+		return &shortage{v1alpha1.PoolExhaustedReason, m.askErr.Error()}
+	}
+	return nil
 }
 
 // shares are the other ranges with some of the addresses, and what of them is for Services.
@@ -179,6 +213,11 @@ func exhausted(f facts) metav1.Condition {
 	switch {
 	case f.Range == nil || f.Free > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	case f.short != nil && f.waiting > 0:
+		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, f.short.reason, "all %d node CIDRs are taken and %s: %s",
+			f.Capacity, nodes(int64(f.waiting), "waits", "wait"), f.short.why)
+	case f.growing:
+		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "a block is asked for when a Node needs it")
 	case f.waiting > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
 			"all %d node CIDRs are taken and %s: add a ClusterCIDR for more", f.Capacity, nodes(int64(f.waiting), "waits", "wait"))

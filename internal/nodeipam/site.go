@@ -44,8 +44,11 @@ type Options struct {
 	Client client.Client
 	Live   client.Reader
 	Lister Lister
-	// Objects are what CIDRs are given from.
+	// Objects are what CIDRs are given from. Blocks are those that some of them have from pools; nil: none has.
 	Objects Objects
+	Blocks  Blocks
+	// BlockGrace is how long a block stays that no Node uses.
+	BlockGrace time.Duration
 	// ID is that of the process, and of nobody before it.
 	ID string
 	// Elected reports whether the manager works only while it is the leader.
@@ -71,7 +74,7 @@ type Site struct {
 
 // NewSite returns a site of which nothing is known.
 func NewSite(o Options) *Site {
-	return &Site{Options: o, fence: fence.New(o.Client, o.Live, o.ID+"/"+o.Key.String()), memory: newMemory(o.Key != Key{}), limit: newLimit()}
+	return &Site{Options: o, fence: fence.New(o.Client, o.Live, o.ID+"/"+o.Key.String()), memory: newMemory(o.Key, o.BlockGrace), limit: newLimit()}
 }
 
 func (s *Site) lock() *memory {
@@ -125,6 +128,13 @@ func (s *Site) SetObjects(objects []Object) {
 	m := s.lock()
 	defer m.Unlock()
 	m.setObjects(objects)
+}
+
+// SetBlocks takes the blocks that there are.
+func (s *Site) SetBlocks(blocks []Block) {
+	m := s.lock()
+	defer m.Unlock()
+	m.setBlocks(blocks)
 }
 
 // SetServices takes the CIDRs of Services.
@@ -264,8 +274,11 @@ func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	m = s.lock()
+	m.setGrows(now)
 	protect, wait := m.plan(now)
-	protect = m.unheld(protect, now)
+	growth := m.decideBlocks(now)
+	m.listed = growth.next
+	protect = m.unheld(append(protect, growth.of...), now)
 	m.Unlock()
 	if s.protect(ctx, protect) {
 		wait = time.Millisecond
@@ -275,7 +288,8 @@ func (s *Site) turn(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	again, err := s.dispatch(ctx)
-	return sooner(sooner(wait, later), again), errors.Join(err, s.closeObjects(ctx))
+	tended, failed := s.tend(ctx, growth)
+	return sooner(sooner(wait, later), sooner(again, tended)), errors.Join(err, failed, s.closeObjects(ctx))
 }
 
 // commit commits what there is to commit. It returns how long until there is more.
@@ -333,7 +347,7 @@ func (s *Site) outcome(err error) (time.Duration, error) {
 	case errors.Is(err, fence.ErrMoved):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
 		m.withdraw(nil)
-		m.open = s.fence.State().Open
+		m.setOpen(s.fence.State().Open)
 		return time.Millisecond, nil
 	case errors.Is(err, fence.ErrLost):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
@@ -540,7 +554,7 @@ func (m *memory) ending() []Object {
 	}
 	var out []Object
 	for _, o := range m.objects {
-		if o.Closing && o.Held && m.isClosed(o) && len(m.users(o)) == 0 {
+		if o.Closing && o.Held && m.isClosed(o) && len(m.users(o)) == 0 && !m.hasBlocks(o) {
 			out = append(out, o)
 		}
 	}

@@ -49,7 +49,13 @@ func (m *memory) rangeOf(n *podcidr.Node) *podcidr.Range {
 }
 
 // cidrsText is a range as the label of a metric.
-func cidrsText(r *podcidr.Range) string { return strings.Trim(fmt.Sprint(r.CIDRs()), "[]") }
+func cidrsText(r *podcidr.Range) string {
+	named := strings.Trim(fmt.Sprint(r.Named()), "[]")
+	if r.Elastic(podcidr.IPv4) || r.Elastic(podcidr.IPv6) { // blocks come and go
+		named = strings.TrimSpace(named + " blocks")
+	}
+	return named
+}
 
 // attributed is the range of a name, if it covers CIDRs.
 func (m *memory) attributed(from string, cidrs []netip.Prefix) *podcidr.Range {

@@ -44,6 +44,8 @@ const (
 	backstop = time.Minute
 	// pause is how long nothing changes before the user does the next thing, or a fault ends.
 	pause = 6 * time.Second
+	// grace is how long a block stays that no Node uses.
+	grace = 20 * time.Second
 	// rest is how long nothing changes before all is taken to be at rest: longer than an adoption lasts.
 	rest = 100 * time.Second
 	// watched is how long a world at rest is watched.
@@ -83,7 +85,7 @@ var orders = map[string]order{
 }
 
 // kinds are those that a manager watches.
-var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Nodes}
+var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Allocations, faults.Nodes}
 
 // scenario is what is there when the first manager starts, and what users do then, each thing when all is at rest.
 type scenario struct {
@@ -96,6 +98,8 @@ type scenario struct {
 	managers int
 	// fleet: the Nodes are those of a Cluster, prod, and ClusterCIDRs select Clusters. One server has both.
 	fleet bool
+	// pool are the blocks that its pool has.
+	pool []string
 	// refuses are Nodes of which the API server refuses every patch.
 	refuses string
 }
@@ -164,6 +168,7 @@ type manager struct {
 	seen   map[faults.Kind]int
 	mute   map[faults.Kind]bool
 	cached map[string]*v1alpha1.ClusterCIDR
+	blocks map[string]nodeipam.Block
 	// fleet: the site is that of a Cluster, which has these labels.
 	fleet        bool
 	labels       map[string]string
@@ -208,7 +213,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 func (w *world) start() *manager {
 	name := string(rune('a' + len(w.managers)))
 	m := &manager{
-		name: name, client: w.api.Client(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{},
+		name: name, client: w.api.Client(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
 		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
@@ -216,11 +221,16 @@ func (w *world) start() *manager {
 	m.fleet, m.ranges = w.fleet, nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()}
 	var objects nodeipam.Objects = m.ranges
 	var key nodeipam.Key
+	var blocks nodeipam.Blocks
 	if w.fleet {
+		blocks = nodeipam.Allocations{
+			Client: direct, Live: m.client.Live(), Cluster: prod,
+			Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
+		}
 		key, objects = prod, nodeipam.Entries{ClusterCIDRs: m.ranges, Cluster: prod}
 	}
 	m.site = nodeipam.NewSite(nodeipam.Options{
-		Key: key, Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: objects,
+		Key: key, Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: objects, Blocks: blocks, BlockGrace: grace,
 		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: quiet{}, Now: time.Now,
 	})
 	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.Live(), m.site, func(nodeipam.Key) { m.queue.Wake() })
@@ -249,8 +259,13 @@ func (m *manager) reconcile() {
 			ends = append(ends, nodeipam.RefOf(c))
 		}
 	}
+	var blocks []nodeipam.Block
+	for _, name := range names(m.blocks) {
+		blocks = append(blocks, m.blocks[name])
+	}
 	m.queue.Run(func() (reconcile.Result, error) {
 		m.site.SetObjects(objects)
+		m.site.SetBlocks(blocks)
 		wait, err := m.site.Reconcile(m.ctx)
 		for _, ref := range ends {
 			err = errors.Join(err, m.ranges.Release(m.ctx, ref, ""))
@@ -273,6 +288,10 @@ func (m *manager) show(c faults.Change) {
 		return
 	case *clusterv1.Cluster:
 		m.labels = o.Labels
+	case *v1alpha1.IPAllocation:
+		if m.blocks[o.Name], _ = nodeipam.BlockOf(o); c.Deleted {
+			delete(m.blocks, o.Name)
+		}
 	case *v1alpha1.ClusterCIDR:
 		if m.cached[o.Name] = o.DeepCopy(); c.Deleted {
 			delete(m.cached, o.Name)
@@ -291,8 +310,11 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 		case kind == faults.Nodes:
 			m.feed.Replace(listed)
 		default:
-			if kind == faults.ClusterCIDRs {
+			switch kind {
+			case faults.ClusterCIDRs:
 				clear(m.cached)
+			case faults.Allocations:
+				clear(m.blocks)
 			}
 			for _, o := range listed {
 				m.show(faults.Change{Object: o})
@@ -435,6 +457,9 @@ func (w *world) steps() []step {
 			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
 		}
 	}
+	if a, block, gives := w.nextBlock(); gives {
+		steps = append(steps, step{Class: watchEvent, Text: "the pool answers " + a.Name, Do: func() { w.give(a, block) }})
+	}
 	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.Version() {
 		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
 	}
@@ -537,6 +562,12 @@ func (w *world) changed(before int64, by string) {
 			w.letGo(o)
 		}
 	}
+	for _, c := range w.news(faults.Allocations) {
+		a := c.Object.(*v1alpha1.IPAllocation)
+		if b, _ := nodeipam.BlockOf(a); b.Prefix.IsValid() && (c.Deleted || !b.Protected) && !users {
+			w.letGoOfBlock(b)
+		}
+	}
 	nodes := w.nodes()
 	for _, c := range w.news(faults.Nodes) {
 		n := c.Object.(*corev1.Node)
@@ -581,6 +612,7 @@ func (w *world) committed(c faults.Change, users bool) {
 		}) {
 			w.Wrongf("K16: a grant to %s from %s, which is gone, or may go at any time", g.Node, g.From)
 		}
+		w.fromBlocks(g, next.Open)
 		for _, other := range next.InFlight {
 			if other.UID != g.UID && w.lives(other.UID) && overlap(g.CIDRs, other.CIDRs) {
 				w.Wrongf("I1: %s and %s are granted %v and %v", g.Node, other.Node, g.CIDRs, other.CIDRs)
@@ -640,11 +672,15 @@ func (w *world) examine() {
 		w.Wrongf("%d Nodes have pod CIDRs, not %d", served, w.served)
 	}
 	w.nobodyWaits()
+	w.backAtRest()
 	if len(w.state.InFlight) > 0 {
 		w.Wrongf("in flight at rest: %v", w.state.InFlight)
 	}
 	for _, o := range w.api.List(faults.ClusterCIDRs) {
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
+			if o.(*v1alpha1.ClusterCIDR).Spec.IPv4Pool != nil {
+				return n.Annotations[v1alpha1.ClusterCIDRAnnotation] == o.GetName()
+			}
 			return overlap(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.(*v1alpha1.ClusterCIDR).Spec.IPv4}))
 		})
 		if o.GetDeletionTimestamp() != nil && !used {
@@ -738,6 +774,12 @@ func (w *world) nobodyWaits() {
 		for _, o := range w.api.List(faults.ClusterCIDRs) {
 			c := o.(*v1alpha1.ClusterCIDR)
 			matches := c.Spec.NodeSelector == nil || n.Labels["size"] == "big"
+			if pool := c.Spec.IPv4Pool; pool != nil {
+				if c.DeletionTimestamp == nil && ((len(w.freeBlocks()) > 0 && pool.MaxBlocks == nil) || w.blockWithRoom(taken)) {
+					w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it, or can get some", n.Name, c.Name)
+				}
+				continue
+			}
 			if c.DeletionTimestamp == nil && matches && room(c.Spec.IPv4, 32-int(c.Spec.PerNodeHostBits)) && room(c.Spec.IPv6, 128-int(c.Spec.PerNodeHostBits)) {
 				w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it", n.Name, c.Name)
 			}

@@ -1,6 +1,7 @@
 package podcidr
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -54,7 +55,7 @@ func NewBooks(excluded []netip.Prefix) *Books {
 // Watch keeps the free space of ranges at hand. What is taken of a range that is not watched finds nothing.
 func (b *Books) Watch(ranges ...*Range) {
 	for _, r := range ranges {
-		for f, cidrs := range r.cidrs {
+		for f, cidrs := range r.gives {
 			for _, p := range cidrs {
 				b.taken[f].Watch(p)
 			}
@@ -63,7 +64,7 @@ func (b *Books) Watch(ranges ...*Range) {
 }
 
 func (b *Books) state(p netip.Prefix, source ledger.Source, uid types.UID, name string) {
-	b.taken[familyOf(p)].Add(ledger.Fact{
+	b.taken[FamilyOf(p)].Add(ledger.Fact{
 		Key: ledger.Key{Source: source, UID: uid}, Owner: ledger.Owner{Name: name, UID: uid}, Range: netipx.RangeOfPrefix(p.Masked()),
 	})
 }
@@ -79,7 +80,7 @@ func (b *Books) Set(n *Node) (clashes []Clash) {
 		l.Remove(ledger.Key{Source: ledger.Grant, UID: n.UID})
 	}
 	for _, p := range n.CIDRs {
-		for _, h := range b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
+		for _, h := range b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
 			if h.Source.Uses() && h.Owner.UID != n.UID {
 				cidr, _ := h.Range.Prefix()
 				clashes = append(clashes, Clash{Node: n.Name, Other: h.Owner.Name, OtherUID: h.Owner.UID, CIDR: cidr})
@@ -107,7 +108,7 @@ func (b *Books) Withdraw(uid types.UID) {
 // Alone reports whether nobody but a UID has any of some CIDRs, nor is it excluded.
 func (b *Books) Alone(uid types.UID, cidrs []netip.Prefix) bool {
 	return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
+		return slices.ContainsFunc(b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
 			return f.Source != ledger.Cooling && f.Owner.UID != uid
 		})
 	})
@@ -116,15 +117,25 @@ func (b *Books) Alone(uid types.UID, cidrs []netip.Prefix) bool {
 // OthersHave reports whether another Node than that of a UID was seen with some of CIDRs.
 func (b *Books) OthersHave(uid types.UID, cidrs []netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
+		return slices.ContainsFunc(b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
 			return f.Source == ledger.Object && f.Owner.UID != uid
 		})
 	})
 }
 
+// InUse is how many Nodes have some of a CIDR, or are granted some.
+func (b *Books) InUse(p netip.Prefix) (n int64) {
+	for _, f := range b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
+		if f.Source == ledger.Object || f.Source == ledger.Grant {
+			n++
+		}
+	}
+	return n
+}
+
 // Excluded reports whether some of a CIDR is not for Nodes, and what of it.
 func (b *Books) Excluded(p netip.Prefix) (netip.Prefix, bool) {
-	for _, f := range b.taken[familyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
+	for _, f := range b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
 		if cidr, is := f.Range.Prefix(); is && f.Source == ledger.Kept {
 			return cidr, true
 		}
@@ -157,7 +168,7 @@ func (b *Books) Take(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
 		b.wake(0)
 	}
 	var out []netip.Prefix
-	for _, f := range r.families() {
+	for _, f := range r.Families() {
 		p, ok := b.first(r, f)
 		if !ok {
 			return nil, false
@@ -171,12 +182,12 @@ func (b *Books) Take(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
 // first finds what Take takes of a family.
 func (b *Books) first(r *Range, f Family) (netip.Prefix, bool) {
 	for {
-		for _, p := range r.cidrs[f] {
+		for _, p := range r.gives[f] {
 			if found, ok := b.taken[f].FirstIn(p, r.lengths[f]); ok {
 				return found, true
 			}
 		}
-		i := slices.IndexFunc(b.rests, func(x rest) bool { return slices.ContainsFunc(r.cidrs[f], x.cidr.Overlaps) })
+		i := slices.IndexFunc(b.rests, func(x rest) bool { return slices.ContainsFunc(r.gives[f], x.cidr.Overlaps) })
 		if i < 0 {
 			return netip.Prefix{}, false
 		}
@@ -186,29 +197,31 @@ func (b *Books) first(r *Range, f Family) (netip.Prefix, bool) {
 
 // wake ends a rest.
 func (b *Books) wake(i int) {
-	b.taken[familyOf(b.rests[i].cidr)].Remove(b.rests[i].key)
+	b.taken[FamilyOf(b.rests[i].cidr)].Remove(b.rests[i].key)
 	b.rests = slices.Delete(b.rests, i, i+1)
 }
 
 // Room is for how many Nodes there is room in a range: the least of its families, at most math.MaxInt64. What rests counts
 // as far as it holds whole CIDRs of a Node. It costs as much as there are free blocks.
 func (b *Books) Room(r *Range) int64 {
-	var least int64 = -1
-	for _, f := range r.families() {
-		var room int64
-		for _, p := range r.cidrs[f] {
-			room = plus(room, b.taken[f].FreeIn(p, r.lengths[f]).Int64())
-			for _, x := range b.rests {
-				if x.cidr.Overlaps(p) && x.cidr.Bits() <= r.lengths[f] && b.rested(f, x) {
-					room = plus(room, int64(1)<<min(r.lengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
-				}
-			}
-		}
-		if least < 0 || room < least {
-			least = room
-		}
+	least := int64(math.MaxInt64)
+	for _, f := range r.Families() {
+		least = min(least, b.RoomOf(r, f))
 	}
 	return least
+}
+
+// RoomOf is the room of one family of a range.
+func (b *Books) RoomOf(r *Range, f Family) (room int64) {
+	for _, p := range r.gives[f] {
+		room = plus(room, b.taken[f].FreeIn(p, r.lengths[f]).Int64())
+		for _, x := range b.rests {
+			if x.cidr.Overlaps(p) && x.cidr.Bits() <= r.lengths[f] && b.rested(f, x) {
+				room = plus(room, int64(1)<<min(r.lengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
+			}
+		}
+	}
+	return room
 }
 
 // rested reports whether nobody has what rests.

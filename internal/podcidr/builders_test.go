@@ -16,7 +16,7 @@ func cut(hostBits int, cidrs ...string) func(*Spec) {
 	return func(s *Spec) {
 		for _, text := range cidrs {
 			p := netip.MustParsePrefix(text)
-			f := familyOf(p)
+			f := FamilyOf(p)
 			s.CIDRs[f], s.HostBits[f] = append(s.CIDRs[f], p), hostBits
 		}
 	}

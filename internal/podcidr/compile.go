@@ -5,10 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // least and most bound the host bits of a Node, as the KEP has them.
@@ -50,23 +47,22 @@ func Compile(ref Ref, spec Spec) (*Range, field.ErrorList) {
 
 // addCIDRs adds the ranges of a family, and bounds the capacity by them.
 func (r *Range) addCIDRs(at *field.Path, f Family, cidrs []netip.Prefix) (errs field.ErrorList) {
-	var total poolutil.Count
 	for _, p := range cidrs {
 		switch {
-		case !p.IsValid() || familyOf(p) != f:
+		case !p.IsValid() || FamilyOf(p) != f:
 			errs = append(errs, field.Invalid(at, p.String(), "is no "+f.String()+" CIDR"))
 		case p != p.Masked():
 			errs = append(errs, field.Invalid(at, p.String(), "has bits set beyond its prefix length; write "+p.Masked().String()))
 		case p.Bits() > r.lengths[f]:
 			errs = append(errs, field.Invalid(at, p.String(), "is smaller than what perNodeHostBits gives one Node; use fewer host bits, or a larger CIDR"))
 		default:
-			total = total.Plus(poolutil.CountPrefixes(netipx.RangeOfPrefix(p), r.lengths[f]))
 			r.cidrs[f] = append(r.cidrs[f], p)
 		}
 	}
 	slices.SortFunc(r.cidrs[f], func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	r.gives[f] = r.cidrs[f]
 	if !r.elastic[f] {
-		r.capacity = min(r.capacity, total.Int64())
+		r.capacity = min(r.capacity, r.total(f).Int64())
 	}
 	return errs
 }

@@ -30,7 +30,7 @@ func (s *slow) taken(p netip.Prefix, rests bool) bool {
 
 // room reports whether a range has room, with what rests.
 func (s *slow) room(r *Range) bool {
-	for _, f := range r.families() {
+	for _, f := range r.Families() {
 		free := slices.ContainsFunc(r.cidrs[f], func(p netip.Prefix) bool {
 			return slices.ContainsFunc(cutInto(p, r.lengths[f]), func(q netip.Prefix) bool { return !s.taken(q, false) })
 		})
@@ -98,7 +98,7 @@ func against(t *testing.T, rnd *rand.Rand, ranges []*Range) {
 			if s.has[n.UID] != nil {
 				continue
 			}
-			for _, f := range r.families() {
+			for _, f := range r.Families() {
 				p := r.cidrs[f][0]
 				all := cutInto(p, min(p.Bits()+rnd.IntN(p.Addr().BitLen()-p.Bits()), p.Addr().BitLen()))
 				n.CIDRs = append(n.CIDRs, all[rnd.IntN(len(all))])
@@ -127,12 +127,12 @@ func against(t *testing.T, rnd *rand.Rand, ranges []*Range) {
 func (s *slow) check(t *testing.T, r *Range, got []netip.Prefix) {
 	t.Helper()
 	for i, p := range got {
-		f := r.families()[i]
+		f := r.Families()[i]
 		if p.Bits() != r.lengths[f] || s.taken(p, false) || !slices.ContainsFunc(r.cidrs[f], func(q netip.Prefix) bool { return q.Overlaps(p) && q.Bits() <= p.Bits() }) {
 			t.Fatalf("%s: %v is wrong, or somebody's", r.Name, p)
 		}
 	}
-	if len(got) > 0 && len(got) != len(r.families()) {
-		t.Fatalf("%s: %v of %d families", r.Name, got, len(r.families()))
+	if len(got) > 0 && len(got) != len(r.Families()) {
+		t.Fatalf("%s: %v of %d families", r.Name, got, len(r.Families()))
 	}
 }

@@ -22,7 +22,7 @@ func Sorted(ranges []*Range) []*Range {
 }
 
 func (r *Range) hostBits() int {
-	f := r.families()[0]
+	f := r.Families()[0]
 	return f.bits() - r.lengths[f]
 }
 

@@ -1,0 +1,143 @@
+package nodeipam
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+)
+
+// Allocations are the IPAllocations of type pods of a Cluster. They are in its namespace, so a move takes them along.
+type Allocations struct {
+	Client  client.Client
+	Live    client.Reader
+	Cluster Key
+	// Label marks what this manager makes as its own.
+	Label func(*v1alpha1.IPAllocation)
+	// Hold says on the Cluster that it has something to give back, before it has.
+	Hold func(context.Context) error
+}
+
+func (a Allocations) read(ctx context.Context, name string) (*v1alpha1.IPAllocation, error) {
+	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	out := &v1alpha1.IPAllocation{}
+	if err := a.Live.Get(ctx, client.ObjectKey{Namespace: a.Cluster.Namespace, Name: name}, out); err != nil {
+		return nil, fmt.Errorf("reading IPAllocation %s/%s: %w", a.Cluster.Namespace, name, err)
+	}
+	return out, nil
+}
+
+// is reports whether an IPAllocation is a block of the Cluster.
+func (a Allocations) is(o *v1alpha1.IPAllocation) (Block, bool) {
+	b, is := BlockOf(o)
+	return b, is && o.Spec.TenantClusterRef.NamespacedName() == a.Cluster
+}
+
+// Look implements Blocks.
+func (a Allocations) Look(ctx context.Context, name string) (Block, bool, error) {
+	live, err := a.read(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return Block{}, false, nil
+	}
+	if err != nil {
+		return Block{}, false, err
+	}
+	b, is := a.is(live)
+	return b, is, nil
+}
+
+// Ask implements Blocks.
+func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (taken bool, err error) {
+	if err := a.Hold(ctx); err != nil {
+		return false, err
+	}
+	cluster := v1alpha1.ClusterReference{Namespace: a.Cluster.Namespace, Name: a.Cluster.Name}
+	out := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{
+		PoolRef: from.Pool, TenantClusterRef: cluster, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To(int32(from.Length)),
+	}}
+	if pinned.IsValid() {
+		r := netipx.RangeOfPrefix(pinned)
+		out.Spec.PrefixLength = ptr.To(int32(pinned.Bits()))
+		out.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: v1alpha1.Address(r.From().String()), EndAddress: v1alpha1.Address(r.To().String())}
+	}
+	out.Namespace, out.Name, out.Finalizers = a.Cluster.Namespace, name, []string{v1alpha1.PodsFinalizer}
+	out.Labels = tenancy.Labels(tenancy.Block{Cluster: cluster, Pool: from.Pool, Type: v1alpha1.PodsAllocation, Role: v1alpha1.GrowthRole})
+	delete(out.Labels, v1alpha1.ProviderConfigLabel)
+	out.Annotations = map[string]string{v1alpha1.ClusterCIDRAnnotation: of.Name}
+	a.Label(out)
+	timed, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	err = a.Client.Create(timed, out)
+	if apierrors.IsAlreadyExists(err) { // an earlier request has come through, or it is somebody else's
+		live, err := a.read(ctx, name)
+		if err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		_, ours := a.is(live)
+		return !ours, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking %s %s for a block for pod CIDRs, IPAllocation %s/%s: %w", from.Pool.Kind, from.Pool.Name, out.Namespace, name, err)
+	}
+	return false, nil
+}
+
+// Guard implements Blocks.
+func (a Allocations) Guard(ctx context.Context, b Block) error {
+	return a.finalize(ctx, b, func(o *v1alpha1.IPAllocation) bool {
+		return o.DeletionTimestamp == nil && controllerutil.AddFinalizer(o, v1alpha1.PodsFinalizer)
+	})
+}
+
+// LetGo implements Blocks.
+func (a Allocations) LetGo(ctx context.Context, b Block) error {
+	return a.finalize(ctx, b, func(o *v1alpha1.IPAllocation) bool {
+		return o.DeletionTimestamp != nil && controllerutil.RemoveFinalizer(o, v1alpha1.PodsFinalizer)
+	})
+}
+
+// finalize changes the finalizers of a block as it is now, if it is the one that is meant.
+func (a Allocations) finalize(ctx context.Context, b Block, change func(*v1alpha1.IPAllocation) bool) error {
+	live, err := a.read(ctx, b.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	next := live.DeepCopy()
+	if live.UID != b.UID || !change(next) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	err = a.Client.Patch(ctx, next, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizer of IPAllocation %s/%s: %w", live.Namespace, live.Name, err)
+	}
+	return nil
+}
+
+// Delete implements Blocks.
+func (a Allocations) Delete(ctx context.Context, b Block) error {
+	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	o := &v1alpha1.IPAllocation{}
+	o.Namespace, o.Name = a.Cluster.Namespace, b.Name
+	err := a.Client.Delete(ctx, o, client.Preconditions{UID: &b.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("giving back IPAllocation %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	return nil
+}

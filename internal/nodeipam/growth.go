@@ -1,0 +1,476 @@
+package nodeipam
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+)
+
+// What is decided on blocks is carve's, as it is for carved pools: which of them a ClusterCIDR asks for, opens, drains,
+// closes and gives back. Here is what it is told, and what follows.
+
+// askedFor is how long a block that was asked for is taken to come, before it is seen.
+const askedFor = 30 * time.Second
+
+// known is what is known of the blocks of a site.
+type known struct {
+	blocks map[string]Block
+	// asked are names that were asked for, for which group, and until when they are waited for.
+	asked map[string]asked
+	// looked are those that a live read has shown in this term; ended those that were being deleted when this manager has
+	// committed in its term that they are not open.
+	looked, ended map[types.UID]bool
+	// idle is since when no Node uses a block.
+	idle map[types.UID]time.Time
+	// listed is what the next commit says of blocks, relisted that the last one says something new.
+	listed   []fence.Open
+	relisted bool
+	// grace is how long an idle block stays.
+	grace time.Duration
+	// askAfter is when the next request is made, where askFailures failed in a row, and askErr why.
+	askAfter    time.Time
+	askFailures int
+	askErr      error
+}
+
+type asked struct {
+	group
+	until time.Time
+}
+
+// group are the blocks of a family of a ClusterCIDR. The zero value is that of blocks which no ClusterCIDR wants.
+type group struct {
+	of     string
+	family podcidr.Family
+}
+
+// errand is what is to be asked of the API server for a block.
+type errand struct {
+	do   errandKind
+	name string
+	// block is what is known of it; of and prefix say of a new one whom it is for, and which addresses it must have.
+	block  Block
+	of     Object
+	source *Source
+	prefix netip.Prefix
+}
+
+type errandKind int
+
+const (
+	lookAt errandKind = iota
+	guardIt
+	giveBack
+	letGo
+	askFor
+)
+
+// growth is what is decided on all blocks.
+type growth struct {
+	next    []fence.Open
+	errands []errand
+	// of are the objects that blocks are asked for.
+	of   []podcidr.Ref
+	wait time.Duration
+}
+
+// something reports whether there is anything to do.
+func (g growth) something() bool { return len(g.errands) > 0 }
+
+func (m *memory) setBlocks(all []Block) {
+	next := make(map[string]Block, len(all))
+	for _, b := range all {
+		if was, is := m.blocks[b.Name]; is && was.UID == b.UID && term.Newer(was.Version, b.Version) {
+			b = was // a live read has shown more
+		}
+		next[b.Name] = b
+		delete(m.asked, b.Name)
+	}
+	m.blocks = next
+	maps.DeleteFunc(m.idle, func(uid types.UID, _ time.Time) bool {
+		return !slices.ContainsFunc(all, func(b Block) bool { return b.UID == uid })
+	})
+	m.sortBlocks()
+}
+
+// sawBlock takes what a live read has shown.
+func (m *memory) sawBlock(b Block) {
+	m.blocks[b.Name] = b
+	m.looked[b.UID] = true
+	m.sortBlocks()
+}
+
+// setOpen takes what the state on record says.
+func (m *memory) setOpen(open []fence.Open) {
+	m.open, m.listed = open, nil
+	for _, o := range open {
+		if o.For != "" {
+			m.listed = append(m.listed, o)
+		}
+	}
+	m.sortBlocks()
+}
+
+// opened is what the state on record says of a block; false: it is not open.
+func (m *memory) opened(name string) (fence.Open, bool) {
+	i := slices.IndexFunc(m.open, func(o fence.Open) bool { return o.Kind == v1alpha1.IPAllocationKind && o.Name == name })
+	if i < 0 {
+		return fence.Open{}, false
+	}
+	return m.open[i], true
+}
+
+// sortBlocks says to ranges which blocks they have, and from which of them is given: those that are open. Who is not the
+// holder does not know that, and takes each for open that can be.
+func (m *memory) sortBlocks() {
+	less := false
+	for _, o := range m.objects {
+		for f, source := range o.Sources {
+			if source == nil || o.Range == nil {
+				continue
+			}
+			all, gives := m.blocksOf(o, podcidr.Family(f))
+			was := o.Range.Gives(podcidr.Family(f))
+			if slices.Equal(gives, was) && slices.Equal(all, o.Range.All(podcidr.Family(f))) {
+				continue
+			}
+			less = less || slices.ContainsFunc(was, func(p netip.Prefix) bool { return !slices.Contains(gives, p) })
+			o.Range.SetBlocks(podcidr.Family(f), all, gives)
+			m.reconsider()
+		}
+	}
+	if less {
+		m.rebuild() // the books look after what is given from
+	}
+}
+
+func (m *memory) blocksOf(o Object, f podcidr.Family) (all, gives []netip.Prefix) {
+	for _, on := range m.open {
+		if on.Kind == v1alpha1.IPAllocationKind && on.For == o.Name && podcidr.FamilyOf(on.CIDRs[0]) == f {
+			all = append(all, on.CIDRs[0])
+		}
+	}
+	for _, b := range m.blocks {
+		if !b.Prefix.IsValid() || podcidr.FamilyOf(b.Prefix) != f {
+			continue
+		}
+		on, open := m.opened(b.Name)
+		if For := cmp.Or(on.For, b.For); For != o.Name {
+			continue
+		}
+		if !slices.Contains(all, b.Prefix) {
+			all = append(all, b.Prefix)
+		}
+		holds := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.Prefix}) && on.UID == b.UID
+		if !b.Deleting && (holds || !m.holder) {
+			gives = append(gives, b.Prefix)
+		}
+	}
+	for _, list := range [][]netip.Prefix{all, gives} {
+		slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	}
+	return all, gives
+}
+
+// hasBlocks reports whether there are blocks of an object, or may be some.
+func (m *memory) hasBlocks(o Object) bool {
+	for _, b := range m.blocks {
+		if on, _ := m.opened(b.Name); cmp.Or(on.For, b.For) == o.Name {
+			return true
+		}
+	}
+	for _, a := range m.asked {
+		if a.of == o.Name {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.open, func(on fence.Open) bool { return on.For == o.Name })
+}
+
+// groupOf is whom a block is for: whoever it says that wants such blocks.
+func (m *memory) groupOf(b Block, on fence.Open, open bool) (group, bool) {
+	name := cmp.Or(on.For, b.For)
+	for _, o := range m.objects {
+		for f, source := range o.Sources {
+			fits := source != nil && o.Name == name && source.Pool == b.Pool && source.Length == b.Length
+			if gone := open && b.UID == "" && source != nil && o.Name == name && podcidr.FamilyOf(on.CIDRs[0]) == podcidr.Family(f); fits || gone {
+				return group{name, podcidr.Family(f)}, true
+			}
+		}
+	}
+	return group{}, false
+}
+
+// sources are the objects that have pools, by group.
+func (m *memory) sources() map[group]Object {
+	out := map[group]Object{}
+	for _, o := range m.objects {
+		for f, source := range o.Sources {
+			if source != nil && o.Range != nil {
+				out[group{o.Name, podcidr.Family(f)}] = o
+			}
+		}
+	}
+	return out
+}
+
+// decideBlocks decides on all blocks, on what is known now.
+func (m *memory) decideBlocks(now time.Time) (out growth) {
+	sources := m.sources()
+	if len(sources) == 0 && len(m.blocks) == 0 && !slices.ContainsFunc(m.open, func(o fence.Open) bool { return o.For != "" }) {
+		return growth{}
+	}
+	facts := m.blockFacts(now)
+	lack := m.lack(sources, facts)
+	for _, g := range slices.SortedFunc(maps.Keys(union(sources, facts)), func(a, b group) int {
+		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.family, b.family))
+	}) {
+		o, wanted := sources[g]
+		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, Limit: mostBlocks, Adopting: m.holder && m.adopting, Grace: m.grace}
+		if wanted {
+			source := o.Sources[g.family]
+			pool.Max, pool.PerBlock, pool.Lack = source.Max, int64(source.PerBlock), lack[g]
+		}
+		for _, b := range m.blocks {
+			pool.Moved = pool.Moved || b.Moved
+		}
+		d := carve.Decide(pool, facts[g], now)
+		out.add(m, g, o, d, facts[g])
+	}
+	return out
+}
+
+func union(sources map[group]Object, facts map[group][]carve.Block) map[group]bool {
+	out := map[group]bool{}
+	for g := range sources {
+		out[g] = true
+	}
+	for g := range facts {
+		out[g] = true
+	}
+	return out
+}
+
+// blockFacts are the blocks as carve wants them.
+func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
+	out := map[group][]carve.Block{}
+	for name, a := range m.asked {
+		if _, there := m.blocks[name]; !there && a.of != "" && a.until.After(now) {
+			out[a.group] = append(out[a.group], carve.Block{Name: name, Exists: true})
+		}
+	}
+	for _, on := range m.open {
+		if on.For == "" {
+			continue
+		}
+		b, there := m.blocks[on.Name]
+		if there && (!b.Prefix.IsValid() || b.Prefix == on.CIDRs[0]) && (b.UID == on.UID || b.Prefix.IsValid()) {
+			continue
+		}
+		// The IPAllocation is gone, or another one has its name.
+		g, _ := m.groupOf(Block{}, on, true)
+		out[g] = append(out[g], carve.Block{
+			Name: on.Name, Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]),
+			Taken: there && b.Pinned != on.CIDRs[0], Asked: there && b.Pinned == on.CIDRs[0],
+		})
+	}
+	for name, b := range m.blocks {
+		on, open := m.opened(name)
+		if open && b.Prefix.IsValid() && b.Prefix != on.CIDRs[0] {
+			continue // it comes when that is closed
+		}
+		if open && !b.Prefix.IsValid() && b.UID != on.UID {
+			continue
+		}
+		g, _ := m.groupOf(b, on, open)
+		out[g] = append(out[g], m.blockFact(b, on, open, now))
+	}
+	return out
+}
+
+func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) carve.Block {
+	granted := b.Prefix.IsValid()
+	out := carve.Block{
+		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
+		Waits: !granted && b.Paused, Refused: !granted && b.Pinned.IsValid() && b.Refused != "",
+		Open: open, Draining: on.Draining,
+	}
+	if !m.holder { // what is open is not known
+		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
+	}
+	if granted {
+		out.Used = m.books.InUse(b.Prefix)
+	}
+	if out.Used > 0 {
+		delete(m.idle, b.UID)
+	} else if m.idle[b.UID].IsZero() {
+		m.idle[b.UID] = now
+	}
+	out.IdleSince = m.idle[b.UID]
+	return out
+}
+
+// canGrow reports whether a family of an object can have another block, as far as is known: none is refused, and there are
+// fewer than there may be.
+func canGrow(o Object, f podcidr.Family, facts []carve.Block, blocks map[string]Block) bool {
+	source, have := o.Sources[f], 0
+	if source == nil || o.Closing || o.Range.Closing {
+		return false
+	}
+	for _, b := range facts {
+		if is := blocks[b.Name]; b.Exists && !b.Granted && is.Refused != "" {
+			return false
+		}
+		if !b.Deleting {
+			have++
+		}
+	}
+	return have < source.Max || slices.ContainsFunc(facts, func(b carve.Block) bool { return b.Exists && !b.Deleting && !b.Open && !b.Waits })
+}
+
+// setGrows says to ranges whether more room can come, so that a Node waits for that and does not take the next choice.
+func (m *memory) setGrows(now time.Time) {
+	sources := m.sources()
+	if len(sources) == 0 {
+		return
+	}
+	facts := m.blockFacts(now)
+	for _, o := range sources {
+		m.books.Watch(o.Range)
+		grows := !slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
+			return m.books.RoomOf(o.Range, f) == 0 && !canGrow(o, f, facts[group{o.Name, f}], m.blocks)
+		})
+		if grows != o.Range.Grows {
+			o.Range.Grows = grows
+			m.reconsider()
+		}
+	}
+}
+
+// lack is how many more blocks those Nodes want that a ClusterCIDR has no room for. Where another family of it has no room
+// and cannot grow, more of this one is of no use.
+func (m *memory) lack(sources map[group]Object, facts map[group][]carve.Block) map[group]int {
+	waiting := map[podcidr.Ref]int64{}
+	for _, why := range m.refused {
+		for _, ref := range why.Full {
+			waiting[ref]++
+		}
+	}
+	out := map[group]int{}
+	for g, o := range sources {
+		if waiting[o.Ref] == 0 {
+			continue
+		}
+		m.books.Watch(o.Range)
+		useless := slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
+			return f != g.family && m.books.RoomOf(o.Range, f) == 0 && !canGrow(o, f, facts[group{o.Name, f}], m.blocks)
+		})
+		if short := waiting[o.Ref] - m.books.RoomOf(o.Range, g.family); short > 0 && !useless {
+			out[g] = int((short-1)/int64(o.Sources[g.family].PerBlock)) + 1
+		}
+	}
+	return out
+}
+
+// add adds what follows from a decision on a group.
+func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []carve.Block) {
+	if d.Next > 0 {
+		g.wait = sooner(g.wait, d.Next)
+	}
+	for _, b := range facts {
+		on, open := m.opened(b.Name)
+		is := m.blocks[b.Name]
+		if open && m.holder && !slices.Contains(d.Close, b.Name) {
+			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.Keep, b.Name)
+			if b.Granted && m.looked[is.UID] {
+				on.UID = is.UID // a move has made it anew
+			}
+			g.next = append(g.next, on)
+		}
+		if slices.Contains(d.Open, b.Name) {
+			g.next = append(g.next, fence.Open{Kind: is.Kind, Name: is.Name, UID: is.UID, For: is.For, CIDRs: []netip.Prefix{is.Prefix}})
+		}
+		if b.Exists && is.Prefix.IsValid() && open && on.UID != is.UID && !m.looked[is.UID] {
+			g.errands = append(g.errands, errand{do: lookAt, name: b.Name, block: is})
+		}
+	}
+	for _, list := range []struct {
+		do    errandKind
+		names []string
+	}{{lookAt, d.Look}, {guardIt, d.Protect}, {giveBack, d.Delete}, {letGo, d.Release}} {
+		for _, name := range list.names {
+			g.errands = append(g.errands, errand{do: list.do, name: name, block: m.blocks[name]})
+		}
+	}
+	if !m.holder && len(d.Drain)+len(d.Close) > 0 {
+		g.errands = append(g.errands, errand{}) // a holder would commit that
+	}
+	if of.of == "" {
+		return
+	}
+	source := o.Sources[of.family]
+	for _, name := range d.Again {
+		on, _ := m.opened(name)
+		g.ask(errand{do: askFor, name: name, of: o, source: source, prefix: on.CIDRs[0]})
+	}
+	n := 0
+	for range d.Ask {
+		for n++; m.isTaken(m.blockName(of.family, n)); n++ {
+		}
+		g.ask(errand{do: askFor, name: m.blockName(of.family, n), of: o, source: source})
+	}
+}
+
+func (g *growth) ask(e errand) {
+	if slices.ContainsFunc(g.errands, func(other errand) bool { return other.do == askFor && other.name == e.name }) {
+		return // two ClusterCIDRs count the names of one Cluster; the other one's turn is the next
+	}
+	g.errands = append(g.errands, e)
+	if !e.of.Held && !slices.Contains(g.of, e.of.Ref) {
+		g.of = append(g.of, e.of.Ref)
+	}
+}
+
+func (m *memory) blockName(f podcidr.Family, n int) string {
+	return carve.Name(m.cluster+"-pods-"+[2]string{"4", "6"}[f], n)
+}
+
+func (m *memory) isTaken(name string) bool {
+	_, there := m.blocks[name]
+	_, open := m.opened(name)
+	_, coming := m.asked[name]
+	return there || open || coming
+}
+
+// endingBlocks are the UIDs of blocks that are being deleted, by the next commit: it does not list them.
+func (m *memory) endingBlocks() map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for _, b := range m.blocks {
+		if b.Deleting && !slices.ContainsFunc(m.listed, func(o fence.Open) bool { return o.UID == b.UID }) {
+			out[b.UID] = true
+		}
+	}
+	return out
+}
+
+// blocksEnd reports whether a block is to be let go of, and no commit of this term says yet that it is not open: another
+// manager may have opened it.
+func (m *memory) blocksEnd() bool {
+	for _, b := range m.blocks {
+		_, open := m.opened(b.Name)
+		if b.Deleting && b.Protected && !open && !m.ended[b.UID] && (!b.Prefix.IsValid() || m.books.InUse(b.Prefix) == 0) {
+			return true
+		}
+	}
+	return false
+}
