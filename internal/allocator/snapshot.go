@@ -52,9 +52,12 @@ func (s *Snapshot) Layout() *poolspec.Layout { return s.p.Layout }
 // Counts are those that a manager would write into the status.
 func (s *Snapshot) Counts() ledger.Counts { return s.p.Ledger.Counts() }
 
-// Holds returns what keeps an address, or the prefix it lies in, from being free.
-func (s *Snapshot) Holds(a netip.Addr) []*ledger.Fact {
-	return s.p.Ledger.Overlapping(s.p.Ledger.Unit(a))
+// Holds returns what keeps an address, or the prefix it lies in, or any of a larger prefix, from being free.
+func (s *Snapshot) Holds(a netip.Prefix) []*ledger.Fact {
+	if a.IsSingleIP() {
+		return s.p.Ledger.Overlapping(s.p.Ledger.Unit(a.Addr()))
+	}
+	return s.p.Ledger.Overlapping(netipx.RangeOfPrefix(a))
 }
 
 // HandsOut reports whether an address is among those that the pool hands out.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,16 +22,18 @@ import (
 func (p *plugin) whoCommand() *cobra.Command {
 	var services bool
 	cmd := &cobra.Command{
-		Use:   "who ADDRESS",
-		Short: "Say who has an address",
+		Use:   "who ADDRESS|PREFIX",
+		Short: "Say who has an address, or some of a prefix",
 		Long: "Say who has an address, since when, and through which claim, machine and Cluster; or that it is reserved, resting,\n" +
-			"free, or in no pool. All namespaces are looked at, or the one that --namespace names.",
-		Example: "  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam who 10.41.0.16 --services",
-		Args:    oneArg("which address"),
+			"free, or in no pool. All namespaces are looked at, or the one that --namespace names.\n\n" +
+			"Of pod CIDRs it says which Node of the cluster has the address, or is about to, and what it is in the ClusterCIDRs\n" +
+			"that have it. For the Nodes of a workload cluster, use its kubeconfig.",
+		Example: "  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam who 10.41.0.16 --services\n  kubectl butler-ipam who 10.244.3.0/24",
+		Args:    oneArg("which address or prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := netip.ParseAddr(args[0])
-			if err != nil || a.Zone() != "" {
-				return fmt.Errorf("%q is not an address, such as 10.40.0.10 or fd00::10", args[0])
+			a, err := addressOf(args[0])
+			if err != nil {
+				return err
 			}
 			c, err := p.connect()
 			if err != nil {
@@ -43,21 +46,28 @@ func (p *plugin) whoCommand() *cobra.Command {
 			if !given {
 				namespace = ""
 			}
-			o, err := read(cmd.Context(), c, namespace)
+			answer, err := p.who(cmd.Context(), c, namespace, a)
 			if err != nil {
 				return err
 			}
-			found := inspect.Who(o, a.Unmap())
-			for i := range found {
-				for j := range found[i].Holders {
-					h := &found[i].Holders[j]
-					h.Owners = ownersOf(cmd.Context(), c, h.Object)
-					if services && h.Kind == "IPAllocation" {
-						p.servicesOf(cmd.Context(), c, h, a.Unmap())
+			for i := range answer.Items {
+				for j := range answer.Items[i].Holders {
+					h := &answer.Items[i].Holders[j]
+					if h.Object != nil {
+						h.Owners = ownersOf(cmd.Context(), c, h.Object)
+					}
+					if services && h.Kind == "IPAllocation" && a.IsSingleIP() {
+						p.servicesOf(cmd.Context(), c, h, a.Addr())
 					}
 				}
 			}
-			return p.print(items[inspect.Standing]{found}, func() string { return p.whoText(a.Unmap(), found) })
+			if err := p.print(answer, func() string { return p.whoText(a, answer) }); err != nil {
+				return err
+			}
+			for _, note := range answer.Notes {
+				fmt.Fprintln(p.ErrOut, p.yellow("note:"), note)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&services, "services", false,
@@ -65,23 +75,95 @@ func (p *plugin) whoCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *plugin) whoText(a netip.Addr, found []inspect.Standing) string {
-	if len(found) == 0 {
-		return fmt.Sprintf("%s is in no pool.\n", a)
+// whoAnswer is what `who` found.
+type whoAnswer struct {
+	Items []inspect.Standing `json:"items"`
+	// Notes are what could not be looked at.
+	Notes []string `json:"notes,omitempty"`
+	// looked are what was looked at, as it is named where nothing was found.
+	looked []string
+}
+
+// addressOf reads an address, or a prefix.
+func addressOf(arg string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(arg); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(arg)
+	if err != nil {
+		return p, fmt.Errorf("%q is not an address or a prefix, such as 10.40.0.10, fd00::10 or 10.244.3.0/24", arg)
+	}
+	return p.Masked(), nil
+}
+
+// shownAddress is an address, or a prefix, as a person writes it.
+func shownAddress(a netip.Prefix) string {
+	if a.IsSingleIP() {
+		return a.Addr().String()
+	}
+	return a.String()
+}
+
+// who looks at the pools and at the Nodes. A cluster that has no pools, or whose Nodes may not be read, is asked for the
+// rest.
+func (p *plugin) who(ctx context.Context, c client.Client, namespace string, a netip.Prefix) (whoAnswer, error) {
+	out := whoAnswer{Items: []inspect.Standing{}}
+	o, err := read(ctx, c, namespace)
+	withPools := err == nil
+	switch {
+	case withPools:
+		out.Items, out.looked = append(out.Items, inspect.Who(o, a)...), append(out.looked, "pool")
+	case !meta.IsNoMatchError(err):
+		return out, err
+	}
+	of, notes, err := readPodCIDRs(ctx, c)
+	if err != nil {
+		return out, err
+	}
+	out.Items = append(out.Items, inspect.WhoOfNodes(of, a, p.Now())...)
+	switch {
+	case of.Elsewhere && !withPools:
+		out.Notes = append(out.Notes, "this cluster has no pools and no ClusterCIDRs; where it is a workload cluster, they are in its management cluster")
+	case of.Elsewhere && of.State != nil:
+		out.Notes = append(out.Notes, "this cluster has no ClusterCIDRs, and its Nodes get CIDRs of those of a management cluster")
+	}
+	if !of.Elsewhere && !of.RangesHidden {
+		out.looked = append(out.looked, "ClusterCIDR")
+	}
+	if !of.NodesHidden {
+		out.looked = append(out.looked, "pod CIDR of a Node")
+	}
+	out.Notes = append(out.Notes, notes...)
+	return out, nil
+}
+
+func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
+	if len(answer.Items) == 0 {
+		if len(answer.looked) == 0 {
+			return fmt.Sprintf("Who has %s cannot be seen.\n", shownAddress(a))
+		}
+		return fmt.Sprintf("%s is in no %s.\n", shownAddress(a), strings.Join(answer.looked, ", no "))
 	}
 	var out strings.Builder
-	for i, s := range found {
+	for i, s := range answer.Items {
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		fmt.Fprintf(&out, "%s is %s in %s", a, p.bold(s.State), s.Pool)
+		fmt.Fprintf(&out, "%s is %s", shownAddress(a), p.bold(s.State))
+		if s.Pool != "" {
+			out.WriteString(" in " + s.Pool)
+		}
 		if s.Detail != "" {
 			out.WriteString(": " + s.Detail)
 		}
 		out.WriteString("\n")
 		for _, h := range s.Holders {
 			t := &table{}
-			name := h.Namespace + "/" + h.Name
+			name := h.Name
+			if h.Namespace != "" {
+				name = h.Namespace + "/" + name
+			}
 			if h.Range != "" {
 				name += ", " + h.Range
 			}
@@ -100,6 +182,14 @@ func (p *plugin) whoText(a netip.Addr, found []inspect.Standing) string {
 			}
 			out.WriteString(t.String())
 		}
+		t := &table{}
+		for _, u := range s.Clusters {
+			t.add("  Cluster", u.Cluster, fmt.Sprintf("%d Nodes", u.Nodes), fmt.Sprintf("%d free", u.Free))
+		}
+		if s.Do != "" {
+			t.add("  to do", s.Do)
+		}
+		out.WriteString(t.String())
 	}
 	return out.String()
 }

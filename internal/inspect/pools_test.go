@@ -66,7 +66,7 @@ func TestWhoThroughTheLevels(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, s := range Who(pools.Objects{Pools: []v1alpha1.Pool{site, team}, Allocations: []v1alpha1.IPAllocation{block}}, netip.MustParseAddr("10.0.0.6")) {
+	for _, s := range Who(pools.Objects{Pools: []v1alpha1.Pool{site, team}, Allocations: []v1alpha1.IPAllocation{block}}, netip.MustParsePrefix("10.0.0.6/32")) {
 		got = append(got, fmt.Sprintf("%s: %s %s", s.Pool, s.State, s.Detail))
 	}
 	want := []string{"NetworkPool ns/site: carved it is in a block of NetworkPool ns/team", "NetworkPool ns/team: free "}

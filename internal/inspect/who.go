@@ -32,19 +32,23 @@ const (
 	Free     = "free"
 )
 
-// Standing is what an address is in a pool.
+// Standing is what an address, or a prefix, is in a pool or in a ClusterCIDR.
 type Standing struct {
+	// Pool is the pool or the ClusterCIDR; empty: none has it.
 	Pool   string `json:"pool"`
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Holders are those that have it: more than one is what must never be.
+	// Holders are those that have it: of an address, more than one is what must never be.
 	Holders []Holder `json:"holders,omitempty"`
+	// Clusters are those that have the range each for itself, and Do is how to look there.
+	Clusters []ClusterUse `json:"clusters,omitempty"`
+	Do       string       `json:"do,omitempty"`
 }
 
 // Holder is an object that has an address.
 type Holder struct {
 	Kind      string `json:"kind"`
-	Namespace string `json:"namespace"`
+	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	// Range is what it has, where that is more than the address.
 	Range string     `json:"range,omitempty"`
@@ -68,9 +72,9 @@ type Owner struct {
 	Name string `json:"name"`
 }
 
-// Who tells what an address is in every pool that declares it or in which somebody has it, and in the pools
-// of other providers.
-func Who(o pools.Objects, a netip.Addr) []Standing {
+// Who tells what an address, or a prefix, is in every pool that declares it or in which somebody has some of it, and in
+// the pools of other providers.
+func Who(o pools.Objects, a netip.Prefix) []Standing {
 	var out []Standing
 	here := map[pools.Key]bool{}
 	for _, obj := range o.Pools {
@@ -86,7 +90,7 @@ func Who(o pools.Objects, a netip.Addr) []Standing {
 		if addr.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group || here[key] {
 			continue // of a pool of ours, or of one that has a mirror here
 		}
-		if ip, err := netip.ParseAddr(addr.Spec.Address); err == nil && ip.Unmap() == a {
+		if ip, err := netip.ParseAddr(addr.Spec.Address); err == nil && a.Contains(ip.Unmap()) {
 			out = append(out, Standing{
 				Pool:  fmt.Sprintf("%s.%s %s", addr.Spec.PoolRef.Kind, addr.Spec.PoolRef.APIGroup, addr.Spec.PoolRef.Name),
 				State: Used, Detail: "the pool belongs to another provider", Holders: []Holder{holderOf(o, ownerOf(addr))},
@@ -112,8 +116,8 @@ func ownerOf(a *ipamv1.IPAddress) ledger.Owner {
 	return ledger.Owner{Kind: "IPAddressClaim", Namespace: a.Namespace, Name: a.Name}
 }
 
-// standing is what an address is in one pool; false: nothing.
-func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Addr) (Standing, bool) {
+// standing is what an address, or a prefix, is in one pool; false: nothing.
+func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip.Prefix) (Standing, bool) {
 	facts := v.Holds(a)
 	s := Standing{Pool: pools.KeyOf(obj).String()}
 	seen := map[string]bool{}
@@ -130,8 +134,11 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 		if who := h.Owner.Kind + " " + h.Owner.Namespace + "/" + h.Owner.Name; !seen[who] {
 			seen[who] = true
 			holder := holderOf(o, h.Owner)
-			if h.Range.From() != h.Range.To() {
+			switch {
+			case h.Range.From() != h.Range.To():
 				holder.Range = poolutil.FormatRange(h.Range)
+			case !a.IsSingleIP():
+				holder.Range = h.Range.From().String()
 			}
 			s.Holders = append(s.Holders, holder)
 		}
@@ -140,29 +147,38 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	if s.State != "" {
-		if len(s.Holders) > 1 {
+		if !a.IsSingleIP() {
+			s.Detail = "" // what is said below is of one address
+		} else if len(s.Holders) > 1 {
 			s.Detail = "more than one object has it, which must never happen: run kubectl butler-ipam audit"
 		} else if child := s.Holders[0].ChildPool; child != "" {
 			s.State, s.Detail = Carved, "it is in a block of "+child
 		}
 		return s, true
 	}
+	layout := v.Layout()
+	if !a.IsSingleIP() {
+		s.State, s.Detail = Free, "nobody has any of it; `kubectl butler-ipam free` shows what of it can be given"
+		if closed := Closed(obj); closed != "" {
+			s.Detail = "but the pool " + closed
+		}
+		return s, layout != nil && layout.Declared().OverlapsPrefix(a)
+	}
 	slices.SortFunc(facts, func(x, y *ledger.Fact) int { return -cmp.Compare(x.Source, y.Source) })
 	for _, h := range facts {
-		s.State, s.Detail = atRest(obj, h, a)
+		s.State, s.Detail = atRest(obj, h, a.Addr())
 		return s, true
 	}
-	layout := v.Layout()
-	if layout == nil || !layout.Declared().Contains(a) {
+	if layout == nil || !layout.Declared().Contains(a.Addr()) {
 		return s, false
 	}
-	if v.HandsOut(a) {
+	if v.HandsOut(a.Addr()) {
 		s.State = Free
 		if closed := Closed(obj); closed != "" {
 			s.Detail = "but the pool " + closed
 		}
 	} else {
-		s.State, s.Detail = Reserved, poolspec.Withheld(obj.PoolSpec(), layout, a)
+		s.State, s.Detail = Reserved, poolspec.Withheld(obj.PoolSpec(), layout, a.Addr())
 	}
 	return s, true
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -30,10 +31,27 @@ func TestWhoOfAMirroredPool(t *testing.T) {
 		"Alone":    {detail: "the pool belongs to another provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Who(pools.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParseAddr("10.0.0.5"))
+			got := Who(pools.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParsePrefix("10.0.0.5/32"))
 			if len(got) != 1 || got[0].State != Used || got[0].Detail != tc.detail {
 				t.Errorf("it is listed as %+v", got)
 			}
 		})
 	}
+}
+
+// poolOfTwo is a pool with two IPAddresses.
+func poolOfTwo() (o pools.Objects) {
+	o.Pools = []v1alpha1.Pool{&v1alpha1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pool"}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
+	}}
+	for name, text := range map[string]string{"a": "10.0.0.5", "b": "10.0.0.6"} {
+		o.Addresses = append(o.Addresses, ipamv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+			Spec: ipamv1.IPAddressSpec{
+				Address: text, ClaimRef: ipamv1.IPAddressClaimReference{Name: name},
+				PoolRef: ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "p"},
+			},
+		})
+	}
+	return o
 }

@@ -179,3 +179,21 @@ func TestCompileRefuses(t *testing.T) {
 		})
 	}
 }
+
+// What a selector says is written as a person reads it.
+func TestSelects(t *testing.T) {
+	name := func(op corev1.NodeSelectorOperator) func(*Spec) {
+		return orTerm(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: op, Values: []string{"w1"}}}})
+	}
+	for want, change := range map[string][]func(*Spec){
+		"all Nodes":                    nil,
+		"no Node":                      {orTerm(corev1.NodeSelectorTerm{})},
+		"a in (1),b in (2)":            {labelled("a", "1", "b", "2")},
+		"a in (1) or metadata.name=w1": {labelled("a", "1"), name(corev1.NodeSelectorOpIn)},
+		"metadata.name!=w1":            {name(corev1.NodeSelectorOpNotIn)},
+	} {
+		if got := aRange(t, "r", append(change, cut(8, "10.0.0.0/16"))...).Selects(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -123,6 +123,9 @@ func (r *Range) total(f Family) (out poolutil.Count) {
 	return out
 }
 
+// Selects says which Nodes the range is for.
+func (r *Range) Selects() string { return r.selector.String() }
+
 // CIDRs are what the CIDRs of Nodes are cut from, of both families.
 func (r *Range) CIDRs() []netip.Prefix { return slices.Concat(r.cidrs[:]...) }
 

@@ -2,6 +2,7 @@ package podcidr
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -77,6 +78,34 @@ func (s *selector) match(n *Node) (matches int, ok bool) {
 		}
 	}
 	return matches, ok
+}
+
+// String is the selector as a person reads it: what is in one term is joined by commas.
+func (s *selector) String() string {
+	if s == nil {
+		return "all Nodes"
+	}
+	var terms []string
+	for _, t := range s.terms {
+		var said []string
+		for i := range t.labels {
+			said = append(said, t.labels[i].String())
+		}
+		for _, r := range t.names {
+			is := "="
+			if r.not {
+				is = "!="
+			}
+			said = append(said, "metadata.name"+is+r.name)
+		}
+		if len(said) > 0 {
+			terms = append(terms, strings.Join(said, ","))
+		}
+	}
+	if len(terms) == 0 {
+		return "no Node"
+	}
+	return strings.Join(terms, " or ")
 }
 
 func (t term) matches(n *Node) bool {

@@ -85,7 +85,7 @@ func TestLook(t *testing.T) {
 		"10.90.0.20": " is kept" + in + ": preAllocations keeps it for claims named vip\n",
 		"10.90.0.25": " is free" + in + "\n",
 		"10.90.0.31": " is reserved" + in + ": first or last address of its subnet, which hosts do not use\n",
-		"192.0.2.1":  " is in no pool.\n",
+		"192.0.2.1":  " is in no pool, no ClusterCIDR, no pod CIDR of a Node.\n",
 	} {
 		t.Run("who "+address, func(t *testing.T) { expect(t, 0, address+want, "who", address) })
 	}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+)
+
+// readPodCIDRs reads what says which Nodes have which pod CIDRs. Notes say what may not be read; a kind that the cluster
+// does not have is no error: in a workload cluster there are Nodes, and the ConfigMap, alone.
+func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs, notes []string, err error) {
+	hidden := func(err error, what, so string) (bool, error) {
+		if !apierrors.IsForbidden(err) {
+			return false, err
+		}
+		notes = append(notes, fmt.Sprintf("you have no permission to %s, so %s", what, so))
+		return true, nil
+	}
+	// The ConfigMap before the Nodes: a grant leaves it when its Node has the CIDRs.
+	state, found, err := fence.New(nil, from, "").Read(ctx)
+	var damaged *fence.DamagedError
+	switch {
+	case errors.As(err, &damaged):
+		out.Damage = damaged
+	case err != nil:
+		what := fmt.Sprintf("get the ConfigMap %s/%s", fence.Namespace, fence.Name)
+		if out.StateHidden, err = hidden(err, what, "what is about to be given to Nodes is not shown"); err != nil {
+			return out, nil, err
+		}
+	case found:
+		out.State = &state
+	}
+	nodes := &corev1.NodeList{}
+	if err := from.List(ctx, nodes); err != nil {
+		if out.NodesHidden, err = hidden(err, "list nodes", "their pod CIDRs are not looked at"); err != nil {
+			return out, nil, err
+		}
+	}
+	out.Nodes = nodes.Items
+	ranges := &v1alpha1.ClusterCIDRList{}
+	switch err := from.List(ctx, ranges); {
+	case meta.IsNoMatchError(err):
+		out.Elsewhere = true
+	case err != nil:
+		if out.RangesHidden, err = hidden(err, "list clustercidrs.butler.butlerlabs.dev", "the ranges for Nodes are not looked at"); err != nil {
+			return out, nil, err
+		}
+	}
+	out.ClusterCIDRs = ranges.Items
+	services := &networkingv1.ServiceCIDRList{}
+	if err := from.List(ctx, services); err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.33 there are none
+		if _, err := hidden(err, "list servicecidrs.networking.k8s.io", "what is for Services is not known"); err != nil {
+			return out, nil, err
+		}
+	}
+	out.Services = nodeipam.ServicesOf(services.Items)
+	return out, notes, nil
+}

@@ -1,0 +1,87 @@
+package inspect
+
+import (
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+)
+
+var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+// aNode is a Node with pod CIDRs; its name is its UID, and so says how old it is.
+func aNode(name, from string, cidrs ...string) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon)}}
+	n.Spec.PodCIDRs = cidrs
+	if from != "" {
+		n.Annotations = map[string]string{v1alpha1.ClusterCIDRAnnotation: from}
+	}
+	return n
+}
+
+func labelled(n corev1.Node, pairs ...string) corev1.Node {
+	n.Labels = map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		n.Labels[pairs[i]] = pairs[i+1]
+	}
+	return n
+}
+
+// aRange is a ClusterCIDR of /24s.
+func aRange(name, ipv4 string, change ...func(*v1alpha1.ClusterCIDR)) v1alpha1.ClusterCIDR {
+	c := v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: ipv4}
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+// selecting has a ClusterCIDR select Nodes by a label.
+func selecting(key, value string) func(*v1alpha1.ClusterCIDR) {
+	return func(c *v1alpha1.ClusterCIDR) {
+		c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}},
+		}}}
+	}
+}
+
+func beingDeleted(c *v1alpha1.ClusterCIDR) {
+	c.DeletionTimestamp = &metav1.Time{Time: noon}
+	c.Finalizers = []string{v1alpha1.ClusterCIDRFinalizer}
+}
+
+// forClusters makes a ClusterCIDR one of a fleet, which uses it.
+func forClusters(uses ...v1alpha1.ClusterUse) func(*v1alpha1.ClusterCIDR) {
+	return func(c *v1alpha1.ClusterCIDR) {
+		c.Spec.ClusterSelector, c.Status.Clusters = &metav1.LabelSelector{}, uses
+	}
+}
+
+// told has the manager have said something.
+func told(kind string, status metav1.ConditionStatus, reason, message string) func(*v1alpha1.ClusterCIDR) {
+	return func(c *v1alpha1.ClusterCIDR) {
+		c.Status.Conditions = append(c.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+}
+
+// onRecord is a state with a grant in flight to a Node.
+func onRecord(holder, node, from string, cidrs ...string) *fence.State {
+	s := &fence.State{Holder: holder, Term: 2}
+	if node != "" {
+		s.InFlight = []fence.Grant{{Node: node, UID: types.UID(node), From: from, CIDRs: prefixes(cidrs...)}}
+	}
+	return s
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
