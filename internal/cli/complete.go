@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,7 +35,7 @@ func (p *plugin) completePools(cmd *cobra.Command, args []string, _ string) ([]s
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (p *plugin) completeExplained(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	c, namespace := p.quietly()
 	if c == nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -46,6 +50,20 @@ func (p *plugin) completeExplained(cmd *cobra.Command, args []string, _ string) 
 	if c.List(cmd.Context(), blocks, client.InNamespace(namespace)) == nil {
 		for i := range blocks.Items {
 			out = append(out, "ipallocation/"+blocks.Items[i].Name)
+		}
+	}
+	for prefix, kind := range map[string]schema.GroupVersionKind{
+		"cc/": v1alpha1.GroupVersion.WithKind(v1alpha1.ClusterCIDRKind + "List"), "node/": corev1.SchemeGroupVersion.WithKind("NodeList"),
+	} {
+		if !strings.HasPrefix(prefix, begun) && !strings.HasPrefix(begun, prefix) {
+			continue // there may be thousands of them
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		if c.List(cmd.Context(), list) == nil {
+			for i := range list.Items {
+				out = append(out, prefix+list.Items[i].Name)
+			}
 		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp

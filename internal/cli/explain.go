@@ -24,11 +24,13 @@ import (
 
 func (p *plugin) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "explain KIND/NAME",
-		Short:   "Say why a claim or a block waits, or a pool gives nothing, and what to do",
-		Long:    "Say why an IPAddressClaim (claim/NAME) or an IPAllocation (ipallocation/NAME) waits, or why a pool (np/NAME, gnp/NAME) grants\nnothing, and what to do about it. Exit code 1 where it waits, or grants nothing.",
-		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default",
-		Args:    oneArg("which claim, allocation or pool"),
+		Use:   "explain KIND/NAME",
+		Short: "Say why a claim, a block or a Node waits, or a pool gives nothing, and what to do",
+		Long: "Say why an IPAddressClaim (claim/NAME) or an IPAllocation (ipallocation/NAME) waits, or why a pool (np/NAME, gnp/NAME) grants\n" +
+			"nothing, and what to do about it; why a Node of the cluster (node/NAME) has its pod CIDRs or none, and who uses a\n" +
+			"ClusterCIDR (cc/NAME) and who waits for it. Exit code 1 where it waits, or grants nothing.",
+		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default\n  kubectl butler-ipam explain node/worker-0",
+		Args:    oneArg("which claim, allocation, pool, Node or ClusterCIDR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := p.connect()
 			if err != nil {
@@ -47,13 +49,19 @@ func (p *plugin) explainCommand() *cobra.Command {
 				e, err = explainAllocation(cmd.Context(), c, namespace, name, p.Now())
 			case "np", "networkpool", "networkpools", "gnp", "globalnetworkpool", "globalnetworkpools":
 				e, err = p.explainPool(cmd.Context(), c, args[0])
+			case "node", "nodes", "no":
+				e, err = explainNode(cmd.Context(), c, name, p.Now())
+			case "cc", "clustercidr", "clustercidrs":
+				e, err = explainClusterCIDR(cmd.Context(), c, name, p.Now())
 			default:
-				return fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, np/NAME or gnp/NAME", args[0])
+				return fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", args[0])
 			}
 			if err != nil {
 				return err
 			}
-			return p.answer(e.Served, e, func() string { return p.explainText(e) })
+			err = p.answer(e.Served, e, func() string { return p.explainText(e) })
+			p.note(e.Notes)
+			return err
 		},
 		ValidArgsFunction: p.completeExplained,
 	}
@@ -72,8 +80,23 @@ func (p *plugin) explainText(e inspect.Explanation) string {
 			fmt.Fprintf(&out, "  to do:  %s\n", f.Do)
 		}
 	}
+	for _, d := range e.Details {
+		before := d.What + ":"
+		for i, is := range d.Is {
+			if i == maxDetails {
+				is = fmt.Sprintf("and %d more; -o yaml has them all", len(d.Is)-i)
+			}
+			fmt.Fprintf(&out, "  %-7s %s\n", before, is)
+			if before = ""; i == maxDetails {
+				break
+			}
+		}
+	}
 	return out.String()
 }
+
+// maxDetails is how many lines of a list a text has.
+const maxDetails = 20
 
 func (p *plugin) explainPool(ctx context.Context, from client.Client, arg string) (inspect.Explanation, error) {
 	key, err := p.poolKey(arg)

@@ -56,3 +56,10 @@ func (p *plugin) answer(yes bool, value any, text func() string) error {
 func (p *plugin) since(t time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), duration.HumanDuration(p.Now().Sub(t)))
 }
+
+// note says what could not be looked at, beside the answer.
+func (p *plugin) note(notes []string) {
+	for _, note := range notes {
+		fmt.Fprintln(p.ErrOut, p.yellow("note:"), note)
+	}
+}

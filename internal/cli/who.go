@@ -61,13 +61,9 @@ func (p *plugin) whoCommand() *cobra.Command {
 					}
 				}
 			}
-			if err := p.print(answer, func() string { return p.whoText(a, answer) }); err != nil {
-				return err
-			}
-			for _, note := range answer.Notes {
-				fmt.Fprintln(p.ErrOut, p.yellow("note:"), note)
-			}
-			return nil
+			err = p.print(answer, func() string { return p.whoText(a, answer) })
+			p.note(answer.Notes)
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&services, "services", false,
@@ -186,10 +182,10 @@ func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
 		for _, u := range s.Clusters {
 			t.add("  Cluster", u.Cluster, fmt.Sprintf("%d Nodes", u.Nodes), fmt.Sprintf("%d free", u.Free))
 		}
-		if s.Do != "" {
-			t.add("  to do", s.Do)
-		}
 		out.WriteString(t.String())
+		if s.Do != "" {
+			fmt.Fprintf(&out, "  to do    %s\n", s.Do)
+		}
 	}
 	return out.String()
 }

@@ -28,6 +28,16 @@ type Explanation struct {
 	Served bool `json:"served"`
 	// Findings are what stands in the way, the most important first.
 	Findings []Finding `json:"findings,omitempty"`
+	// Details are what it is made of, or what uses it.
+	Details []Detail `json:"details,omitempty"`
+	// Notes are what could not be looked at.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Detail is a list of what an explanation goes on about.
+type Detail struct {
+	What string   `json:"what"`
+	Is   []string `json:"is"`
 }
 
 // Finding is something that keeps an object from being served, and what to do about it.

@@ -17,6 +17,9 @@ import (
 // fenceName is the ConfigMap that says what is granted, as a person names it.
 const fenceName = "ConfigMap " + fence.Namespace + "/" + fence.Name
 
+// grant is what is on record for a Node.
+type grant = fence.Grant
+
 // PodCIDRs is what is known of the pod CIDRs of the Nodes of one cluster, and of the fleet that it manages.
 type PodCIDRs struct {
 	Nodes []corev1.Node
@@ -31,6 +34,8 @@ type PodCIDRs struct {
 	Damage error
 	// NodesHidden, RangesHidden and StateHidden: who asks may not read the Nodes, the ClusterCIDRs, the ConfigMap.
 	NodesHidden, RangesHidden, StateHidden bool
+	// Clusters are those of Cluster API, as far as they are known.
+	Clusters []clusterv1.Cluster
 	// Said is the last event of the manager about the Node in question, empty: it is not known.
 	Said string
 }
@@ -67,7 +72,7 @@ func (p *PodCIDRs) node(uid types.UID) *corev1.Node {
 }
 
 // inFlight are the grants of which the Nodes do not show the CIDRs yet.
-func (p *PodCIDRs) inFlight() (out []fence.Grant) {
+func (p *PodCIDRs) inFlight() (out []grant) {
 	if p.State == nil {
 		return nil
 	}

@@ -123,6 +123,12 @@ func (v *View) Planned(uid types.UID) (podcidr.Grant, bool) {
 	return g, is
 }
 
+// Refused is why a Node that waits would be given nothing now; false: it does not wait, or it would be given something.
+func (v *View) Refused(uid types.UID) (podcidr.Refusal, bool) {
+	why, is := v.memory.refused[uid]
+	return why, is
+}
+
 // Waiting is how many Nodes wait for a grant, with those that get none.
 func (v *View) Waiting() int { return len(v.planned) + len(v.memory.refused) }
 
@@ -159,8 +165,7 @@ func (v *View) Choices(n *podcidr.Node) (out []Choice) {
 	return out
 }
 
-// Users are the names of the Nodes that have CIDRs of an object, or may yet get them, and Waiters of those that wait for
-// room in it.
+// Users are the names of the Nodes that have CIDRs of an object, or may yet get them.
 func (v *View) Users(ref podcidr.Ref) []string { return v.memory.users(v.memory.objects[ref]) }
 
 // Waiters are the names of the Nodes that wait for room in an object.
@@ -173,6 +178,3 @@ func (v *View) Waiters(ref podcidr.Ref) (out []string) {
 	slices.Sort(out)
 	return out
 }
-
-// Shown lists names, the first few of them.
-func Shown(names []string) string { return shown(names) }

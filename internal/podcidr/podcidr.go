@@ -123,7 +123,7 @@ func (r *Range) total(f Family) (out poolutil.Count) {
 	return out
 }
 
-// Selects says which Nodes the range is for.
+// Selects says which Nodes the range is for: All, None, or what they have.
 func (r *Range) Selects() string { return r.selector.String() }
 
 // CIDRs are what the CIDRs of Nodes are cut from, of both families.

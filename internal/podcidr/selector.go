@@ -80,10 +80,16 @@ func (s *selector) match(n *Node) (matches int, ok bool) {
 	return matches, ok
 }
 
+// What is said of a selector that selects all Nodes, or none.
+const (
+	All  = "all Nodes"
+	None = "no Node"
+)
+
 // String is the selector as a person reads it: what is in one term is joined by commas.
 func (s *selector) String() string {
 	if s == nil {
-		return "all Nodes"
+		return All
 	}
 	var terms []string
 	for _, t := range s.terms {
@@ -103,7 +109,7 @@ func (s *selector) String() string {
 		}
 	}
 	if len(terms) == 0 {
-		return "no Node"
+		return None
 	}
 	return strings.Join(terms, " or ")
 }

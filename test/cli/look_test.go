@@ -17,7 +17,7 @@ import (
 func TestLook(t *testing.T) {
 	const ns = "team-a" // as docs/plugin.md has it
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-	startManager(t, "")
+	startManager(t, "", "--node-cidrs=on")
 	pool := framework.MakePool("machines").Namespace(ns).CIDR("10.90.0.0/27").Gateway("10.90.0.1").Reserved("10.90.0.2-10.90.0.9").
 		PreAllocate("vip", "10.90.0.20").Reuse(600).Obj()
 	pool.Spec.Reserved[0].Description = "switches"
@@ -53,6 +53,7 @@ func TestLook(t *testing.T) {
 	ready(t, pool, metav1.ConditionTrue)
 	ready(t, small, metav1.ConditionTrue)
 	eventually(t, settled(pool, 5))
+	nodesToLookAt(t)
 
 	t.Run("pools", func(t *testing.T) {
 		expect(t, 0, ""+
@@ -119,6 +120,7 @@ func TestLook(t *testing.T) {
 	} {
 		t.Run("explain "+name, func(t *testing.T) { expect(t, c.code, c.want, "explain", name, "-n", ns) })
 	}
+	t.Run("nodes", lookAtNodes)
 	t.Run("audit", func(t *testing.T) {
 		out, _, code := run(t, "audit", "--strict")
 		if code != 0 || !strings.HasSuffix(out, ": nothing is held twice, nothing is lost\n") {

@@ -96,9 +96,9 @@ func create(t *testing.T, objs ...client.Object) {
 }
 
 // startManager starts a manager of one namespace, of all if it is empty; it ends with the test.
-func startManager(t *testing.T, namespace string) *framework.Manager {
+func startManager(t *testing.T, namespace string, args ...string) *framework.Manager {
 	t.Helper()
-	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--namespace=" + namespace}})
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: append(args, "--namespace="+namespace)})
 	if err != nil {
 		t.Fatal(err)
 	}

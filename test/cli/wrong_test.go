@@ -27,9 +27,9 @@ func TestUsage(t *testing.T) {
 		"a pool there is not":         {[]string{"free", "none"}, 2, "NetworkPool default/none does not exist; is it a global one? Then write gnp/none"},
 		"a kind of pool there is not": {[]string{"free", "x/none"}, 2, "write NAME, np/NAME or gnp/NAME"},
 		"a count that makes no sense": {[]string{"free", "none", "-n", "0"}, 2, "a block has at least one address"},
-		"no address":                  {[]string{"who", "x"}, 2, `"x" is not an address`},
+		"no address":                  {[]string{"who", "x"}, 2, `"x" is not an address or a prefix`},
 		"a claim there is not":        {[]string{"explain", "claim/none"}, 2, `ipaddressclaims.ipam.cluster.x-k8s.io "none" not found`},
-		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME, ipallocation/NAME, np/NAME or gnp/NAME"},
+		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME, ipallocation/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME"},
 		"no kubeconfig":               {[]string{"audit", "--context=none"}, 2, `context "none" does not exist`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,183 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+)
+
+// lines are the verdict, what stands in the way, what to do, and what it is made of.
+func lines(e Explanation) string {
+	served := "waits"
+	if e.Served {
+		served = "ok"
+	}
+	out := []string{served + ": " + e.Verdict}
+	for _, f := range e.Findings {
+		out = append(out, strings.TrimSuffix("why: "+f.What+" -> "+f.Do, " -> "))
+	}
+	for _, d := range e.Details {
+		out = append(out, d.What+": "+strings.Join(d.Is, " | "))
+	}
+	return strings.Join(out, "\n")
+}
+
+// Why a Node has its pod CIDRs, or none.
+func TestExplainNode(t *testing.T) {
+	const (
+		full   = "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are"
+		runs   = "if it stays so, see that a manager runs here, with --node-cidrs=on or only"
+		byName = "from: its annotation butler.butlerlabs.dev/cluster-cidr names ClusterCIDR "
+	)
+	one := aRange("one", "10.1.0.0/24")
+	two := aRange("two", "10.2.0.0/23")
+	held := onRecord("me//", "", "")
+	at := func(ago time.Duration) *fence.State {
+		since := noon.Add(-ago)
+		return &fence.State{Holder: "me//", Term: 1, Adopting: &since}
+	}
+	deleting := aNode("w", "")
+	deleting.DeletionTimestamp = &metav1.Time{Time: noon}
+	leaving := aNode("w", "one", "10.1.0.0/24")
+	leaving.DeletionTimestamp = &metav1.Time{Time: noon}
+	named := aNode("w", "")
+	named.Annotations = map[string]string{clusterv1.ClusterNameAnnotation: "prod", clusterv1.ClusterNamespaceAnnotation: "team-a"}
+	tests := map[string]struct {
+		of   PodCIDRs
+		want string
+	}{
+		"It has them": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "one", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), State: held},
+			"ok: has 10.1.0.0/24 of ClusterCIDR one\n" + byName + "one: 10.1.0.0/24",
+		},
+		"It is going, and has them": {
+			PodCIDRs{Nodes: []corev1.Node{leaving}, ClusterCIDRs: ranges(one), State: held},
+			"ok: has 10.1.0.0/24 of ClusterCIDR one\n" + byName + "one: 10.1.0.0/24\nuntil: it is being deleted, and keeps them until it is gone",
+		},
+		"Adopted": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "", "10.1.0.0/25")}, ClusterCIDRs: ranges(one), State: held},
+			"ok: has 10.1.0.0/25 of ClusterCIDR one\nfrom: ClusterCIDR one has these addresses: 10.1.0.0/24; it has no annotation butler.butlerlabs.dev/cluster-cidr, as where another allocator has given them",
+		},
+		"Foreign": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "", "10.9.0.0/24")}, ClusterCIDRs: ranges(one), State: held},
+			"ok: has 10.9.0.0/24\nwhy: its pod CIDR 10.9.0.0/24 is in no ClusterCIDR; it stays\nfrom: it has no annotation butler.butlerlabs.dev/cluster-cidr: another allocator has given them",
+		},
+		"Of a range that is gone": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "old", "10.9.0.0/24")}, ClusterCIDRs: ranges(one), State: held},
+			"ok: has 10.9.0.0/24\nwhy: its pod CIDR 10.9.0.0/24 is in no ClusterCIDR; it stays\n" + byName + "old, which does not have these addresses, or is gone",
+		},
+		"Set by somebody else": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), State: onRecord("me//", "w", "two", "10.2.0.0/24")},
+			"ok: has 10.1.0.0/24 of ClusterCIDR one\nwhy: 10.2.0.0/24 was granted to it, and somebody else has set what it has -> run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only\n" +
+				"from: ClusterCIDR one has these addresses: 10.1.0.0/24; it has no annotation butler.butlerlabs.dev/cluster-cidr, as where another allocator has given them",
+		},
+		"Two have it": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("v", "one", "10.1.0.0/24"), aNode("w", "one", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), State: held},
+			"waits: has 10.1.0.0/24 of ClusterCIDR one\nwhy: its pod CIDRs [10.1.0.0/24] overlap those of Node v: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)\n" + byName + "one: 10.1.0.0/24",
+		},
+		"In flight": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(one), State: onRecord("me//", "w", "one", "10.1.0.0/24")},
+			"waits: is being given 10.1.0.0/24 of ClusterCIDR one\nwhy: the grant is in ConfigMap kube-system/butler-node-cidrs, and the Node does not have it yet -> it is a matter of a moment; " + runs,
+		},
+		"In flight, and refused": {
+			PodCIDRs{
+				Nodes: []corev1.Node{aNode("w", "")}, State: onRecord("me//", "w", "one", "10.1.0.0/24"),
+				ClusterCIDRs: ranges(aRange("one", "10.1.0.0/24", told("Ready", metav1.ConditionFalse, "NodesRefused", "a policy refuses it"))),
+			},
+			"waits: is being given 10.1.0.0/24 of ClusterCIDR one\nwhy: the grant is in ConfigMap kube-system/butler-node-cidrs, and the Node does not have it yet -> it is a matter of a moment; " + runs +
+				"\nwhy: a policy refuses it -> correct the policy, the webhook or the role that the message names",
+		},
+		"Going, without": {
+			PodCIDRs{Nodes: []corev1.Node{deleting}, ClusterCIDRs: ranges(one), State: held},
+			"waits: has no pod CIDR\nwhy: it is being deleted: a Node that is being deleted gets none",
+		},
+		"All are full": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("a", "one", "10.1.0.0/24"), labelled(aNode("w", ""), "size", "big")}, ClusterCIDRs: ranges(one, aRange("big", "10.1.0.0/24", selecting("size", "big")), aRange("gpu", "10.3.0.0/16", selecting("gpu", "yes")), aRange("edge", "10.4.0.0/16", forClusters())), State: held},
+			"waits: waits for its pod CIDR\nwhy: all ClusterCIDRs that match are full: big (1 Node), one (1 Node); add a ClusterCIDR, or delete Nodes -> " + full + "\n" +
+				"tried: 1. big, 10.1.0.0/24: full (0/1); other ClusterCIDRs, Services, grants in flight or other allocators have the rest | 2. one, 10.1.0.0/24: full (1/1) | " +
+				"-  gpu, 10.3.0.0/16: does not select it; it is for Nodes with gpu in (yes) | -  edge: is for workload clusters",
+		},
+		"Older Nodes get the last": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("a", ""), aNode("w", "")}, ClusterCIDRs: ranges(one), State: held},
+			"waits: waits for its pod CIDR\nwhy: all ClusterCIDRs that match are full: one (1 Node); add a ClusterCIDR, or delete Nodes -> " + full + "\ntried: 1. one, 10.1.0.0/24: what is free (1 of 1) goes to Nodes that are older",
+		},
+		"None selects it": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(aRange("big", "10.1.0.0/24", selecting("size", "big"))), State: held},
+			"waits: waits for its pod CIDR\nwhy: no ClusterCIDR selects it; there are big: add one that does, or change its labels -> " + full + "\ntried: -  big, 10.1.0.0/24: does not select it; it is for Nodes with size in (big)",
+		},
+		"There is none": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, State: held},
+			"waits: waits for its pod CIDR\nwhy: there is no ClusterCIDR; add one -> " + full + "\ntried: there is no ClusterCIDR",
+		},
+		"It is being deleted, or is not valid": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(aRange("old", "10.1.0.0/24", beingDeleted), aRange("odd", "x")), State: held},
+			"waits: waits for its pod CIDR\nwhy: there is no ClusterCIDR; add one -> " + full + "\n" +
+				`tried: 1. old, 10.1.0.0/24: is being deleted, and gives nothing more | -  odd: is not valid: spec.ipv4: Invalid value: "x": is no CIDR`,
+		},
+		"About to be served": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("a", "two", "10.2.0.0/24"), aNode("w", ""), aNode("x", "")}, ClusterCIDRs: ranges(one, two), State: held},
+			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR one; 2 Nodes wait, the oldest is served first -> " + runs + "\n" +
+				"tried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free | 2. two, 10.2.0.0/23: has room: 1 of 2 node CIDRs are free",
+		},
+		"No manager": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(one)},
+			"waits: waits for its pod CIDR\nwhy: no manager has given CIDRs to Nodes of this cluster yet: there is no ConfigMap kube-system/butler-node-cidrs -> docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on or only, and are its roles bound?\n" +
+				"why: it is to be given 10.1.0.0/24 of ClusterCIDR one -> " + runs + "\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
+		},
+		"Adopting": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(one), State: at(15 * time.Second)},
+			"waits: waits for its pod CIDR\nwhy: nothing is given before 12:01:00: what Nodes have was given by another allocator, whose last writes may still be on their way -> wait until then\n" +
+				"why: it is to be given 10.1.0.0/24 of ClusterCIDR one -> " + runs + "\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
+		},
+		"Damaged": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(one), Damage: errors.Join(&fence.DamagedError{})},
+			"waits: waits for its pod CIDR\nwhy: " + fmt.Sprint(&fence.DamagedError{}) + " -> docs/node-cidrs.md#what-is-said\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
+		},
+		"The writes of Nodes are refused": {
+			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(aRange("one", "10.1.0.0/24", told("Ready", metav1.ConditionFalse, "NodesRefused", "a policy refuses it"))), State: held},
+			"waits: waits for its pod CIDR\nwhy: a policy refuses it -> correct the policy, the webhook or the role that the message names\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
+		},
+		"Other Nodes are hidden": {
+			PodCIDRs{NodesHidden: true, Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(aRange("one", "10.1.0.0/24", func(c *v1alpha1.ClusterCIDR) { c.Status.Capacity, c.Status.Allocated = 1, 1 })), State: held},
+			"waits: waits for its pod CIDR\ntried: 1. one, 10.1.0.0/24: full (1/1)",
+		},
+		"A workload cluster": {
+			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{aNode("w", "edge", "10.1.0.0/24")}, State: onRecord("me/team-a/prod", "", "")},
+			"ok: has 10.1.0.0/24 of ClusterCIDR edge\n" + byName + "edge",
+		},
+		"Waiting in a workload cluster": {
+			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{aNode("w", "")}, State: onRecord("me/team-a/prod", "", ""), Said: "all are full"},
+			"waits: waits for its pod CIDR\nwhy: the manager said: all are full\nwhy: the ClusterCIDRs for it are in the management cluster, where this cluster is Cluster team-a/prod -> there: kubectl get clustercidrs -o wide; " +
+				`kubectl get cluster -n team-a prod -o jsonpath='{.status.conditions[?(@.type=="PodCIDRsReady")].message}'`,
+		},
+		"A workload cluster that is not served": {
+			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{named}},
+			"waits: waits for its pod CIDR\nwhy: no manager has given CIDRs to Nodes of this cluster yet: there is no ConfigMap kube-system/butler-node-cidrs -> docs/node-cidrs.md#nodes-of-workload-clusters: is this the cluster of a Cluster with the label butler.butlerlabs.dev/node-cidrs?\n" +
+				"why: the ClusterCIDRs for it are in the management cluster, where this cluster is Cluster team-a/prod -> there: kubectl get clustercidrs -o wide; " +
+				`kubectl get cluster -n team-a prod -o jsonpath='{.status.conditions[?(@.type=="PodCIDRsReady")].message}'`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			e, found := ExplainNode(tt.of, "w", noon)
+			if diff := cmp.Diff(tt.want, lines(e)); diff != "" || !found || e.Subject != "Node w" {
+				t.Error(e.Subject, diff)
+			}
+		})
+	}
+	if _, found := ExplainNode(PodCIDRs{}, "w", noon); found {
+		t.Error("a Node that is not there is explained")
+	}
+}
+
+func ranges(all ...v1alpha1.ClusterCIDR) []v1alpha1.ClusterCIDR { return all }
