@@ -99,6 +99,11 @@ quickstart-elastic: control-plane-core $(QUICKSTART:%=$(K8S)/%) metallb manager 
 	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
 	@$(BIN)/quickstart --elastic --manager=$(BIN)/manager $(ARGS)
 
+.PHONY: quickstart-nodes
+quickstart-nodes: control-plane-core $(QUICKSTART:%=$(K8S)/%) manager ## Nodes that get their pod CIDRs, and one that waits for a range (ARGS=--exit: do not stay).
+	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
+	@$(BIN)/quickstart --nodes --manager=$(BIN)/manager $(ARGS)
+
 ##@ Build
 
 .PHONY: manager

@@ -31,6 +31,7 @@ type options struct {
 	manager string
 	exit    bool
 	elastic bool
+	nodes   bool
 	timeout time.Duration
 }
 
@@ -39,6 +40,7 @@ func main() {
 	flag.StringVar(&opts.manager, "manager", "", "the manager to run (default: built from the current source)")
 	flag.BoolVar(&opts.exit, "exit", os.Getenv("CI") != "", "exit when everything has been shown (default where CI is set)")
 	flag.BoolVar(&opts.elastic, "elastic", false, "show a workload cluster with MetalLB that grows and shrinks, instead of claims")
+	flag.BoolVar(&opts.nodes, "nodes", false, "show Nodes that get their pod CIDRs, instead of claims")
 	flag.DurationVar(&opts.timeout, "timeout", 3*time.Minute, "how long all of it may take")
 	flag.Parse()
 
@@ -60,35 +62,42 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	steps := &steps{out: out}
 
 	steps.begin("API server")
-	cp, err := framework.Start(framework.Options{Webhooks: true})
+	cp, err := framework.Start(framework.Options{Webhooks: !opts.nodes})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	stopCore, err := coreapi.Serve(ctx, cp) // or a poolRef could be changed, which Cluster API refuses
-	if err != nil {
-		return err
+	with := ""
+	if !opts.nodes {
+		stopCore, startErr := coreapi.Serve(ctx, cp) // or a poolRef could be changed, which Cluster API refuses
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { err = errors.Join(err, stopCore()) }()
+		with = ", webhooks of Cluster API"
 	}
-	defer func() { err = errors.Join(err, stopCore()) }()
-	steps.endf("etcd and kube-apiserver at %s, CRDs installed, webhooks of Cluster API", strings.TrimSuffix(cp.Config.Host, "/"))
+	steps.endf("etcd and kube-apiserver at %s, CRDs installed%s", strings.TrimSuffix(cp.Config.Host, "/"), with)
 
-	story, args, tenant := demo, []string(nil), ""
-	if opts.elastic {
-		w, err := startWorkload(ctx, steps)
-		if err != nil {
-			return err
+	s := aboutPools(cp)
+	switch {
+	case opts.elastic:
+		w, startErr := startWorkload(ctx, steps)
+		if startErr != nil {
+			return startErr
 		}
 		defer func() { err = errors.Join(err, w.stop()) }()
-		story, args, tenant = w.elastic, []string{"--shrink-grace=" + shrinkGrace.String()}, w.Kubeconfig
+		s.tell, s.args, s.hints = w.elastic, []string{"--shrink-grace=" + shrinkGrace.String()}, hintsOnElastic(w.Kubeconfig)
+	case opts.nodes:
+		s = aboutNodes(cp)
 	}
 
 	steps.begin("manager")
-	kubeconfig, err := cp.ManagerKubeconfig(ctx)
+	kubeconfig, err := s.kubeconfig(ctx)
 	if err != nil {
 		return err
 	}
 	mgr, err := framework.StartManager(ctx, framework.ManagerOptions{
-		Args:           args,
+		Args:           s.args,
 		Binary:         opts.manager,
 		Kubeconfig:     kubeconfig,
 		LogFile:        filepath.Join(cp.Dir, "manager.log"),
@@ -104,17 +113,21 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 			err = fmt.Errorf("%w\n\nthe manager's last words:\n%s", err, log)
 		}
 	}()
-	steps.endf("process %d, webhooks on, rights of config/rbac", mgr.Pid())
+	steps.endf("process %d, %s, rights of config/rbac", mgr.Pid(), s.mode)
 
 	show, cancel := context.WithTimeout(ctx, opts.timeout)
 	defer cancel()
-	if err := story(show, cp, steps); err != nil {
+	if err := s.tell(show, cp, steps); err != nil {
 		return err
 	}
 	if opts.exit {
 		return nil
 	}
-	hints(out, cp, tenant, mgr.PageURL())
+	page := ""
+	if !opts.nodes {
+		page = mgr.PageURL()
+	}
+	hints(out, cp, s.hints, page)
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(out)
@@ -124,31 +137,58 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	}
 }
 
-// hints say how to go on from here; tenant is the kubeconfig of the workload cluster, if there is one, page where the
-// manager shows its pools.
-func hints(out io.Writer, cp *framework.ControlPlane, tenant, page string) {
+// story is what is shown, and with which manager.
+type story struct {
+	tell func(context.Context, *framework.ControlPlane, *steps) error
+	// args are flags of the manager, mode is what is said of them, and kubeconfig is what it works with.
+	args       []string
+	mode       string
+	kubeconfig func(context.Context) (string, error)
+	// hints are commands to go on with.
+	hints []string
+}
+
+func aboutPools(cp *framework.ControlPlane) story {
+	return story{tell: demo, mode: "webhooks on", kubeconfig: cp.ManagerKubeconfig, hints: []string{
+		"kubectl get networkpools,globalnetworkpools", "kubectl get ipaddresses.ipam.cluster.x-k8s.io", "kubectl delete ipaddressclaim lab-worker-0",
+	}}
+}
+
+func aboutNodes(cp *framework.ControlPlane) story {
+	return story{tell: nodes, args: []string{"--node-cidrs=only"}, mode: "--node-cidrs=only", kubeconfig: cp.NodesManagerKubeconfig, hints: []string{
+		"kubectl get clustercidrs -o wide", "kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs",
+		`echo '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-3"}}' | kubectl create -f -`,
+		"kubectl delete clustercidr first --wait=false", "kubectl wait clustercidr first --for=condition=Ready=false",
+		"kubectl get clustercidr first -o wide", "kubectl delete nodes worker-0 worker-1", "kubectl wait clustercidr first --for=delete",
+	}}
+}
+
+// hintsOnElastic are commands for a workload cluster and its management cluster.
+func hintsOnElastic(tenant string) []string {
+	tenant = "kubectl --kubeconfig=" + tenant
+	return []string{
+		tenant + " create service loadbalancer more --tcp=443", tenant + " get services,ipaddresspools -A",
+		"kubectl get ipallocations", "kubectl get events",
+	}
+}
+
+// hints say how to go on from here; page is where the manager shows its pools, empty: it has none.
+func hints(out io.Writer, cp *framework.ControlPlane, try []string, page string) {
 	kubectl := "kubectl"
 	if assets, err := framework.Assets(); err == nil {
 		if _, err := os.Stat(filepath.Join(assets, kubectl)); err == nil {
 			kubectl = filepath.Join(assets, kubectl)
 		}
 	}
-	try := []string{"kubectl get networkpools,globalnetworkpools", "kubectl get ipaddresses.ipam.cluster.x-k8s.io", "kubectl delete ipaddressclaim lab-worker-0"}
-	if tenant != "" {
-		tenant = "kubectl --kubeconfig=" + tenant
-		try = []string{
-			tenant + " create service loadbalancer more --tcp=443", tenant + " get services,ipaddresspools -A",
-			"kubectl get ipallocations", "kubectl get events",
-		}
+	if page != "" {
+		fmt.Fprintf(out, "\nThe pools, their addresses and who has them: %s\n", page)
 	}
 	fmt.Fprintf(out, `
-The pools, their addresses and who has them: %s
-
 All of it stays until Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
   alias kubectl=%s   # or: make plugin, and export PATH=$PWD/bin:$PATH for kubectl butler-ipam too
   %s
   tail -f %s
-`, page, cp.Kubeconfig, kubectl, strings.Join(try, "\n  "), filepath.Join(cp.Dir, "manager.log"))
+`, cp.Kubeconfig, kubectl, strings.Join(try, "\n  "), filepath.Join(cp.Dir, "manager.log"))
 }

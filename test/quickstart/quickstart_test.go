@@ -40,7 +40,7 @@ func programs(t *testing.T) (quickstart, manager string) {
 
 func TestQuickstart(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it starts three demonstrations: make quickstart shows one, make test-all runs them")
+		t.Skip("it starts five demonstrations: make quickstart shows one, make test-all runs them")
 	}
 	quickstart, manager := programs(t)
 
@@ -98,27 +98,34 @@ func TestQuickstart(t *testing.T) {
 		empty(t, tmp)
 	})
 
+	t.Run("shows Nodes that get their pod CIDRs, and stays", func(t *testing.T) {
+		said := stays(t, func(said string) {
+			if printed := runHints(t, said); !strings.Contains(printed, "is being deleted; 2 Nodes use it: worker-0, worker-1") {
+				t.Errorf("the hints show\n%s", printed)
+			}
+		}, quickstart, "--nodes", "--manager="+manager, "--exit=false")
+		for _, row := range []string{
+			`worker-0 +10\.244\.0\.0/24 +first +\S+$`,
+			`worker-1 +10\.244\.1\.0/24 +first +\S+$`,
+			`Warning +CIDRNotAvailable +node/worker-2 +all ClusterCIDRs that match are full: first \(2 Nodes\); `,
+			`Node worker-2 waits for its pod CIDR$`,
+			` +tried: +1\. first, 10\.244\.0\.0/23: full \(2/2\)$`,
+			`a range .* worker-2 has 192\.168\.16\.0/24, `,
+			`first +8 +10\.244\.0\.0/23 +- +2 +0 +True `,
+			`second +8 +192\.168\.16\.0/20 +- +1 +15 +True `,
+			`Node worker-2 has 192\.168\.16\.0/24 of ClusterCIDR second$`,
+		} {
+			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(said) {
+				t.Errorf("no row %q", row)
+			}
+		}
+		if t.Failed() {
+			t.Log(said)
+		}
+	})
+
 	t.Run("stays until it is interrupted", func(t *testing.T) {
-		out, tmp := &notifying{text: "manager.log\n", seen: make(chan struct{})}, t.TempDir() // the end of its hints
-		cmd := command(t, tmp, out, quickstart, "--manager="+manager, "--exit=false")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		select {
-		case <-out.seen:
-			follow(t, out.buffer.String())
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Error(err)
-			}
-			if err := <-ended; err != nil {
-				t.Errorf("%v\n%s", err, out.buffer.String())
-			}
-		case err := <-ended:
-			t.Errorf("it did not stay: %v\n%s", err, out.buffer.String())
-		}
-		empty(t, tmp)
+		stays(t, func(said string) { follow(t, said) }, quickstart, "--manager="+manager, "--exit=false")
 	})
 
 	t.Run("fails and cleans up where the manager does not start", func(t *testing.T) {
@@ -134,13 +141,38 @@ func TestQuickstart(t *testing.T) {
 	})
 }
 
+// stays runs a demonstration that stays, does something beside it, and interrupts it. It returns what it said.
+func stays(t *testing.T, beside func(said string), name string, args ...string) string {
+	t.Helper()
+	out, tmp := &notifying{text: "manager.log\n", seen: make(chan struct{})}, t.TempDir() // the end of its hints
+	cmd := command(t, tmp, out, name, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-out.seen:
+		beside(out.buffer.String())
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("%v\n%s", err, out.buffer.String())
+		}
+	case err := <-ended:
+		t.Errorf("it did not stay: %v\n%s", err, out.buffer.String())
+	}
+	empty(t, tmp)
+	return out.buffer.String()
+}
+
 // follow does what the quickstart says can be done: it opens the page, and runs what it says to run in another
 // terminal.
 func follow(t *testing.T, said string) {
 	t.Helper()
 	page := regexp.MustCompile(`who has them: (http://127\.0\.0\.1:\d+/\S*)\n`).FindStringSubmatch(said)
-	_, lines, told := strings.Cut(said, "In another terminal:\n")
-	if page == nil || !told {
+	if page == nil {
 		t.Fatalf("it does not say how to go on\n%s", said)
 	}
 	for path, want := range map[string]string{"": "<title>", "api/pools": `"lab"`} {
@@ -158,11 +190,24 @@ func follow(t *testing.T, said string) {
 			t.Errorf("%s%s: %s, %v\n%s", page[1], path, answer.Status, err, text)
 		}
 	}
+	if printed := runHints(t, said); !strings.Contains(printed, "lab-registry") || !strings.Contains(printed, `"lab-worker-0" deleted`) {
+		t.Errorf("the hints show\n%s", printed)
+	}
+}
+
+// runHints runs what a demonstration says to run in another terminal, and returns what that prints.
+func runHints(t *testing.T, said string) string {
+	t.Helper()
+	_, lines, told := strings.Cut(said, "In another terminal:\n")
+	if !told {
+		t.Fatalf("it does not say how to go on\n%s", said)
+	}
 	lines, _, _ = strings.Cut(lines, "tail -f") // which does not end
 	printed, err := exec.CommandContext(t.Context(), "sh", "-euc", lines).CombinedOutput()
-	if err != nil || !strings.Contains(string(printed), "lab-registry") || !strings.Contains(string(printed), `"lab-worker-0" deleted`) {
+	if err != nil {
 		t.Errorf("%v: %s\n%s", err, lines, printed)
 	}
+	return string(printed)
 }
 
 // command runs with a temporary directory of its own. At the deadline it is interrupted, not killed,
