@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -65,5 +67,18 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 		}
 	}
 	out.Services = nodeipam.ServicesOf(services.Items)
+	if !out.Elsewhere && !out.RangesHidden {
+		out.Self = self(ctx, from, out.Cluster())
+	}
 	return out, notes, nil
+}
+
+// self is the Cluster of a name; nil: there is none here, or it may not be read.
+func self(ctx context.Context, from client.Reader, named string) *clusterv1.Cluster {
+	namespace, name, _ := strings.Cut(named, "/")
+	out := &clusterv1.Cluster{}
+	if name == "" || from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, out) != nil {
+		return nil
+	}
+	return out
 }

@@ -162,7 +162,7 @@ func (x *explainedNode) waitsForRangesElsewhere() {
 		return
 	}
 	text, do := "the ClusterCIDRs for it are in the management cluster", "there: kubectl get clustercidrs -o wide"
-	if cluster := x.cluster(x.PodCIDRs.node(x.node.UID)); cluster != "" {
+	if cluster := x.Cluster(); cluster != "" {
 		namespace, name, _ := strings.Cut(cluster, "/")
 		text += ", where this cluster is Cluster " + cluster
 		do += fmt.Sprintf("; kubectl get cluster -n %s %s -o jsonpath='{.status.conditions[?(@.type==%q)].message}'", namespace, name, v1alpha1.PodCIDRsReadyCondition)
@@ -209,7 +209,9 @@ func (x *explainedNode) tried() (out []string) {
 		out = append(out, fmt.Sprintf("%s %s: %s", before, name, x.standing(c)))
 	}
 	for _, c := range x.fleet() {
-		out = append(out, fmt.Sprintf("-  %s: is for workload clusters", c.Name))
+		if _, own := x.own(c); !own {
+			out = append(out, fmt.Sprintf("-  %s: is for workload clusters", c.Name))
+		}
 	}
 	if len(out) == 0 {
 		out = []string{"there is no ClusterCIDR"}

@@ -151,6 +151,17 @@ func TestExplainNode(t *testing.T) {
 			PodCIDRs{NodesHidden: true, Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(aRange("one", "10.1.0.0/24", func(c *v1alpha1.ClusterCIDR) { c.Status.Capacity, c.Status.Allocated = 1, 1 })), State: held},
 			"waits: waits for its pod CIDR\ntried: 1. one, 10.1.0.0/24: full (1/1)",
 		},
+		"A cluster that manages itself": {
+			PodCIDRs{
+				Nodes: []corev1.Node{aNode("w", "")}, State: held,
+				ClusterCIDRs: ranges(aRange("edge", "10.1.0.0/24", forClusters()), aRange("far", "10.2.0.0/24", forClusters(), func(c *v1alpha1.ClusterCIDR) {
+					c.Spec.ClusterSelector.MatchLabels = map[string]string{"net": "far"}
+				})),
+				Self: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}},
+			},
+			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR edge -> " + runs + "\n" +
+				"tried: 1. edge, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free | -  far: is for workload clusters",
+		},
 		"A workload cluster": {
 			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{aNode("w", "edge", "10.1.0.0/24")}, State: onRecord("me/team-a/prod", "", "")},
 			"ok: has 10.1.0.0/24 of ClusterCIDR edge\n" + byName + "edge",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -34,6 +35,8 @@ type PodCIDRs struct {
 	Damage error
 	// NodesHidden, RangesHidden and StateHidden: who asks may not read the Nodes, the ClusterCIDRs, the ConfigMap.
 	NodesHidden, RangesHidden, StateHidden bool
+	// Self is the Cluster that this cluster has of itself, where it manages itself: ClusterCIDRs for it are for these Nodes.
+	Self *clusterv1.Cluster
 	// Clusters are those of Cluster API, as far as they are known.
 	Clusters []clusterv1.Cluster
 	// Said is the last event of the manager about the Node in question, empty: it is not known.
@@ -44,11 +47,26 @@ type PodCIDRs struct {
 func (p *PodCIDRs) view(now time.Time) *nodeipam.View {
 	in := nodeipam.Moment{Nodes: p.Nodes, Services: p.Services, State: p.State, Damage: p.Damage}
 	for i := range p.ClusterCIDRs {
-		if c := &p.ClusterCIDRs[i]; nodeipam.IsLocal(c) {
+		c := &p.ClusterCIDRs[i]
+		if nodeipam.IsLocal(c) {
 			in.Objects = append(in.Objects, nodeipam.ObjectOf(c))
+		} else if o, is := p.own(c); is {
+			in.Objects = append(in.Objects, o)
 		}
 	}
 	return nodeipam.NewView(in, now)
+}
+
+// own is what a ClusterCIDR of a fleet is to a cluster that manages itself; false: it is for others.
+func (p *PodCIDRs) own(c *v1alpha1.ClusterCIDR) (nodeipam.Object, bool) {
+	if p.Self == nil {
+		return nodeipam.Object{}, false
+	}
+	var has labels.Set // none: nothing is for it
+	if _, wants := p.Self.Labels[v1alpha1.NodeCIDRsLabel]; wants {
+		has = p.Self.Labels
+	}
+	return nodeipam.ObjectFor(c, nodeipam.Key{Namespace: p.Self.Namespace, Name: p.Self.Name}, has)
 }
 
 // fleet are the ClusterCIDRs for workload clusters.
@@ -84,18 +102,20 @@ func (p *PodCIDRs) inFlight() (out []grant) {
 	return out
 }
 
-// cluster is the Cluster of the management cluster that has the Nodes, as the ConfigMap or a Node says; empty: neither
-// does.
-func (p *PodCIDRs) cluster(of *corev1.Node) string {
+// Cluster is the Cluster that a management cluster has of this one, as namespace/name, as the ConfigMap or a Node says;
+// empty: neither does.
+func (p *PodCIDRs) Cluster() string {
 	if p.State != nil {
 		if _, name, is := strings.Cut(p.State.Holder, "/"); is && strings.Trim(name, "/") != "" {
 			return name
 		}
 	}
-	if of == nil {
-		return ""
+	for i := range p.Nodes {
+		if name := clusterOfNode(&p.Nodes[i]); name != "" {
+			return name
+		}
 	}
-	return clusterOfNode(of)
+	return ""
 }
 
 func clusterOfNode(n *corev1.Node) string {
