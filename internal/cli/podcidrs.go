@@ -68,17 +68,27 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 	}
 	out.Services = nodeipam.ServicesOf(services.Items)
 	if !out.Elsewhere && !out.RangesHidden {
-		out.Self = self(ctx, from, out.Cluster())
+		out.Self, out.Blocks = self(ctx, from, out.Cluster())
 	}
 	return out, notes, nil
 }
 
-// self is the Cluster of a name; nil: there is none here, or it may not be read.
-func self(ctx context.Context, from client.Reader, named string) *clusterv1.Cluster {
+// self is the Cluster of a name, and the blocks that it has; nil: there is none here, or it may not be read.
+func self(ctx context.Context, from client.Reader, named string) (*clusterv1.Cluster, []nodeipam.Block) {
 	namespace, name, _ := strings.Cut(named, "/")
 	out := &clusterv1.Cluster{}
 	if name == "" || from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, out) != nil {
-		return nil
+		return nil, nil
 	}
-	return out
+	all := &v1alpha1.IPAllocationList{}
+	if from.List(ctx, all, client.InNamespace(namespace)) != nil {
+		return out, nil
+	}
+	var blocks []nodeipam.Block
+	for i := range all.Items {
+		if b, is := nodeipam.BlockOf(&all.Items[i]); is && all.Items[i].Spec.TenantClusterRef.Name == name {
+			blocks = append(blocks, b)
+		}
+	}
+	return out, blocks
 }

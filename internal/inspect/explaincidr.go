@@ -140,8 +140,8 @@ func (x *explainedRange) list() {
 			x.e.Details = append(x.e.Details, Detail{what, is})
 		}
 	}
-	if r := nodeipam.ObjectOf(x.object).Range; r != nil {
-		detail("range", fmt.Sprintf("%s, for %s", joined(r.CIDRs()), nodesWith(r)))
+	if o := nodeipam.ObjectOf(x.object); o.Range != nil {
+		detail("range", fmt.Sprintf("%s, for %s", sourceOf(o), nodesWith(o.Range)))
 	}
 	if !x.local {
 		detail("fleet", x.clusters()...)

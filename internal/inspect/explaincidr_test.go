@@ -83,6 +83,10 @@ func TestExplainClusterCIDR(t *testing.T) {
 				"fleet: team-a/prod: 5 Nodes have a CIDR of it, 251 are free; NoMatch: 1 of 6 Nodes waits | team-a/new: selected, and has not used it yet | " +
 				"team-a/apart: selected, and not served: it lacks the label butler.butlerlabs.dev/node-cidrs",
 		},
+		"A fleet that shares a pool": {
+			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "", fromPool, told("Ready", metav1.ConditionTrue, "Ready", "3 of 8 node CIDRs of its blocks are free in 2 Clusters")))},
+			"ok: gives CIDRs: 3 of 8 node CIDRs of its blocks are free in 2 Clusters\nrange: blocks of GlobalNetworkPool pods, for 4 Nodes each, for all Nodes",
+		},
 		"A fleet that has to let go": {
 			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "10.1.0.0/16", beingDeleted, forClusters(uses, v1alpha1.ClusterUse{Namespace: "team-a", Name: "idle"})))},
 			"waits: is being deleted\nwhy: it stays until no Node of Cluster team-a/prod uses it: 5 of them -> with the kubeconfig of that: kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs; " + drain + "\n" +

@@ -177,6 +177,9 @@ func (x *explainedNode) waitsForRanges() {
 			x.add(note.Message, "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are")
 		}
 	}
+	if why, _ := x.view.Refused(x.node.UID); why.Growing {
+		x.add("a ClusterCIDR that is for it is to get another block of its pool", "kubectl get ipallocations -A shows whether the pool gives one; "+x.ifItStays())
+	}
 	before := len(x.e.Findings)
 	x.refused()
 	g, is := x.view.Planned(x.node.UID)
@@ -204,7 +207,7 @@ func (x *explainedNode) tried() (out []string) {
 		}
 		name := c.Name
 		if c.Range != nil {
-			name += ", " + joined(c.Range.CIDRs())
+			name += ", " + sourceOf(c.Object)
 		}
 		out = append(out, fmt.Sprintf("%s %s: %s", before, name, x.standing(c)))
 	}
@@ -232,6 +235,8 @@ func (x *explainedNode) standing(c nodeipam.Choice) string {
 		return "does not select it; it is for " + nodesWith(c.Range)
 	case c.Closing:
 		return "is being deleted, and gives nothing more"
+	case why.Growing && slices.Contains(why.Full, c.Ref) && c.Range.Grows:
+		return "it is to get another block, which the Node waits for"
 	case c.Free > 0 && slices.Contains(why.Full, c.Ref):
 		return fmt.Sprintf("what is free (%d of %d) goes to Nodes that are older", c.Free, c.Capacity)
 	case c.Free > 0:
@@ -268,6 +273,8 @@ var adviceOnRange = map[string]string{
 	v1alpha1.FenceRefusedReason:     "see that the manager may write it: docs/node-cidrs.md#the-first-node has the roles",
 	v1alpha1.NodesRefusedReason:     "correct the policy, the webhook or the role that the message names",
 	v1alpha1.ExhaustedReason:        "add a ClusterCIDR for more: docs/node-cidrs.md#a-cluster-that-is-full",
+	v1alpha1.PoolExhaustedReason:    "add addresses to the pool, or a ClusterCIDR for more",
+	v1alpha1.QuotaReachedReason:     "add a ClusterCIDR for more, or create this one again with more maxBlocks",
 	v1alpha1.ServiceCIDRReason:      "nothing has to be done",
 	v1alpha1.SharedRangeReason:      "nothing has to be done",
 }

@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 // lines are the verdict, what stands in the way, what to do, and what it is made of.
@@ -161,6 +164,27 @@ func TestExplainNode(t *testing.T) {
 			},
 			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR edge -> " + runs + "\n" +
 				"tried: 1. edge, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free | -  far: is for workload clusters",
+		},
+		"It manages itself, with blocks of a pool": {
+			PodCIDRs{
+				Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(aRange("edge", "", fromPool)),
+				State: &fence.State{Holder: "me/team-a/prod", Term: 1, Open: []fence.Open{{Kind: "IPAllocation", Name: "b", UID: "b", For: "edge", CIDRs: prefixes("10.1.0.0/22")}}},
+				Self:  &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}},
+				Blocks: []nodeipam.Block{{
+					Ref: podcidr.Ref{Kind: "IPAllocation", Name: "b", UID: "b"}, For: "edge", Length: 22, Prefix: netip.MustParsePrefix("10.1.0.0/22"),
+					Pool: v1alpha1.PoolReference{Kind: "GlobalNetworkPool", Name: "pods"},
+				}},
+			},
+			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR edge -> " + runs + "\n" +
+				"tried: 1. edge, blocks of GlobalNetworkPool pods, for 4 Nodes each (10.1.0.0/22): has room: 4 of 4 node CIDRs are free",
+		},
+		"It manages itself, and wants a block": {
+			PodCIDRs{
+				Nodes: []corev1.Node{aNode("w", "")}, State: onRecord("me/team-a/prod", "", ""), ClusterCIDRs: ranges(aRange("edge", "", fromPool)),
+				Self: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}},
+			},
+			"waits: waits for its pod CIDR\nwhy: a ClusterCIDR that is for it is to get another block of its pool -> kubectl get ipallocations -A shows whether the pool gives one; " + runs + "\n" +
+				"tried: 1. edge, blocks of GlobalNetworkPool pods, for 4 Nodes each: it is to get another block, which the Node waits for",
 		},
 		"A workload cluster": {
 			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{aNode("w", "edge", "10.1.0.0/24")}, State: onRecord("me/team-a/prod", "", "")},

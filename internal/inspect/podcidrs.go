@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 // fenceName is the ConfigMap that says what is granted, as a person names it.
@@ -37,6 +39,8 @@ type PodCIDRs struct {
 	NodesHidden, RangesHidden, StateHidden bool
 	// Self is the Cluster that this cluster has of itself, where it manages itself: ClusterCIDRs for it are for these Nodes.
 	Self *clusterv1.Cluster
+	// Blocks are what that has of pools.
+	Blocks []nodeipam.Block
 	// Clusters are those of Cluster API, as far as they are known.
 	Clusters []clusterv1.Cluster
 	// Said is the last event of the manager about the Node in question, empty: it is not known.
@@ -45,7 +49,7 @@ type PodCIDRs struct {
 
 // view is what a manager would know of it.
 func (p *PodCIDRs) view(now time.Time) *nodeipam.View {
-	in := nodeipam.Moment{Nodes: p.Nodes, Services: p.Services, State: p.State, Damage: p.Damage}
+	in := nodeipam.Moment{Nodes: p.Nodes, Services: p.Services, Blocks: p.Blocks, State: p.State, Damage: p.Damage}
 	for i := range p.ClusterCIDRs {
 		c := &p.ClusterCIDRs[i]
 		if nodeipam.IsLocal(c) {
@@ -124,6 +128,25 @@ func clusterOfNode(n *corev1.Node) string {
 		return ""
 	}
 	return namespace + "/" + name
+}
+
+// sourceOf is where a ClusterCIDR has its CIDRs from.
+func sourceOf(o nodeipam.Object) string {
+	out := []string{}
+	for f, s := range o.Sources {
+		if s == nil {
+			continue
+		}
+		text := fmt.Sprintf("blocks of %s %s, for %d Nodes each", s.Pool.Kind, s.Pool.Name, s.PerBlock)
+		if has := o.Range.All(podcidr.Family(f)); len(has) > 0 {
+			text += " (" + joined(has) + ")"
+		}
+		out = append(out, text)
+	}
+	if named := joined(o.Range.Named()); named != "" {
+		out = append([]string{named}, out...)
+	}
+	return strings.Join(out, ", ")
 }
 
 // joined writes CIDRs as a list.

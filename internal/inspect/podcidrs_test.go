@@ -85,3 +85,9 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	}
 	return out
 }
+
+// fromPool has a ClusterCIDR of a fleet take blocks of four Nodes from a pool.
+func fromPool(c *v1alpha1.ClusterCIDR) {
+	c.Spec.IPv4, c.Spec.ClusterSelector = "", &metav1.LabelSelector{}
+	c.Spec.IPv4Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 4}
+}

@@ -153,6 +153,8 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 			s.Detail = "more than one object has it, which must never happen: run kubectl butler-ipam audit"
 		} else if child := s.Holders[0].ChildPool; child != "" {
 			s.State, s.Detail = Carved, "it is in a block of "+child
+		} else if detail, do, is := ofNodes(s.Holders[0], a); is {
+			s.Detail, s.Do = detail, do
 		}
 		return s, true
 	}

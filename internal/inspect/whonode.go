@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -136,7 +137,10 @@ func (p *PodCIDRs) atRest(v *nodeipam.View, a netip.Prefix) (out []Standing) {
 	if p.State != nil && (p.Elsewhere || p.RangesHidden) {
 		for _, o := range p.State.Open {
 			if in := s; overlaps(o.CIDRs, a) {
-				in.Pool = o.Kind + " " + o.Name
+				in.Pool = poolOfGrant(cmp.Or(o.For, o.Name)) // a block is for a ClusterCIDR
+				if o.Draining && in.State == Free {
+					in.Detail = "but its block is being given back, and gives nothing more"
+				}
 				out = append(out, in)
 			}
 		}
@@ -160,8 +164,25 @@ func perCluster(c *v1alpha1.ClusterCIDR, a netip.Prefix) Standing {
 		s.Detail = "each Cluster has the whole range for itself; none uses it yet"
 		return s
 	}
-	first := c.Status.Clusters[0]
-	s.Do = fmt.Sprintf("clusterctl get kubeconfig %s -n %s > %s.kubeconfig && kubectl butler-ipam who %s --kubeconfig=%s.kubeconfig",
-		first.Name, first.Namespace, first.Name, strings.TrimSuffix(a.String(), fmt.Sprintf("/%d", a.Addr().BitLen())), first.Name)
+	s.Do = askThere(c.Status.Clusters[0].Namespace, c.Status.Clusters[0].Name, a)
 	return s
+}
+
+// askThere is how to ask a workload cluster who has a prefix.
+func askThere(namespace, name string, a netip.Prefix) string {
+	return fmt.Sprintf("clusterctl get kubeconfig %s -n %s > %s.kubeconfig && kubectl butler-ipam who %s --kubeconfig=%s.kubeconfig",
+		name, namespace, name, strings.TrimSuffix(a.String(), fmt.Sprintf("/%d", a.Addr().BitLen())), name)
+}
+
+// ofNodes says of a block of pod CIDRs that the Nodes of its Cluster have what is in it; false: it is another block.
+func ofNodes(h Holder, a netip.Prefix) (detail, do string, is bool) {
+	block, is := h.Object.(*v1alpha1.IPAllocation)
+	if !is || block.Spec.Type != v1alpha1.PodsAllocation {
+		return "", "", false
+	}
+	detail = "the Nodes of its Cluster have pod CIDRs of the block"
+	if of := block.Annotations[v1alpha1.ClusterCIDRAnnotation]; of != "" {
+		detail += ", by ClusterCIDR " + of
+	}
+	return detail, askThere(block.Namespace, block.Spec.TenantClusterRef.Name, a), true
 }

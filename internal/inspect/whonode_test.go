@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -60,6 +62,12 @@ func TestWhoOfNodes(t *testing.T) {
 		"Free in a workload cluster": {
 			PodCIDRs{Elsewhere: true, State: &fence.State{Holder: "me/team-a/prod", Open: []fence.Open{{Kind: "ClusterCIDR", Name: "edge", CIDRs: prefixes("10.1.0.0/16")}}}}, "10.1.0.1/32",
 			[]string{"free in ClusterCIDR edge"},
+		},
+		"Free in a block of a workload cluster": {
+			PodCIDRs{Elsewhere: true, State: &fence.State{Holder: "me/team-a/prod", Open: []fence.Open{
+				{Kind: "IPAllocation", Name: "b", For: "edge", CIDRs: prefixes("10.1.0.0/22")}, {Kind: "IPAllocation", Name: "c", For: "edge", Draining: true, CIDRs: prefixes("10.1.4.0/22")},
+			}}}, "10.1.0.0/21",
+			[]string{"free in ClusterCIDR edge", "free in ClusterCIDR edge: but its block is being given back, and gives nothing more"},
 		},
 		"A fleet": {
 			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{aRange("edge", "10.1.0.0/16", forClusters(v1alpha1.ClusterUse{Namespace: "team-a", Name: "prod", Nodes: 5, Free: 251}))}}, "10.1.2.7/32",
@@ -129,5 +137,30 @@ func TestWhoOfAPrefixInAPool(t *testing.T) {
 		if diff := cmp.Diff(want, strings.Join(got, " / ")); diff != "" {
 			t.Error(who, diff)
 		}
+	}
+}
+
+// Of a block that Nodes have their pod CIDRs from, the management cluster knows the Cluster.
+func TestWhoOfABlockOfNodes(t *testing.T) {
+	o := poolOfTwo()
+	block := v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "prod-pods-4-1", UID: "block", Finalizers: []string{v1alpha1.IPAllocationFinalizer},
+			Annotations: map[string]string{v1alpha1.AddressAnnotation: "10.0.0.64/26", v1alpha1.ClusterCIDRAnnotation: "edge"},
+		},
+		Spec: v1alpha1.IPAllocationSpec{
+			PoolRef: v1alpha1.PoolReference{Name: "p"}, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To[int32](26),
+			TenantClusterRef: v1alpha1.ClusterReference{Namespace: "ns", Name: "prod"},
+		},
+	}
+	o.Allocations = []v1alpha1.IPAllocation{block}
+	var got []string
+	for _, s := range Who(o, netip.MustParsePrefix("10.0.0.70/32")) {
+		got = append(got, written(s))
+	}
+	want := []string{"used in NetworkPool ns/p: the Nodes of its Cluster have pod CIDRs of the block, by ClusterCIDR edge; prod-pods-4-1 10.0.0.64/26 Cluster ns/prod; " +
+		"clusterctl get kubeconfig prod -n ns > prod.kubeconfig && kubectl butler-ipam who 10.0.0.70 --kubeconfig=prod.kubeconfig"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

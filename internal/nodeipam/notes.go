@@ -81,7 +81,7 @@ func (m *memory) sizes(refs []podcidr.Ref) string {
 	var out []string
 	for _, ref := range refs {
 		if o := m.objects[ref]; o.Range != nil {
-			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, nodes(o.Range.Capacity(), "", "")))
+			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, nodes(o.Range.Serves(), "", "")))
 		}
 	}
 	return shown(out)

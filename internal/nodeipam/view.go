@@ -20,6 +20,8 @@ type Moment struct {
 	// Objects are what CIDRs are given from, Services the CIDRs of Services.
 	Objects  []Object
 	Services []netip.Prefix
+	// Blocks are those of pools that the cluster has.
+	Blocks []Block
 	// State is what the ConfigMap says; nil: there is none, or it cannot be read.
 	State *fence.State
 	// Damage is why the ConfigMap cannot be understood, nil where it can.
@@ -61,6 +63,7 @@ func NewView(in Moment, now time.Time) *View {
 		state = *in.State
 	}
 	m.tookOver(state, listed, now)
+	m.setBlocks(in.Blocks)
 	m.commitErr = in.Damage
 	if !now.Before(m.adoptUntil) {
 		m.adopting = false // that it is still on record says only that nobody has gone on
@@ -73,6 +76,7 @@ func NewView(in Moment, now time.Time) *View {
 
 func (v *View) plan(now time.Time) {
 	m := v.memory
+	m.setGrows(now)
 	var waiting []*podcidr.Node
 	for _, n := range m.todo {
 		waiting = append(waiting, n.Node)
@@ -84,7 +88,9 @@ func (v *View) plan(now time.Time) {
 	}
 	for uid, why := range d.Refused {
 		m.refused[uid] = why
-		m.noteRefusal(m.todo[uid], why)
+		if !why.Growing {
+			m.noteRefusal(m.todo[uid], why)
+		}
 		delete(m.todo, uid)
 	}
 	for uid := range v.planned {
