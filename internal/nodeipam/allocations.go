@@ -58,9 +58,9 @@ func (a Allocations) Look(ctx context.Context, name string) (Block, bool, error)
 }
 
 // Ask implements Blocks.
-func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (taken bool, err error) {
+func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (Block, bool, error) {
 	if err := a.Hold(ctx); err != nil {
-		return false, err
+		return Block{}, false, err
 	}
 	cluster := v1alpha1.ClusterReference{Namespace: a.Cluster.Namespace, Name: a.Cluster.Name}
 	out := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{
@@ -78,19 +78,20 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 	a.Label(out)
 	timed, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
-	err = a.Client.Create(timed, out)
+	err := a.Client.Create(timed, out)
 	if apierrors.IsAlreadyExists(err) { // an earlier request has come through, or it is somebody else's
 		live, err := a.read(ctx, name)
 		if err != nil {
-			return false, client.IgnoreNotFound(err)
+			return Block{}, false, err
 		}
-		_, ours := a.is(live)
-		return !ours, nil
+		b, ours := a.is(live)
+		return b, ours, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("asking %s %s for a block for pod CIDRs, IPAllocation %s/%s: %w", from.Pool.Kind, from.Pool.Name, out.Namespace, name, err)
+		return Block{}, false, fmt.Errorf("asking %s %s for a block for pod CIDRs, IPAllocation %s/%s: %w", from.Pool.Kind, from.Pool.Name, out.Namespace, name, err)
 	}
-	return false, nil
+	b, ours := a.is(out)
+	return b, ours, nil
 }
 
 // Guard implements Blocks.

@@ -19,17 +19,24 @@ import (
 // What is decided on blocks is carve's, as it is for carved pools: which of them a ClusterCIDR asks for, opens, drains,
 // closes and gives back. Here is what it is told, and what follows.
 
-// askedFor is how long a block that was asked for is taken to come, before it is seen.
-const askedFor = 30 * time.Second
+// freshFor is how long a block is taken to be there that a live read, or the answer to a request, has shown, and the watch
+// has not. A name that something else has is asked for again after takenFor.
+const (
+	freshFor = 30 * time.Second
+	takenFor = time.Hour
+)
 
 // known is what is known of the blocks of a site.
 type known struct {
 	blocks map[string]Block
-	// asked are names that were asked for, for which group, and until when they are waited for.
-	asked map[string]asked
-	// looked are those that a live read has shown in this term; ended those that were being deleted when this manager has
-	// committed in its term that they are not open.
+	// fresh are those that the watch has not shown yet, and until when that is waited for; taken are names that something
+	// else has, and until when.
+	fresh map[types.UID]time.Time
+	taken map[string]time.Time
+	// looked are those that a live read has shown in this term, missing are names of open ones that it has not; ended are
+	// those that were being deleted when this manager has committed in its term that they are not open.
 	looked, ended map[types.UID]bool
+	missing       map[string]bool
 	// idle is since when no Node uses a block.
 	idle map[types.UID]time.Time
 	// listed is what the next commit says of blocks, relisted that the last one says something new.
@@ -41,11 +48,6 @@ type known struct {
 	askAfter    time.Time
 	askFailures int
 	askErr      error
-}
-
-type asked struct {
-	group
-	until time.Time
 }
 
 // group are the blocks of a family of a ClusterCIDR. The zero value is that of blocks which no ClusterCIDR wants.
@@ -87,26 +89,48 @@ type growth struct {
 // something reports whether there is anything to do.
 func (g growth) something() bool { return len(g.errands) > 0 }
 
-func (m *memory) setBlocks(all []Block) {
+func (m *memory) setBlocks(all []Block, now time.Time) {
 	next := make(map[string]Block, len(all))
-	for _, b := range all {
-		if was, is := m.blocks[b.Name]; is && was.UID == b.UID && term.Newer(was.Version, b.Version) {
-			b = was // a live read has shown more
+	for name, b := range m.blocks {
+		if m.fresh[b.UID].After(now) {
+			next[name] = b
 		}
+	}
+	for _, b := range all {
+		was, is := m.blocks[b.Name]
+		switch newer := is && term.Newer(was.Version, b.Version); {
+		case newer && was.UID == b.UID:
+			b = was // a live read has shown more
+		case newer && m.fresh[was.UID].After(now):
+			continue // that is over
+		}
+		delete(m.fresh, b.UID)
 		next[b.Name] = b
-		delete(m.asked, b.Name)
 	}
 	m.blocks = next
-	maps.DeleteFunc(m.idle, func(uid types.UID, _ time.Time) bool {
-		return !slices.ContainsFunc(all, func(b Block) bool { return b.UID == uid })
-	})
+	m.blocks = next
+	there := map[types.UID]bool{}
+	for _, b := range next {
+		there[b.UID] = true
+	}
+	for _, times := range []map[types.UID]time.Time{m.idle, m.fresh} {
+		maps.DeleteFunc(times, func(uid types.UID, _ time.Time) bool { return !there[uid] })
+	}
+	for _, known := range []map[types.UID]bool{m.looked, m.ended} {
+		maps.DeleteFunc(known, func(uid types.UID, _ bool) bool { return !there[uid] })
+	}
+	maps.DeleteFunc(m.taken, func(_ string, until time.Time) bool { return !until.After(now) })
 	m.sortBlocks()
 }
 
-// sawBlock takes what a live read has shown.
-func (m *memory) sawBlock(b Block) {
+// sawBlock takes what a live read, or the answer to a request, has shown.
+func (m *memory) sawBlock(b Block, now time.Time) {
+	if was, is := m.blocks[b.Name]; !is || was.UID != b.UID {
+		m.fresh[b.UID] = now.Add(freshFor)
+	}
 	m.blocks[b.Name] = b
 	m.looked[b.UID] = true
+	delete(m.missing, b.Name)
 	m.sortBlocks()
 }
 
@@ -189,11 +213,6 @@ func (m *memory) hasBlocks(o Object) bool {
 			return true
 		}
 	}
-	for _, a := range m.asked {
-		if a.of == o.Name {
-			return true
-		}
-	}
 	return slices.ContainsFunc(m.open, func(on fence.Open) bool { return on.For == o.Name })
 }
 
@@ -264,11 +283,6 @@ func union(sources map[group]Object, facts map[group][]carve.Block) map[group]bo
 // blockFacts are the blocks as carve wants them.
 func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 	out := map[group][]carve.Block{}
-	for name, a := range m.asked {
-		if _, there := m.blocks[name]; !there && a.of != "" && a.until.After(now) {
-			out[a.group] = append(out[a.group], carve.Block{Name: name, Exists: true})
-		}
-	}
 	for _, on := range m.open {
 		if on.For == "" {
 			continue
@@ -277,10 +291,11 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 		if there && (!b.Prefix.IsValid() || b.Prefix == on.CIDRs[0]) && (b.UID == on.UID || b.Prefix.IsValid()) {
 			continue
 		}
-		// The IPAllocation is gone, or another one has its name.
+		// The IPAllocation is gone, as a live read is to show, or another one has its name.
 		g, _ := m.groupOf(Block{}, on, true)
 		out[g] = append(out[g], carve.Block{
-			Name: on.Name, Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]),
+			Name: on.Name, Exists: !there && !m.missing[on.Name], Protected: true, Granted: true, Verified: true,
+			Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]),
 			Taken: there && b.Pinned != on.CIDRs[0], Asked: there && b.Pinned == on.CIDRs[0],
 		})
 	}
@@ -400,8 +415,8 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 		if slices.Contains(d.Open, b.Name) {
 			g.next = append(g.next, fence.Open{Kind: is.Kind, Name: is.Name, UID: is.UID, For: is.For, CIDRs: []netip.Prefix{is.Prefix}})
 		}
-		if b.Exists && is.Prefix.IsValid() && open && on.UID != is.UID && !m.looked[is.UID] {
-			g.errands = append(g.errands, errand{do: lookAt, name: b.Name, block: is})
+		if b.Exists && open && on.UID != is.UID && !m.looked[is.UID] {
+			g.errands = append(g.errands, errand{do: lookAt, name: b.Name})
 		}
 	}
 	for _, list := range []struct {
@@ -409,6 +424,9 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 		names []string
 	}{{lookAt, d.Look}, {guardIt, d.Protect}, {giveBack, d.Delete}, {letGo, d.Release}} {
 		for _, name := range list.names {
+			if m.blocks[name].UID == "" {
+				continue // it is looked for first
+			}
 			g.errands = append(g.errands, errand{do: list.do, name: name, block: m.blocks[name]})
 		}
 	}
@@ -448,8 +466,8 @@ func (m *memory) blockName(f podcidr.Family, n int) string {
 func (m *memory) isTaken(name string) bool {
 	_, there := m.blocks[name]
 	_, open := m.opened(name)
-	_, coming := m.asked[name]
-	return there || open || coming
+	_, taken := m.taken[name]
+	return there || open || taken
 }
 
 // endingBlocks are the UIDs of blocks that are being deleted, by the next commit: it does not list them.

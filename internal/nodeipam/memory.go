@@ -124,7 +124,7 @@ type blocked struct {
 func newMemory(of Key, grace time.Duration) *memory {
 	m := &memory{
 		fleet: of != Key{}, cluster: of.Name,
-		known: known{blocks: map[string]Block{}, asked: map[string]asked{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
+		known: known{blocks: map[string]Block{}, fresh: map[types.UID]time.Time{}, taken: map[string]time.Time{}, missing: map[string]bool{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
 		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
 		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
 	}
@@ -373,7 +373,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	m.unread, m.left = false, false
 	m.holder, m.triedOnce, m.suspect, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}
 	m.closed, m.recordedAt = map[podcidr.Ref]string{}, now
-	m.looked, m.ended = map[types.UID]bool{}, map[types.UID]bool{}
+	m.looked, m.ended, m.missing = map[types.UID]bool{}, map[types.UID]bool{}, map[string]bool{}
 	m.setOpen(s.Open)
 	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
 	if m.adopting {

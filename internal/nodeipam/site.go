@@ -134,7 +134,7 @@ func (s *Site) SetObjects(objects []Object) {
 func (s *Site) SetBlocks(blocks []Block) {
 	m := s.lock()
 	defer m.Unlock()
-	m.setBlocks(blocks)
+	m.setBlocks(blocks, s.Now())
 }
 
 // SetServices takes the CIDRs of Services.

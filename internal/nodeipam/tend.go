@@ -16,8 +16,8 @@ import (
 type Blocks interface {
 	// Look reads one; false: there is none.
 	Look(ctx context.Context, name string) (Block, bool, error)
-	// Ask makes one, of some addresses or of just those. taken: something else has the name.
-	Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (taken bool, err error)
+	// Ask makes one, of some addresses or of just those, and returns what there is; false: something else has the name.
+	Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (Block, bool, error)
 	// Guard puts our finalizer on, LetGo takes it off one that is being deleted; Delete deletes.
 	Guard(ctx context.Context, b Block) error
 	LetGo(ctx context.Context, b Block) error
@@ -74,12 +74,17 @@ func (s *Site) doErrand(ctx context.Context, e errand) (news bool, err error) {
 	switch e.do {
 	case lookAt:
 		b, is, err := s.Blocks.Look(ctx, e.name)
-		if err != nil || !is {
-			return false, err // that it is gone is an event
+		if err != nil {
+			return false, err
 		}
 		m := s.lock()
 		defer m.Unlock()
-		m.sawBlock(b)
+		if !is {
+			news = !m.missing[e.name]
+			m.missing[e.name] = true
+			return news, nil
+		}
+		m.sawBlock(b, s.Now())
 		return true, nil
 	case guardIt:
 		return false, s.Blocks.Guard(ctx, e.block)
@@ -94,12 +99,12 @@ func (s *Site) doErrand(ctx context.Context, e errand) (news bool, err error) {
 		}
 		return false, s.Blocks.LetGo(ctx, e.block)
 	case askFor:
-		return false, s.ask(ctx, e)
+		return true, s.ask(ctx, e)
 	}
 	return false, fmt.Errorf("block %s: nobody knows how to do %d", e.name, e.do)
 }
 
-// ask asks for a block. Until it is seen, it counts as one that comes.
+// ask asks for a block.
 func (s *Site) ask(ctx context.Context, e errand) error {
 	m := s.lock()
 	blocked := m.blocked[e.of.Ref].until.After(s.Now()) || m.shut[e.of.Ref]
@@ -107,23 +112,16 @@ func (s *Site) ask(ctx context.Context, e errand) error {
 	if blocked {
 		return nil // nobody would hold its ClusterCIDR
 	}
-	taken, err := s.Blocks.Ask(ctx, e.name, e.of.Ref, *e.source, e.prefix)
+	b, ours, err := s.Blocks.Ask(ctx, e.name, e.of.Ref, *e.source, e.prefix)
 	if err != nil {
 		return err
 	}
 	m = s.lock()
 	defer m.Unlock()
-	is := asked{group{e.of.Name, familyOf(e)}, s.Now().Add(askedFor)}
-	if taken {
-		is = asked{until: s.Now().Add(time.Hour)} // the next one has another name
+	if ours {
+		m.sawBlock(b, s.Now())
+	} else {
+		m.taken[e.name] = s.Now().Add(takenFor) // the next one has another name
 	}
-	m.asked[e.name] = is
 	return nil
-}
-
-func familyOf(e errand) podcidr.Family {
-	if e.source == e.of.Sources[podcidr.IPv6] {
-		return podcidr.IPv6
-	}
-	return podcidr.IPv4
 }

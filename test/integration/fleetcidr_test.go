@@ -46,7 +46,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		ns = newNamespace(ctx, nil)
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet")
+		startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--shrink-grace=3s")
 		DeferCleanup(func(ctx context.Context) {
 			for _, c := range []client.Client{inA, inB} {
 				Expect(c.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
@@ -169,6 +169,64 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		By("losing the entry of a Cluster that is gone")
 		Expect(k8s.Delete(ctx, two)).To(Succeed())
 		Eventually(gone(ctx, c)).WithTimeout(framework.Late).Should(BeTrue())
+	})
+
+	It("are of blocks that no other Cluster has, where they come from a pool", func(ctx context.Context) {
+		pool := framework.MakeGlobalPool(ns + "-pods").Addresses("10.64.0.0/22").Obj()
+		pool.Spec.AllocateReservedIPAddresses = true
+		create(ctx, pool)
+		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("fleet-%d", names.Add(1))}}
+		c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 6, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 4}}
+		create(ctx, c)
+		one := cluster(ctx, a, "one", served)
+		cluster(ctx, b, "two", served)
+		join(ctx, inA, "w1", "w2", "w3", "w4", "w5")
+		join(ctx, inB, "w1", "w2")
+		var all []string
+		for _, is := range []struct {
+			in   client.Client
+			name string
+		}{{inA, "w1"}, {inA, "w2"}, {inA, "w3"}, {inA, "w4"}, {inA, "w5"}, {inB, "w1"}, {inB, "w2"}} {
+			Eventually(cidrsOf(ctx, is.in, is.name)).WithTimeout(framework.Late).Should(HaveLen(1))
+			cidr := cidrsOf(ctx, is.in, is.name)(NewWithT(GinkgoT()))[0]
+			Expect(all).NotTo(ContainElement(cidr))
+			all = append(all, cidr)
+		}
+		blocks := func(g Gomega) map[string]int {
+			var list v1alpha1.IPAllocationList
+			g.Expect(k8s.List(ctx, &list, client.InNamespace(ns))).To(Succeed())
+			out := map[string]int{}
+			for i := range list.Items {
+				out[list.Items[i].Spec.TenantClusterRef.Name]++
+			}
+			return out
+		}
+		Expect(blocks(NewWithT(GinkgoT()))).To(Equal(map[string]int{"one": 2, "two": 1}))
+		Eventually(func(g Gomega) []int64 {
+			s := statusOf(ctx, c)(g)
+			return []int64{s.Capacity, s.Allocated, s.Free}
+		}).WithTimeout(framework.Late).Should(Equal([]int64{12, 7, 5}))
+
+		By("saying who waits when the pool is empty")
+		join(ctx, inA, "w6", "w7", "w8", "w9", "w10", "w11", "w12", "w13")
+		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 13 Nodes")))
+		Eventually(func(g Gomega) string {
+			is := ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
+			return is.Reason + " " + is.Message
+		}).WithTimeout(framework.Late).Should(And(HavePrefix("PoolExhausted"), ContainSubstring("has no free prefix of /24")))
+
+		By("giving back what no Node uses, which the other Cluster can have then")
+		for _, name := range []string{"w1", "w2"} {
+			Expect(inB.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+		}
+		Eventually(cidrsOf(ctx, inA, "w9")).WithTimeout(framework.Late).Should(HaveLen(1), "the last by age and name")
+		Eventually(blocks).WithTimeout(framework.Late).Should(Equal(map[string]int{"one": 4}))
+
+		By("giving all back with the Cluster")
+		Expect(inA.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
+		Expect(k8s.Delete(ctx, one)).To(Succeed())
+		Eventually(gone(ctx, one)).WithTimeout(framework.Late).Should(BeTrue())
+		Eventually(blocks).WithTimeout(framework.Late).Should(BeEmpty())
 	})
 
 	It("are counted by the audit, where two Nodes of a Cluster have the same", func(ctx context.Context) { // K45
