@@ -38,7 +38,7 @@ func forPods(bits int32, change ...func(*v1alpha1.IPAllocation)) func(*v1alpha1.
 func TestBlocksForPods(t *testing.T) {
 	pinned := func(first, last string) func(*v1alpha1.IPAllocation) {
 		return func(o *v1alpha1.IPAllocation) {
-			o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: v1alpha1.Address(first), EndAddress: v1alpha1.Address(last)}
+			o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
 		}
 	}
 	for name, tt := range map[string]struct {

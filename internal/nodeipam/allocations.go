@@ -69,7 +69,7 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 	if pinned.IsValid() {
 		r := netipx.RangeOfPrefix(pinned)
 		out.Spec.PrefixLength = ptr.To(int32(pinned.Bits()))
-		out.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: v1alpha1.Address(r.From().String()), EndAddress: v1alpha1.Address(r.To().String())}
+		out.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: r.From().String(), EndAddress: r.To().String()}
 	}
 	out.Namespace, out.Name, out.Finalizers = a.Cluster.Namespace, name, []string{v1alpha1.PodsFinalizer}
 	out.Labels = tenancy.Labels(tenancy.Block{Cluster: cluster, Pool: from.Pool, Type: v1alpha1.PodsAllocation, Role: v1alpha1.GrowthRole})

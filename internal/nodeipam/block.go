@@ -78,7 +78,7 @@ func BlockOf(a *v1alpha1.IPAllocation) (Block, bool) {
 	}
 	_, out.Moved = a.Annotations[v1alpha1.DeleteForMoveAnnotation]
 	if pin := a.Spec.PinnedRange; pin != nil {
-		if r, err := poolutil.ParseRange(string(pin.StartAddress) + "-" + string(pin.EndAddress)); err == nil {
+		if r, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress); err == nil {
 			out.Pinned, _ = r.Prefix()
 		}
 	}

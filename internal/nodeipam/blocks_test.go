@@ -50,7 +50,7 @@ func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 		a := o.(*v1alpha1.IPAllocation)
 		free := w.freeBlocks()
 		if pin := a.Spec.PinnedRange; pin != nil {
-			free = slices.DeleteFunc(free, func(p netip.Prefix) bool { return p.Addr().String() != string(pin.StartAddress) })
+			free = slices.DeleteFunc(free, func(p netip.Prefix) bool { return p.Addr().String() != pin.StartAddress })
 		}
 		switch {
 		case a.DeletionTimestamp != nil || a.Status.StartAddress != "":

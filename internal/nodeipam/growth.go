@@ -217,17 +217,17 @@ func (m *memory) hasBlocks(o Object) bool {
 }
 
 // groupOf is whom a block is for: whoever it says that wants such blocks.
-func (m *memory) groupOf(b Block, on fence.Open, open bool) (group, bool) {
+func (m *memory) groupOf(b Block, on fence.Open, open bool) group {
 	name := cmp.Or(on.For, b.For)
 	for _, o := range m.objects {
 		for f, source := range o.Sources {
 			fits := source != nil && o.Name == name && source.Pool == b.Pool && source.Length == b.Length
 			if gone := open && b.UID == "" && source != nil && o.Name == name && podcidr.FamilyOf(on.CIDRs[0]) == podcidr.Family(f); fits || gone {
-				return group{name, podcidr.Family(f)}, true
+				return group{name, podcidr.Family(f)}
 			}
 		}
 	}
-	return group{}, false
+	return group{}
 }
 
 // sources are the objects that have pools, by group.
@@ -292,7 +292,7 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 			continue
 		}
 		// The IPAllocation is gone, as a live read is to show, or another one has its name.
-		g, _ := m.groupOf(Block{}, on, true)
+		g := m.groupOf(Block{}, on, true)
 		out[g] = append(out[g], carve.Block{
 			Name: on.Name, Exists: !there && !m.missing[on.Name], Protected: true, Granted: true, Verified: true,
 			Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]),
@@ -307,7 +307,7 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 		if open && !b.Prefix.IsValid() && b.UID != on.UID {
 			continue
 		}
-		g, _ := m.groupOf(b, on, open)
+		g := m.groupOf(b, on, open)
 		out[g] = append(out[g], m.blockFact(b, on, open, now))
 	}
 	return out
@@ -443,7 +443,9 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 	}
 	n := 0
 	for range d.Ask {
-		for n++; m.isTaken(m.blockName(of.family, n)); n++ {
+		n++
+		for m.isTaken(m.blockName(of.family, n)) {
+			n++
 		}
 		g.ask(errand{do: askFor, name: m.blockName(of.family, n), of: o, source: source})
 	}

@@ -123,7 +123,7 @@ func (m *memory) shortage(o Object) *shortage {
 		have := 0
 		for _, b := range m.blocks {
 			on, open := m.opened(b.Name)
-			if g, _ := m.groupOf(b, on, open); g != (group{o.Name, podcidr.Family(f)}) {
+			if m.groupOf(b, on, open) != (group{o.Name, podcidr.Family(f)}) {
 				continue
 			}
 			have++

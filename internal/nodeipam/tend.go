@@ -47,17 +47,8 @@ func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
 		}
 		news, err := s.doErrand(ctx, e)
 		if err != nil {
-			m := s.lock()
-			defer m.Unlock()
 			log.FromContext(ctx).Error(err, "A block for pod CIDRs has to wait", "block", e.name)
-			m.askErr = err
-			delay := term.RetryDelay(m.askFailures)
-			if term.RefusedForGood(err) {
-				delay = max(delay, term.LastTry)
-			}
-			m.askFailures++
-			m.askAfter = s.Now().Add(delay)
-			return sooner(g.wait, delay), nil
+			return sooner(g.wait, s.failedToTend(err)), nil
 		}
 		if news {
 			g.wait = time.Millisecond
@@ -67,6 +58,19 @@ func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
 	defer m.Unlock()
 	m.askFailures, m.askErr = 0, nil
 	return g.wait, nil
+}
+
+// failedToTend notes that a request failed, and returns when the next one is made.
+func (s *Site) failedToTend(err error) time.Duration {
+	m := s.lock()
+	defer m.Unlock()
+	delay := term.RetryDelay(m.askFailures)
+	if term.RefusedForGood(err) {
+		delay = max(delay, term.LastTry)
+	}
+	m.askFailures++
+	m.askErr, m.askAfter = err, s.Now().Add(delay)
+	return delay
 }
 
 // doErrand does one errand. It reports whether something is known by it that was not before.

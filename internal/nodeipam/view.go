@@ -63,7 +63,7 @@ func NewView(in Moment, now time.Time) *View {
 		state = *in.State
 	}
 	m.tookOver(state, listed, now)
-	m.setBlocks(in.Blocks)
+	m.setBlocks(in.Blocks, now)
 	m.commitErr = in.Damage
 	if !now.Before(m.adoptUntil) {
 		m.adopting = false // that it is still on record says only that nobody has gone on

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -310,12 +311,8 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 		case kind == faults.Nodes:
 			m.feed.Replace(listed)
 		default:
-			switch kind {
-			case faults.ClusterCIDRs:
-				clear(m.cached)
-			case faults.Allocations:
-				clear(m.blocks)
-			}
+			maps.DeleteFunc(m.cached, func(string, *v1alpha1.ClusterCIDR) bool { return kind == faults.ClusterCIDRs })
+			maps.DeleteFunc(m.blocks, func(string, nodeipam.Block) bool { return kind == faults.Allocations })
 			for _, o := range listed {
 				m.show(faults.Change{Object: o})
 			}
