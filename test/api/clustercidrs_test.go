@@ -44,6 +44,9 @@ const (
 	bits8 = `perNodeHostBits: 8`
 	v4    = `ipv4: 10.1.0.0/16`
 	v6    = `ipv6: "fd00:1:1::/64"`
+	all   = `clusterSelector: {}`
+	pool4 = `ipv4Pool: {name: pods}`
+	pool6 = `ipv6Pool: {name: pods6, kind: NetworkPool, maxBlocks: 3}`
 )
 
 // flow is an object of fields, as YAML.
@@ -98,11 +101,22 @@ func TestBadClusterCIDRsAreRefusedWhenApplied(t *testing.T) { // K1, K3
 		"far above 28":   {flow(`perNodeHostBits: 100`, v4), "spec.perNodeHostBits ... at most 28"},
 		"above 28, both": {flow(`perNodeHostBits: 29`, `ipv4: 0.0.0.0/0`, v6), "perNodeHostBitsIPv6 can be more"},
 
-		"no room, IPv4":       {flow(`perNodeHostBits: 17`, v4), "spec.ipv4 ... is smaller than"},
-		"no room, IPv6":       {flow(`perNodeHostBits: 12`, `ipv6: "fd00::/120"`), "spec.ipv6 ... is smaller than"},
-		"no room, IPv6's own": {flow(bits8, `perNodeHostBitsIPv6: 65`, v4, v6), "spec.ipv6 ... is smaller than"},
-		"no room, both, IPv4": {flow(`perNodeHostBits: 24`, v4, v6), "spec.ipv4 ... is smaller than"},
-		"no room, both, IPv6": {flow(`perNodeHostBits: 16`, v4, `ipv6: "fd00::/120"`), "spec.ipv6 ... is smaller than"},
+		"no room, IPv4":        {flow(`perNodeHostBits: 17`, v4), "spec.ipv4 ... is smaller than"},
+		"no room, IPv6":        {flow(`perNodeHostBits: 12`, `ipv6: "fd00::/120"`), "spec.ipv6 ... is smaller than"},
+		"no room, IPv6's own":  {flow(bits8, `perNodeHostBitsIPv6: 65`, v4, v6), "spec.ipv6 ... is smaller than"},
+		"no room, both, IPv4":  {flow(`perNodeHostBits: 24`, v4, v6), "spec.ipv4 ... is smaller than"},
+		"a pool and a range":   {flow(bits8, v4, pool4, all), "spec.ipv4Pool ... excludes ipv4"},
+		"and of IPv6":          {flow(bits8, v6, pool6, all), "spec.ipv6Pool ... excludes ipv6"},
+		"a pool for its own":   {flow(bits8, pool4), "set clusterSelector, or name the range"},
+		"a nameless pool":      {flow(bits8, all, `ipv4Pool: {nodesPerBlock: 4}`), "spec.ipv4Pool.name ... Required"},
+		"no power of two":      {flow(bits8, all, `ipv4Pool: {name: pods, nodesPerBlock: 12}`), "spec.ipv4Pool.nodesPerBlock ... supported values"},
+		"no kind of pool":      {flow(bits8, all, `ipv4Pool: {name: pods, kind: InClusterIPPool}`), "spec.ipv4Pool.kind ... supported values"},
+		"no block":             {flow(bits8, all, `ipv4Pool: {name: pods, maxBlocks: 0}`), "spec.ipv4Pool.maxBlocks ... equal to 1"},
+		"above 28, pool":       {flow(`perNodeHostBits: 29`, all, pool4), "spec.perNodeHostBits ... at most 28"},
+		"a block of all, IPv4": {flow(`perNodeHostBits: 28`, all, pool4), "spec.ipv4Pool.nodesPerBlock ... larger than all of the family"},
+		"a block of all, IPv6": {flow(`perNodeHostBits: 124`, all, pool6), "spec.ipv6Pool.nodesPerBlock ... larger than all of the family"},
+		"a block of all, own":  {flow(bits8, `perNodeHostBitsIPv6: 124`, all, pool6), "spec.ipv6Pool.nodesPerBlock ... larger than all of the family"},
+		"no room, both, IPv6":  {flow(`perNodeHostBits: 16`, v4, `ipv6: "fd00::/120"`), "spec.ipv6 ... is smaller than"},
 	} {
 		t.Run(name, func(t *testing.T) { expectRefused(t, c.spec, c.want) })
 	}
@@ -157,6 +171,10 @@ func TestGoodClusterCIDRsAreTaken(t *testing.T) { // K1, K3
 		"both":                 flow(bits8, v4, v6, size),
 		"both, all Nodes":      flow(bits8, v4, v6),
 		"both, own bits":       flow(bits8, `perNodeHostBitsIPv6: 64`, v4, `ipv6: "fd00:1::/48"`),
+		"pools":                flow(bits8, `perNodeHostBitsIPv6: 64`, all, pool4, pool6),
+		"a pool and a range":   flow(bits8, all, v4, pool6),
+		"the largest block":    flow(`perNodeHostBits: 27`, all, pool4),
+		"a block of one Node":  flow(`perNodeHostBits: 28`, all, `ipv4Pool: {name: pods, nodesPerBlock: 1}`),
 		"no term":              flow(bits8, v4, terms()),
 		"a term of nothing":    flow(bits8, v4, terms(`{}`)),
 		"each operator": flow(bits8, v4, terms(
