@@ -9,142 +9,19 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// These specs share the Nodes of one cluster, so each has a label of its own for its Nodes and ClusterCIDRs, and leaves
-// none behind.
 var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
-	var mine string
-
-	BeforeAll(func(ctx SpecContext) {
-		for _, o := range applyPolicy(ctx, k8s, "nodes.yaml") {
-			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
-		}
-	})
-	// nodes starts a manager that does nothing else, with the rights of config/rbac/node_cidrs_role.yaml alone, confined by the
-	// policy for Nodes.
-	nodes := func(ctx context.Context, args ...string) *framework.Manager {
-		GinkgoHelper()
-		kubeconfig, err := cp.NodesManagerKubeconfig(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: append([]string{"--node-cidrs=only"}, args...)})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() {
-			if CurrentSpecReport().Failed() {
-				GinkgoWriter.Println(m.LogTail(60))
-			}
-			Expect(m.Kill()).To(Succeed())
-		})
-		DeferCleanup(expectRest, m)
-		return m
-	}
-	node := func(name string, labels ...string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: mine + "-" + name, Labels: map[string]string{"spec": mine}}}
-		for _, l := range labels {
-			n.Labels[l] = "yes"
-		}
-		return n
-	}
-	// clusterCIDR is for the Nodes of the spec, those that have a label too.
-	clusterCIDR := func(name string, bits int32, ipv4, ipv6 string, labels ...string) *v1alpha1.ClusterCIDR {
-		terms := []corev1.NodeSelectorRequirement{{Key: "spec", Operator: corev1.NodeSelectorOpIn, Values: []string{mine}}}
-		for _, l := range labels {
-			terms = append(terms, corev1.NodeSelectorRequirement{Key: l, Operator: corev1.NodeSelectorOpExists})
-		}
-		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: mine + "-" + name}}
-		c.Spec = v1alpha1.ClusterCIDRSpec{
-			PerNodeHostBits: bits, IPv4: ipv4, IPv6: ipv6,
-			NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: terms}}},
-		}
-		return c
-	}
-	read := func(ctx context.Context, name string) *corev1.Node {
-		GinkgoHelper()
-		n := &corev1.Node{}
-		Expect(k8s.Get(ctx, client.ObjectKey{Name: mine + "-" + name}, n)).To(Succeed())
-		return n
-	}
-	// cidrsOf waits until a Node has pod CIDRs.
-	cidrsOf := func(ctx context.Context, name string) []string {
-		GinkgoHelper()
-		var out []string
-		Eventually(func(g Gomega) {
-			out = read(ctx, name).Spec.PodCIDRs
-			g.Expect(out).NotTo(BeEmpty())
-		}).Should(Succeed(), "Node %s has no pod CIDR", name)
-		return out
-	}
-	readyOf := func(ctx context.Context, name string) func(Gomega) metav1.Condition {
-		return func(g Gomega) metav1.Condition {
-			c := &v1alpha1.ClusterCIDR{}
-			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: mine + "-" + name}, c)).To(Succeed())
-			return ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
-		}
-	}
-	remove := func(ctx context.Context, objects ...client.Object) {
-		GinkgoHelper()
-		for _, o := range objects {
-			Expect(client.IgnoreNotFound(k8s.Delete(ctx, o))).To(Succeed())
-		}
-	}
-	goneOf := func(ctx context.Context, o client.Object) func() bool {
-		return func() bool { return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)) }
-	}
-	// eventsOf are the notes of the events of a reason about a Node.
-	eventsOf := func(ctx context.Context, name, reason string) func() []string {
-		return func() (out []string) {
-			var all eventsv1.EventList
-			Expect(k8s.List(ctx, &all)).To(Succeed())
-			for _, e := range all.Items {
-				if e.Regarding.Name == mine+"-"+name && e.Reason == reason {
-					out = append(out, e.Note)
-				}
-			}
-			return out
-		}
-	}
-
-	BeforeEach(func() {
-		mine = fmt.Sprintf("n%d", names.Add(1))
-		DeferCleanup(func(ctx context.Context) {
-			var all corev1.NodeList
-			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": mine})).To(Succeed())
-			for i := range all.Items {
-				n := &all.Items[i]
-				if len(n.Finalizers) > 0 {
-					n.Finalizers = nil
-					Expect(k8s.Update(ctx, n)).To(Succeed())
-				}
-				remove(ctx, n)
-			}
-			var ranges v1alpha1.ClusterCIDRList
-			Expect(k8s.List(ctx, &ranges)).To(Succeed())
-			for i := range ranges.Items {
-				c := &ranges.Items[i]
-				if controllerutil.RemoveFinalizer(c, v1alpha1.ClusterCIDRFinalizer) {
-					Expect(k8s.Update(ctx, c)).To(Succeed())
-				}
-				remove(ctx, c)
-			}
-			fence := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}}
-			if k8s.Get(ctx, client.ObjectKeyFromObject(fence), fence) == nil {
-				fence.Finalizers = nil
-				Expect(k8s.Update(ctx, fence)).To(Succeed())
-				remove(ctx, fence)
-			}
-		})
-	})
+	w := newNodeWorld()
+	nodes, node, clusterCIDR, read, cidrsOf := w.nodes, w.node, w.clusterCIDR, w.read, w.cidrsOf
+	readyOf, remove, goneOf, eventsOf := w.readyOf, w.remove, w.goneOf, w.eventsOf
 
 	It("are allocated, released and given again", func(ctx SpecContext) { // K43: Allocate, Release
 		nodes(ctx)
@@ -152,14 +29,14 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		got := []string{cidrsOf(ctx, "a")[0], cidrsOf(ctx, "b")[0]}
 		Expect(got).To(ConsistOf("10.1.0.0/24", "10.1.1.0/24"))
 		Expect(read(ctx, "a").Spec.PodCIDR).To(Equal(got[0]))
-		Expect(read(ctx, "a").Annotations).To(HaveKeyWithValue(v1alpha1.ClusterCIDRAnnotation, mine+"-c"))
+		Expect(read(ctx, "a").Annotations).To(HaveKeyWithValue(v1alpha1.ClusterCIDRAnnotation, w.mine+"-c"))
 
 		By("refusing the third, with a reason") // K32
 		create(ctx, node("x"))
-		Eventually(eventsOf(ctx, "x", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full: %s-c (2 Nodes)", mine)))
+		Eventually(eventsOf(ctx, "x", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full: %s-c (2 Nodes)", w.mine)))
 		Eventually(func(g Gomega) {
 			c := &v1alpha1.ClusterCIDR{}
-			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: mine + "-c"}, c)).To(Succeed())
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.mine + "-c"}, c)).To(Succeed())
 			exhausted := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
 			g.Expect(exhausted.Message).To(Equal("all 2 node CIDRs are taken and 1 Node waits: add a ClusterCIDR for more"))
 			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 2, 0}))
@@ -196,7 +73,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 
 		remove(ctx, used)
 		Eventually(readyOf(ctx, "used")).Should(And(
-			HaveField("Reason", v1alpha1.DeletingReason), HaveField("Message", Equal(fmt.Sprintf("is being deleted; 1 Node uses it: %s-a", mine)))))
+			HaveField("Reason", v1alpha1.DeletingReason), HaveField("Message", Equal(fmt.Sprintf("is being deleted; 1 Node uses it: %s-a", w.mine)))))
 		create(ctx, node("b")) // K41
 		Eventually(eventsOf(ctx, "b", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("there is no ClusterCIDR")))
 		remove(ctx, node("a")) // K38
@@ -238,7 +115,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	})
 
 	It("are of both families or of none, and not of Services", func(ctx SpecContext) { // N1, K4, K21, K22, K23
-		services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: mine}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/24"}}}
+		services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.mine}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/24"}}}
 		create(ctx, services)
 		DeferCleanup(func(ctx context.Context) {
 			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(services), services)).To(Succeed())
@@ -271,7 +148,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		m := nodes(ctx, "--audit-interval=1s")
 		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.AdoptingReason)))
 		Eventually(eventsOf(ctx, "foreign", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 192.168.7.0/24 is in no ClusterCIDR; it stays"))
-		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", mine)))
+		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", w.mine)))
 		Eventually(eventsOf(ctx, "a", "PodCIDRConflict")).Should(HaveLen(1))
 		Eventually(m.Gauge).WithArguments(ctx, `butler_ipam_audit_duplicate_node_cidrs{cluster="",namespace=""}`).Should(BeEquivalentTo(2)) // K45
 		Expect(read(ctx, "new").Spec.PodCIDRs).To(BeEmpty(), "what the former allocator wrote may still be on its way")
@@ -314,7 +191,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 				remove(ctx, node(fmt.Sprint("r", i-8)))
 			}
 			var all corev1.NodeList
-			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": mine})).To(Succeed())
+			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.mine})).To(Succeed())
 			clear(seen)
 			for _, n := range all.Items {
 				for _, cidr := range n.Spec.PodCIDRs {
