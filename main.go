@@ -167,6 +167,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		FleetNodes:     o.FleetNodes(),
 		NodeCIDRsOnly:  o.NodeCIDRs == options.NodeCIDRsOnly,
 		Services:       services,
+		FlagsCIDR:      o.ClusterCIDR(),
 	})
 	if err != nil {
 		return err

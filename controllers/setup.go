@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/fleetcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
@@ -64,6 +65,8 @@ type Options struct {
 	// workload clusters do; NodeCIDRsOnly, whether nothing else is done. Services are CIDRs that no own Node is given.
 	OwnNodes, FleetNodes, NodeCIDRsOnly bool
 	Services                            []netip.Prefix
+	// FlagsCIDR is the ClusterCIDR that flags stand for; nil: there are none.
+	FlagsCIDR *v1alpha1.ClusterCIDRSpec
 }
 
 // Ready reports whether what is served was read: nil, or what was not.
@@ -104,13 +107,16 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers 
 	if err != nil {
 		return nil, err
 	}
-	live := mgr.GetAPIReader()
+	live, recorder := mgr.GetAPIReader(), text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	site := nodeipam.NewSite(nodeipam.Options{
 		Client: direct, Live: live, Lister: streams, Objects: nodeipam.ClusterCIDRs{Client: direct, Live: live},
 		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: writers,
-		Recorder: text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}, Now: time.Now,
+		Recorder: recorder, Now: time.Now,
 	})
 	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Site: site, Services: o.Services, Now: time.Now}
+	if o.FlagsCIDR != nil {
+		nodes.Flags = &nodecidr.Flags{Client: direct, Live: live, Recorder: recorder, Spec: *o.FlagsCIDR, Now: time.Now}
+	}
 	if err := auditNodes(mgr, o, func() []*nodeipam.Site { return []*nodeipam.Site{site} }); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,9 @@ type Reconciler struct {
 	Site   *nodeipam.Site
 	// Services are CIDRs of Services that no object names.
 	Services []netip.Prefix
-	Now      func() time.Time
+	// Flags are those that stand for a ClusterCIDR; nil: there are none.
+	Flags *Flags
+	Now   func() time.Time
 
 	// watchesServices: the cluster has ServiceCIDRs.
 	watchesServices bool
@@ -64,10 +66,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 	}
 	r.Site.SetObjects(objects)
 	r.Site.SetServices(services)
+	if r.Flags.wants(all.Items) {
+		r.Site.Claim()
+	}
 	wait, failed := r.Site.Reconcile(ctx)
+	var later time.Duration
+	if failed == nil && r.Site.Holds() {
+		later, failed = r.Flags.ensure(ctx)
+	}
 	again, err := r.report(ctx, all.Items)
 	next := backstop
-	for _, w := range []time.Duration{wait, again} {
+	for _, w := range []time.Duration{wait, later, again} {
 		if w > 0 {
 			next = min(next, w)
 		}

@@ -87,6 +87,8 @@ type memory struct {
 	holder, triedOnce bool
 	// unread: it was not looked yet what the last holder has left; left: grants in flight.
 	unread, left bool
+	// claimed: it is to be taken over, though no Node waits.
+	claimed bool
 	// takeovers counts those that were begun.
 	takeovers int
 	// suspect: a Node that had CIDRs is shown without: what is known was of another past.
@@ -370,7 +372,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 		delete(m.todo, g.UID)
 	}
 	m.rebuild()
-	m.unread, m.left = false, false
+	m.unread, m.left, m.claimed = false, false, false
 	m.holder, m.triedOnce, m.suspect, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}
 	m.closed, m.recordedAt = map[podcidr.Ref]string{}, now
 	m.looked, m.ended, m.missing = map[types.UID]bool{}, map[types.UID]bool{}, map[string]bool{}

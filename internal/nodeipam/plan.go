@@ -437,7 +437,7 @@ func (m *memory) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) 
 // hasWork reports whether a holder would have something to do. What it finds that nobody can be given is not work. Where
 // there is some, nothing is left of the look; what was refused before, another manager's writes may not be.
 func (m *memory) hasWork(now time.Time) (bool, time.Duration) {
-	if m.suspect || m.closingNow() {
+	if m.suspect || m.claimed || m.closingNow() {
 		return true, 0
 	}
 	trouble, notes := m.trouble, len(m.notes)

@@ -293,3 +293,25 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	}
 	return out
 }
+
+// What only one manager should do is no Node's business: the site is taken over for it, once.
+func TestClaim(t *testing.T) {
+	s, _ := siteOf(t)
+	step := func() {
+		if _, err := s.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if step(); s.Holds() {
+		t.Fatal("it was taken over for nothing")
+	}
+	s.Claim()
+	if step(); !s.Holds() {
+		t.Fatal("it was not taken over")
+	}
+	s.memory.lose(time.Now(), func(time.Duration) time.Duration { return 0 })
+	s.memory.NotBefore = time.Time{}
+	if step(); s.Holds() {
+		t.Error("it was taken over again")
+	}
+}

@@ -58,6 +58,7 @@ func (o *Options) Check() error {
 	if o.OrphanGrace <= 0 {
 		complain("orphan-grace", o.OrphanGrace, "must be longer than 0: a restore may bring a claim after its IPAddress")
 	}
+	o.checkNodes(complain)
 	o.checkLease(complain)
 	o.checkPorts(complain)
 	return sorted(wrong)
@@ -67,7 +68,7 @@ func (o *Options) Check() error {
 func Prefixes(texts []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range texts {
-		p, err := netip.ParsePrefix(text)
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
 			return nil, fmt.Errorf("%q is no CIDR", text)
 		}
@@ -77,7 +78,7 @@ func Prefixes(texts []string) ([]netip.Prefix, error) {
 }
 
 // checkLease has a leader give up before others take its place.
-func (o *Options) checkLease(complain func(flag string, value any, format string, args ...any)) {
+func (o *Options) checkLease(complain complainer) {
 	if !o.LeaderElect {
 		return
 	}
@@ -93,7 +94,7 @@ func (o *Options) checkLease(complain func(flag string, value any, format string
 }
 
 // checkPorts looks at where the manager is to listen.
-func (o *Options) checkPorts(complain func(flag string, value any, format string, args ...any)) {
+func (o *Options) checkPorts(complain complainer) {
 	if o.WebhookPort < 0 || o.WebhookPort > 65535 {
 		complain("webhook-port", o.WebhookPort, "must be from 0 to 65535; 0 turns the webhooks off")
 	}

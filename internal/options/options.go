@@ -41,7 +41,10 @@ type Options struct {
 	InClusterPools bool
 	NodeCIDRs      string
 	ServiceCIDRs   []string
-	Diagnostics    flags.ManagerOptions
+	// ClusterCIDRs and the sizes are those of kube-controller-manager.
+	ClusterCIDRs                         []string
+	NodeMask, NodeMaskIPv4, NodeMaskIPv6 int
+	Diagnostics                          flags.ManagerOptions
 }
 
 // OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs.
@@ -80,5 +83,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
 		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, fleet, which leaves the Nodes of the manager's own cluster alone and serves those of workload clusters, or only, which serves the own ones and nothing else, and does without Cluster API. No other allocator may do so at the same time.")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", nil, "CIDRs of Services, which no Node is given. Those of ServiceCIDRs are known.")
+	fs.StringSliceVar(&o.ClusterCIDRs, clusterCIDRFlag, nil,
+		"Range that the manager's own Nodes get their pod CIDRs from, or one of each family: the manager makes a ClusterCIDR of it at its start, and deletes the one that it made of other flags before. As in kube-controller-manager.")
+	fs.IntVar(&o.NodeMask, maskFlag, 0, "Prefix length of what each Node gets of --cluster-cidr, where that is one CIDR. By default 24 for IPv4 and 64 for IPv6.")
+	fs.IntVar(&o.NodeMaskIPv4, maskFlagIPv4, 0, "Prefix length of what each Node gets of the IPv4 in --cluster-cidr. By default 24.")
+	fs.IntVar(&o.NodeMaskIPv6, maskFlagIPv6, 0, "Prefix length of what each Node gets of the IPv6 in --cluster-cidr. By default 64.")
 	flags.AddManagerOptions(fs, &o.Diagnostics)
 }
