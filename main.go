@@ -134,7 +134,10 @@ func run(o *options.Options) error {
 	}
 	var needed []process.Needed
 	if o.OwnNodes() || o.FleetNodes() {
-		needed = process.ForNodes
+		needed = append(needed, process.ForNodes...)
+	}
+	if o.NetworkingX {
+		needed = append(needed, process.ForNetworkingX...)
 	}
 	if o.NodeCIDRs != options.NodeCIDRsOnly {
 		needed = append(needed, process.ForPools...)
@@ -168,6 +171,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		NodeCIDRsOnly:  o.NodeCIDRs == options.NodeCIDRsOnly,
 		Services:       services,
 		FlagsCIDR:      o.ClusterCIDR(),
+		NetworkingX:    o.NetworkingX,
 	})
 	if err != nil {
 		return err

@@ -67,6 +67,8 @@ type Options struct {
 	Services                            []netip.Prefix
 	// FlagsCIDR is the ClusterCIDR that flags stand for; nil: there are none.
 	FlagsCIDR *v1alpha1.ClusterCIDRSpec
+	// NetworkingX reports whether the ClusterCIDRs of node-ipam-controller are served too.
+	NetworkingX bool
 }
 
 // Ready reports whether what is served was read: nil, or what was not.
@@ -108,14 +110,21 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers 
 		return nil, err
 	}
 	live, recorder := mgr.GetAPIReader(), text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
+	objects := nodeipam.Kinds{v1alpha1.ClusterCIDRKind: nodeipam.ClusterCIDRs{Client: direct, Live: live}}
+	if o.NetworkingX {
+		objects[nodeipam.NetworkingXKind] = nodeipam.NetworkingX{Client: direct, Live: live}
+	}
 	site := nodeipam.NewSite(nodeipam.Options{
-		Client: direct, Live: live, Lister: streams, Objects: nodeipam.ClusterCIDRs{Client: direct, Live: live},
+		Client: direct, Live: live, Lister: streams, Objects: objects,
 		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: writers,
 		Recorder: recorder, Now: time.Now,
 	})
 	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Site: site, Services: o.Services, Now: time.Now}
 	if o.FlagsCIDR != nil {
 		nodes.Flags = &nodecidr.Flags{Client: direct, Live: live, Recorder: recorder, Spec: *o.FlagsCIDR, Now: time.Now}
+	}
+	if o.NetworkingX {
+		nodes.NetworkingX = &nodecidr.NetworkingX{Recorder: recorder, Now: time.Now}
 	}
 	if err := auditNodes(mgr, o, func() []*nodeipam.Site { return []*nodeipam.Site{site} }); err != nil {
 		return nil, err

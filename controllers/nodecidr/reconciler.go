@@ -38,7 +38,9 @@ type Reconciler struct {
 	Services []netip.Prefix
 	// Flags are those that stand for a ClusterCIDR; nil: there are none.
 	Flags *Flags
-	Now   func() time.Time
+	// NetworkingX serves the ClusterCIDRs of node-ipam-controller too; nil: it does not.
+	NetworkingX *NetworkingX
+	Now         func() time.Time
 
 	// watchesServices: the cluster has ServiceCIDRs.
 	watchesServices bool
@@ -60,11 +62,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 			objects = append(objects, nodeipam.ObjectOf(c))
 		}
 	}
+	others, err := r.NetworkingX.read(ctx, r.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	services, err := r.services(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Site.SetObjects(objects)
+	r.Site.SetObjects(append(objects, others...))
 	r.Site.SetServices(services)
 	if r.Flags.wants(all.Items) {
 		r.Site.Claim()
@@ -113,7 +119,7 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	if !speaks {
 		return 0, nil
 	}
-	var wait time.Duration
+	wait := r.NetworkingX.say(found)
 	for i := range all {
 		c := &all[i]
 		usage, known := found.Ranges[nodeipam.RefOf(c)]

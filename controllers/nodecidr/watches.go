@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -37,6 +39,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, nodes feed.Source, live 
 	r.watchesServices = err == nil
 	r.feed = feed.New(&corev1.Node{}, "", nodes, live, r.Site)
 	r.written = map[string]time.Time{}
+	if n := r.NetworkingX; n != nil {
+		n.said, n.at = map[types.UID]map[string]bool{}, map[types.UID]map[string]time.Time{}
+	}
 	options.RecoverPanic = ptr.To(false) // the books are in a state that cannot be: the next process begins anew
 	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[nodeipam.Key](minBackoff, backstop)
 	b := builder.TypedControllerManagedBy[nodeipam.Key](mgr).
@@ -47,8 +52,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, nodes feed.Source, live 
 			q.Add(r.Site.Key)
 			return nil
 		})).
-		WatchesRawSource(source.TypedKind(mgr.GetCache(), &v1alpha1.ClusterCIDR{}, wake(r.Site.Key, differs))).
+		WatchesRawSource(source.TypedKind(mgr.GetCache(), &v1alpha1.ClusterCIDR{}, wake(r.Site.Key, differs[*v1alpha1.ClusterCIDR]))).
 		WatchesRawSource(r.feed)
+	if r.NetworkingX != nil {
+		b = b.WatchesRawSource(source.TypedKind(mgr.GetCache(), nodeipam.NewNetworkingX(), wake(r.Site.Key, differs[*unstructured.Unstructured])))
+	}
 	if r.watchesServices {
 		b = b.WatchesRawSource(source.TypedKind(mgr.GetCache(), &networkingv1.ServiceCIDR{}, wake(r.Site.Key, func(a, b *networkingv1.ServiceCIDR) bool {
 			return !slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs)
@@ -71,6 +79,6 @@ func wake[O client.Object](key nodeipam.Key, differs func(a, b O) bool) handler.
 }
 
 // differs reports whether a ClusterCIDR was changed by more than a status: its spec never is.
-func differs(a, b *v1alpha1.ClusterCIDR) bool {
-	return a.UID != b.UID || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() || !slices.Equal(a.Finalizers, b.Finalizers)
+func differs[O client.Object](a, b O) bool {
+	return a.GetUID() != b.GetUID() || a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero() || !slices.Equal(a.GetFinalizers(), b.GetFinalizers())
 }

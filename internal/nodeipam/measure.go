@@ -1,9 +1,14 @@
 package nodeipam
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 // measure shows what is known as metrics.
@@ -15,7 +20,11 @@ func (s *Site) measure(found Report) {
 	} {
 		gauge.WithLabelValues(s.Key.Namespace, s.Key.Name).Set(float64(n))
 	}
-	for ref, u := range found.Ranges {
+	// A migration may have one range in two kinds under one name: what is shown is the one that Nodes are counted for.
+	for _, ref := range slices.SortedFunc(maps.Keys(found.Ranges), func(a, b podcidr.Ref) int {
+		return cmp.Compare(found.Ranges[a].Allocated, found.Ranges[b].Allocated)
+	}) {
+		u := found.Ranges[ref]
 		of := []string{u.CIDRs, ref.Name, s.Key.Namespace, s.Key.Name}
 		if u.Capacity > 0 {
 			metrics.NodeCIDRUsage.WithLabelValues(of...).Set(float64(u.Allocated) / float64(u.Capacity))

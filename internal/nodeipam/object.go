@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,14 +42,15 @@ func RefOf(c *v1alpha1.ClusterCIDR) podcidr.Ref {
 
 // ObjectOf is what a ClusterCIDR says.
 func ObjectOf(c *v1alpha1.ClusterCIDR) Object {
-	out := Object{
-		Ref:     RefOf(c),
-		Closing: c.DeletionTimestamp != nil, Held: controllerutil.ContainsFinalizer(c, v1alpha1.ClusterCIDRFinalizer),
-	}
-	spec := podcidr.Spec{Selector: c.Spec.NodeSelector}
-	bits := int(c.Spec.PerNodeHostBits)
-	spec.HostBits = [2]int{bits, int(ptr.Deref(c.Spec.PerNodeHostBitsIPv6, c.Spec.PerNodeHostBits))}
-	for f, text := range []string{c.Spec.IPv4, c.Spec.IPv6} {
+	return objectOf(RefOf(c), c, v1alpha1.ClusterCIDRFinalizer, &c.Spec)
+}
+
+// objectOf is what an object of some kind says, of which a finalizer says that it is in use.
+func objectOf(ref podcidr.Ref, o client.Object, finalizer string, said *v1alpha1.ClusterCIDRSpec) Object {
+	out := Object{Ref: ref, Closing: o.GetDeletionTimestamp() != nil, Held: controllerutil.ContainsFinalizer(o, finalizer)}
+	spec := podcidr.Spec{Selector: said.NodeSelector}
+	spec.HostBits = [2]int{int(said.PerNodeHostBits), int(ptr.Deref(said.PerNodeHostBitsIPv6, said.PerNodeHostBits))}
+	for f, text := range []string{said.IPv4, said.IPv6} {
 		if text == "" {
 			continue
 		}
@@ -61,8 +61,8 @@ func ObjectOf(c *v1alpha1.ClusterCIDR) Object {
 		}
 		spec.CIDRs[f] = append(spec.CIDRs[f], p)
 	}
-	out.Invalid = append(out.Invalid, out.addSources(&spec, c.Spec.IPv4Pool, c.Spec.IPv6Pool)...)
-	out.Invalid = append(out.Invalid, checkClusters(c.Spec.ClusterSelector)...)
+	out.Invalid = append(out.Invalid, out.addSources(&spec, said.IPv4Pool, said.IPv6Pool)...)
+	out.Invalid = append(out.Invalid, checkClusters(said.ClusterSelector)...)
 	if len(out.Invalid) == 0 {
 		out.Range, out.Invalid = podcidr.Compile(out.Ref, spec)
 	}
@@ -90,57 +90,27 @@ type ClusterCIDRs struct {
 	Live client.Reader
 }
 
+func (c ClusterCIDRs) held() held {
+	return held{client: c.Client, live: c.Live, finalizer: v1alpha1.ClusterCIDRFinalizer, inUse: func(o client.Object) bool {
+		is, ok := o.(*v1alpha1.ClusterCIDR)
+		return ok && len(is.Status.Clusters) > 0
+	}}
+}
+
 func (c ClusterCIDRs) read(ctx context.Context, ref podcidr.Ref) (*v1alpha1.ClusterCIDR, error) {
 	out := &v1alpha1.ClusterCIDR{}
-	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
-	defer cancel()
-	err := c.Live.Get(ctx, client.ObjectKey{Name: ref.Name}, out)
-	if apierrors.IsNotFound(err) || (err == nil && out.UID != ref.UID) {
-		return nil, errClosing
-	}
-	return out, err
+	return out, c.held().read(ctx, ref, out)
 }
 
 // Protect implements Objects: it puts our finalizer on.
 func (c ClusterCIDRs) Protect(ctx context.Context, ref podcidr.Ref) error {
-	live, err := c.read(ctx, ref)
-	switch {
-	case err != nil:
-		return fmt.Errorf("reading %s before CIDRs are given from it: %w", ref, err)
-	case live.DeletionTimestamp != nil:
-		return errClosing
-	case controllerutil.ContainsFinalizer(live, v1alpha1.ClusterCIDRFinalizer):
-		return nil
-	}
-	return c.patch(ctx, live, func(o *v1alpha1.ClusterCIDR) { controllerutil.AddFinalizer(o, v1alpha1.ClusterCIDRFinalizer) })
+	return c.held().protect(ctx, ref, &v1alpha1.ClusterCIDR{})
 }
 
 // Release implements Objects: it takes our finalizer off an object that is being deleted, and that no Cluster has an entry
 // in. Nobody opens it again.
 func (c ClusterCIDRs) Release(ctx context.Context, ref podcidr.Ref, _ string) error {
-	live, err := c.read(ctx, ref)
-	switch {
-	case errors.Is(err, errClosing):
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading %s before it goes: %w", ref, err)
-	case live.DeletionTimestamp == nil || len(live.Status.Clusters) > 0 || !controllerutil.ContainsFinalizer(live, v1alpha1.ClusterCIDRFinalizer):
-		return nil
-	}
-	return c.patch(ctx, live, func(o *v1alpha1.ClusterCIDR) { controllerutil.RemoveFinalizer(o, v1alpha1.ClusterCIDRFinalizer) })
-}
-
-// patch writes the finalizers of a ClusterCIDR as it was read, and of no later version.
-func (c ClusterCIDRs) patch(ctx context.Context, live *v1alpha1.ClusterCIDR, change func(*v1alpha1.ClusterCIDR)) error {
-	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
-	defer cancel()
-	next := live.DeepCopy()
-	change(next)
-	err := c.Client.Patch(ctx, next, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
-	if err != nil && (!apierrors.IsNotFound(err) || live.DeletionTimestamp == nil) {
-		return fmt.Errorf("writing the finalizer of ClusterCIDR %s: %w", live.Name, err)
-	}
-	return nil
+	return c.held().release(ctx, ref, &v1alpha1.ClusterCIDR{})
 }
 
 // AnyProtected implements Objects.

@@ -21,6 +21,8 @@ const (
 	maskFlagIPv6    = "node-cidr-mask-size-ipv6"
 )
 
+const networkingXFlag = "serve-node-ipam-cluster-cidrs"
+
 // shortest is the least prefix length that a Node can get, of either family.
 const shortest = 4
 
@@ -48,6 +50,9 @@ func (o *Options) checkNodes(complain complainer) {
 	o.clusterCIDR(complain)
 	if len(o.ClusterCIDRs) > 0 && !o.OwnNodes() {
 		complain(clusterCIDRFlag, strings.Join(o.ClusterCIDRs, ","), "is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on or only, or write a ClusterCIDR with a clusterSelector", o.NodeCIDRs)
+	}
+	if o.NetworkingX && !o.OwnNodes() {
+		complain(networkingXFlag, o.NetworkingX, "these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on or only", o.NodeCIDRs)
 	}
 }
 

@@ -44,6 +44,7 @@ type Options struct {
 	// ClusterCIDRs and the sizes are those of kube-controller-manager.
 	ClusterCIDRs                         []string
 	NodeMask, NodeMaskIPv4, NodeMaskIPv6 int
+	NetworkingX                          bool
 	Diagnostics                          flags.ManagerOptions
 }
 
@@ -88,5 +89,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.NodeMask, maskFlag, 0, "Prefix length of what each Node gets of --cluster-cidr, where that is one CIDR. By default 24 for IPv4 and 64 for IPv6.")
 	fs.IntVar(&o.NodeMaskIPv4, maskFlagIPv4, 0, "Prefix length of what each Node gets of the IPv4 in --cluster-cidr. By default 24.")
 	fs.IntVar(&o.NodeMaskIPv6, maskFlagIPv6, 0, "Prefix length of what each Node gets of the IPv6 in --cluster-cidr. By default 64.")
+	fs.BoolVar(&o.NetworkingX, networkingXFlag, false,
+		"Take the place of node-ipam-controller: give the manager's own Nodes CIDRs from the ClusterCIDRs of networking.x-k8s.io/v1 too. It must not run at the same time.")
 	flags.AddManagerOptions(fs, &o.Diagnostics)
 }

@@ -9,6 +9,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
 // Needed are kinds that are needed, and what to do where one is not there.
@@ -20,7 +21,8 @@ type Needed struct {
 
 const noCRDs = "the CRDs of this provider are not installed here, or older than the manager"
 
-// ForPools are the kinds that serving pools needs, ForNodes those that giving Nodes their CIDRs needs.
+// ForPools are the kinds that serving pools needs, ForNodes those that giving Nodes their CIDRs needs, ForNetworkingX those
+// of node-ipam-controller.
 var (
 	ForPools = []Needed{
 		{clusterv1.GroupVersion, []string{"Cluster"}, "Cluster API is not installed here, or older than v1.11"},
@@ -28,6 +30,11 @@ var (
 		{v1alpha1.GroupVersion, []string{v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, "ProviderConfig"}, noCRDs},
 	}
 	ForNodes = []Needed{{v1alpha1.GroupVersion, []string{v1alpha1.ClusterCIDRKind}, noCRDs}}
+	// Its objects would otherwise be thought of as none at all, and the ranges of its Nodes as nobody's.
+	ForNetworkingX = []Needed{{
+		nodeipam.NetworkingXVersion, []string{v1alpha1.ClusterCIDRKind},
+		"the CRD of node-ipam-controller is not installed here; run without --serve-node-ipam-cluster-cidrs, or install it",
+	}}
 )
 
 // CheckKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a
