@@ -420,6 +420,22 @@ var faultsOfWrites = []fault{
 		value, err := w.do(r)
 		w.answer(r, value, err)
 	}},
+	{name: "the others' watch of IPAllocations breaks", do: func(w *world, r *faults.Request) {
+		for _, m := range w.managers {
+			if w.pool != nil && m.name != r.Client && !m.dead {
+				w.relist(m, faults.Allocations, 90*time.Second)
+			}
+		}
+		value, err := w.do(r)
+		w.answer(r, value, err)
+	}},
+	{name: "the watch of IPAllocations breaks", do: func(w *world, r *faults.Request) {
+		if w.pool != nil {
+			w.relist(w.manager(r.Client), faults.Allocations, 90*time.Second)
+		}
+		value, err := w.do(r)
+		w.answer(r, value, err)
+	}},
 	{name: "the watch of ClusterCIDRs breaks", do: func(w *world, r *faults.Request) {
 		w.relist(w.manager(r.Client), faults.ClusterCIDRs, 8*time.Second)
 		value, err := w.do(r)

@@ -90,3 +90,57 @@ func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 		}
 	})
 }
+
+// A manager that does not know yet that it lost its term has asked for a block; the next one opens it, and gives from it. The
+// first one sees that it is being deleted, and that no Node has any of it.
+func TestABlockOpenedByAnother(t *testing.T) {
+	s := scenario{name: "opened by another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
+	s.run(t, func(w *world) {
+		w.disturb = func(w *world, r *faults.Request) bool {
+			switch {
+			case r.Client == "a" && r.Ref.Kind == faults.Allocations && r.Verb == "create":
+				value, err := w.do(r)
+				w.answer(r, value, err)
+				w.managers[0].asleep = true
+				w.start()
+				w.Notef("a is paused, b starts")
+				return true
+			case r.Client == "b" && r.Ref.Kind == faults.Nodes && r.Write():
+				w.disturb = nil
+				w.Notef("b is paused in its patch; a goes on; the user deletes the block")
+				w.managers[1].asleep, w.managers[0].asleep = true, false
+				removeBlock("prod-pods-4-1").do(w)
+				w.After(0, 60*time.Second, func() {
+					w.managers[1].asleep = false
+					value, err := w.do(r)
+					w.answer(r, value, err)
+				})
+				return true
+			}
+			return false
+		}
+	})
+}
+
+// A manager whose watch of IPAllocations shows nothing opens a block that went back to the pool meanwhile.
+func TestABlockThatIsGone(t *testing.T) {
+	s := scenario{name: "gone", fleet: true, pool: threeBlocks[:1], before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
+	s.script = []action{
+		{"start b, which is shown no more of IPAllocations", func(w *world) bool {
+			w.start()
+			w.relist(w.managers[1], faults.Allocations, 10*time.Minute)
+			return true
+		}},
+		remove(faults.Nodes, "a"),
+		{"the block is gone; kill a", func(w *world) bool {
+			if len(w.blocks()) > 0 {
+				return false
+			}
+			w.managers[0].dead = true
+			w.managers[0].kill()
+			return true
+		}},
+		add(node("b")),
+	}
+	s.run(t, func(w *world) { w.impatient = true })
+}

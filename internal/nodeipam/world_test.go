@@ -325,7 +325,7 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 	}
 	m.mute[kind] = true
 	writes := 3
-	if kind == faults.Clusters {
+	if kind == faults.Clusters || kind == faults.Allocations {
 		writes = 0 // what it shows is of use after what others do without it
 	}
 	w.After(writes, delay, arrive)
