@@ -291,7 +291,7 @@ func TestClusterCIDRsOfNodeIPAMControllerApply(t *testing.T) { // K1
 func TestSampleClusterCIDRsApply(t *testing.T) {
 	g := NewWithT(t)
 	objects := documents(g, read(g, "../../config/samples/clustercidrs.yaml"))
-	g.Expect(objects).To(HaveLen(2))
+	g.Expect(objects).To(HaveLen(4))
 	for _, u := range objects {
 		g.Expect(k8s.Create(t.Context(), u, client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed())
 		g.Expect(compile(specOf(g, u))).To(BeEmpty())

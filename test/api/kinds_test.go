@@ -29,7 +29,7 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Child Message"},
 		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Available Tenants Ready Validated Age |"},
 		"clustercidrs": {kind: "ClusterCIDR", short: "cc", cluster: true,
-			columns: "Name PerNodeHostBits IPv4 IPv6 Allocated Free Ready Age | Reason Message"},
+			columns: "Name PerNodeHostBits IPv4 IPv6 Allocated Free Ready Age | IPv4Pool IPv6Pool Reason Message"},
 	}
 	g := NewWithT(t)
 	found, err := discovery.NewDiscoveryClientForConfigOrDie(restConfig).ServerResourcesForGroupVersion("butler.butlerlabs.dev/v1alpha1")

@@ -25,10 +25,16 @@ import (
 var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() {
 	var a, b []byte // kubeconfigs
 	var inA, inB client.Client
-	var ns string
+	var ns, kubeconfig string
+	var manager *framework.Manager
+	var ofB *framework.ControlPlane
+	serve := func(ctx context.Context) {
+		GinkgoHelper()
+		manager = startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--shrink-grace=3s")
+	}
 
 	BeforeAll(func(ctx context.Context) {
-		start := func() ([]byte, client.Client) {
+		start := func() (*framework.ControlPlane, []byte, client.Client) {
 			server, err := framework.Start(framework.Options{})
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
@@ -37,16 +43,17 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			applyPolicy(ctx, admin, "nodes.yaml")
 			credentials, err := server.NodesTenantKubeconfig(ctx)
 			Expect(err).NotTo(HaveOccurred())
-			return credentials, admin
+			return server, credentials, admin
 		}
-		a, inA = start()
-		b, inB = start()
+		_, a, inA = start()
+		ofB, b, inB = start()
 	})
 	BeforeEach(func(ctx context.Context) {
 		ns = newNamespace(ctx, nil)
-		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		var err error
+		kubeconfig, err = cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--shrink-grace=3s")
+		serve(ctx)
 		DeferCleanup(func(ctx context.Context) {
 			for _, c := range []client.Client{inA, inB} {
 				Expect(c.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
@@ -147,7 +154,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(HavePrefix("True Ready"))
 	})
 
-	It("hold a ClusterCIDR that is being deleted, until the last Cluster has let go of it", func(ctx context.Context) {
+	It("hold a ClusterCIDR that is being deleted, until the last Cluster has let go of it", func(ctx context.Context) { // K18, K19, N3
 		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
 		cluster(ctx, a, "one", served)
 		two := cluster(ctx, b, "two", served)
@@ -165,6 +172,19 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
 		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(Equal(map[string]int64{"two": 1}))
 		Expect(cidrsOf(ctx, inA, "late")(NewWithT(GinkgoT()))).To(BeEmpty(), "nothing more is given of it")
+
+		By("keeping it, and what Nodes have of it, over a restart")
+		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
+		Expect(manager.Kill()).To(Succeed())
+		serve(ctx)
+		ranged(ctx, map[string]string{}, "10.9.0.0/22")
+		Eventually(cidrsOf(ctx, inA, "late")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(Equal(map[string]int64{"two": 1}))
+		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
+		w1 := &corev1.Node{}
+		Expect(inB.Get(ctx, client.ObjectKey{Name: "w1"}, w1)).To(Succeed())
+		w1.Spec.PodCIDR, w1.Spec.PodCIDRs = "10.99.0.0/24", []string{"10.99.0.0/24"}
+		Expect(apierrors.IsInvalid(inB.Update(ctx, w1))).To(BeTrue(), "nobody else can change them")
 
 		By("losing the entry of a Cluster that is gone")
 		Expect(k8s.Delete(ctx, two)).To(Succeed())
@@ -229,6 +249,28 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(blocks).WithTimeout(framework.Late).Should(BeEmpty())
 	})
 
+	It("wait, and keep what they have, while the API server of their Cluster is away", func(ctx context.Context) { // K49
+		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
+		cluster(ctx, a, "one", served)
+		cluster(ctx, b, "two", served)
+		join(ctx, inA, "w1")
+		join(ctx, inB, "w1")
+		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
+		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(Equal(map[string]int64{"one": 1, "two": 1}))
+
+		Expect(ofB.StopAPIServer()).To(Succeed())
+		join(ctx, inA, "w2")
+		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.Late).Should(HaveLen(1), "the other Cluster is served")
+		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(HaveKeyWithValue("two", int64(1)))
+
+		Expect(ofB.StartAPIServer()).To(Succeed())
+		join(ctx, inB, "w2")
+		Eventually(cidrsOf(ctx, inB, "w2")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
+	})
+
 	It("are counted by the audit, where two Nodes of a Cluster have the same", func(ctx context.Context) { // K45
 		cluster(ctx, a, "one", served)
 		cluster(ctx, b, "two", served)
@@ -237,8 +279,6 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.77.0.0/24", []string{"10.77.0.0/24"}
 			Expect(inA.Create(ctx, n)).To(Succeed())
 		}
-		kubeconfig, err := cp.ManagerKubeconfig(ctx)
-		Expect(err).NotTo(HaveOccurred())
 		auditor := startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--audit-interval=1s")
 		of := func(name string) string {
 			return fmt.Sprintf(`butler_ipam_audit_duplicate_node_cidrs{cluster=%q,namespace=%q}`, name, ns)

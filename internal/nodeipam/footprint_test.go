@@ -1,0 +1,71 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// mostBytes is what may be remembered of a Node that has its CIDR.
+const mostBytes = 2048
+
+// K42: 5,000 Nodes, of 300 ClusterCIDRs of one range, are all given something; what is remembered of each is bounded.
+func TestFiveThousandNodes(t *testing.T) {
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the race detector remembers more")
+	}
+	const nodes, ranges = 5_000, 300
+	m := newMemory(Key{}, 0)
+	var objects []Object
+	for i := range ranges {
+		c := newRange("x")
+		c.Name, c.UID, c.Spec.IPv4 = fmt.Sprint("c", i), types.UID(fmt.Sprint("c", i)), "10.0.0.0/8"
+		c.Spec.PerNodeHostBits = int32(6 + i%4)
+		objects = append(objects, ObjectOf(c))
+	}
+	m.setObjects(objects)
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*node{}, noon)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range nodes {
+		m.observe(&podcidr.Node{
+			Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)), Created: noon,
+			Labels: map[string]string{"kubernetes.io/hostname": fmt.Sprintf("worker-%05d", i), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
+		}, "1", noon)
+	}
+	given := map[netip.Prefix]bool{}
+	for now := noon; len(given) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+		m.plan(now)
+		if _, p, _ := m.next(now); p != nil {
+			m.landed(p, false, now)
+		}
+		for _, g := range m.grants {
+			given[g.CIDRs[0]] = true
+			n := *g.Node
+			n.CIDRs = g.CIDRs
+			m.observe(&n, "2", now)
+		}
+	}
+	if len(given) != nodes {
+		t.Fatalf("%d Nodes have a CIDR of their own", len(given))
+	}
+	m.next(noon.Add(time.Hour))
+	clear(given)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(m)
+	if is := float64(after.HeapAlloc-before.HeapAlloc) / nodes; is > mostBytes {
+		t.Errorf("%.0f bytes are remembered of each Node", is)
+	}
+}
