@@ -46,7 +46,10 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1.Cluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cluster); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err) // what it had is an orphan
+		if apierrors.IsNotFound(err) && r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
+			err = r.releaseGone(ctx, req.NamespacedName) // what else it had is an orphan
+		}
+		return guard.Retry(client.IgnoreNotFound(err), "letting go of what a Cluster had that is gone")
 	}
 	if guard.LeavesAlone(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil

@@ -2,12 +2,9 @@ package fleetcidr
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -21,7 +18,8 @@ import (
 func (r *Reconciler) blocks(key nodeipam.Key) []nodeipam.Block {
 	var out []nodeipam.Block
 	for _, a := range r.Blocks.Pods(key) {
-		if b, is := nodeipam.BlockOf(a); is {
+		// One in another namespace, whoever made it, is none that the Cluster asked for.
+		if b, is := nodeipam.BlockOf(a); is && a.Namespace == key.Namespace {
 			out = append(out, b)
 		}
 	}
@@ -40,32 +38,18 @@ func (r *Reconciler) allocations(key nodeipam.Key) nodeipam.Allocations {
 // hold puts our finalizer on a Cluster: with it go its blocks, when nobody else holds it any more.
 func (r *Reconciler) hold(ctx context.Context, key nodeipam.Key) error {
 	c := &clusterv1.Cluster{}
-	if err := r.Client.Get(ctx, key, c); err != nil {
+	if err := r.Live.Get(ctx, key, c); err != nil {
 		return fmt.Errorf("reading Cluster %s before it gets a block: %w", key, err)
 	}
 	before := c.DeepCopy()
-	if c.DeletionTimestamp != nil || !controllerutil.AddFinalizer(c, v1alpha1.TenantNetworkFinalizer) {
+	switch {
+	case c.DeletionTimestamp != nil:
+		return fmt.Errorf("Cluster %s is being deleted, and gets no more blocks", key) //nolint:staticcheck // it is the name of the kind
+	case !controllerutil.AddFinalizer(c, v1alpha1.TenantNetworkFinalizer):
 		return nil
 	}
 	if err := r.Client.Patch(ctx, c, guard.SinceRead(before)); err != nil {
 		return fmt.Errorf("writing the finalizer of Cluster %s before it gets a block: %w", key, err)
 	}
 	return nil
-}
-
-// isLeft reports whether a Cluster is being deleted and nobody else holds it: its machines are gone, and their Nodes with
-// them.
-func isLeft(c *clusterv1.Cluster) bool {
-	return c.DeletionTimestamp != nil && slices.Equal(c.Finalizers, []string{v1alpha1.TenantNetworkFinalizer})
-}
-
-// letGoOfBlocks takes our finalizer off the blocks that are being deleted of a Cluster which is gone, and its Nodes with it.
-func (r *Reconciler) letGoOfBlocks(ctx context.Context, key nodeipam.Key) error {
-	var errs []error
-	for _, b := range r.blocks(key) {
-		if b.Deleting && b.Protected && !b.Moved {
-			errs = append(errs, client.IgnoreNotFound(r.allocations(key).LetGo(ctx, b)))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -89,21 +89,13 @@ func (r *Reconciler) using(ctx context.Context, key nodeipam.Key) (names []strin
 	return names
 }
 
-// forget forgets a Cluster that is gone. Its entries go, and nothing holds its blocks any more.
-func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) error {
+// forget forgets a Cluster that is gone. Its entries go; its blocks, controllers/cluster lets go of.
+func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
 	r.sites.end(key)
 	r.ranges.forget(key)
 	for _, name := range r.using(ctx, key) {
 		r.ranges.look(name)
 	}
-	if len(r.Blocks.Pods(key)) == 0 {
-		return nil
-	}
-	err := r.Live.Get(ctx, key, &clusterv1.Cluster{})
-	if apierrors.IsNotFound(err) {
-		return r.letGoOfBlocks(ctx, key)
-	}
-	return err // the cache is behind, or does not show all namespaces
 }
 
 // enrolled reports whether the Nodes of a Cluster are to get pod CIDRs.
@@ -117,7 +109,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	key, cluster := req.NamespacedName, &clusterv1.Cluster{}
 	if err := r.Client.Get(ctx, key, cluster); err != nil {
 		if apierrors.IsNotFound(err) {
-			err = r.forget(ctx, key)
+			r.forget(ctx, key)
+			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
 	}
@@ -128,9 +121,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.sites.end(key) // another manager may have it now
 		return reconcile.Result{}, nil
 	}
-	if isLeft(cluster) {
-		r.sites.end(key)
-		return reconcile.Result{}, r.letGoOfBlocks(ctx, key)
+	if guard.IsLeft(cluster) {
+		r.sites.end(key) // its Nodes are gone with its machines
+		return reconcile.Result{}, nil
 	}
 	all, err := r.all(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ package guard
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,12 @@ func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
 	}
 	metav1.SetMetaDataLabel(&a.ObjectMeta, clusterv1.WatchLabel, watchFilter)
 	return true
+}
+
+// IsLeft reports whether a Cluster is being deleted and nobody but us holds it: its machines are gone, and its Nodes with
+// them.
+func IsLeft(c *clusterv1.Cluster) bool {
+	return c.DeletionTimestamp != nil && slices.Equal(c.Finalizers, []string{v1alpha1.TenantNetworkFinalizer})
 }
 
 // SinceRead patches an object with what was changed since it was read, if nobody else has written it.

@@ -182,7 +182,9 @@ func TestDamaged(t *testing.T) {
 		`{"holder":"a","term":1} {}`:    "there is more after the end",
 		`{"term":1}`:                    "it names no holder and term",
 		`{"holder":"a","term":1,"x":1}`: `unknown field "x"`,
-		`{"holder":"a","term":1,"inFlight":[{"node":"n","cidrs":["10.0.0.0/24"]}]}`: `the grant in flight to Node "n" lacks`,
+		`{"holder":"a","term":1,"inFlight":[{"node":"n","cidrs":["10.0.0.0/24"]}]}`:       `the grant in flight to Node "n" lacks`,
+		`{"holder":"a","term":1,"open":[{"name":"p","for":"c"}]}`:                         `the block "p" for c lacks`,
+		`{"holder":"a","term":1,"open":[{"name":"p","for":"c","cidrs":["10.0.0.1/24"]}]}`: `the block "p" for c lacks`,
 	} {
 		a := newAPI(t)
 		f := a.holder(t, "me")

@@ -80,6 +80,11 @@ func parse(text string) (s State, err error) {
 	if s.Holder == "" || s.Term < 1 || s.Seq < 0 {
 		return State{}, errors.New("it names no holder and term")
 	}
+	for _, o := range s.Open {
+		if o.For != "" && (o.Name == "" || len(o.CIDRs) != 1 || !o.CIDRs[0].IsValid() || o.CIDRs[0] != o.CIDRs[0].Masked()) {
+			return State{}, fmt.Errorf("the block %q for %s lacks its name, or its one CIDR", o.Name, o.For)
+		}
+	}
 	for _, g := range s.InFlight {
 		if g.UID == "" || g.Node == "" || len(g.CIDRs) == 0 {
 			return State{}, fmt.Errorf("the grant in flight to Node %q lacks its name, UID or CIDRs", g.Node)

@@ -41,7 +41,7 @@ func (a Allocations) read(ctx context.Context, name string) (*v1alpha1.IPAllocat
 // is reports whether an IPAllocation is a block of the Cluster.
 func (a Allocations) is(o *v1alpha1.IPAllocation) (Block, bool) {
 	b, is := BlockOf(o)
-	return b, is && o.Spec.TenantClusterRef.NamespacedName() == a.Cluster
+	return b, is && o.Namespace == a.Cluster.Namespace && o.Spec.TenantClusterRef.NamespacedName() == a.Cluster
 }
 
 // Look implements Blocks.

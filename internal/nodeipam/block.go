@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,6 +26,9 @@ type Source struct {
 	// Length is the prefix length of a block, which is for PerBlock Nodes. Max is how many a Cluster can have.
 	Length, PerBlock, Max int
 }
+
+// fits reports whether a block is one that would be asked for.
+func (s *Source) fits(b Block) bool { return s.Pool == b.Pool && s.Length == b.Length }
 
 // addSources adds the pools of a ClusterCIDR, and reports what is wrong with them.
 func (o *Object) addSources(spec *podcidr.Spec, pools ...*v1alpha1.PodPool) (errs field.ErrorList) {
@@ -60,6 +64,8 @@ type Block struct {
 	Pinned netip.Prefix
 	// Prefix is what it has, as the holder of its pool says, and nobody else has; not valid: nothing.
 	Prefix netip.Prefix
+	// Had is all that it may have: what its record says, and what its status does.
+	Had []netip.Prefix
 	// Refused is why it has nothing.
 	Refused string
 	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster.
@@ -88,6 +94,11 @@ func BlockOf(a *v1alpha1.IPAllocation) (Block, bool) {
 	// Anybody who can make an IPAllocation can write a record; the status is the holder's.
 	shown, _ := poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
 	record, _ := poolutil.ParseRange(a.Annotations[v1alpha1.AddressAnnotation])
+	for _, r := range []netipx.IPRange{shown, record} {
+		if p, is := r.Prefix(); is && r.IsValid() {
+			out.Had = append(out.Had, p)
+		}
+	}
 	if shown.IsValid() && shown == record && !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.OverlapCondition) {
 		out.Prefix, _ = shown.Prefix()
 	}

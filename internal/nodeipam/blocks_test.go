@@ -147,7 +147,7 @@ func (w *world) blockWithRoom(taken []netip.Prefix) bool {
 func (w *world) backAtRest() {
 	for _, b := range w.blocks() {
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
-			return b.Prefix.IsValid() && overlap(prefixes(n.Spec.PodCIDRs), []netip.Prefix{b.Prefix})
+			return overlap(prefixes(n.Spec.PodCIDRs), b.Had)
 		})
 		if !used && (b.Prefix.IsValid() || b.Deleting) {
 			w.Wrongf("block %s is still there, and no Node uses it", b.Name)

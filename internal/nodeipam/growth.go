@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
@@ -42,12 +41,13 @@ type known struct {
 	// listed is what the next commit says of blocks, relisted that the last one says something new.
 	listed   []fence.Open
 	relisted bool
+	// openBlocks are the blocks that are open on record, by name.
+	openBlocks map[string]fence.Open
 	// grace is how long an idle block stays.
 	grace time.Duration
-	// askAfter is when the next request is made, where askFailures failed in a row, and askErr why.
-	askAfter    time.Time
-	askFailures int
-	askErr      error
+	// vain are the blocks for which the last request failed, and askErr is why nothing could be asked for.
+	vain   map[string]blocked
+	askErr error
 }
 
 // group are the blocks of a family of a ClusterCIDR. The zero value is that of blocks which no ClusterCIDR wants.
@@ -84,6 +84,7 @@ type growth struct {
 	// of are the objects that blocks are asked for.
 	of   []podcidr.Ref
 	wait time.Duration
+	now  time.Time
 }
 
 // something reports whether there is anything to do.
@@ -107,7 +108,6 @@ func (m *memory) setBlocks(all []Block, now time.Time) {
 		delete(m.fresh, b.UID)
 		next[b.Name] = b
 	}
-	m.blocks = next
 	m.blocks = next
 	there := map[types.UID]bool{}
 	for _, b := range next {
@@ -137,9 +137,11 @@ func (m *memory) sawBlock(b Block, now time.Time) {
 // setOpen takes what the state on record says.
 func (m *memory) setOpen(open []fence.Open) {
 	m.open, m.listed = open, nil
+	m.openBlocks = map[string]fence.Open{}
 	for _, o := range open {
 		if o.For != "" {
 			m.listed = append(m.listed, o)
+			m.openBlocks[o.Name] = o
 		}
 	}
 	m.sortBlocks()
@@ -147,23 +149,20 @@ func (m *memory) setOpen(open []fence.Open) {
 
 // opened is what the state on record says of a block; false: it is not open.
 func (m *memory) opened(name string) (fence.Open, bool) {
-	i := slices.IndexFunc(m.open, func(o fence.Open) bool { return o.Kind == v1alpha1.IPAllocationKind && o.Name == name })
-	if i < 0 {
-		return fence.Open{}, false
-	}
-	return m.open[i], true
+	on, is := m.openBlocks[name]
+	return on, is
 }
 
 // sortBlocks says to ranges which blocks they have, and from which of them is given: those that are open. Who is not the
 // holder does not know that, and takes each for open that can be.
 func (m *memory) sortBlocks() {
-	less := false
+	less, blocks := false, m.blocksByObject()
 	for _, o := range m.objects {
 		for f, source := range o.Sources {
 			if source == nil || o.Range == nil {
 				continue
 			}
-			all, gives := m.blocksOf(o, podcidr.Family(f))
+			all, gives := m.blocksOf(o, podcidr.Family(f), blocks[o.Name])
 			was := o.Range.Gives(podcidr.Family(f))
 			if slices.Equal(gives, was) && slices.Equal(all, o.Range.All(podcidr.Family(f))) {
 				continue
@@ -178,25 +177,33 @@ func (m *memory) sortBlocks() {
 	}
 }
 
-func (m *memory) blocksOf(o Object, f podcidr.Family) (all, gives []netip.Prefix) {
-	for _, on := range m.open {
-		if on.Kind == v1alpha1.IPAllocationKind && on.For == o.Name && podcidr.FamilyOf(on.CIDRs[0]) == f {
+// blocksByObject are the blocks by the name of the object that they are for.
+func (m *memory) blocksByObject() map[string][]Block {
+	out := map[string][]Block{}
+	for _, b := range m.blocks {
+		on, _ := m.opened(b.Name)
+		of := cmp.Or(on.For, b.For)
+		out[of] = append(out[of], b)
+	}
+	return out
+}
+
+func (m *memory) blocksOf(o Object, f podcidr.Family, blocks []Block) (all, gives []netip.Prefix) {
+	for _, on := range m.openBlocks {
+		if on.For == o.Name && podcidr.FamilyOf(on.CIDRs[0]) == f {
 			all = append(all, on.CIDRs[0])
 		}
 	}
-	for _, b := range m.blocks {
+	for _, b := range blocks {
 		if !b.Prefix.IsValid() || podcidr.FamilyOf(b.Prefix) != f {
 			continue
 		}
 		on, open := m.opened(b.Name)
-		if For := cmp.Or(on.For, b.For); For != o.Name {
-			continue
-		}
 		if !slices.Contains(all, b.Prefix) {
 			all = append(all, b.Prefix)
 		}
 		holds := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.Prefix}) && on.UID == b.UID
-		if !b.Deleting && (holds || !m.holder) {
+		if !b.Deleting && o.Sources[f].fits(b) && (holds || !m.holder) {
 			gives = append(gives, b.Prefix)
 		}
 	}
@@ -221,7 +228,7 @@ func (m *memory) groupOf(b Block, on fence.Open, open bool) group {
 	name := cmp.Or(on.For, b.For)
 	for _, o := range m.objects {
 		for f, source := range o.Sources {
-			fits := source != nil && o.Name == name && source.Pool == b.Pool && source.Length == b.Length
+			fits := source != nil && o.Name == name && source.fits(b)
 			if gone := open && b.UID == "" && source != nil && o.Name == name && podcidr.FamilyOf(on.CIDRs[0]) == podcidr.Family(f); fits || gone {
 				return group{name, podcidr.Family(f)}
 			}
@@ -249,6 +256,7 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 	if len(sources) == 0 && len(m.blocks) == 0 && !slices.ContainsFunc(m.open, func(o fence.Open) bool { return o.For != "" }) {
 		return growth{}
 	}
+	out.now = now
 	facts := m.blockFacts(now)
 	lack := m.lack(sources, facts)
 	for _, g := range slices.SortedFunc(maps.Keys(union(sources, facts)), func(a, b group) int {
@@ -317,14 +325,11 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 	granted := b.Prefix.IsValid()
 	out := carve.Block{
 		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
-		Waits: !granted && b.Paused, Refused: !granted && b.Pinned.IsValid() && b.Refused != "",
-		Open: open, Draining: on.Draining,
+		Refused: !granted && b.Pinned.IsValid() && b.Refused != "", Open: open, Draining: on.Draining, Used: m.used(b),
 	}
+	out.Waits = out.Refused || (!granted && b.Paused)
 	if !m.holder { // what is open is not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
-	}
-	if granted {
-		out.Used = m.books.InUse(b.Prefix)
 	}
 	if out.Used > 0 {
 		delete(m.idle, b.UID)
@@ -335,22 +340,37 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 	return out
 }
 
+// used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what
+// its own record says, also where its status does not say that any more.
+func (m *memory) used(b Block) (most int64) {
+	on, _ := m.opened(b.Name)
+	for _, p := range slices.Concat(on.CIDRs, b.Had) {
+		most = max(most, m.books.InUse(p))
+	}
+	return most
+}
+
 // canGrow reports whether a family of an object can have another block, as far as is known: none is refused, and there are
-// fewer than there may be.
-func canGrow(o Object, f podcidr.Family, facts []carve.Block, blocks map[string]Block) bool {
+// fewer than there may be. One that goes counts until it is gone.
+func (m *memory) canGrow(o Object, f podcidr.Family, facts []carve.Block) bool {
 	source, have := o.Sources[f], 0
-	if source == nil || o.Closing || o.Range.Closing {
+	if source == nil || o.Closing || o.Range.Closing || term.RefusedForGood(m.askErr) {
 		return false
 	}
 	for _, b := range facts {
-		if is := blocks[b.Name]; b.Exists && !b.Granted && is.Refused != "" {
+		if m.isRefused(b) {
 			return false
 		}
-		if !b.Deleting {
+		if !b.Refused && (!b.Deleting || b.Open) {
 			have++
 		}
 	}
 	return have < source.Max || slices.ContainsFunc(facts, func(b carve.Block) bool { return b.Exists && !b.Deleting && !b.Open && !b.Waits })
+}
+
+// isRefused reports whether a block is waited for that the pool does not give.
+func (m *memory) isRefused(b carve.Block) bool {
+	return b.Exists && !b.Granted && !b.Refused && m.blocks[b.Name].Refused != ""
 }
 
 // setGrows says to ranges whether more room can come, so that a Node waits for that and does not take the next choice.
@@ -363,7 +383,7 @@ func (m *memory) setGrows(now time.Time) {
 	for _, o := range sources {
 		m.books.Watch(o.Range)
 		grows := !slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-			return m.books.RoomOf(o.Range, f) == 0 && !canGrow(o, f, facts[group{o.Name, f}], m.blocks)
+			return m.books.RoomOf(o.Range, f) == 0 && !m.canGrow(o, f, facts[group{o.Name, f}])
 		})
 		if grows != o.Range.Grows {
 			o.Range.Grows = grows
@@ -388,7 +408,7 @@ func (m *memory) lack(sources map[group]Object, facts map[group][]carve.Block) m
 		}
 		m.books.Watch(o.Range)
 		useless := slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-			return f != g.family && m.books.RoomOf(o.Range, f) == 0 && !canGrow(o, f, facts[group{o.Name, f}], m.blocks)
+			return f != g.family && m.books.RoomOf(o.Range, f) == 0 && !m.canGrow(o, f, facts[group{o.Name, f}])
 		})
 		if short := waiting[o.Ref] - m.books.RoomOf(o.Range, g.family); short > 0 && !useless {
 			out[g] = int((short-1)/int64(o.Sources[g.family].PerBlock)) + 1
@@ -407,7 +427,7 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 		is := m.blocks[b.Name]
 		if open && m.holder && !slices.Contains(d.Close, b.Name) {
 			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.Keep, b.Name)
-			if b.Granted && m.looked[is.UID] {
+			if m.looked[is.UID] && is.Prefix == on.CIDRs[0] {
 				on.UID = is.UID // a move has made it anew
 			}
 			g.next = append(g.next, on)
@@ -439,7 +459,18 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 	source := o.Sources[of.family]
 	for _, name := range d.Again {
 		on, _ := m.opened(name)
-		g.ask(errand{do: askFor, name: name, of: o, source: source, prefix: on.CIDRs[0]})
+		if _, taken := m.taken[name]; taken || on.CIDRs[0].Bits() != source.Length || len(facts) > source.Max {
+			continue // who can write the ConfigMap of the workload cluster asks for no more than the Cluster may have
+		}
+		g.ask(m, errand{do: askFor, name: name, of: o, source: source, prefix: on.CIDRs[0]})
+	}
+	for _, b := range facts {
+		if b.Refused && !b.Open && !b.Deleting { // the addresses are somebody else's, and nobody uses them here any more
+			g.errands = append(g.errands, errand{do: giveBack, name: b.Name, block: m.blocks[b.Name]})
+		}
+	}
+	if slices.ContainsFunc(facts, m.isRefused) {
+		return // the pool would refuse the next one too
 	}
 	n := 0
 	for range d.Ask {
@@ -447,13 +478,19 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 		for m.isTaken(m.blockName(of.family, n)) {
 			n++
 		}
-		g.ask(errand{do: askFor, name: m.blockName(of.family, n), of: o, source: source})
+		g.ask(m, errand{do: askFor, name: m.blockName(of.family, n), of: o, source: source})
 	}
 }
 
-func (g *growth) ask(e errand) {
+func (g *growth) ask(m *memory, e errand) {
 	if slices.ContainsFunc(g.errands, func(other errand) bool { return other.do == askFor && other.name == e.name }) {
 		return // two ClusterCIDRs count the names of one Cluster; the other one's turn is the next
+	}
+	if until := m.blocked[e.of.Ref].until; until.After(g.now) || m.shut[e.of.Ref] {
+		if until.After(g.now) {
+			g.wait = sooner(g.wait, until.Sub(g.now))
+		}
+		return // nobody would hold its ClusterCIDR
 	}
 	g.errands = append(g.errands, e)
 	if !e.of.Held && !slices.Contains(g.of, e.of.Ref) {
@@ -488,9 +525,18 @@ func (m *memory) endingBlocks() map[types.UID]bool {
 func (m *memory) blocksEnd() bool {
 	for _, b := range m.blocks {
 		_, open := m.opened(b.Name)
-		if b.Deleting && b.Protected && !open && !m.ended[b.UID] && (!b.Prefix.IsValid() || m.books.InUse(b.Prefix) == 0) {
+		if b.Deleting && b.Protected && !open && !m.ended[b.UID] && m.used(b) == 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// lacksBlock reports whether a block is open on record of which nothing else is known, when this manager has not looked
+// after the site yet: the management cluster may have been restored to before it was given.
+func (m *memory) lacksBlock(s fence.State) bool {
+	return !m.triedOnce && slices.ContainsFunc(s.Open, func(o fence.Open) bool {
+		b, there := m.blocks[o.Name]
+		return o.For != "" && (!there || (b.Prefix != o.CIDRs[0] && b.Pinned != o.CIDRs[0]))
+	})
 }

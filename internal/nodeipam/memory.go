@@ -126,7 +126,7 @@ type blocked struct {
 func newMemory(of Key, grace time.Duration) *memory {
 	m := &memory{
 		fleet: of != Key{}, cluster: of.Name,
-		known: known{blocks: map[string]Block{}, fresh: map[types.UID]time.Time{}, taken: map[string]time.Time{}, missing: map[string]bool{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
+		known: known{blocks: map[string]Block{}, fresh: map[types.UID]time.Time{}, taken: map[string]time.Time{}, missing: map[string]bool{}, vain: map[string]blocked{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
 		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
 		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
 	}

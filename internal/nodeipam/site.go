@@ -207,7 +207,7 @@ func (s *Site) readLeft(ctx context.Context) error {
 	}
 	m := s.lock()
 	defer m.Unlock()
-	m.unread, m.left, m.commitErr = false, len(state.InFlight) > 0, nil
+	m.unread, m.left, m.commitErr = false, len(state.InFlight) > 0 || m.lacksBlock(state), nil
 	return nil
 }
 

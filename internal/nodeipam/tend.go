@@ -25,20 +25,27 @@ type Blocks interface {
 }
 
 // tend does what was decided on blocks beside the commit. It returns when there is more to do. What failed is tried again
-// after a while, and nothing else meanwhile.
+// after a while, and holds up nothing else.
 func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
 	m := s.lock()
-	wait, holder, again := m.askAfter.Sub(s.Now()), m.holder, m.relisted
+	holder, again := m.holder, m.relisted
 	m.relisted = false
 	m.Unlock()
 	if again {
 		g.wait = time.Millisecond // what was committed has consequences
 	}
-	if !holder || len(g.errands) == 0 || wait > 0 {
-		return sooner(g.wait, max(wait, 0)), nil
+	if !holder || len(g.errands) == 0 {
+		return g.wait, nil
 	}
 	listed := false
 	for _, e := range g.errands {
+		m := s.lock()
+		wait := m.vain[e.name].until.Sub(s.Now())
+		m.Unlock()
+		if wait > 0 {
+			g.wait = sooner(g.wait, wait)
+			continue
+		}
 		if e.do == letGo && !listed {
 			if err := s.list(ctx); err != nil {
 				return 0, err
@@ -48,28 +55,34 @@ func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
 		news, err := s.doErrand(ctx, e)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "A block for pod CIDRs has to wait", "block", e.name)
-			return sooner(g.wait, s.failedToTend(err)), nil
+		}
+		if wait := s.tended(e, err); wait > 0 {
+			g.wait = sooner(g.wait, wait)
 		}
 		if news {
 			g.wait = time.Millisecond
 		}
 	}
-	m = s.lock()
-	defer m.Unlock()
-	m.askFailures, m.askErr = 0, nil
 	return g.wait, nil
 }
 
-// failedToTend notes that a request failed, and returns when the next one is made.
-func (s *Site) failedToTend(err error) time.Duration {
+// tended notes what became of a request, and returns when it is made again, if it failed.
+func (s *Site) tended(e errand, err error) time.Duration {
 	m := s.lock()
 	defer m.Unlock()
-	delay := term.RetryDelay(m.askFailures)
+	if e.do == askFor {
+		m.askErr = err
+	}
+	if err == nil {
+		delete(m.vain, e.name)
+		return 0
+	}
+	v := m.vain[e.name]
+	delay := term.RetryDelay(v.failures)
 	if term.RefusedForGood(err) {
 		delay = max(delay, term.LastTry)
 	}
-	m.askFailures++
-	m.askErr, m.askAfter = err, s.Now().Add(delay)
+	m.vain[e.name] = blocked{v.failures + 1, s.Now().Add(delay)}
 	return delay
 }
 
@@ -96,14 +109,15 @@ func (s *Site) doErrand(ctx context.Context, e errand) (news bool, err error) {
 		return false, s.Blocks.Delete(ctx, e.block)
 	case letGo:
 		m := s.lock()
-		free := m.holder && m.ended[e.block.UID] && (!e.block.Prefix.IsValid() || m.books.InUse(e.block.Prefix) == 0)
+		free := m.holder && m.ended[e.block.UID] && m.used(e.block) == 0
 		m.Unlock()
 		if !free {
 			return false, nil
 		}
 		return false, s.Blocks.LetGo(ctx, e.block)
 	case askFor:
-		return true, s.ask(ctx, e)
+		err := s.ask(ctx, e)
+		return err == nil, err
 	}
 	return false, fmt.Errorf("block %s: nobody knows how to do %d", e.name, e.do)
 }

@@ -28,9 +28,22 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 	var ns, kubeconfig string
 	var manager *framework.Manager
 	var ofB *framework.ControlPlane
+	// serve starts a manager, which outlives all that the spec leaves behind.
 	serve := func(ctx context.Context) {
 		GinkgoHelper()
 		manager = startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--shrink-grace=3s")
+		DeferCleanup(func(ctx context.Context) {
+			for _, c := range []client.Client{inA, inB} {
+				Expect(c.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
+			}
+			Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(ns))).To(Succeed())
+			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.ClusterCIDR{})).To(Succeed())
+			Eventually(func(g Gomega) {
+				var left v1alpha1.ClusterCIDRList
+				g.Expect(k8s.List(ctx, &left)).To(Succeed())
+				g.Expect(left.Items).To(BeEmpty())
+			}).WithTimeout(framework.Late).Should(Succeed())
+		})
 	}
 
 	BeforeAll(func(ctx context.Context) {
@@ -54,18 +67,6 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		kubeconfig, err = cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		serve(ctx)
-		DeferCleanup(func(ctx context.Context) {
-			for _, c := range []client.Client{inA, inB} {
-				Expect(c.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
-			}
-			Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(ns))).To(Succeed())
-			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.ClusterCIDR{})).To(Succeed())
-			Eventually(func(g Gomega) {
-				var left v1alpha1.ClusterCIDRList
-				g.Expect(k8s.List(ctx, &left)).To(Succeed())
-				g.Expect(left.Items).To(BeEmpty())
-			}).WithTimeout(framework.Late).Should(Succeed())
-		})
 	})
 
 	cluster := func(ctx context.Context, of []byte, name string, labels map[string]string) *clusterv1.Cluster {
@@ -260,7 +261,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
 		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(Equal(map[string]int64{"one": 1, "two": 1}))
 
-		Expect(ofB.StopAPIServer()).To(Succeed())
+		Expect(ofB.KillAPIServer()).To(Succeed())
 		join(ctx, inA, "w2")
 		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.Late).Should(HaveLen(1), "the other Cluster is served")
 		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(HaveKeyWithValue("two", int64(1)))

@@ -1,0 +1,209 @@
+package nodeipam_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// What people do to blocks, and what refuses them: stories that the schedules of faults do not have.
+
+func blockRef(name string) faults.Ref {
+	return faults.Ref{Kind: faults.Allocations, Namespace: prod.Namespace, Name: name}
+}
+
+// forceBlock deletes a block whatever holds it, as a restore to before it was given does.
+func forceBlock(name string) action {
+	return action{"force block " + name, func(w *world) bool { return w.api.Delete(blockRef(name), true) == nil }}
+}
+
+// killAll kills the managers, and restart starts another one.
+var killAll = action{"kill", func(w *world) bool {
+	for _, m := range w.managers {
+		m.dead = true
+		m.kill()
+	}
+	return true
+}}
+
+var restart = action{"start", func(w *world) bool { w.start(); return true }}
+
+// isHeld checks that an IPAllocation has, or may have, the first block.
+var isHeld = action{"is the block held", func(w *world) bool {
+	for _, b := range w.blocks() {
+		for _, p := range b.Had {
+			if p.String() == threeBlocks[0] {
+				return true
+			}
+		}
+	}
+	w.Wrongf("I1: nobody holds %s, and a Node has some of it; on record is %+v", threeBlocks[0], w.state)
+	return true
+}}
+
+// lasting waits for so long, whatever happens.
+func lasting(d time.Duration) action {
+	var until time.Time
+	return action{"wait", func(*world) bool {
+		if until.IsZero() {
+			until = time.Now().Add(d)
+		}
+		return time.Now().After(until)
+	}}
+}
+
+// allServed checks that no Node waits, and lets writes through again.
+var allServed = action{"is each Node served", func(w *world) bool {
+	for _, n := range w.nodes() {
+		if len(n.Spec.PodCIDRs) == 0 {
+			w.Wrongf("Node %s waits, beside %d blocks", n.Name, len(w.blocks()))
+		}
+	}
+	w.disturb = nil
+	return true
+}}
+
+// refuse has the API server refuse a verb on IPAllocations.
+func refuse(verb string) func(*world) {
+	return func(w *world) {
+		w.disturb = func(w *world, r *faults.Request) bool {
+			if r.Ref.Kind != faults.Allocations || r.Verb != verb {
+				return false
+			}
+			w.answer(r, nil, forbidden(r))
+			return true
+		}
+	}
+}
+
+// A block that is gone by force, or by a restore of the management cluster, is asked for again, and kept: also by a manager
+// that starts then, and has nothing else to do.
+func TestALostBlockIsAskedForAgain(t *testing.T) {
+	for name, script := range map[string][]action{
+		"by force":            {forceBlock("prod-pods-4-1"), isHeld},
+		"beside a new start":  {killAll, forceBlock("prod-pods-4-1"), restart, lasting(time.Minute), isHeld},
+		"and another comes":   {forceBlock("prod-pods-4-1"), add(node("b")), add(node("x")), isHeld},
+		"when its Node is to": {forceBlock("prod-pods-4-1"), drain("a"), isHeld},
+	} {
+		for _, order := range names(orders) {
+			t.Run(name+"/"+order, func(t *testing.T) {
+				scenario{
+					name: name, fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, script: script, served: -1,
+				}.run(t, func(w *world) { w.order = orders[order] })
+			})
+		}
+	}
+}
+
+// A block that is being deleted stays while a Node has some of it, whatever somebody makes of its record.
+func TestABlockWithoutItsRecordStays(t *testing.T) {
+	s := scenario{name: "record", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
+	s.script = []action{removeBlock("prod-pods-4-1"), {"edit the record", func(w *world) bool {
+		return w.api.Edit(blockRef("prod-pods-4-1"), func(o client.Object) { o.SetAnnotations(nil) }) == nil
+	}}, isHeld}
+	s.run(t, func(*world) {})
+}
+
+// The block was given on while its IPAllocation was gone; its Nodes go then, and another one comes.
+func TestABlockThatWasGivenOn(t *testing.T) {
+	other := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x"}, Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
+	other.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.0-10.0.1.255"}
+	s := scenario{name: "given on", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 1}
+	s.script = []action{{"force, give on", func(w *world) bool {
+		_ = w.api.Delete(blockRef("prod-pods-4-1"), true)
+		_ = w.api.Create(other)
+		return w.api.EditStatus(faults.RefOf(other), func(o client.Object) { o.(*v1alpha1.IPAllocation).Status.StartAddress = "10.0.0.0" }) == nil
+	}}, remove(faults.Nodes, "a"), add(node("b"))}
+	for _, order := range names(orders) {
+		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = orders[order] }) })
+	}
+}
+
+// Something else has the name of a block that is gone: nobody asks for it again and again.
+func TestANameThatIsTaken(t *testing.T) {
+	s := scenario{name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 1}
+	s.script = []action{{"force, take the name", func(w *world) bool {
+		_ = w.api.Delete(blockRef("prod-pods-4-1"), true)
+		o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: "prod-pods-4-1"}, Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
+		o.Status.StartAddress = "1.1.1.1"
+		return w.api.Create(o) == nil
+	}}}
+	s.run(t, func(*world) {})
+}
+
+// Where no other block can come, a Node takes the next ClusterCIDR that is for it.
+func TestTheNextClusterCIDRServes(t *testing.T) {
+	other := forClusters(clusterCIDR("d", "10.1.0.0/24", 8))
+	t.Run("one of one is deleted in use", func(t *testing.T) {
+		scenario{
+			name: "next", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), atMost(1, forSize(fromPool("c"), "big")), other, sized("a", "big")},
+			script: []action{removeBlock("prod-pods-4-1"), add(sized("b", "big"))}, served: 2,
+		}.run(t, func(*world) {})
+	})
+	t.Run("none can be made", func(t *testing.T) {
+		scenario{
+			name: "next", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), forSize(fromPool("c"), "big"), other, sized("a", "big")},
+			script: []action{lasting(2 * time.Minute), allServed}, served: 1,
+		}.run(t, refuse("create"))
+	})
+}
+
+// A block that cannot be given back keeps nobody from getting one.
+func TestAnErrandThatFailsHoldsUpNoOther(t *testing.T) {
+	scenario{
+		name: "held up", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), forSize(fromPool("a"), "small"), forSize(fromPool("c"), "big"), sized("s", "small")},
+		script: []action{remove(faults.Nodes, "s"), lasting(2 * time.Minute), add(sized("b", "big")), lasting(2 * time.Minute), allServed}, served: 1,
+	}.run(t, refuse("delete"))
+}
+
+// A ClusterCIDR that was made again, of another pool, gives nothing of the blocks of the one before.
+func TestBlocksOfAnotherPool(t *testing.T) {
+	again := fromPool("c")
+	again.Spec.IPv4Pool.Name = "others"
+	s := scenario{name: "again", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 2}
+	s.script = []action{{"force c, c again, Node b", func(w *world) bool {
+		_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), true)
+		return w.api.Create(again) == nil && w.api.Create(node("b")) == nil
+	}}, {"look", func(w *world) bool {
+		for _, n := range w.nodes() {
+			if n.Name == "b" && overlap(prefixes(n.Spec.PodCIDRs), prefixes(threeBlocks[:1])) {
+				w.Wrongf("b has %v of a block of another pool", n.Spec.PodCIDRs)
+			}
+		}
+		return true
+	}}}
+	s.run(t, func(*world) {})
+}
+
+// Who can write the ConfigMap of the workload cluster cannot ask the pool for more than the Cluster may have.
+func TestAForgedBlockIsNotAskedFor(t *testing.T) {
+	forged := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-99", UID: "u", For: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	s := scenario{name: "forged", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
+	s.script = []action{{"forge", func(w *world) bool {
+		return w.api.Edit(fenceRef, func(c client.Object) {
+			var state fence.State
+			data := c.(*corev1.ConfigMap).Data
+			_ = json.Unmarshal([]byte(data["state"]), &state)
+			state.Open = append(state.Open, forged)
+			raw, _ := json.Marshal(state)
+			data["state"] = string(raw)
+		}) == nil
+	}}, add(node("b")), add(node("x")), {"look", func(w *world) bool {
+		for _, o := range w.api.List(faults.Allocations) {
+			if bits := *o.(*v1alpha1.IPAllocation).Spec.PrefixLength; bits != 23 {
+				w.Wrongf("a block of /%d is asked for", bits)
+			}
+		}
+		return true
+	}}}
+	s.run(t, func(w *world) { w.order = orders["lazy"] })
+}
