@@ -186,3 +186,18 @@ func (c blocksOf) Guard(context.Context, Block) error { return nil }
 func (c blocksOf) LetGo(context.Context, Block) error { c.notef("let go"); return nil }
 
 func (c blocksOf) Delete(context.Context, Block) error { return nil }
+
+// R15: what a block has is what is on record of it, also while its own status does not say that.
+func TestALostBlockIsInUse(t *testing.T) {
+	b := aBlock("prod-pods-4-1", "")
+	m := growing(t, []Block{b}, aNode("a", "10.0.0.0/24"))
+	m.setOpen([]fence.Open{{Kind: b.Kind, Name: b.Name, UID: b.UID, For: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
+	if m.used(b) == 0 {
+		t.Fatal("nobody uses it, it is said")
+	}
+	for _, e := range m.decideBlocks(noon.Add(time.Hour)).errands {
+		if e.do == giveBack || e.do == letGo {
+			t.Errorf("it goes: %+v", e)
+		}
+	}
+}
