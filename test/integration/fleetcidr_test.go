@@ -193,7 +193,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 	})
 
 	It("are of blocks that no other Cluster has, where they come from a pool", func(ctx context.Context) {
-		pool := framework.MakeGlobalPool(ns + "-pods").Addresses("10.64.0.0/22").Obj()
+		pool := framework.MakeGlobalPool(ns + "-pods").Addresses("100.64.0.0/22").Obj()
 		pool.Spec.AllocateReservedIPAddresses = true
 		create(ctx, pool)
 		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("fleet-%d", names.Add(1))}}
