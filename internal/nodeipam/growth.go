@@ -91,7 +91,7 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 	}
 	out.now = now
 	facts := m.blockFacts(now)
-	lack := m.lack(sources, facts)
+	lack := m.lack(sources)
 	for _, g := range slices.SortedFunc(maps.Keys(union(sources, facts)), func(a, b group) int {
 		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.family, b.family))
 	}) {
@@ -105,6 +105,9 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 			pool.Moved = pool.Moved || b.Moved
 		}
 		d := carve.Decide(pool, facts[g], now)
+		if d.Ask > 0 && m.isUseless(g, o, facts) {
+			d.Ask = 0
+		}
 		out.add(m, g, o, d, facts[g])
 	}
 	return out
@@ -177,7 +180,7 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 // fewer than there may be. One that goes counts until it is gone.
 func (m *memory) canGrow(o Object, f podcidr.Family, facts []carve.Block) bool {
 	source, have := o.Sources[f], 0
-	if source == nil || o.Closing || o.Range.Closing || term.RefusedForGood(m.askErr) {
+	if source == nil || o.Closing || o.Range.Closing {
 		return false
 	}
 	for _, b := range facts {
@@ -206,7 +209,7 @@ func (m *memory) setGrows(now time.Time) {
 	for _, o := range sources {
 		m.books.Watch(o.Range)
 		grows := !slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-			return m.books.RoomOf(o.Range, f) == 0 && !m.canGrow(o, f, facts[group{o.Name, f}])
+			return m.books.RoomOf(o.Range, f) == 0 && (term.RefusedForGood(m.askErr) || !m.canGrow(o, f, facts[group{o.Name, f}]))
 		})
 		if grows != o.Range.Grows {
 			o.Range.Grows = grows
@@ -215,9 +218,15 @@ func (m *memory) setGrows(now time.Time) {
 	}
 }
 
-// lack is how many more blocks those Nodes want that a ClusterCIDR has no room for. Where another family of it has no room
-// and cannot grow, more of this one is of no use.
-func (m *memory) lack(sources map[group]Object, facts map[group][]carve.Block) map[group]int {
+// isUseless reports whether more of a family helps nobody: another family of the object has no room, and cannot grow.
+func (m *memory) isUseless(g group, o Object, facts map[group][]carve.Block) bool {
+	return slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
+		return f != g.family && m.books.RoomOf(o.Range, f) == 0 && !m.canGrow(o, f, facts[group{o.Name, f}])
+	})
+}
+
+// lack is how many more blocks those Nodes want that a ClusterCIDR has no room for.
+func (m *memory) lack(sources map[group]Object) map[group]int {
 	waiting := map[podcidr.Ref]int64{}
 	for _, why := range m.refused {
 		for _, ref := range why.Full {
@@ -230,10 +239,7 @@ func (m *memory) lack(sources map[group]Object, facts map[group][]carve.Block) m
 			continue
 		}
 		m.books.Watch(o.Range)
-		useless := slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-			return f != g.family && m.books.RoomOf(o.Range, f) == 0 && !m.canGrow(o, f, facts[group{o.Name, f}])
-		})
-		if short := waiting[o.Ref] - m.books.RoomOf(o.Range, g.family); short > 0 && !useless {
+		if short := waiting[o.Ref] - m.books.RoomOf(o.Range, g.family); short > 0 {
 			out[g] = int((short-1)/int64(o.Sources[g.family].PerBlock)) + 1
 		}
 	}

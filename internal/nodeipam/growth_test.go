@@ -18,8 +18,14 @@ import (
 // growing is the memory of a holder of a ClusterCIDR of blocks for two Nodes each, at most two of them.
 func growing(t *testing.T, blocks []Block, nodes ...*podcidr.Node) *memory {
 	t.Helper()
+	return growingOf(t, blocks, func(*v1alpha1.ClusterCIDRSpec) {}, nodes...)
+}
+
+func growingOf(t *testing.T, blocks []Block, change func(*v1alpha1.ClusterCIDRSpec), nodes ...*podcidr.Node) *memory {
+	t.Helper()
 	c := fleetRange(use(prod, "m", 0, 0))
 	c.Spec.IPv4, c.Spec.IPv4Pool = "", &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 2, MaxBlocks: new(int32(2))}
+	change(&c.Spec)
 	o, _ := ObjectFor(c, prod, map[string]string{"net": "edge"})
 	m := newMemory(prod, time.Minute)
 	m.setObjects([]Object{o})
@@ -199,5 +205,29 @@ func TestALostBlockIsInUse(t *testing.T) {
 		if e.do == giveBack || e.do == letGo {
 			t.Errorf("it goes: %+v", e)
 		}
+	}
+}
+
+// A ClusterCIDR with a pool of each family, of which the API server has refused one request: it is made again after a while,
+// and blocks that are waited for are not given back meanwhile.
+func TestBothFamiliesAreAskedForAgain(t *testing.T) {
+	refused := func(b *Block) { b.Refused = "the pool has no free prefix" }
+	ofIPv6 := func(b *Block) { b.Length, b.Pool.Name = 119, "pods6" }
+	for name, tt := range map[string]struct {
+		blocks []Block
+		err    error
+		want   []string
+	}{
+		"one was refused for good": {err: forbidden, want: []string{"ask for prod-pods-4-1", "ask for prod-pods-6-1"}},
+		"both pools are empty":     {blocks: []Block{aBlock("prod-pods-4-1", "", refused), aBlock("prod-pods-6-1", "", refused, ofIPv6)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := growingOf(t, tt.blocks, func(s *v1alpha1.ClusterCIDRSpec) {
+				s.IPv6Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods6", NodesPerBlock: 2}
+			}, aNode("a"))
+			m.askErr = tt.err
+			expectErrands(t, m.turnOnce(t, noon), tt.want...)
+			expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)), tt.want...)
+		})
 	}
 }
