@@ -86,23 +86,28 @@ func (m *memory) sources() map[group]Object {
 // decideBlocks decides on all blocks, on what is known now.
 func (m *memory) decideBlocks(now time.Time) (out growth) {
 	sources := m.sources()
-	if len(sources) == 0 && len(m.blocks) == 0 && !slices.ContainsFunc(m.open, func(o fence.Open) bool { return o.For != "" }) {
+	if len(sources)+len(m.blocks)+len(m.openBlocks) == 0 {
 		return growth{}
 	}
 	out.now = now
 	facts := m.blockFacts(now)
-	lack := m.lack(sources)
-	for _, g := range slices.SortedFunc(maps.Keys(union(sources, facts)), func(a, b group) int {
+	for g := range sources {
+		if _, has := facts[g]; !has {
+			facts[g] = nil // it may want some
+		}
+	}
+	lack, moved := m.lack(sources), false
+	for _, b := range m.blocks {
+		moved = moved || b.Moved
+	}
+	for _, g := range slices.SortedFunc(maps.Keys(facts), func(a, b group) int {
 		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.family, b.family))
 	}) {
 		o, wanted := sources[g]
-		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, Limit: mostBlocks, Adopting: m.holder && m.adopting, Grace: m.grace}
+		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, Limit: mostBlocks, Moved: moved, Adopting: m.holder && m.adopting, Grace: m.grace}
 		if wanted {
 			source := o.Sources[g.family]
 			pool.Max, pool.PerBlock, pool.Lack = source.Max, int64(source.PerBlock), lack[g]
-		}
-		for _, b := range m.blocks {
-			pool.Moved = pool.Moved || b.Moved
 		}
 		d := carve.Decide(pool, facts[g], now)
 		if d.Ask > 0 && m.isUseless(g, o, facts) {
@@ -113,24 +118,10 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 	return out
 }
 
-func union(sources map[group]Object, facts map[group][]carve.Block) map[group]bool {
-	out := map[group]bool{}
-	for g := range sources {
-		out[g] = true
-	}
-	for g := range facts {
-		out[g] = true
-	}
-	return out
-}
-
 // blockFacts are the blocks as carve wants them.
 func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 	out := map[group][]carve.Block{}
-	for _, on := range m.open {
-		if on.For == "" {
-			continue
-		}
+	for _, on := range m.openBlocks {
 		b, there := m.blocks[on.Name]
 		if there && (!b.Prefix.IsValid() || b.Prefix == on.CIDRs[0]) && (b.UID == on.UID || b.Prefix.IsValid()) {
 			continue

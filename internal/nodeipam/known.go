@@ -177,7 +177,12 @@ func (m *memory) hasBlocks(o Object) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.open, func(on fence.Open) bool { return on.For == o.Name })
+	for _, on := range m.openBlocks {
+		if on.For == o.Name {
+			return true
+		}
+	}
+	return false
 }
 
 // used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what

@@ -95,13 +95,7 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 	for again := true; again && made < limit; {
 		d := podcidr.Plan(m.books, m.ranges(), waiting, limit-made, now)
 		again = false
-		for uid, why := range d.Refused {
-			m.refused[uid] = why
-			if !why.Growing {
-				m.noteRefusal(m.todo[uid], why)
-			}
-			delete(m.todo, uid)
-		}
+		m.refuse(d.Refused)
 		for _, g := range d.Grants {
 			if until := m.blocked[g.From].until; until.After(now) {
 				// Its Node waits for that: another range would be of the wrong size. Others take its place.
@@ -130,6 +124,17 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 		m.trouble.next = now.Add(m.trouble.pause)
 	}
 	return protect, wait
+}
+
+// refuse notes which Nodes get nothing for now. Who waits for a block to come is not told.
+func (m *memory) refuse(nodes map[types.UID]podcidr.Refusal) {
+	for uid, why := range nodes {
+		m.refused[uid] = why
+		if !why.Growing {
+			m.noteRefusal(m.todo[uid], why)
+		}
+		delete(m.todo, uid)
+	}
 }
 
 // block notes that an object could not be protected: it is tried again after a while, and its Nodes wait so long.

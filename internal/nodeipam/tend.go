@@ -40,11 +40,14 @@ func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
 	listed := false
 	for _, e := range g.errands {
 		m := s.lock()
-		wait := m.vain[e.name].until.Sub(s.Now())
+		wait, early := m.vain[e.name].until.Sub(s.Now()), e.do == letGo && !m.ended[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
 			g.wait = sooner(g.wait, wait)
 			continue
+		}
+		if early {
+			continue // no commit says yet that it is closed: no list of all Nodes helps
 		}
 		if e.do == letGo && !listed {
 			if err := s.list(ctx); err != nil {

@@ -86,13 +86,7 @@ func (v *View) plan(now time.Time) {
 		g.CIDRs = inOrder(g.CIDRs, m.first)
 		v.planned[g.Node.UID] = g
 	}
-	for uid, why := range d.Refused {
-		m.refused[uid] = why
-		if !why.Growing {
-			m.noteRefusal(m.todo[uid], why)
-		}
-		delete(m.todo, uid)
-	}
+	m.refuse(d.Refused)
 	for uid := range v.planned {
 		m.books.Withdraw(uid) // nobody has it yet
 	}

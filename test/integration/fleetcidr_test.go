@@ -240,7 +240,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		for _, name := range []string{"w1", "w2"} {
 			Expect(inB.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 		}
-		Eventually(cidrsOf(ctx, inA, "w9")).WithTimeout(framework.Late).Should(HaveLen(1), "the last by age and name")
+		Eventually(cidrsOf(ctx, inA, "w9")).Should(HaveLen(1), "the last by age and name")
 		Eventually(blocks).WithTimeout(framework.Late).Should(Equal(map[string]int{"one": 4}))
 
 		By("giving all back with the Cluster")
@@ -263,7 +263,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 
 		Expect(ofB.KillAPIServer()).To(Succeed())
 		join(ctx, inA, "w2")
-		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.Late).Should(HaveLen(1), "the other Cluster is served")
+		Eventually(cidrsOf(ctx, inA, "w2")).Should(HaveLen(1), "the other Cluster is served")
 		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(HaveKeyWithValue("two", int64(1)))
 
 		Expect(ofB.StartAPIServer()).To(Succeed())
