@@ -171,10 +171,11 @@ func (a *Allocator) create(ctx context.Context, p *grants.Pool, c grants.Claiman
 	m := p.Lock()
 	defer m.Unlock()
 	m.ObserveAttached(made)
-	if made.ClaimantUID == c.Owner.UID {
-		return nil
+	if made.ClaimantUID != c.Owner.UID {
+		return errAgain
 	}
-	return errAgain
+	m.NoteUntold(&c, made) // the claimant may have ended meanwhile (R2)
+	return nil
 }
 
 // patchAttached patches the metadata of an attached object, fenced by UID and resource version (R3).

@@ -87,6 +87,19 @@ func forceDelete(kind faults.Kind, name string) action {
 	}}
 }
 
+// overtake deletes a claim as the API server may while our finalizer is put on it: it is gone at once, where its status
+// does not name an address yet (https://github.com/kubernetes/kubernetes/issues/77988).
+func overtake(name string) action {
+	return action{"delete claim " + name + " while it is served", func(w *world) bool {
+		for _, o := range w.api.List(faults.Claims) {
+			if c, is := o.(*ipamv1.IPAddressClaim); is && c.Name == name && c.Status.AddressRef.Name == "" {
+				return forceDelete(faults.Claims, name).do(w)
+			}
+		}
+		return remove(name).do(w)
+	}}
+}
+
 // discard deletes an IPAddress by hand: its finalizer keeps it.
 func discard(name string) action {
 	return action{"delete IPAddress " + name, func(w *world) bool {
@@ -436,6 +449,11 @@ var scenarios = []scenario{
 		// The next claim of the name needs what is left of the one that was ripped out.
 		name: "replaced", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
 		claims: []string{"a"}, script: slices.Repeat([]action{forceDelete(faults.Claims, "a"), add("a")}, 4),
+	},
+	{
+		// Another name needs the address of one that ended before it was told of it.
+		name: "overtaken", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
+		claims: []string{"a"}, script: []action{overtake("a"), add("b"), overtake("b"), add("c"), overtake("c"), add("d")},
 	},
 	{
 		name: "takeover", spec: Pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,

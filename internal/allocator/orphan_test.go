@@ -65,6 +65,39 @@ func TestNextCheck(t *testing.T) {
 	}
 }
 
+// What was made for a claim that ended before its status named it, nobody uses: it goes without a grace, whichever end is
+// seen first, that of the claim or the beginning of its IPAddress.
+func TestNobodyWasToldOfAnOrphan(t *testing.T) {
+	const grace = 75 * time.Second
+	key := types.NamespacedName{Namespace: "ns", Name: "a"}
+	tests := map[string]struct {
+		told func(*ipamv1.IPAddressClaim)
+		want time.Time
+	}{
+		"Untold": {func(*ipamv1.IPAddressClaim) {}, time.Time{}},
+		"Told": {
+			func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "a" }, noon.Add(grace),
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			see(p, "a", 1, uid("u", "5"), remembers("10.0.0.1"), tc.told)
+			seeAddress(p, "a", "10.0.0.1", "u")
+			p.Forget("u")
+			s := p.Orphans[key]
+			s.Since = noon
+			if got := p.NextCheck(s, grace); !got.Equal(tc.want) {
+				t.Errorf("due at %v, want %v", got, tc.want)
+			}
+			see(p, "a", 1, uid("new", "7"), remembers("10.0.0.1")) // a restore brings it back
+			if got := p.NextCheck(s, grace); !got.Equal(noon.Add(grace)) {
+				t.Errorf("with a claim that adopts it, due at %v, want when the grace is over", got)
+			}
+		})
+	}
+}
+
 // Whichever is seen first, and whatever their UIDs and their second of birth: of two claims of one name the
 // later one lives.
 func TestOneClaimOfAName(t *testing.T) {

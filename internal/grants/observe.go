@@ -119,6 +119,7 @@ func (m *Memory) Forget(uid types.UID) {
 	m.sortOverlapping(c)
 	if a := m.AttachedTo(c); a != nil {
 		m.sortAttached(a)
+		m.NoteUntold(c, a)
 	}
 }
 

@@ -47,13 +47,20 @@ func (m *Memory) NextCheck(s *Orphan, grace time.Duration) time.Time {
 	return s.RetryAt
 }
 
-// IsInTheWay reports whether a claim has the name of an orphan, or anybody its address. The claim that
-// remembers the address adopts the IPAddress.
+// IsInTheWay reports whether a claim has the name of an orphan, or anybody its address, or whether nothing is lost without
+// it. The claim that remembers the address adopts the IPAddress.
 func (m *Memory) IsInTheWay(s *Orphan) bool {
 	if c := m.ByName[s.Key()]; c != nil {
 		return !m.Adoptable(c, s.Attached) && !m.IsStranded(s.Attached)
 	}
-	return s.InTheWay || (s.IP.IsValid() && m.Blocker(m.Ledger.Unit(s.IP), s.owner()) != nil)
+	return s.InTheWay || s.Untold || (s.IP.IsValid() && m.Blocker(m.Ledger.Unit(s.IP), s.owner()) != nil)
+}
+
+// NoteUntold notes of what was attached to a claimant that has ended that nobody was told of it.
+func (m *Memory) NoteUntold(c *Claimant, a *Attached) {
+	if s := m.Orphans[a.Key()]; s != nil && s.UID == a.UID && a.ClaimantUID == c.Owner.UID && !c.HadAddress {
+		s.Untold = true
+	}
 }
 
 // Orphan is an attached object without a claimant that we know.
@@ -63,6 +70,8 @@ type Orphan struct {
 	Since time.Time
 	// InTheWay: a claimant of another pool needs its name.
 	InTheWay bool
+	// Untold: its claim ended before its status named it, so nobody can use it.
+	Untold bool
 	// ProvenOrphan: it was proven that nobody has it, and that it is to go.
 	ProvenOrphan bool
 	Busy         bool
