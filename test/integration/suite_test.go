@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -100,7 +101,26 @@ func newNamespace(ctx context.Context, labels map[string]string) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1)), Labels: labels}}
 	Expect(k8s.Create(ctx, ns)).To(Succeed())
+	DeferCleanup(showFailed, ns.Name)
 	return ns.Name
+}
+
+// showFailed prints what a spec that failed leaves in its namespace: what cannot be repeated is to be explained by what it
+// shows the first time.
+func showFailed(ctx context.Context, namespace string) {
+	if !CurrentSpecReport().Failed() {
+		return
+	}
+	for _, list := range []client.ObjectList{
+		&v1alpha1.NetworkPoolList{}, &v1alpha1.IPAllocationList{}, &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &corev1.EventList{},
+	} {
+		if err := k8s.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			GinkgoWriter.Println(err)
+			continue
+		}
+		text, err := yaml.Marshal(list)
+		GinkgoWriter.Printf("%T: %s%v\n", list, text, err)
+	}
 }
 
 func create(ctx context.Context, objs ...client.Object) {
