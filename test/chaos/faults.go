@@ -26,6 +26,8 @@ type faults struct {
 	binary string
 	// nodes: managers give Nodes their pod CIDRs, and do nothing else.
 	nodes bool
+	// life is how long a manager lives at most, a fifth of it at least.
+	life time.Duration
 
 	kills, freezes, restarts, edits atomic.Int64
 }
@@ -57,7 +59,7 @@ func (f *faults) manager(ctx context.Context, elects bool, r *rand.Rand) error {
 			f.kills.Add(1) // it was not ready within a minute, and is gone
 			continue
 		}
-		life := time.Duration(1000+r.IntN(4000)) * time.Millisecond
+		life := f.life/5 + time.Duration(r.Int64N(int64(f.life*4/5)))
 		freezes := r.IntN(8) == 0
 		within(ctx, m.Done(), life)
 		if freezes {

@@ -27,6 +27,7 @@ func main() {
 	flag.IntVar(&o.users, "users", 80, "users at a time")
 	flag.IntVar(&o.electing, "electing", 2, "managers that elect a leader")
 	flag.IntVar(&o.active, "active", 1, "managers that are active without being elected")
+	flag.DurationVar(&o.life, "life", o.life, "how long a manager lives at most, a fifth of it at least")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "give up after this time")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.StringVar(&o.out, "out", "bin/chaos", "folder for a drawing of a history that is wrong")
@@ -69,7 +70,7 @@ func all(ctx context.Context, o options, runs int) ([]*result, error) {
 }
 
 func defaults() options {
-	return options{users: 80, electing: 2, active: 1, apiServerEvery: 45 * time.Second, progressEvery: 15 * time.Second, restAfter: 3 * time.Minute, limit: 20 * time.Minute, out: "bin/chaos"}
+	return options{users: 80, electing: 2, active: 1, life: 5 * time.Second, apiServerEvery: 45 * time.Second, progressEvery: 15 * time.Second, restAfter: 3 * time.Minute, limit: 20 * time.Minute, out: "bin/chaos"}
 }
 
 // table is that of docs/evidence/chaos.md: a row for each run, and their sum.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -25,11 +26,12 @@ import (
 )
 
 // ranges are what Nodes get their CIDRs from: two sizes of one range, of which the Nodes of a size take the larger, and one
-// of both families.
-func ranges() []client.Object {
-	of := func(name string, bits int32, ipv4, ipv6, size string) client.Object {
+// of both families. They are a little small for 80 users, and twice as large for twice as many.
+func ranges(users int) []client.Object {
+	more := bits.Len(uint(users-1) / 80)
+	of := func(name string, hostBits int32, ipv4, ipv6, size string) client.Object {
 		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: bits, IPv4: ipv4, IPv6: ipv6}
+		c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ipv4, IPv6: ipv6}
 		if size != "" {
 			c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{size}}},
@@ -37,9 +39,10 @@ func ranges() []client.Object {
 		}
 		return c
 	}
+	shared, rest := fmt.Sprintf("10.1.0.0/%d", 22-more), fmt.Sprintf("10.3.0.0/%d", 24-more)
 	return []client.Object{
-		of("small", 4, "10.1.0.0/22", "", "small"), of("big", 6, "10.1.0.0/22", "", "big"),
-		of("both", 4, "10.2.0.0/24", "fd00:2::/120", "both"), of("rest", 4, "10.3.0.0/24", "", ""),
+		of("small", 4, shared, "", "small"), of("big", 6, shared, "", "big"),
+		of("both", 4, fmt.Sprintf("10.2.0.0/%d", 24-more), fmt.Sprintf("fd00:2::/%d", 120-more), "both"), of("rest", 4, rest, "", ""),
 	}
 }
 
@@ -137,7 +140,7 @@ func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	for _, r := range ranges() {
+	for _, r := range ranges(o.users) {
 		if err := c.Create(ctx, r); err != nil {
 			return nil, err
 		}
@@ -148,7 +151,7 @@ func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err e
 	if err := s.watch(watching, cp); err != nil {
 		return nil, err
 	}
-	f := &faults{Client: c, cp: cp, binary: o.manager, nodes: true}
+	f := &faults{Client: c, cp: cp, binary: o.manager, nodes: true, life: o.life}
 	res = &result{seed: o.seed}
 	begin := time.Now()
 	created, bad, stuck := churnNodes(ctx, o, f, s, say)
@@ -227,7 +230,7 @@ func churnNodes(ctx context.Context, o options, f *faults, s *seen, say io.Write
 		unrest.Go(func() error { return f.manager(raging, i < o.electing, random(o.users+i)) })
 	}
 	unrest.Go(func() error { return f.apiServer(raging, o.apiServerEvery) })
-	unrest.Go(func() error { f.handsOnNodes(raging, random(-1)); return nil })
+	unrest.Go(func() error { f.handsOnNodes(raging, random(-1), ranges(o.users)); return nil })
 	var found []string
 	unrest.Go(func() error {
 		for within(raging, nil, time.Second); raging.Err() == nil; within(raging, nil, time.Second) {
@@ -290,19 +293,18 @@ func persist(ctx context.Context, do func() error) error {
 }
 
 // handsOnNodes are people who touch the ConfigMap, and delete ClusterCIDRs that are in use, to make them again.
-func (f *faults) handsOnNodes(ctx context.Context, r *rand.Rand) {
+func (f *faults) handsOnNodes(ctx context.Context, r *rand.Rand, all []client.Object) {
 	for n := 0; ctx.Err() == nil; n++ {
 		within(ctx, nil, time.Duration(200+r.IntN(800))*time.Millisecond)
-		all := ranges()
-		c := all[r.IntN(len(all))]
-		err := f.Create(ctx, c)
+		some := func() client.Object { return all[r.IntN(len(all))].DeepCopyObject().(client.Object) }
+		err := f.Create(ctx, some())
 		switch r.IntN(3) {
 		case 0:
 			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
 			err = f.Patch(ctx, o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, n)))
 		case 1:
 			if r.IntN(4) == 0 {
-				err = f.Delete(ctx, all[r.IntN(len(all))])
+				err = f.Delete(ctx, some())
 			}
 		}
 		if err == nil {

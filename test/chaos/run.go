@@ -28,11 +28,11 @@ import (
 
 // options bound a run: it goes on until there were so many kills and so many claims.
 type options struct {
-	seed                                            uint64
-	kills, claims                                   int64
-	users, electing, active                         int
-	apiServerEvery, progressEvery, restAfter, limit time.Duration
-	manager, out                                    string
+	seed                                                  uint64
+	kills, claims                                         int64
+	users, electing, active                               int
+	life, apiServerEvery, progressEvery, restAfter, limit time.Duration
+	manager, out                                          string
 	// carved: all users ask carved pools.
 	carved bool
 	// nodes is how many Nodes come and go, in the place of claims; 0: none do.
@@ -79,7 +79,7 @@ func run(ctx context.Context, o options, say io.Writer) (res *result, err error)
 	if err := watch(watching, cp, h); err != nil {
 		return nil, err
 	}
-	f := &faults{Client: c, cp: cp, h: h, binary: o.manager}
+	f := &faults{Client: c, cp: cp, h: h, binary: o.manager, life: o.life}
 	stuck := churn(ctx, o, f, say)
 	if stuck != nil && !errors.Is(stuck, context.DeadlineExceeded) {
 		return nil, stuck
