@@ -112,9 +112,11 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 				protect = append(protect, g.From)
 			}
 		}
-		waiting = slices.DeleteFunc(waiting, func(n *podcidr.Node) bool {
-			return m.todo[n.UID] == nil || m.nodes[n.UID].retryAt.After(now)
-		})
+		if again { // else all of them would be looked through for nothing
+			waiting = slices.DeleteFunc(waiting, func(n *podcidr.Node) bool {
+				return m.todo[n.UID] == nil || m.nodes[n.UID].retryAt.After(now)
+			})
+		}
 	}
 	if trial && made == 0 && len(m.todo) > 0 {
 		wait = time.Millisecond // another one is to be tried

@@ -8,24 +8,101 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // nodes reads Nodes, as protobuf, which the kinds of Kubernetes itself have: JSON costs the API server and us several
-// times as much. It is decoded once, so the watch is client-go's.
+// times as much. It is decoded once, so the watch is client-go's. A Node that is shown has no status.
 type nodes struct{ api rest.Interface }
+
+// newNodes returns what reads Nodes by a client that decodes them as lean ones.
+func newNodes(cfg *rest.Config, httpClient *http.Client) (nodes, error) {
+	lean := runtime.NewScheme()
+	metav1.AddToGroupVersion(lean, corev1.SchemeGroupVersion) // what is said of a watch
+	lean.AddKnownTypeWithName(nodeKind, &leanNode{})
+	api, err := apiutil.RESTClientForGVK(nodeKind, false, false, cfg, serializer.NewCodecFactory(lean), httpClient)
+	if err != nil {
+		return nodes{}, fmt.Errorf("making a client for Nodes: %w", err)
+	}
+	return nodes{api}, nil
+}
+
+var nodeKind = corev1.SchemeGroupVersion.WithKind("Node")
+
+// leanNode is a Node without its status and its managed fields, which are most of it.
+type leanNode struct{ corev1.Node }
+
+// Fields of corev1.Node and of metav1.ObjectMeta, from their generated.proto.
+const (
+	nodeMetadata      protowire.Number = 1
+	nodeStatus        protowire.Number = 3
+	metaManagedFields protowire.Number = 17
+)
+
+// Unmarshal reads protobuf. Unmarshalling a message field by field is the same as at once.
+func (n *leanNode) Unmarshal(data []byte) error {
+	return eachField(data, func(field protowire.Number, whole, value []byte) error {
+		if field == nodeStatus {
+			return nil
+		}
+		if field != nodeMetadata {
+			return n.Node.Unmarshal(whole)
+		}
+		return eachField(value, func(field protowire.Number, whole, _ []byte) error {
+			if field == metaManagedFields {
+				return nil
+			}
+			return n.ObjectMeta.Unmarshal(whole)
+		})
+	})
+}
+
+// eachField shows the fields of a message, each whole and its value, of those that have a length.
+func eachField(message []byte, show func(field protowire.Number, whole, value []byte) error) error {
+	for len(message) > 0 {
+		field, kind, tag := protowire.ConsumeTag(message)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		n := protowire.ConsumeFieldValue(field, kind, message[tag:])
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		var value []byte
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(message[tag:])
+		}
+		if err := show(field, message[:tag+n], value); err != nil {
+			return err
+		}
+		message = message[tag+n:]
+	}
+	return nil
+}
 
 func (n *nodes) watch(ctx context.Context, _ string, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return n.api.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
+	w, err := n.api.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+		if lean, is := e.Object.(*leanNode); is {
+			e.Object = &lean.Node
+		}
+		return e, true
+	}), nil
 }
 
 // list asks as the lists of other kinds do.
@@ -76,7 +153,7 @@ func nodeItems(body io.Reader, visit func(*corev1.Node)) (version string, err er
 
 func nodeList(r *bufio.Reader, visit func(*corev1.Node)) (version string, err error) {
 	var buffer bytes.Buffer
-	object := new(corev1.Node)
+	object := new(leanNode)
 	err = parts(r, func(field protowire.Number, part io.Reader) error {
 		buffer.Reset()
 		if _, err := buffer.ReadFrom(part); err != nil {
@@ -91,10 +168,10 @@ func nodeList(r *bufio.Reader, visit func(*corev1.Node)) (version string, err er
 		if field != listItems {
 			return nil
 		}
-		*object = corev1.Node{}
+		*object = leanNode{}
 		err := object.Unmarshal(buffer.Bytes())
 		if err == nil {
-			visit(object)
+			visit(&object.Node)
 		}
 		return err
 	})

@@ -76,7 +76,7 @@ func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	core, err := clientFor(corev1.SchemeGroupVersion.WithKind("Node"))
+	nodes, err := newNodes(cfg, httpClient)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Cl
 		claims:      kindOf(ipam, "ipaddressclaims", fullClaim),
 		addresses:   kindOf(ipam, "ipaddresses", fullAddress),
 		allocations: kindOf(butler, "ipallocations", fullAllocation),
-		nodes:       nodes{core},
+		nodes:       nodes,
 	}, nil
 }
 
