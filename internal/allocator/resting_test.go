@@ -86,6 +86,31 @@ func TestFullStatusStaysSmall(t *testing.T) {
 	}
 }
 
+// What is held because it was moved away is had again by what comes back under its name, and by nobody else who says so.
+func TestWhatWasMovedAwayComesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		held v1alpha1.HeldRange
+		want bool
+	}{
+		"ItsOwn":             {v1alpha1.HeldRange{Namespace: "ns", Name: "a"}, true},
+		"OfNobody":           {v1alpha1.HeldRange{}, true}, // joined with its neighbours
+		"OfAnother":          {v1alpha1.HeldRange{Namespace: "ns", Name: "b"}, false},
+		"OfItsNameElsewhere": {v1alpha1.HeldRange{Namespace: "other", Name: "a"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			r := netipx.MustParseIPRange("10.0.0.1-10.0.0.1")
+			tc.held.First, tc.held.Last, tc.held.Reason = "10.0.0.1", "10.0.0.1", v1alpha1.MovedReason
+			p.AddHeld(r, tc.held)
+			c := see(p, "a", 0, remembers("10.0.0.1"))
+			got, no := p.Recorded(c, r)
+			if has := got == r && no == nil; has != tc.want {
+				t.Errorf("it gets %v, refused: %v", got, no)
+			}
+		})
+	}
+}
+
 // A release notes its rest anew when half of it has passed before it could be handed out.
 func TestMustRestAgain(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })

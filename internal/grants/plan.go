@@ -177,13 +177,15 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 }
 
 // laterThanRecord reports whether a fact keeps addresses whoever remembers them, and came when a claimant had them already.
-// What is shared with another pool is, and what is held together with the ranges around it. Of a block for another pool
-// nobody knows which addresses that has given: what is shared of it is not its own.
+// What is shared with another pool is, and what is held together with the ranges around it, or for the name of the
+// claimant, which has come back. Of a block for another pool nobody knows which addresses that has given: what is shared of
+// it is not its own.
 func (m *Memory) laterThanRecord(h *ledger.Fact, c *Claimant) bool {
 	if h.Source == ledger.Shared {
 		return c.HadAddress && c.Child == nil
 	}
-	return c.HasRecord() && (h.Source == ledger.Draining || (h.Source == ledger.Kept && h.Owner.Name == ""))
+	own := h.Owner.Name == "" || (h.Owner.Namespace == c.Owner.Namespace && h.Owner.Name == c.Owner.Name)
+	return c.HasRecord() && (h.Source == ledger.Draining || (h.Source == ledger.Kept && own))
 }
 
 // MayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster

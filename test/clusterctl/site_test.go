@@ -87,8 +87,8 @@ func (s *site) deployment(ctx context.Context) *appsv1.Deployment {
 	return d
 }
 
-// run has the manager that is installed run, and its webhooks be asked.
-func (s *site) run(ctx context.Context) {
+// run has the manager that is installed run, with more flags, and its webhooks be asked.
+func (s *site) run(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	pod := s.deployment(ctx).Spec.Template.Spec
 	kubeconfig, err := s.ServiceAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)
@@ -102,7 +102,7 @@ func (s *site) run(ctx context.Context) {
 	Expect(pod.Containers[0].Args).To(ConsistOf("--leader-elect", "--diagnostics-address=:8443", "--health-probe-bind-address=:9440", "--webhook-port=9443"))
 	s.manager, err = framework.StartManager(ctx, framework.ManagerOptions{
 		Binary: binary, Kubeconfig: kubeconfig, LeaderElect: true, WebhookPort: port, WebhookCertDir: certs,
-		Args: []string{"--leader-elect-namespace=" + namespace},
+		Args: append([]string{"--leader-elect-namespace=" + namespace}, args...),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	hooks := &admissionv1.ValidatingWebhookConfiguration{}

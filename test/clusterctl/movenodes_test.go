@@ -1,0 +1,121 @@
+package clusterctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// joining are the Nodes of a workload cluster. No kubelet runs: a Node is an object.
+type joining struct {
+	client.Client
+	n int
+}
+
+// join makes so many more.
+func (j *joining) join(ctx context.Context, more int) error {
+	for range more {
+		if err := j.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n-%02d", j.n)}}); err != nil {
+			return err
+		}
+		j.n++
+	}
+	return nil
+}
+
+// served waits until all of them have CIDRs, and expects that no two have one.
+func (j *joining) served(ctx context.Context) (has map[string]string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var all corev1.NodeList
+		g.Expect(j.List(ctx, &all)).To(Succeed())
+		has = map[string]string{}
+		whose := map[string]string{}
+		for i := range all.Items {
+			if cidr := all.Items[i].Spec.PodCIDR; cidr != "" {
+				Expect(whose).NotTo(HaveKey(cidr), "of %s", all.Items[i].Name)
+				has[all.Items[i].Name], whose[cidr] = cidr, all.Items[i].Name
+			}
+		}
+		g.Expect(has).To(HaveLen(j.n))
+	}).WithTimeout(framework.Late).Should(Succeed())
+	return has
+}
+
+var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func() {
+	It("takes its blocks along while Nodes join, and no CIDR changes or is given twice", func(ctx SpecContext) {
+		workload, err := framework.Start(framework.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(workload.Stop()).To(Succeed()) })
+		admin, err := workload.Client()
+		Expect(err).NotTo(HaveOccurred())
+		credentials, err := workload.NodesTenantKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		nodes := &joining{Client: admin}
+
+		here, there := startSite(), startSite()
+		for _, s := range []*site{here, there} {
+			s.init(ctx)
+			s.run(ctx, "--node-cidrs=fleet")
+			pool := framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj()
+			Expect(s.Create(ctx, pool)).To(Succeed())
+			ranged := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
+				PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 16},
+			}}
+			Expect(s.Create(ctx, ranged)).To(Succeed())
+		}
+		const ns = "nodes"
+		Expect(here.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
+		cluster, err := framework.CreateClusterFor(ctx, here, credentials, metav1.ObjectMeta{
+			Namespace: ns, Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(nodes.join(ctx, 5)).To(Succeed())
+		before := nodes.served(ctx)
+
+		for _, way := range []struct {
+			from, to    *site
+			more, later int // Nodes that join during the move, and after it
+		}{{here, there, 8, 7}, {there, here, 5, 5}} { // another block is needed there, and none is when they are back
+			blocks := way.from.allocated(ctx)
+			Expect(blocks).NotTo(BeEmpty())
+			var load errgroup.Group
+			load.Go(func() error { return nodes.join(ctx, way.more) })
+			way.from.clusterctl(ctx, "move", "--to-kubeconfig", way.to.Kubeconfig, "-n", ns)
+			Expect(load.Wait()).To(Succeed())
+			Expect(nodes.join(ctx, way.later)).To(Succeed())
+			moved := cluster.DeepCopy()
+			Expect(framework.Provision(ctx, way.to, moved)).To(Succeed()) // a move takes no status along
+			after := nodes.served(ctx)
+			for name, cidr := range before {
+				Expect(after).To(HaveKeyWithValue(name, cidr))
+			}
+			before = after
+			// The pool that stays behind does not offer what moved away.
+			Expect(way.from.allocated(ctx)).To(BeEmpty())
+			Eventually(func(g Gomega) {
+				staying := &v1alpha1.GlobalNetworkPool{}
+				g.Expect(way.from.Get(ctx, client.ObjectKey{Name: "pods"}, staying)).To(Succeed())
+				for name := range blocks {
+					g.Expect(staying.Status.Held).To(ContainElement(HaveField("Name", strings.TrimPrefix(name, "IPAllocation "+ns+"/"))))
+				}
+			}).Should(Succeed())
+			Eventually(func(g Gomega) {
+				has := way.to.allocated(ctx)
+				for name, cidr := range blocks {
+					g.Expect(has).To(HaveKeyWithValue(name, cidr))
+				}
+			}).Should(Succeed())
+		}
+	})
+})
