@@ -31,8 +31,6 @@ type Refusal struct {
 type Decision struct {
 	Grants  []Grant
 	Refused map[types.UID]Refusal
-	// Lacking is how many more Nodes a range is to have room for, where it grows.
-	Lacking map[Ref]int
 	// full are the ranges in which one Node found no room: the next one finds none either.
 	full map[*Range]bool
 }
@@ -41,7 +39,7 @@ type Decision struct {
 // of the first range that applies to it and has room. Where one that applies better can grow, it waits for that: else it
 // would have a CIDR of the wrong size for its whole life.
 func Plan(b *Books, ranges []*Range, waiting []*Node, limit int, now time.Time) Decision {
-	d := Decision{Refused: map[types.UID]Refusal{}, Lacking: map[Ref]int{}, full: map[*Range]bool{}}
+	d := Decision{Refused: map[types.UID]Refusal{}, full: map[*Range]bool{}}
 	open := slices.DeleteFunc(Sorted(ranges), func(r *Range) bool { return r.Closing })
 	b.Watch(open...)
 	nodes := slices.DeleteFunc(slices.Clone(waiting), func(n *Node) bool { return n.Deleting || len(n.CIDRs) > 0 })
@@ -67,7 +65,6 @@ func (d *Decision) decide(b *Books, choices []*Range, n *Node, now time.Time) {
 		}
 		no.Full = append(no.Full, r.Ref)
 		if r.Grows && (r.elastic[IPv4] || r.elastic[IPv6]) {
-			d.Lacking[r.Ref]++
 			no.Growing = true
 			break
 		}

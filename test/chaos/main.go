@@ -28,6 +28,7 @@ func main() {
 	flag.IntVar(&o.electing, "electing", 2, "managers that elect a leader")
 	flag.IntVar(&o.active, "active", 1, "managers that are active without being elected")
 	flag.DurationVar(&o.life, "life", o.life, "how long a manager lives at most, a fifth of it at least")
+	flag.DurationVar(&o.apiServerEvery, "api-server", o.apiServerEvery, "how often the API server is killed; what a watch shows is held to be wrong only where it never is")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "give up after this time")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.StringVar(&o.out, "out", "bin/chaos", "folder for a drawing of a history that is wrong")

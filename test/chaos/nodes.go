@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -261,7 +262,14 @@ func liveNode(ctx context.Context, c client.Client, s *seen, r *rand.Rand, name 
 	if keeps {
 		n.Finalizers = []string{"karpenter.sh/termination"}
 	}
-	if err := persist(ctx, func() error { return c.Create(ctx, n) }); err != nil {
+	err := persist(ctx, func() error {
+		err := c.Create(ctx, n)
+		if apierrors.IsAlreadyExists(err) { // the answer to the first try was lost: nobody else has the name
+			return c.Get(ctx, client.ObjectKeyFromObject(n), n)
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	made.Add(1)
@@ -281,7 +289,7 @@ func liveNode(ctx context.Context, c client.Client, s *seen, r *rand.Rand, name 
 	})
 }
 
-// persist tries until something is done: the API server is away now and then, and a create that has happened says so.
+// persist tries until something is done: the API server is away now and then.
 func persist(ctx context.Context, do func() error) error {
 	for {
 		err := do()

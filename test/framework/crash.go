@@ -49,3 +49,33 @@ func findProcess(arg string) (pid int, err error) {
 	}
 	return 0, errors.New("no process has the argument " + arg)
 }
+
+// Backup copies what etcd holds to a folder that does not exist.
+func (c *ControlPlane) Backup(folder string) error {
+	return c.offline(func(data string) error { return os.CopyFS(folder, os.DirFS(data)) })
+}
+
+// Restore puts back what Backup has copied. Whoever has seen what was written since is to be stopped first.
+func (c *ControlPlane) Restore(folder string) error {
+	return c.offline(func(data string) error {
+		return errors.Join(os.RemoveAll(data), os.Mkdir(data, 0o700), os.CopyFS(data, os.DirFS(folder)))
+	})
+}
+
+// offline works on the data of etcd while nothing runs.
+func (c *ControlPlane) offline(do func(data string) error) error {
+	if err := c.KillAPIServer(); err != nil {
+		return err
+	}
+	etcd := c.env.ControlPlane.Etcd
+	if err := etcd.Stop(); err != nil {
+		return fmt.Errorf("stopping etcd: %w", err)
+	}
+	if err := do(etcd.DataDir); err != nil {
+		return fmt.Errorf("copying the data of etcd: %w", err)
+	}
+	if err := etcd.Start(); err != nil {
+		return fmt.Errorf("starting etcd: %w", err)
+	}
+	return c.StartAPIServer()
+}

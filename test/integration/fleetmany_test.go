@@ -1,0 +1,207 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// many is one real control plane that a proxy shows as many: a Cluster sees the Nodes that have its label, and in the place
+// of kube-system a namespace of its own, whose name is as long, so that it can be replaced in protobuf too. It is a fake in
+// that: forty control planes are more than a machine of two cores runs.
+type many struct {
+	*httptest.Server
+	admin client.Client
+	// asked are the requests other than those that ask whether the API server answers.
+	asked atomic.Int64
+}
+
+// ofCluster is the label of the Nodes of a Cluster.
+const ofCluster = "of-cluster"
+
+func spaceOf(cluster int) string { return fmt.Sprintf("c-%09d", cluster) }
+
+func startMany(ctx context.Context, n int) *many {
+	GinkgoHelper()
+	server, err := framework.Start(framework.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
+	admin, err := server.Client()
+	Expect(err).NotTo(HaveOccurred())
+	for i := range n {
+		Expect(admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spaceOf(i)}})).To(Succeed())
+	}
+	transport, err := rest.TransportFor(server.Config)
+	Expect(err).NotTo(HaveOccurred())
+	target, err := url.Parse(server.Config.Host)
+	Expect(err).NotTo(HaveOccurred())
+	m := &many{admin: admin}
+	m.Server = httptest.NewServer(&httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			m.show(r.Out)
+		},
+		ModifyResponse: func(r *http.Response) error {
+			if space, is := r.Request.Context().Value(spaceKey{}).(string); is && r.Request.URL.Query().Get("watch") == "" {
+				return replace(&r.Body, r.Header, &r.ContentLength, space, metav1.NamespaceSystem)
+			}
+			return nil
+		},
+	})
+	DeferCleanup(m.Close)
+	return m
+}
+
+type spaceKey struct{}
+
+// show makes a request of /clusters/<n> one of the control plane.
+func (m *many) show(r *http.Request) {
+	rest, _ := strings.CutPrefix(r.URL.Path, "/clusters/")
+	number, path, _ := strings.Cut(rest, "/")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		n = -1 // of none
+	}
+	space := spaceOf(n)
+	r.URL.Path = "/" + strings.ReplaceAll(path, metav1.NamespaceSystem, space)
+	if r.URL.Path != "/" {
+		m.asked.Add(1)
+	}
+	if r.URL.Path == "/api/v1/nodes" {
+		q := r.URL.Query()
+		q.Set("labelSelector", ofCluster+"="+space)
+		r.URL.RawQuery = q.Encode()
+	}
+	if err := replace(&r.Body, r.Header, &r.ContentLength, metav1.NamespaceSystem, space); err != nil {
+		r.Body = http.NoBody
+	}
+	*r = *r.WithContext(context.WithValue(r.Context(), spaceKey{}, space))
+}
+
+// replace replaces a word of a body by another one of the same length.
+func replace(body *io.ReadCloser, header http.Header, length *int64, word, by string) error {
+	if *body == nil || *body == http.NoBody || header.Get("Content-Encoding") != "" {
+		return nil
+	}
+	whole, err := io.ReadAll(*body)
+	if err != nil {
+		return err
+	}
+	whole = bytes.ReplaceAll(whole, []byte(word), []byte(by))
+	*body, *length = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))
+	return nil
+}
+
+// kubeconfig is that of one of the Clusters.
+func (m *many) kubeconfig(n int) []byte {
+	GinkgoHelper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: fmt.Sprintf("%s/clusters/%d", m.URL, n)}
+	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
+	c.CurrentContext = "c"
+	text, err := clientcmd.Write(*c)
+	Expect(err).NotTo(HaveOccurred())
+	return text
+}
+
+var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
+	It("are unique over the fleet, and when all Nodes have theirs, nothing happens", func(ctx SpecContext) {
+		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a probe of a connection is every ten
+		m := startMany(ctx, clusters)
+		ns := newNamespace(ctx, nil)
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		pool := framework.MakeGlobalPool(ns).CIDR("100.72.0.0/16").AllocateReserved().Obj()
+		ranged := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: v1alpha1.ClusterCIDRSpec{
+			PerNodeHostBits: 6, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 4},
+		}}
+		create(ctx, pool, ranged)
+		manager := startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet")
+		DeferCleanup(func(ctx context.Context) {
+			Expect(m.admin.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
+			Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(ns))).To(Succeed())
+			Expect(k8s.Delete(ctx, ranged)).To(Succeed())
+			Eventually(func(g Gomega) {
+				var left v1alpha1.ClusterCIDRList
+				g.Expect(k8s.List(ctx, &left)).To(Succeed())
+				g.Expect(left.Items).To(BeEmpty())
+			}).WithTimeout(framework.Late).Should(Succeed())
+		})
+		for i := range clusters {
+			for n := range nodesOfEach {
+				Expect(m.admin.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+					Name: fmt.Sprintf("%s-%d", spaceOf(i), n), Labels: map[string]string{ofCluster: spaceOf(i)},
+				}})).To(Succeed())
+			}
+			_, err := framework.CreateClusterFor(ctx, k8s, m.kubeconfig(i), metav1.ObjectMeta{
+				Namespace: ns, Name: spaceOf(i), Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
+			})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Eventually(func(g Gomega) {
+			var all corev1.NodeList
+			g.Expect(m.admin.List(ctx, &all)).To(Succeed())
+			has := map[string]string{}
+			for i := range all.Items {
+				if cidr := all.Items[i].Spec.PodCIDR; cidr != "" {
+					Expect(has).NotTo(HaveKey(cidr), "of %s", all.Items[i].Name)
+					has[cidr] = all.Items[i].Name
+				}
+			}
+			g.Expect(has).To(HaveLen(clusters * nodesOfEach))
+		}).WithTimeout(framework.Late).Should(Succeed())
+
+		// Numbers are told a minute after they have changed.
+		var last map[string]int
+		Eventually(func(g Gomega) {
+			now := doneBy(ctx, manager)
+			g.Expect(now).NotTo(BeEmpty())
+			now["asked of the Clusters"] = int(m.asked.Load())
+			was := last
+			last = now
+			g.Expect(now).To(Equal(was))
+		}).WithTimeout(framework.Late).WithPolling(seen).Should(Succeed())
+	})
+})
+
+// doneBy is what a manager has done in its own cluster: requests, and reconciles other than those that look whether the
+// API server of a Cluster answers.
+func doneBy(ctx context.Context, m *framework.Manager) map[string]int {
+	GinkgoHelper()
+	out := map[string]int{}
+	for _, counter := range []string{"rest_client_requests_total", "controller_runtime_reconcile_total"} {
+		counts, err := m.Counts(ctx, counter)
+		Expect(err).NotTo(HaveOccurred())
+		for labels, n := range counts {
+			host, err := url.Parse(cp.Config.Host)
+			Expect(err).NotTo(HaveOccurred())
+			if strings.Contains(labels, host.Host) || (counter != "rest_client_requests_total" && !strings.Contains(labels, `"clustercache"`)) {
+				out[counter+labels] = n
+			}
+		}
+	}
+	return out
+}
