@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -26,16 +27,22 @@ func fromPool(name string) *v1alpha1.ClusterCIDR {
 	return c
 }
 
+// alsoFromPool has a ClusterCIDR give IPv6 from the pool too.
+func alsoFromPool(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
+	c.Spec.IPv6Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 2}
+	return c
+}
+
 // atMost bounds the blocks of a Cluster.
 func atMost(n int32, c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 	c.Spec.IPv4Pool.MaxBlocks = &n
 	return c
 }
 
-// freeBlocks are those that no IPAllocation has.
-func (w *world) freeBlocks() (free []netip.Prefix) {
+// freeBlocks are those of a family that no IPAllocation has.
+func (w *world) freeBlocks(ipv6 bool) (free []netip.Prefix) {
 	for _, p := range prefixes(w.pool) {
-		if !slices.ContainsFunc(w.api.List(faults.Allocations), func(o client.Object) bool {
+		if p.Addr().Is6() == ipv6 && !slices.ContainsFunc(w.api.List(faults.Allocations), func(o client.Object) bool {
 			return o.GetAnnotations()[v1alpha1.AddressAnnotation] == netipx.RangeOfPrefix(p).String()
 		}) {
 			free = append(free, p)
@@ -48,9 +55,9 @@ func (w *world) freeBlocks() (free []netip.Prefix) {
 func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 	for _, o := range w.api.List(faults.Allocations) {
 		a := o.(*v1alpha1.IPAllocation)
-		free := w.freeBlocks()
+		free := w.freeBlocks(ptr.Deref(a.Spec.PrefixLength, 0) > 32)
 		if pin := a.Spec.PinnedRange; pin != nil {
-			free = slices.DeleteFunc(free, func(p netip.Prefix) bool { return p.Addr().String() != pin.StartAddress })
+			free = slices.DeleteFunc(slices.Concat(w.freeBlocks(false), w.freeBlocks(true)), func(p netip.Prefix) bool { return p.Addr().String() != pin.StartAddress })
 		}
 		switch {
 		case a.DeletionTimestamp != nil || a.Status.StartAddress != "":
@@ -88,18 +95,22 @@ func (w *world) give(a *v1alpha1.IPAllocation, block netip.Prefix) {
 // fromBlocks checks that a grant of a ClusterCIDR with a pool is of a block that is open for it, and protected.
 func (w *world) fromBlocks(g fence.Grant, open []fence.Open) {
 	for _, o := range w.api.List(faults.ClusterCIDRs) {
-		if o.GetName() != g.From || o.(*v1alpha1.ClusterCIDR).Spec.IPv4Pool == nil {
-			continue
-		}
-		i := slices.IndexFunc(open, func(o fence.Open) bool { return o.For == g.From && !o.Draining && overlap(o.CIDRs, g.CIDRs) })
-		if i < 0 {
-			w.Wrongf("K41: %s is granted %v of a block that is not open", g.Node, g.CIDRs)
-			return
-		}
-		if !slices.ContainsFunc(w.blocks(), func(b nodeipam.Block) bool {
-			return b.UID == open[i].UID && b.Protected && b.Prefix.IsValid() && overlap([]netip.Prefix{b.Prefix}, g.CIDRs)
-		}) {
-			w.Wrongf("K16: %s is granted %v of a block that is gone, or may go at any time", g.Node, g.CIDRs)
+		spec := o.(*v1alpha1.ClusterCIDR).Spec
+		for _, cidr := range g.CIDRs {
+			if o.GetName() != g.From || poolOf(spec, cidr.Addr().Is6()) == nil {
+				continue
+			}
+			of := []netip.Prefix{cidr}
+			i := slices.IndexFunc(open, func(o fence.Open) bool { return o.For == g.From && !o.Draining && overlap(o.CIDRs, of) })
+			if i < 0 {
+				w.Wrongf("K41: %s is granted %v of a block that is not open", g.Node, cidr)
+				return
+			}
+			if !slices.ContainsFunc(w.blocks(), func(b nodeipam.Block) bool {
+				return b.UID == open[i].UID && b.Protected && b.Prefix.IsValid() && overlap([]netip.Prefix{b.Prefix}, of)
+			}) {
+				w.Wrongf("K16: %s is granted %v of a block that is gone, or may go at any time", g.Node, cidr)
+			}
 		}
 	}
 }
@@ -128,14 +139,21 @@ func (w *world) letGoOfBlock(b nodeipam.Block) {
 	}
 }
 
-// blockWithRoom reports whether a block has room for another Node.
-func (w *world) blockWithRoom(taken []netip.Prefix) bool {
+func poolOf(spec v1alpha1.ClusterCIDRSpec, ipv6 bool) *v1alpha1.PodPool {
+	if ipv6 {
+		return spec.IPv6Pool
+	}
+	return spec.IPv4Pool
+}
+
+// blockWithRoom reports whether a block of a family has room for another Node.
+func (w *world) blockWithRoom(taken []netip.Prefix, ipv6 bool) bool {
 	for _, b := range w.blocks() {
-		if !b.Prefix.IsValid() || b.Deleting {
+		if !b.Prefix.IsValid() || b.Deleting || b.Prefix.Addr().Is6() != ipv6 {
 			continue
 		}
 		for _, at := range []netip.Addr{b.Prefix.Addr(), netipx.RangeOfPrefix(b.Prefix).To()} {
-			if sub := netip.PrefixFrom(at, 24).Masked(); !overlap([]netip.Prefix{sub}, taken) {
+			if sub := netip.PrefixFrom(at, at.BitLen()-8).Masked(); !overlap([]netip.Prefix{sub}, taken) {
 				return true
 			}
 		}

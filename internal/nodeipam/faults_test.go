@@ -61,6 +61,8 @@ func forSize(c *v1alpha1.ClusterCIDR, size string) *v1alpha1.ClusterCIDR {
 	return c
 }
 
+var twoFamilies = []string{"10.0.0.0/23", "10.0.4.0/23", "fd00::/119", "fd00::400/119"}
+
 var threeBlocks = []string{"10.0.0.0/23", "10.0.4.0/23", "10.0.8.0/23"}
 
 func removeBlock(name string) action {
@@ -312,6 +314,22 @@ var scenarios = []scenario{
 	{
 		name: "blocks, the ConfigMap is lost", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a"), node("b")},
 		script: []action{loseFence, add(node("x")), remove(faults.Nodes, "a")}, served: 2,
+	},
+	{
+		name: "blocks of two families", fleet: true, pool: twoFamilies, before: []client.Object{clusterProd(), alsoFromPool(fromPool("c")), node("a"), node("b")},
+		script: []action{add(node("x")), remove(faults.Nodes, "a"), add(node("y")), remove(faults.Nodes, "x")}, served: 2,
+	},
+	{
+		// The second block of IPv4 is of no use without one of IPv6.
+		name: "blocks of two families, one has too few", fleet: true, pool: slices.Concat(threeBlocks, twoFamilies[2:3]),
+		before: []client.Object{clusterProd(), alsoFromPool(fromPool("c")), node("a"), node("b")},
+		script: []action{add(node("x")), remove(faults.Nodes, "a"), add(node("y"))}, served: 2,
+	},
+	{
+		name: "a range of one family, blocks of the other", fleet: true, pool: twoFamilies, before: []client.Object{
+			clusterProd(), alsoFromPool(forClusters(clusterCIDR("c", "10.1.0.0/22", 8))), node("a"), node("b"),
+		},
+		script: []action{add(node("x")), remove(faults.Nodes, "a"), remove(faults.Nodes, "b"), remove(faults.ClusterCIDRs, "c")}, served: 1,
 	},
 	{
 		name: "one is refused", refuses: "bad", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("bad"), node("b")},

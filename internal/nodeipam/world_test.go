@@ -771,14 +771,14 @@ func (w *world) nobodyWaits() {
 		for _, o := range w.api.List(faults.ClusterCIDRs) {
 			c := o.(*v1alpha1.ClusterCIDR)
 			matches := c.Spec.NodeSelector == nil || n.Labels["size"] == "big"
-			if pool := c.Spec.IPv4Pool; pool != nil {
-				if c.DeletionTimestamp == nil && ((len(w.freeBlocks()) > 0 && pool.MaxBlocks == nil) || w.blockWithRoom(taken)) {
-					w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it, or can get some", n.Name, c.Name)
+			has := func(ipv6 bool, text string, bits int) bool {
+				if pool := poolOf(c.Spec, ipv6); pool != nil {
+					return (len(w.freeBlocks(ipv6)) > 0 && pool.MaxBlocks == nil) || w.blockWithRoom(taken, ipv6)
 				}
-				continue
+				return room(text, bits-int(c.Spec.PerNodeHostBits))
 			}
-			if c.DeletionTimestamp == nil && matches && room(c.Spec.IPv4, 32-int(c.Spec.PerNodeHostBits)) && room(c.Spec.IPv6, 128-int(c.Spec.PerNodeHostBits)) {
-				w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it", n.Name, c.Name)
+			if c.DeletionTimestamp == nil && matches && has(false, c.Spec.IPv4, 32) && has(true, c.Spec.IPv6, 128) {
+				w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it, or can get some", n.Name, c.Name)
 			}
 		}
 	}
