@@ -85,6 +85,7 @@ func (au *Auditor) audit(ctx context.Context) {
 	var group errgroup.Group
 	group.SetLimit(auditedAtOnce)
 	var writing sync.Mutex
+	read := len(sites) == 0
 	for _, s := range sites {
 		group.Go(func() error {
 			check, err := s.check(ctx)
@@ -96,6 +97,7 @@ func (au *Auditor) audit(ctx context.Context) {
 				}
 				return nil
 			}
+			read = true
 			shares, nodes := check.Shares()
 			for _, share := range shares[:min(len(shares), sharesLogged)] {
 				log.FromContext(ctx).Error(nil, "Several Nodes have one pod CIDR", "cluster", s.Key.String(), "cidr", share.String(), "nodes", shown(share.Nodes))
@@ -105,6 +107,9 @@ func (au *Auditor) audit(ctx context.Context) {
 		})
 	}
 	_ = group.Wait() // a cluster that cannot be read is no error of the others
+	if read {
+		metrics.AuditNodesTime.WithLabelValues().Set(float64(au.Clock.Now().Unix()))
+	}
 }
 
 // check lists the Nodes of the site.

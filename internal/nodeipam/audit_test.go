@@ -73,24 +73,32 @@ func TestAuditor(t *testing.T) {
 			reason string
 			do     func()
 			want   map[string]int
+			stops  bool
 		}{
 			{"one CIDR in two clusters is right", func() {
 				own.nodes = []*corev1.Node{has("a", "10.0.0.0/24"), has("waits")}
 				prod.nodes = []*corev1.Node{has("a", "10.0.0.0/24", "fd00::/64"), has("b", "10.0.1.0/24")}
-			}, map[string]int{"/": 0, "team/prod": 0}},
+			}, map[string]int{"/": 0, "team/prod": 0}, false},
 			{"each that shares counts, once, and one that is being deleted too", func() {
 				going := has("c", "10.0.0.0/23")
 				going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 				prod.nodes = append(prod.nodes, going)
-			}, map[string]int{"/": 0, "team/prod": 3}},
-			{"what cannot be read is as it was", func() { prod.nodes, prod.err = nil, errors.New("away") }, map[string]int{"/": 0, "team/prod": 3}},
-			{"a Cluster that is not served has no metric", func() { sites = slices.Delete(sites, 1, 2) }, map[string]int{"/": 0}},
+			}, map[string]int{"/": 0, "team/prod": 3}, false},
+			{"what cannot be read is as it was", func() { prod.nodes, prod.err = nil, errors.New("away") }, map[string]int{"/": 0, "team/prod": 3}, false},
+			{"a Cluster that is not served has no metric", func() { sites = slices.Delete(sites, 1, 2) }, map[string]int{"/": 0}, false},
+			{"an audit that reads nobody's Nodes is none", func() { own.err = errors.New("away") }, map[string]int{"/": 0}, true},
 		} {
 			step.do()
+			var before, after dto.Metric
+			_ = metrics.AuditNodesTime.WithLabelValues().Write(&before)
 			<-time.After(interval)
 			synctest.Wait()
 			if d := cmp.Diff(step.want, audited(t)); d != "" {
 				t.Errorf("%s (-want +got):\n%s", step.reason, d)
+			}
+			_ = metrics.AuditNodesTime.WithLabelValues().Write(&after)
+			if stopped := before.GetGauge().GetValue() == after.GetGauge().GetValue(); stopped != step.stops {
+				t.Errorf("%s: the audit stopped: %v", step.reason, stopped)
 			}
 		}
 		end()
