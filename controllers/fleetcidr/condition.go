@@ -32,6 +32,9 @@ func conditionOf(found nodeipam.Report, selected bool) metav1.Condition {
 		out.Status, out.Reason, out.Message = found.Stopped.Status, found.Stopped.Reason, found.Stopped.Message
 	case !selected:
 		out.Reason, out.Message = v1alpha1.NoMatchReason, "no ClusterCIDR selects this Cluster: add one, or change the labels of the Cluster"
+	case len(found.Contested) > 0:
+		out.Reason = v1alpha1.ConflictReason
+		out.Message = "Nodes use addresses of blocks that the pool does not give back; find out who has them: " + strings.Join(found.Contested, "; ")
 	case found.Conflicts > 0:
 		out.Reason = v1alpha1.ConflictReason
 		out.Message = fmt.Sprintf("the pod CIDRs of %d Nodes overlap those of others: their events say which", found.Conflicts)

@@ -23,7 +23,11 @@ func TestConditionOf(t *testing.T) {
 		"no ClusterCIDR":    {status: metav1.ConditionFalse, reason: v1alpha1.NoMatchReason, message: "no ClusterCIDR selects this Cluster: add one, or change the labels of the Cluster"},
 		"nothing is given":  {selected: true, found: nodeipam.Report{Stopped: stopped, RefusedNodes: 1}, status: metav1.ConditionUnknown, reason: v1alpha1.AdoptingReason, message: stopped.Message},
 		"two have the same": {selected: true, found: nodeipam.Report{Conflicts: 2, RefusedNodes: 1}, status: metav1.ConditionFalse, reason: v1alpha1.ConflictReason, message: "the pod CIDRs of 2 Nodes overlap those of others: their events say which"},
-		"no range selects":  {selected: true, found: nodeipam.Report{Nodes: 3, RefusedNodes: 1, Refused: []string{"a"}}, status: metav1.ConditionFalse, reason: v1alpha1.NoMatchReason, message: "1 of 3 Nodes wait for a pod CIDR: a: no ClusterCIDR selects them"},
+		"a block is another's": {
+			selected: true, found: nodeipam.Report{Conflicts: 2, Contested: []string{"IPAllocation b: c has it"}}, status: metav1.ConditionFalse, reason: v1alpha1.ConflictReason,
+			message: "Nodes use addresses of blocks that the pool does not give back; find out who has them: IPAllocation b: c has it",
+		},
+		"no range selects": {selected: true, found: nodeipam.Report{Nodes: 3, RefusedNodes: 1, Refused: []string{"a"}}, status: metav1.ConditionFalse, reason: v1alpha1.NoMatchReason, message: "1 of 3 Nodes wait for a pod CIDR: a: no ClusterCIDR selects them"},
 		"all ranges are full": {
 			selected: true, found: nodeipam.Report{Nodes: 9, RefusedNodes: 4, Refused: []string{"a", "b", "c"}, Full: []string{"big", "default"}},
 			status: metav1.ConditionFalse, reason: v1alpha1.ExhaustedReason,

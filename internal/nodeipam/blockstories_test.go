@@ -2,6 +2,7 @@ package nodeipam_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -113,6 +114,16 @@ func TestABlockWithoutItsRecordStays(t *testing.T) {
 	s.run(t, func(*world) {})
 }
 
+// says checks how many blocks are told of that Nodes use, and that the pool does not give back.
+func says(contested int) action {
+	return action{fmt.Sprintf("%d are contested", contested), func(w *world) bool {
+		if found, _ := w.managers[0].site.Report(); len(found.Contested) != contested {
+			w.Wrongf("contested are %v, want %d", found.Contested, contested)
+		}
+		return true
+	}}
+}
+
 // The block was given on while its IPAllocation was gone; its Nodes go then, and another one comes.
 func TestABlockThatWasGivenOn(t *testing.T) {
 	other := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x"}, Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
@@ -122,7 +133,7 @@ func TestABlockThatWasGivenOn(t *testing.T) {
 		_ = w.api.Delete(blockRef("prod-pods-4-1"), true)
 		_ = w.api.Create(other)
 		return w.api.EditStatus(faults.RefOf(other), func(o client.Object) { o.(*v1alpha1.IPAllocation).Status.StartAddress = "10.0.0.0" }) == nil
-	}}, remove(faults.Nodes, "a"), add(node("b"))}
+	}}, says(1), remove(faults.Nodes, "a"), add(node("b")), says(0)}
 	for _, order := range names(orders) {
 		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = orders[order] }) })
 	}

@@ -28,6 +28,8 @@ type Report struct {
 	Refused             []string
 	// Full are the ranges that are, for which Nodes wait.
 	Full []string
+	// Contested are the blocks whose addresses Nodes use, and which their pool does not give back: each with what it says.
+	Contested []string
 	// Stopped says why nothing is given to any Node; nil: something is.
 	Stopped *metav1.Condition
 }
@@ -92,6 +94,7 @@ func (m *memory) report() Report {
 	}
 	out.Nodes, out.Stopped = len(m.nodes), m.stopped()
 	m.reportRefused(&out, waiting)
+	out.Contested = m.contested()
 	free := map[string]int64{}
 	for ref, o := range m.objects {
 		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: allocated[ref]}}
@@ -207,6 +210,19 @@ func (m *memory) reportRefused(out *Report, waiting map[podcidr.Ref]int) {
 	out.RefusedNodes, out.Full = len(out.Refused), slices.Sorted(maps.Keys(full))
 	slices.Sort(out.Refused)
 	out.Refused = out.Refused[:min(len(out.Refused), namesShown)]
+}
+
+// contested are the blocks that were asked for again, as Nodes use their addresses, and that are refused: somebody else may
+// have them by now.
+func (m *memory) contested() []string {
+	var out []string
+	for name, b := range m.blocks {
+		if b.Pinned.IsValid() && !b.Prefix.IsValid() && b.Refused != "" && m.books.InUse(b.Pinned) > 0 {
+			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.Refused))
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), namesShown)]
 }
 
 func exhausted(f facts) metav1.Condition {
