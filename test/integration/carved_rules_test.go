@@ -156,8 +156,12 @@ var _ = Describe("A carved pool", func() {
 		sibling := framework.MakePool("sibling").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Obj()
 		foreign := framework.MakePool("foreign").Namespace(ns).CIDR("10.65.0.0/28").Obj()
 		createPair(ctx, site, foreign)
-		create(ctx, team, sibling)
 		m := namespaceManager(ctx, ns)
+		// Until the foreign pool has given way, the site carves around what both have.
+		Eventually(func() []v1alpha1.YieldedPool { return statusOf(ctx, foreign).Yields }).Should(HaveLen(1))
+		expectCondition(ctx, site, v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.OverlapReason)
+		expectNumbers(ctx, site, map[string]int64{"availableIPs": 256})
+		create(ctx, team, sibling)
 		Eventually(func() []string { return append(blocksOf(ctx, team), blocksOf(ctx, sibling)...) }).Should(ConsistOf("10.65.0.0/28", "10.65.0.16/28"))
 		over, beside := team, sibling
 		if blocksOf(ctx, team)[0] != "10.65.0.0/28" {
