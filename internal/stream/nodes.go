@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // nodes reads Nodes, as protobuf, which the kinds of Kubernetes itself have: JSON costs the API server and us several
@@ -27,15 +26,37 @@ import (
 type nodes struct{ api rest.Interface }
 
 // newNodes returns what reads Nodes by a client that decodes them as lean ones.
-func newNodes(cfg *rest.Config, httpClient *http.Client) (nodes, error) {
+func newNodes(of *rest.Config, httpClient *http.Client) (nodes, error) {
 	lean := runtime.NewScheme()
 	metav1.AddToGroupVersion(lean, corev1.SchemeGroupVersion) // what is said of a watch
 	lean.AddKnownTypeWithName(nodeKind, &leanNode{})
-	api, err := apiutil.RESTClientForGVK(nodeKind, false, false, cfg, serializer.NewCodecFactory(lean), httpClient)
+	cfg := rest.CopyConfig(of)
+	cfg.APIPath, cfg.GroupVersion, cfg.ContentType = "/api", &corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf
+	cfg.NegotiatedSerializer = leanCodecs{serializer.NewCodecFactory(lean).WithoutConversion()}
+	api, err := rest.RESTClientForConfigAndClient(cfg, httpClient)
 	if err != nil {
 		return nodes{}, fmt.Errorf("making a client for Nodes: %w", err)
 	}
 	return nodes{api}, nil
+}
+
+// leanCodecs show a Node in the place of a lean one.
+type leanCodecs struct{ runtime.NegotiatedSerializer }
+
+// DecoderToVersion implements runtime.NegotiatedSerializer.
+func (c leanCodecs) DecoderToVersion(d runtime.Decoder, to runtime.GroupVersioner) runtime.Decoder {
+	return leanDecoder{c.NegotiatedSerializer.DecoderToVersion(d, to)}
+}
+
+type leanDecoder struct{ runtime.Decoder }
+
+// Decode implements runtime.Decoder.
+func (d leanDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	o, is, err := d.Decoder.Decode(data, defaults, into)
+	if lean, ok := o.(*leanNode); ok {
+		o = &lean.Node
+	}
+	return o, is, err
 }
 
 var nodeKind = corev1.SchemeGroupVersion.WithKind("Node")
@@ -93,16 +114,7 @@ func eachField(message []byte, show func(field protowire.Number, whole, value []
 
 func (n *nodes) watch(ctx context.Context, _ string, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	w, err := n.api.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-		if lean, is := e.Object.(*leanNode); is {
-			e.Object = &lean.Node
-		}
-		return e, true
-	}), nil
+	return n.api.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
 }
 
 // list asks as the lists of other kinds do.

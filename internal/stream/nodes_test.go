@@ -158,6 +158,29 @@ func TestWatchShowsNodes(t *testing.T) {
 	}
 }
 
+// A watch that is stopped while events wait to be read leaves nothing behind: TestMain looks for goroutines.
+func TestWatchOfNodesThatNobodyReads(t *testing.T) {
+	node := nodeListOf(1).Items[0]
+	proto, _ := runtime.SerializerInfoForMediaType(clientgoscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	raw, err := runtime.Encode(clientgoscheme.Codecs.EncoderForVersion(proto.Serializer, corev1.SchemeGroupVersion), &node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+		frames := proto.StreamSerializer.NewFrameWriter(w)
+		for range 3 {
+			_ = proto.StreamSerializer.Encode(&metav1.WatchEvent{Type: string(watch.Added), Object: runtime.RawExtension{Raw: raw}}, frames)
+		}
+	})
+	w, err := c.Watch(t.Context(), &corev1.Node{}, "", metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-w.ResultChan()
+	w.Stop()
+}
+
 // What breaks off, or is none of it, is no Node.
 func TestNodesThatAreBroken(t *testing.T) {
 	node := nodeListOf(1).Items[0]

@@ -191,13 +191,13 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 // API server of a Cluster answers.
 func doneBy(ctx context.Context, m *framework.Manager) map[string]int {
 	GinkgoHelper()
+	host, err := url.Parse(cp.Config.Host)
+	Expect(err).NotTo(HaveOccurred())
 	out := map[string]int{}
 	for _, counter := range []string{"rest_client_requests_total", "controller_runtime_reconcile_total"} {
 		counts, err := m.Counts(ctx, counter)
 		Expect(err).NotTo(HaveOccurred())
 		for labels, n := range counts {
-			host, err := url.Parse(cp.Config.Host)
-			Expect(err).NotTo(HaveOccurred())
 			if strings.Contains(labels, host.Host) || (counter != "rest_client_requests_total" && !strings.Contains(labels, `"clustercache"`)) {
 				out[counter+labels] = n
 			}

@@ -27,8 +27,8 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 
 	It("come from the blocks that were carved since, which are had again, and which nobody else gets", func(ctx SpecContext) { // R15, K27
 		management, in := start()
-		_, ofOne, one := tenantFor(ctx, start)
-		_, ofTwo, two := tenantFor(ctx, start)
+		ofOne, one := tenantFor(ctx, start)
+		ofTwo, two := tenantFor(ctx, start)
 		kubeconfig, err := management.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		serve := func() *framework.Manager { return startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet") }
@@ -113,10 +113,10 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 })
 
 // tenantFor starts a workload cluster, and returns the kubeconfig for what a manager does there.
-func tenantFor(ctx context.Context, start func() (*framework.ControlPlane, client.Client)) (*framework.ControlPlane, []byte, client.Client) {
+func tenantFor(ctx context.Context, start func() (*framework.ControlPlane, client.Client)) ([]byte, client.Client) {
 	GinkgoHelper()
 	server, admin := start()
 	credentials, err := server.NodesTenantKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	return server, credentials, admin
+	return credentials, admin
 }
