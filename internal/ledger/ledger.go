@@ -78,12 +78,14 @@ func (h *Fact) ownerID() types.UID {
 type Ledger struct {
 	unit int
 	// bits is the length of an address of the space, 0 for an empty one.
-	bits   int
-	space  []netipx.IPRange
-	free   *poolutil.Free
-	facts  map[Key]*Fact
-	owners map[types.UID]int
-	taken  spans
+	bits  int
+	space []netipx.IPRange
+	free  *poolutil.Free
+	facts map[Key]*Fact
+	taken spans
+	// owners is the number of those who use something; named counts the facts that name another object as their owner.
+	owners int
+	named  map[types.UID]int
 	// total is the space in units; unavailable is how much of it is not free, used what somebody has.
 	total, unavailable, used, outside poolutil.Count
 	// parts are in the order of their addresses.
@@ -105,7 +107,7 @@ type Counts struct {
 // New returns a ledger over the ranges of space, of which each owner gets a prefix of unitBits (32
 // or 128: single addresses). Facts outside the space are kept and counted as out of range.
 func New(space *netipx.IPSet, unitBits int) *Ledger {
-	l := &Ledger{unit: unitBits, facts: map[Key]*Fact{}, owners: map[types.UID]int{}}
+	l := &Ledger{unit: unitBits, facts: map[Key]*Fact{}, named: map[types.UID]int{}}
 	l.setSpace(space)
 	return l
 }
@@ -150,12 +152,10 @@ func (l *Ledger) Add(h Fact) {
 		l.Remove(h.Key)
 	}
 	fact := &h
+	l.own(fact, 1)
 	l.facts[h.Key] = fact
 	l.free.TakeAny(h.Range)
 	l.views.touching(h.Range, func(v *view, r netipx.IPRange) { v.free.TakeAny(r) })
-	if h.Source.Uses() {
-		l.owners[fact.ownerID()]++
-	}
 	l.taken.add(fact, l.recount)
 }
 
@@ -166,11 +166,7 @@ func (l *Ledger) Remove(k Key) (Fact, bool) {
 		return Fact{}, false
 	}
 	delete(l.facts, k)
-	if fact.Source.Uses() {
-		if l.owners[fact.ownerID()]--; l.owners[fact.ownerID()] == 0 {
-			delete(l.owners, fact.ownerID())
-		}
-	}
+	l.own(fact, -1)
 	l.taken.remove(fact, l.recount, func(r netipx.IPRange) {
 		for part := range l.inSpace(r) {
 			l.free.Put(part)
@@ -178,6 +174,37 @@ func (l *Ledger) Remove(k Key) (Fact, bool) {
 		l.views.touching(r, func(v *view, part netipx.IPRange) { v.free.Put(part) })
 	})
 	return *fact, true
+}
+
+// own counts the owner of a fact that comes (1) or has gone (-1), once. Most objects say themselves what they use: only
+// who is named by others is remembered.
+func (l *Ledger) own(h *Fact, change int) {
+	if !h.Source.Uses() {
+		return
+	}
+	id := h.ownerID()
+	if id != h.UID {
+		with := l.named[id] + change
+		if l.named[id] = with; with == 0 {
+			delete(l.named, id)
+		}
+		if with > max(change, 0) {
+			return // others name it too
+		}
+	}
+	if (id != h.UID || l.named[id] == 0) && !l.usesItself(id) {
+		l.owners += change
+	}
+}
+
+// usesItself reports whether an object says that it uses something for itself.
+func (l *Ledger) usesItself(uid types.UID) bool {
+	for s := Object; s.Uses(); s++ {
+		if h := l.facts[Key{Source: s, UID: uid}]; h != nil && h.ownerID() == uid {
+			return true
+		}
+	}
+	return false
 }
 
 // Get returns a fact.
@@ -285,7 +312,7 @@ func (l *Ledger) Unit(a netip.Addr) netipx.IPRange { return l.whole(netipx.IPRan
 func (l *Ledger) Counts() Counts {
 	c := Counts{
 		Total: l.total.Int64(), Allocated: l.used.Int64(), OutOfRange: l.outside.Int64(),
-		Available: l.total.Minus(l.unavailable).Int64(), Owners: int64(len(l.owners)),
+		Available: l.total.Minus(l.unavailable).Int64(), Owners: int64(l.owners),
 		FragmentationPercent: l.free.FragmentationPercent(),
 	}
 	if largest, found := l.free.LargestBlock(); found {

@@ -64,9 +64,10 @@ func drawKey(t *rapid.T) Key {
 	}
 }
 
-// hold draws a fact of one of two owners, so that facts are restated and owners state several.
+// hold draws a fact of one of three owners, so that facts are restated and owners state several. One of the owners states
+// some itself.
 func hold(t *rapid.T, r netipx.IPRange) Fact {
-	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "owner")
+	name := rapid.SampledFrom([]string{"x", "y", "a"}).Draw(t, "owner")
 	return Fact{Key: drawKey(t), Owner: Owner{Namespace: "ns", Name: name, UID: types.UID(name)}, Range: r}
 }
 

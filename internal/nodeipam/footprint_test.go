@@ -15,8 +15,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// mostBytes is what may be remembered of a Node that has its CIDR.
-const mostBytes = 2048
+// mostBytes is what may be remembered of a Node that has its CIDR: a process takes about twice what lives, and 2 KB is what
+// a Node may cost it (K42).
+const mostBytes = 900
 
 // K42: 5,000 Nodes, of 300 ClusterCIDRs of one range, are all given something; what is remembered of each is bounded.
 func TestFiveThousandNodes(t *testing.T) {
@@ -53,7 +54,7 @@ func TestFiveThousandNodes(t *testing.T) {
 		for _, g := range m.grants {
 			given[g.CIDRs[0]] = true
 			n := *g.Node
-			n.CIDRs = g.CIDRs
+			n.CIDRs, n.Labels = g.CIDRs, nil // as nodeOf has it
 			m.observe(&n, "2", now)
 		}
 	}
@@ -65,7 +66,8 @@ func TestFiveThousandNodes(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	runtime.KeepAlive(m)
-	if is := float64(after.HeapAlloc-before.HeapAlloc) / nodes; is > mostBytes {
-		t.Errorf("%.0f bytes are remembered of each Node", is)
+	is := float64(after.HeapAlloc-before.HeapAlloc) / nodes
+	if t.Logf("%.0f bytes are remembered of each Node", is); is > mostBytes {
+		t.Errorf("the bound is %d", mostBytes)
 	}
 }

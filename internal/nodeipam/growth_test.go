@@ -32,7 +32,7 @@ func growingOf(t *testing.T, blocks []Block, change func(*v1alpha1.ClusterCIDRSp
 	m.setBlocks(blocks, noon)
 	listed := map[types.UID]*node{}
 	for _, n := range nodes {
-		listed[n.UID] = &node{Node: n, version: "1"}
+		listed[n.UID] = seen(n, "1", noon)
 	}
 	m.takeovers++
 	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)

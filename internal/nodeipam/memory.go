@@ -21,13 +21,27 @@ import (
 type node struct {
 	*podcidr.Node
 	version string
-	// since is when it was first seen without CIDRs.
-	since time.Time
 	// seenIn is the takeover since which it was seen.
 	seenIn int
+	// waits is nil when it has CIDRs.
+	waits *waiting
+}
+
+// waiting is what matters of a Node only while it has no CIDRs.
+type waiting struct {
+	// since is when it was first seen.
+	since time.Time
 	// failures counts writes in a row that were refused for good; nothing is granted before retryAt.
 	failures int
 	retryAt  time.Time
+}
+
+func seen(n *podcidr.Node, version string, now time.Time) *node {
+	out := &node{Node: n, version: version}
+	if len(n.CIDRs) == 0 {
+		out.waits = &waiting{since: now}
+	}
+	return out
 }
 
 // grant is a grant that is not yet off the record.
@@ -44,6 +58,8 @@ type grant struct {
 	settled, refused bool
 	failures         int
 	retryAt          time.Time
+	// since is when its Node was first seen without CIDRs.
+	since time.Time
 }
 
 // memory is what is known of a site, and what is decided on that. It is locked to be used.
@@ -143,7 +159,8 @@ func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake b
 	}
 	known := m.nodes[n.UID]
 	if known == nil {
-		known = &node{Node: n, version: version, since: now, seenIn: m.takeovers}
+		known = seen(n, version, now)
+		known.seenIn = m.takeovers
 		m.nodes[n.UID] = known
 		return m.noted(known, true)
 	}
@@ -163,6 +180,7 @@ func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake b
 // noted sorts a Node by what is known of it; news says whether that has changed what it may be given.
 func (m *memory) noted(n *node, news bool) (wake bool) {
 	if len(n.CIDRs) > 0 {
+		n.waits = nil
 		m.set(n)
 		m.forgetWaiting(n.UID)
 		if g := m.grants[n.UID]; g != nil && !g.settled && !slices.Equal(g.CIDRs, n.CIDRs) {
@@ -347,8 +365,8 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 		if m.IsGone(uid) || (known != nil && known.seenIn == m.takeovers && !term.Newer(n.version, known.version)) {
 			continue
 		}
-		if known != nil {
-			n.failures, n.retryAt, n.since = known.failures, known.retryAt, known.since
+		if known != nil && n.waits != nil && known.waits != nil {
+			n.waits = known.waits
 		}
 		n.seenIn = m.takeovers
 		m.nodes[uid] = n

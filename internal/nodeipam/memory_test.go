@@ -32,7 +32,7 @@ func holding(t *testing.T, cidr string, nodes ...*podcidr.Node) *memory {
 	m.setObjects([]Object{ObjectOf(c)})
 	listed := map[types.UID]*node{}
 	for _, n := range nodes {
-		listed[n.UID] = &node{Node: n, version: "1"}
+		listed[n.UID] = seen(n, "1", noon)
 	}
 	m.takeovers++
 	m.tookOver(fence.State{Holder: "me", Term: 1}, listed, noon)
@@ -129,7 +129,7 @@ func TestAdoptionIsByAddress(t *testing.T) {
 	big := aNode("b")
 	big.Labels = map[string]string{"size": "big"}
 	m.tookOver(fence.State{Holder: "me", Term: 1}, map[types.UID]*node{
-		"a": {Node: aNode("a", "10.0.0.0/24", "fd00::/64"), version: "1"}, "b": {Node: big, version: "1"},
+		"a": seen(aNode("a", "10.0.0.0/24", "fd00::/64"), "1", noon), "b": seen(big, "1", noon),
 	}, noon)
 	if got := m.grantAll(t); got["b"] != "10.0.1.0/24" {
 		t.Errorf("granted %v", got)
@@ -146,7 +146,7 @@ func TestInheritedGrantsAreFinished(t *testing.T) {
 	m.tookOver(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
 		{Node: "a", UID: "a", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
 		{Node: "gone", UID: "gone", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
-	}}, map[types.UID]*node{"a": {Node: aNode("a"), version: "1"}, "b": {Node: aNode("b"), version: "1"}}, noon)
+	}}, map[types.UID]*node{"a": seen(aNode("a"), "1", noon), "b": seen(aNode("b"), "1", noon)}, noon)
 	due, _ := m.due(noon)
 	if len(due) != 1 || due[0].Node.Name != "a" {
 		t.Fatalf("%d grants are to be written", len(due))

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"maps"
 	"net/netip"
+	"unique"
 
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,7 @@ import (
 // nodeOf is what decides of a Node. Its labels are kept only while it has no CIDRs: they are most of it.
 func nodeOf(o *corev1.Node) *podcidr.Node {
 	out := &podcidr.Node{
-		Name: o.Name, UID: o.UID, Created: o.CreationTimestamp.Time, From: o.Annotations[v1alpha1.ClusterCIDRAnnotation],
+		Name: o.Name, UID: o.UID, Created: o.CreationTimestamp.Time, From: unique.Make(o.Annotations[v1alpha1.ClusterCIDRAnnotation]).Value(),
 		CIDRs: cidrsOf(o), Deleting: o.DeletionTimestamp != nil,
 	}
 	if len(out.CIDRs) == 0 {

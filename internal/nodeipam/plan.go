@@ -78,8 +78,8 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 	}
 	var waiting []*podcidr.Node
 	for _, n := range m.todo {
-		if n.retryAt.After(now) {
-			wait = sooner(wait, n.retryAt.Sub(now))
+		if n.waits.retryAt.After(now) {
+			wait = sooner(wait, n.waits.retryAt.Sub(now))
 		} else {
 			waiting = append(waiting, n.Node)
 		}
@@ -100,13 +100,13 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 			if until := m.blocked[g.From].until; until.After(now) {
 				// Its Node waits for that: another range would be of the wrong size. Others take its place.
 				m.books.Withdraw(g.Node.UID)
-				m.nodes[g.Node.UID].retryAt = until
+				m.todo[g.Node.UID].waits.retryAt = until
 				wait, again = sooner(wait, until.Sub(now)), true
 				continue
 			}
 			made++
 			g.CIDRs = inOrder(g.CIDRs, m.first)
-			m.grants[g.Node.UID] = &grant{Grant: g}
+			m.grants[g.Node.UID] = &grant{Grant: g, since: m.todo[g.Node.UID].waits.since}
 			delete(m.todo, g.Node.UID)
 			if !m.isOpen(g.From) && !slices.Contains(protect, g.From) {
 				protect = append(protect, g.From)
@@ -114,7 +114,7 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 		}
 		if again { // else all of them would be looked through for nothing
 			waiting = slices.DeleteFunc(waiting, func(n *podcidr.Node) bool {
-				return m.todo[n.UID] == nil || m.nodes[n.UID].retryAt.After(now)
+				return m.todo[n.UID] == nil || m.todo[n.UID].waits.retryAt.After(now)
 			})
 		}
 	}
@@ -146,8 +146,8 @@ func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
 	b.failures++
 	m.blocked[ref], m.checkHeld = b, true
 	for _, g := range m.grants {
-		if n := m.nodes[g.Node.UID]; n != nil && !g.committed && g.From == ref {
-			n.retryAt = b.until
+		if n := m.nodes[g.Node.UID]; n != nil && n.waits != nil && !g.committed && g.From == ref {
+			n.waits.retryAt = b.until
 			m.notef(g.Node, CIDRNotAvailable, "%v; the manager tries again", err)
 		}
 	}
@@ -176,7 +176,7 @@ func (m *memory) unheld(out []podcidr.Ref, now time.Time) []podcidr.Ref {
 // leastTried is the Node of which the fewest writes were refused, the oldest of those: each has its turn.
 func (m *memory) leastTried(nodes []*podcidr.Node) *podcidr.Node {
 	return slices.MinFunc(nodes, func(a, b *podcidr.Node) int {
-		return cmp.Or(cmp.Compare(m.nodes[a.UID].failures, m.nodes[b.UID].failures), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(m.todo[a.UID].waits.failures, m.todo[b.UID].waits.failures), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -378,8 +378,8 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 	switch {
 	case err == nil && (g.settled || n == nil):
 		m.trouble = trouble{}
-		if n != nil {
-			n.failures = 0
+		if n != nil && n.waits != nil {
+			n.waits.failures = 0
 		}
 	case term.RefusedForGood(err) && !g.doubtful && !g.inherited && !g.settled:
 		g.refused, m.trouble.why = true, err
@@ -390,9 +390,9 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		if m.trouble.nodes[g.Node.UID] = true; !was && m.inTrouble() {
 			m.trouble.pause, m.trouble.next = term.FirstTry, now.Add(term.FirstTry)
 		}
-		if n != nil {
-			n.retryAt = now.Add(term.RetryDelay(n.failures))
-			n.failures++
+		if n != nil && n.waits != nil {
+			n.waits.retryAt = now.Add(term.RetryDelay(n.waits.failures))
+			n.waits.failures++
 			m.notef(n.Node, CIDRNotAvailable, "%v; the manager tries again", err)
 		}
 	default:

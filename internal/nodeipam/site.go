@@ -225,7 +225,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 	}
 	listed := map[types.UID]*node{}
 	err = s.visit(ctx, func(n *corev1.Node) {
-		listed[n.UID] = &node{Node: nodeOf(n), version: n.ResourceVersion, since: s.Now()}
+		listed[n.UID] = seen(nodeOf(n), n.ResourceVersion, s.Now())
 	})
 	if err != nil {
 		return err
@@ -425,7 +425,7 @@ func (s *Site) run(ctx context.Context, g *grant) {
 	m = s.lock()
 	wake := m.wrote(g, err, s.Now())
 	if n := m.nodes[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
-		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(n.since).Seconds())
+		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(g.since).Seconds())
 		metrics.NodeCIDRTries.Observe(float64(g.Tries))
 		if r := m.rangeOf(n.Node); r != nil {
 			metrics.NodeCIDRAllocations.WithLabelValues(cidrsText(r), r.Name, s.Key.Namespace, s.Key.Name).Inc()

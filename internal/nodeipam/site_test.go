@@ -256,7 +256,7 @@ func TestAPausedManagerLooksFirst(t *testing.T) {
 				}
 				m := s.lock()
 				m.takeovers++
-				m.tookOver(s.fence.State(), map[types.UID]*node{"uid-a": {Node: nodeOf(newNode()), version: "1"}}, time.Now())
+				m.tookOver(s.fence.State(), map[types.UID]*node{"uid-a": seen(nodeOf(newNode()), "1", noon)}, time.Now())
 				m.Unlock()
 				<-time.After(time.Hour)
 				if tc.lost {

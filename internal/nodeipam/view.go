@@ -56,7 +56,7 @@ func NewView(in Moment, now time.Time) *View {
 	listed := map[types.UID]*node{}
 	for i := range in.Nodes {
 		o := &in.Nodes[i]
-		listed[o.UID] = &node{Node: nodeOf(o), version: o.ResourceVersion, since: now}
+		listed[o.UID] = seen(nodeOf(o), o.ResourceVersion, now)
 	}
 	var state fence.State
 	if in.State != nil {

@@ -141,7 +141,7 @@ func TestABlockedRangeHoldsUpNoOther(t *testing.T) {
 	if m.plan(noon); m.grants["z"] == nil {
 		t.Error("z, of another ClusterCIDR, got nothing in the next turn")
 	}
-	if n := m.nodes["a000"]; n.retryAt.Before(noon) || m.todo["a000"] == nil {
+	if n := m.nodes["a000"]; n.waits.retryAt.Before(noon) || m.todo["a000"] == nil {
 		t.Error("who waits for what is blocked is not to be tried again")
 	}
 }
@@ -158,7 +158,7 @@ func TestNothingIsWrittenIntoWhatIsTaken(t *testing.T) {
 	m.takeovers++
 	m.tookOver(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
 		{Node: "a", UID: "a", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
-	}}, map[types.UID]*node{"a": {Node: aNode("a"), version: "1"}, "b": {Node: aNode("b", "10.0.0.0/24"), version: "1"}}, noon)
+	}}, map[types.UID]*node{"a": seen(aNode("a"), "1", noon), "b": seen(aNode("b", "10.0.0.0/24"), "1", noon)}, noon)
 	if due, _ := m.due(noon); len(due) > 0 {
 		t.Errorf("%s is to be written %v, which living Node b is known to have", due[0].Node.Name, due[0].CIDRs)
 	}

@@ -22,8 +22,6 @@ type Books struct {
 	taken [2]*ledger.Ledger
 	// rests are in the order in which they end.
 	rests []rest
-	// has are the CIDRs that Nodes were seen with.
-	has map[types.UID][]netip.Prefix
 }
 
 type rest struct {
@@ -42,7 +40,7 @@ type Clash struct {
 
 // NewBooks returns books in which nothing is taken but what is excluded, as the CIDRs of Services are.
 func NewBooks(excluded []netip.Prefix) *Books {
-	b := &Books{has: map[types.UID][]netip.Prefix{}}
+	b := &Books{}
 	for f := range b.taken {
 		b.taken[f] = ledger.New(&netipx.IPSet{}, Family(f).bits())
 	}
@@ -72,10 +70,9 @@ func (b *Books) state(p netip.Prefix, source ledger.Source, uid types.UID, name 
 // Set notes what a Node has. Its podCIDRs never change once they are set, so a grant to it can land no more, and one
 // without them withdraws nothing: it may be an old sighting. It returns who has some of that too, when it is news.
 func (b *Books) Set(n *Node) (clashes []Clash) {
-	if len(n.CIDRs) == 0 || slices.Equal(b.has[n.UID], n.CIDRs) {
+	if !slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return !b.knows(n.UID, p) }) {
 		return nil
 	}
-	b.has[n.UID] = n.CIDRs
 	for _, l := range b.taken {
 		l.Remove(ledger.Key{Source: ledger.Grant, UID: n.UID})
 	}
@@ -89,6 +86,12 @@ func (b *Books) Set(n *Node) (clashes []Clash) {
 		b.state(p, ledger.Object, n.UID, n.Name)
 	}
 	return clashes
+}
+
+// knows reports whether a Node was seen with a CIDR.
+func (b *Books) knows(uid types.UID, p netip.Prefix) bool {
+	f, is := b.taken[FamilyOf(p)].Get(ledger.Key{Source: ledger.Object, UID: uid})
+	return is && f.Range == netipx.RangeOfPrefix(p.Masked())
 }
 
 // Grant notes a grant that is on record, or is about to be.
@@ -145,7 +148,6 @@ func (b *Books) Excluded(p netip.Prefix) (netip.Prefix, bool) {
 
 // Drop notes the proof that a Node's UID is gone. What it had rests for a while.
 func (b *Books) Drop(uid types.UID, now time.Time) {
-	delete(b.has, uid)
 	for _, l := range b.taken {
 		for _, source := range []ledger.Source{ledger.Object, ledger.Grant} {
 			fact, was := l.Remove(ledger.Key{Source: source, UID: uid})
