@@ -82,7 +82,7 @@ func (f *fleet) prepare(ctx context.Context, t *table) error {
 			return err
 		}
 		f.baseCPU = does.CPU
-		f.base, err = memoryOf(ctx, m)
+		f.base, err = weighed(ctx, m)
 		t.add("manager of pod CIDRs, no Nodes", fmt.Sprintf("%.0f MB", f.base.resident/1e6),
 			fmt.Sprintf("%.2f s of CPU", f.baseCPU))
 		return err

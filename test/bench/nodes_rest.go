@@ -19,6 +19,8 @@ const (
 	settling = 12 * time.Second
 	// settled is after which it has taken what it granted off the record.
 	settled = 3 * time.Second
+	// collected is after which Go's runtime has collected what nobody has any more, whatever a process does: two minutes.
+	collected = 130 * time.Second
 	// singleNodes are as many as come one after the other.
 	singleNodes = 50
 )
@@ -52,16 +54,38 @@ func (f *fleet) atRest(ctx context.Context, t *table) error {
 	}
 	return f.served(ctx, 1, func(m *framework.Manager, got pace) error {
 		t.add(fmt.Sprintf("restart with %d CIDRs: first new Node", f.n), fmt.Sprintf("%.2f s", got.start.Seconds()), "")
-		if err := pause(ctx, settling); err != nil {
-			return err
-		}
 		return f.weigh(ctx, m, "after a restart", t)
 	})
 }
 
+// weighed is what a manager takes at rest, when its last garbage was collected and given back.
+func weighed(ctx context.Context, m *framework.Manager) (memory, error) {
+	const metric = "go_memstats_last_gc_time_seconds"
+	rests, latest := float64(time.Now().Unix()), time.Now().Add(collected)
+	for {
+		last, err := m.Metric(ctx, metric)
+		if err != nil {
+			return memory{}, err
+		}
+		if last > rests {
+			break
+		}
+		if time.Now().After(latest) {
+			return memory{}, fmt.Errorf("nothing was collected in %s", collected)
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return memory{}, err
+		}
+	}
+	if err := pause(ctx, settling); err != nil {
+		return memory{}, err
+	}
+	return memoryOf(ctx, m)
+}
+
 // weigh adds what a manager takes for the Nodes.
 func (f *fleet) weigh(ctx context.Context, m *framework.Manager, when string, t *table) error {
-	now, err := memoryOf(ctx, m)
+	now, err := weighed(ctx, m)
 	if err != nil {
 		return err
 	}
