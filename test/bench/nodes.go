@@ -84,7 +84,7 @@ func (f *fleet) prepare(ctx context.Context, t *table) error {
 		f.baseCPU = does.CPU
 		f.base, err = weighed(ctx, m)
 		t.add("manager of pod CIDRs, no Nodes", fmt.Sprintf("%.0f MB", f.base.resident/1e6),
-			fmt.Sprintf("%.2f s of CPU", f.baseCPU))
+			fmt.Sprintf("%.0f MB without the pages of the program; %.2f s of CPU", f.base.own/1e6, f.baseCPU))
 		return err
 	})
 }

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // statusRate is how often kubelets write in a second: 5,000 of them, each every five minutes.
@@ -23,9 +25,16 @@ func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 // cidrOf is what the bare client gives a Node.
 func cidrOf(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256) }
 
-// podCIDR is what any provider writes.
+// podCIDR is what any provider writes, and podCIDRFrom what the manager does, which says where it is from.
 func podCIDR(cidr string) client.Patch {
 	return merge(map[string]any{"spec": map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}})
+}
+
+func podCIDRFrom(cidr string) client.Patch {
+	return merge(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}},
+		"spec":     map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}},
+	})
 }
 
 // nodeOf is a Node as a kubelet and Cluster API make it: what it is called matters little, and its size does.

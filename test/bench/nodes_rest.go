@@ -94,9 +94,9 @@ func (f *fleet) weigh(ctx context.Context, m *framework.Manager, when string, t 
 		return err
 	}
 	each := func(bytes float64) string { return fmt.Sprintf("%.2f KB a Node", bytes/float64(f.n)/1e3) }
-	t.add(fmt.Sprintf("manager memory, %d Nodes, %s", f.n, when), each(now.resident-f.base.resident),
-		fmt.Sprintf("goal %.0f KB; %.0f MB, peak %.0f MB; live objects %s; a Node is %.1f KB of JSON",
-			goalMemory, now.resident/1e6, float64(peak)/1e6, each(now.live-f.base.live), nodeSize()/1e3))
+	t.add(fmt.Sprintf("manager memory, %d Nodes, %s", f.n, when), each(now.own-f.base.own),
+		fmt.Sprintf("goal %.0f KB; with the pages of the program %s: %.0f MB, peak %.0f MB; live objects %s; a Node is %.1f KB of JSON",
+			goalMemory, each(now.resident-f.base.resident), now.resident/1e6, float64(peak)/1e6, each(now.live-f.base.live), nodeSize()/1e3))
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -26,11 +27,13 @@ type party struct {
 // inTurns has all parties take turns, and adds how fast each was.
 func (f *fleet) inTurns(ctx context.Context, t *table) error {
 	const bare, busyBare = 0, 2
+	same := func(f *fleet, ctx context.Context) (pace, error) { return f.bareCIDRs(ctx, podCIDRFrom) }
 	all := []party{
-		bare: {"bare client, 32 at a time", false, (*fleet).bareCIDRs, bare},
+		bare: {"bare client of the same patch, 32 at a time", false, same, bare},
 		{"manager, in turns with it", false, (*fleet).managedCIDRs, bare},
-		busyBare: {"bare client, beside status writes", true, (*fleet).bareCIDRs, busyBare},
+		busyBare: {"bare client of the same patch, beside status writes", true, same, busyBare},
 		{"manager, beside status writes", true, (*fleet).managedCIDRs, busyBare},
+		{"bare client of spec.podCIDRs alone", false, func(f *fleet, ctx context.Context) (pace, error) { return f.bareCIDRs(ctx, podCIDR) }, bare},
 		{"kube-controller-manager without its limit of requests", false, (*fleet).peerCIDRs, bare},
 	}
 	took := make([][]pace, len(all))
@@ -101,7 +104,7 @@ func (f *fleet) turn(ctx context.Context, p party) (pace, error) {
 
 // bareCIDRs takes the time that a bare client needs, which does nothing but the writes, with the watch open that any
 // provider needs.
-func (f *fleet) bareCIDRs(ctx context.Context) (pace, error) {
+func (f *fleet) bareCIDRs(ctx context.Context, patch func(string) client.Patch) (pace, error) {
 	stop, err := f.drain(ctx, &corev1.NodeList{})
 	if err != nil {
 		return pace{}, err
@@ -111,7 +114,7 @@ func (f *fleet) bareCIDRs(ctx context.Context) (pace, error) {
 	err = f.spends(ctx, &out, func() error {
 		own, start := selfCPU(), time.Now()
 		err := eachOf(ctx, nodeWriters, f.n, func(ctx context.Context, i int) error {
-			return f.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}, podCIDR(cidrOf(i)))
+			return f.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}, patch(cidrOf(i)))
 		})
 		out.n, out.took, out.own = f.n, time.Since(start), selfCPU()-own
 		return err

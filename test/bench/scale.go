@@ -224,13 +224,18 @@ func (s *scale) pause(ctx context.Context, value any) error {
 	})
 }
 
-// memory is what a manager takes, in bytes: all of it, and the objects that live.
-type memory struct{ resident, live float64 }
+// memory is what a manager takes, in bytes: all of it, that without the pages of its program, and the objects that live.
+type memory struct{ resident, own, live float64 }
 
 func memoryOf(ctx context.Context, m *framework.Manager) (out memory, err error) {
 	if out.resident, err = m.Metric(ctx, "process_resident_memory_bytes"); err != nil {
 		return out, err
 	}
+	own, err := m.AnonymousRSS()
+	if err != nil {
+		return out, err
+	}
+	out.own = float64(own)
 	out.live, err = m.Metric(ctx, "go_gc_heap_live_bytes")
 	return out, err
 }

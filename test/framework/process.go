@@ -112,17 +112,26 @@ func (p *process) PeakRSS() (int64, error) {
 		return p.rss, nil
 	default:
 	}
+	return p.memory("VmHWM")
+}
+
+// AnonymousRSS is the memory that the process has resident of its own, in bytes: without the pages of its program, of which
+// there are more with all that it does for the first time.
+func (p *process) AnonymousRSS() (int64, error) { return p.memory("RssAnon") }
+
+// memory is what the kernel says of the memory of the process while it runs.
+func (p *process) memory(field string) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
 		return 0, fmt.Errorf("reading the memory of %s: %w", p.name(), err)
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
 			return kib * 1024, err
 		}
 	}
-	return 0, fmt.Errorf("reading the memory of %s: the kernel reports no VmHWM", p.name())
+	return 0, fmt.Errorf("reading the memory of %s: the kernel reports no %s", p.name(), field)
 }
 
 // LogTail returns the last n lines it printed.
