@@ -152,7 +152,7 @@ func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from,
 // pausePool sets the annotation of the pool that pauses it, nil: takes it away.
 func (c *clients) pausePool(ctx context.Context, value any) error {
 	return c.Patch(ctx, framework.MakePool(poolName).Namespace(namespace).Obj(),
-		metadata(map[string]any{"annotations": map[string]any{clusterv1.PausedAnnotation: value}}))
+		metadata(map[string]any{annotations: map[string]any{clusterv1.PausedAnnotation: value}}))
 }
 
 // bareReplacements takes the time that a bare client needs to replace allocations.
@@ -219,8 +219,8 @@ func (c *clients) threeBlockWrites(ctx context.Context, name string, i int) erro
 	}
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := c.Patch(ctx, o, metadata(map[string]any{
-		"finalizers":  []string{v1alpha1.IPAllocationFinalizer},
-		"annotations": map[string]string{v1alpha1.AddressAnnotation: poolutil.FormatRange(r)},
+		"finalizers": []string{v1alpha1.IPAllocationFinalizer},
+		annotations:  map[string]string{v1alpha1.AddressAnnotation: poolutil.FormatRange(r)},
 	})); err != nil {
 		return err
 	}

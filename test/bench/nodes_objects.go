@@ -32,7 +32,7 @@ func podCIDR(cidr string) client.Patch {
 
 func podCIDRFrom(cidr string) client.Patch {
 	return merge(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}},
+		"metadata": map[string]any{annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}},
 		"spec":     map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}},
 	})
 }

@@ -72,8 +72,8 @@ func (c *clients) threeWrites(ctx context.Context, name string, pool ipamv1.IPPo
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 	if err := c.Patch(ctx, claim, metadata(map[string]any{
-		"finalizers":  []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
-		"annotations": map[string]string{v1alpha1.AddressAnnotation: ip},
+		"finalizers": []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
+		annotations:  map[string]string{v1alpha1.AddressAnnotation: ip},
 	})); err != nil {
 		return err
 	}
@@ -124,6 +124,9 @@ func (c *clients) fourReleases(ctx context.Context, name string) error {
 func condition(kind, status, reason, since string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
 }
+
+// annotations is the field of metadata.
+const annotations = "annotations"
 
 // metadata patches the metadata of an object.
 func metadata(body map[string]any) client.Patch { return merge(map[string]any{"metadata": body}) }

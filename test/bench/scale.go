@@ -220,7 +220,7 @@ func (s *scale) managedSlice(ctx context.Context, n int) (took time.Duration, sp
 func (s *scale) pause(ctx context.Context, value any) error {
 	return each(ctx, s.pools, func(ctx context.Context, i int) error {
 		return s.Patch(ctx, framework.MakePool(s.pool(i)).Namespace(namespace).Obj(),
-			metadata(map[string]any{"annotations": map[string]any{clusterv1.PausedAnnotation: value}}))
+			metadata(map[string]any{annotations: map[string]any{clusterv1.PausedAnnotation: value}}))
 	})
 }
 
