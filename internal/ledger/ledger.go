@@ -152,7 +152,7 @@ func (l *Ledger) Add(h Fact) {
 		l.Remove(h.Key)
 	}
 	fact := &h
-	l.own(fact, 1)
+	l.own(fact)
 	l.facts[h.Key] = fact
 	l.free.TakeAny(h.Range)
 	l.views.touching(h.Range, func(v *view, r netipx.IPRange) { v.free.TakeAny(r) })
@@ -166,7 +166,7 @@ func (l *Ledger) Remove(k Key) (Fact, bool) {
 		return Fact{}, false
 	}
 	delete(l.facts, k)
-	l.own(fact, -1)
+	l.disown(fact)
 	l.taken.remove(fact, l.recount, func(r netipx.IPRange) {
 		for part := range l.inSpace(r) {
 			l.free.Put(part)
@@ -176,29 +176,41 @@ func (l *Ledger) Remove(k Key) (Fact, bool) {
 	return *fact, true
 }
 
-// own counts the owner of a fact that comes (1) or has gone (-1), once. Most objects say themselves what they use: only
-// who is named by others is remembered.
-func (l *Ledger) own(h *Fact, change int) {
+// own counts the owner of a fact that is about to come, disown that of one that has gone. Most objects say themselves what
+// they use: only who is named by others is remembered.
+func (l *Ledger) own(h *Fact) {
+	if !h.Source.Uses() {
+		return
+	}
+	id := h.ownerID()
+	if !l.isOwner(id) {
+		l.owners++
+	}
+	if id != h.UID {
+		l.named[id]++
+	}
+}
+
+func (l *Ledger) disown(h *Fact) {
 	if !h.Source.Uses() {
 		return
 	}
 	id := h.ownerID()
 	if id != h.UID {
-		with := l.named[id] + change
-		if l.named[id] = with; with == 0 {
+		if l.named[id]--; l.named[id] == 0 {
 			delete(l.named, id)
 		}
-		if with > max(change, 0) {
-			return // others name it too
-		}
 	}
-	if (id != h.UID || l.named[id] == 0) && !l.usesItself(id) {
-		l.owners += change
+	if !l.isOwner(id) {
+		l.owners--
 	}
 }
 
-// usesItself reports whether an object says that it uses something for itself.
-func (l *Ledger) usesItself(uid types.UID) bool {
+// isOwner reports whether a fact says that an object uses something: one of its own, or one that names it.
+func (l *Ledger) isOwner(uid types.UID) bool {
+	if l.named[uid] > 0 {
+		return true
+	}
 	for s := Object; s.Uses(); s++ {
 		if h := l.facts[Key{Source: s, UID: uid}]; h != nil && h.ownerID() == uid {
 			return true

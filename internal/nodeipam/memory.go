@@ -36,6 +36,7 @@ type waiting struct {
 	retryAt  time.Time
 }
 
+// seen is what is remembered of a Node that is seen for the first time.
 func seen(n *podcidr.Node, version string, now time.Time) *node {
 	out := &node{Node: n, version: version}
 	if len(n.CIDRs) == 0 {

@@ -378,9 +378,6 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 	switch {
 	case err == nil && (g.settled || n == nil):
 		m.trouble = trouble{}
-		if n != nil && n.waits != nil {
-			n.waits.failures = 0
-		}
 	case term.RefusedForGood(err) && !g.doubtful && !g.inherited && !g.settled:
 		g.refused, m.trouble.why = true, err
 		if m.trouble.nodes == nil {

@@ -146,6 +146,36 @@ func TestABlockedRangeHoldsUpNoOther(t *testing.T) {
 	}
 }
 
+// A watch may be faster than the answer to our write, and somebody else faster than our commit: of a Node that has CIDRs
+// nothing is remembered of its wait, whatever is still found out about its grant.
+func TestWhoHasCIDRsWaitsNoMore(t *testing.T) {
+	m := holding(t, "10.0.0.0/16", aNode("a"), aNode("b"), aNode("c"))
+	later := noon.Add(time.Minute)
+	if m.plan(later); len(m.grants) != 3 {
+		t.Fatalf("%d Nodes are granted something", len(m.grants))
+	}
+	c := m.grants["c"]
+	m.observe(aNode("c", c.CIDRs[0].String()), "2", later) // before the commit
+	m.block(c.From, forbidden, later)
+	m.plan(later.Add(time.Hour))
+	_, p, _ := m.next(later.Add(time.Hour))
+	m.landed(p, false, later.Add(time.Hour))
+	for _, uid := range []types.UID{"a", "b"} {
+		g := m.grants[uid]
+		if !g.since.Equal(noon) {
+			t.Errorf("%s waits since %s, and was seen at %s", uid, g.since, noon)
+		}
+		m.begin(g)
+		m.observe(aNode(string(uid), g.CIDRs[0].String()), "2", later)
+		m.wrote(g, map[types.UID]error{"b": forbidden}[uid], later)
+	}
+	for uid, n := range m.nodes {
+		if n.waits != nil || m.todo[uid] != nil {
+			t.Errorf("%s has %v, and waits", uid, n.CIDRs)
+		}
+	}
+}
+
 func forSizeObject(name, cidr string) Object {
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr, NodeSelector: sizeSelector()}

@@ -27,14 +27,17 @@ func cidrOf(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256
 
 // podCIDR is what any provider writes, and podCIDRFrom what the manager does, which says where it is from.
 func podCIDR(cidr string) client.Patch {
-	return merge(map[string]any{"spec": map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}})
+	return merge(specOf(cidr))
+}
+
+func specOf(cidr string) map[string]any {
+	return map[string]any{"spec": map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}}
 }
 
 func podCIDRFrom(cidr string) client.Patch {
-	return merge(map[string]any{
-		"metadata": map[string]any{annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}},
-		"spec":     map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}},
-	})
+	body := specOf(cidr)
+	body["metadata"] = map[string]any{annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}}
+	return merge(body)
 }
 
 // nodeOf is a Node as a kubelet and Cluster API make it: what it is called matters little, and its size does.

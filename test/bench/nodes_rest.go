@@ -60,22 +60,10 @@ func (f *fleet) atRest(ctx context.Context, t *table) error {
 
 // weighed is what a manager takes at rest, when its last garbage was collected and given back.
 func weighed(ctx context.Context, m *framework.Manager) (memory, error) {
-	const metric = "go_memstats_last_gc_time_seconds"
-	rests, latest := float64(time.Now().Unix()), time.Now().Add(collected)
-	for {
-		last, err := m.Metric(ctx, metric)
-		if err != nil {
-			return memory{}, err
-		}
-		if last > rests {
-			break
-		}
-		if time.Now().After(latest) {
-			return memory{}, fmt.Errorf("nothing was collected in %s", collected)
-		}
-		if err := pause(ctx, time.Second); err != nil {
-			return memory{}, err
-		}
+	bounded, cancel := context.WithTimeout(ctx, collected)
+	defer cancel()
+	if err := metric(bounded, m, "go_memstats_last_gc_time_seconds", float64(time.Now().UnixMilli())/1e3); err != nil {
+		return memory{}, fmt.Errorf("nothing was collected in %s: %w", collected, err)
 	}
 	if err := pause(ctx, settling); err != nil {
 		return memory{}, err

@@ -27,13 +27,15 @@ type party struct {
 // inTurns has all parties take turns, and adds how fast each was.
 func (f *fleet) inTurns(ctx context.Context, t *table) error {
 	const bare, busyBare = 0, 2
-	same := func(f *fleet, ctx context.Context) (pace, error) { return f.bareCIDRs(ctx, podCIDRFrom) }
+	by := func(patch func(cidr string) client.Patch) func(*fleet, context.Context) (pace, error) {
+		return func(f *fleet, ctx context.Context) (pace, error) { return f.bareCIDRs(ctx, patch) }
+	}
 	all := []party{
-		bare: {"bare client of the same patch, 32 at a time", false, same, bare},
+		bare: {"bare client of the same patch, 32 at a time", false, by(podCIDRFrom), bare},
 		{"manager, in turns with it", false, (*fleet).managedCIDRs, bare},
-		busyBare: {"bare client of the same patch, beside status writes", true, same, busyBare},
+		busyBare: {"bare client of the same patch, beside status writes", true, by(podCIDRFrom), busyBare},
 		{"manager, beside status writes", true, (*fleet).managedCIDRs, busyBare},
-		{"bare client of spec.podCIDRs alone", false, func(f *fleet, ctx context.Context) (pace, error) { return f.bareCIDRs(ctx, podCIDR) }, bare},
+		{"bare client of spec.podCIDRs alone", false, by(podCIDR), bare},
 		{"kube-controller-manager without its limit of requests", false, (*fleet).peerCIDRs, bare},
 	}
 	took := make([][]pace, len(all))
