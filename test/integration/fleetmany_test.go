@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -131,33 +130,28 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 	It("are unique over the fleet, and when all Nodes have theirs, nothing happens", func(ctx SpecContext) {
 		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a probe of a connection is every ten
 		m := startMany(ctx, clusters)
-		ns := newNamespace(ctx, nil)
-		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		// On a server of its own: what other specs leave is looked at every so often too, and at no common time.
+		server, err := framework.Start(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		pool := framework.MakeGlobalPool(ns).CIDR("100.72.0.0/16").AllocateReserved().Obj()
-		ranged := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: v1alpha1.ClusterCIDRSpec{
+		DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
+		management, err := server.Client()
+		Expect(err).NotTo(HaveOccurred())
+		kubeconfig, err := server.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		pool := framework.MakeGlobalPool("pods").CIDR("100.72.0.0/16").AllocateReserved().Obj()
+		Expect(management.Create(ctx, pool)).To(Succeed())
+		Expect(management.Create(ctx, &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1alpha1.ClusterCIDRSpec{
 			PerNodeHostBits: 6, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 4},
-		}}
-		create(ctx, pool, ranged)
+		}})).To(Succeed())
 		manager := startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet")
-		DeferCleanup(func(ctx context.Context) {
-			Expect(m.admin.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
-			Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(ns))).To(Succeed())
-			Expect(k8s.Delete(ctx, ranged)).To(Succeed())
-			Eventually(func(g Gomega) {
-				var left v1alpha1.ClusterCIDRList
-				g.Expect(k8s.List(ctx, &left)).To(Succeed())
-				g.Expect(left.Items).To(BeEmpty())
-			}).WithTimeout(framework.Late).Should(Succeed())
-		})
 		for i := range clusters {
 			for n := range nodesOfEach {
 				Expect(m.admin.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 					Name: fmt.Sprintf("%s-%d", spaceOf(i), n), Labels: map[string]string{ofCluster: spaceOf(i)},
 				}})).To(Succeed())
 			}
-			_, err := framework.CreateClusterFor(ctx, k8s, m.kubeconfig(i), metav1.ObjectMeta{
-				Namespace: ns, Name: spaceOf(i), Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
+			_, err := framework.CreateClusterFor(ctx, management, m.kubeconfig(i), metav1.ObjectMeta{
+				Namespace: metav1.NamespaceDefault, Name: spaceOf(i), Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
 			})
 			Expect(err).NotTo(HaveOccurred())
 		}
@@ -177,7 +171,7 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 		// Numbers are told a minute after they have changed.
 		var last map[string]int
 		Eventually(func(g Gomega) {
-			now := doneBy(ctx, manager)
+			now := doneBy(ctx, manager, server.Config.Host)
 			g.Expect(now).NotTo(BeEmpty())
 			now["asked of the Clusters"] = int(m.asked.Load())
 			was := last
@@ -187,11 +181,11 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 	})
 })
 
-// doneBy is what a manager has done in its own cluster: requests, and reconciles other than those that look whether the
-// API server of a Cluster answers.
-func doneBy(ctx context.Context, m *framework.Manager) map[string]int {
+// doneBy is what a manager has done in its own cluster, whose API server is at an address: requests, and reconciles other
+// than those that look whether the API server of a Cluster answers.
+func doneBy(ctx context.Context, m *framework.Manager, server string) map[string]int {
 	GinkgoHelper()
-	host, err := url.Parse(cp.Config.Host)
+	host, err := url.Parse(server)
 	Expect(err).NotTo(HaveOccurred())
 	out := map[string]int{}
 	for _, counter := range []string{"rest_client_requests_total", "controller_runtime_reconcile_total"} {
