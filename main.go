@@ -182,7 +182,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		}
 	}
 	if alloc != nil {
-		if err := addPage(mgr, alloc); err != nil {
+		if err := addPage(mgr, alloc, ready); err != nil {
 			return fmt.Errorf("setting up the page of pools: %w", err)
 		}
 	}
@@ -193,19 +193,35 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	return mgr.Start(ctx)
 }
 
-// addPage serves the page of pools beside the metrics.
-func addPage(mgr manager.Manager, alloc *allocator.Allocator) error {
+// addPage serves the page of pools, and what there is of leases, beside the metrics.
+func addPage(mgr manager.Manager, alloc *allocator.Allocator, ready []controllers.Ready) error {
 	history := usage.New(clock.RealClock{}, alloc.Views)
 	if err := mgr.Add(history); err != nil {
 		return err
 	}
 	pools := &page.Page{Pools: alloc, History: history, Elected: mgr.Elected()}
-	for path, handler := range pools.Handlers() {
+	handlers := pools.Handlers()
+	handlers[page.LeasesPath] = (&page.Leases{Pools: alloc, Elected: mgr.Elected(), Ready: all(ready)}).Handler()
+	for path, handler := range handlers {
 		if err := mgr.AddMetricsServerExtraHandler(path, handler); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// all says what is not ready yet; nil: nothing.
+func all(ready []controllers.Ready) controllers.Ready {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		for _, is := range ready {
+			if err := is(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // addChecks serves /healthz and /readyz. A leader is ready once what it serves was read; a manager that waits
@@ -228,13 +244,6 @@ func addChecks(mgr manager.Manager, ready []controllers.Ready, o *options.Option
 			}
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
-		defer cancel()
-		for _, is := range ready {
-			if err := is(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
+		return all(ready)(req.Context())
 	})
 }

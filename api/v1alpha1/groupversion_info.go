@@ -15,7 +15,7 @@ var (
 
 	schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		s.AddKnownTypes(GroupVersion, &NetworkPool{}, &NetworkPoolList{}, &GlobalNetworkPool{}, &GlobalNetworkPoolList{},
-			&IPAllocation{}, &IPAllocationList{}, &ProviderConfig{}, &ProviderConfigList{},
+			&IPAllocation{}, &IPAllocationList{}, &IPLease{}, &IPLeaseList{}, &ProviderConfig{}, &ProviderConfigList{},
 			&ClusterCIDR{}, &ClusterCIDRList{})
 		metav1.AddToGroupVersion(s, GroupVersion)
 		return nil

@@ -36,6 +36,10 @@ type NetworkPoolSpec struct {
 	// +optional
 	Carvable *Carvable `json:"carvable,omitempty"`
 
+	// leases lets the pool give addresses to IPLeases. Absent, it gives none.
+	// +optional
+	Leases *Leases `json:"leases,omitempty"`
+
 	// addresses are CIDRs (10.40.0.0/28), ranges (10.40.0.10-10.40.0.20) or single addresses
 	// (10.40.0.5) that the pool hands out, beside cidr or instead of it. All are of one family.
 	// +optional

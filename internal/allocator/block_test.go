@@ -190,7 +190,7 @@ func TestOverlappingAdoption(t *testing.T) {
 	// The end of one is the end of the overlap of the other.
 	y = seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"), has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 	p.Forget(x.Owner.UID)
-	if text := p.OverlapOf(y); text != "" || !p.Ledger.InSpace(blocks.Range(y)) {
+	if text := p.OverlapOf(y); text != "" || !p.Ledger.InSpace(y.OwnRange()) {
 		t.Errorf("still: %s", text)
 	}
 	if r, _ := p.Ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
@@ -225,7 +225,7 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 func TestStatusByHand(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.60")
 	c := seeBlock(p, "x", 4, has("10.0.0.8/30"), shows("10.0.0.1", "10.0.0.4"))
-	if got := blocks.Range(c); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
+	if got := c.OwnRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
 		t.Errorf("it has %s", got)
 	}
 	if _, known := p.Ledger.Get(ledger.Key{Source: ledger.Object, UID: c.Owner.UID}); known {

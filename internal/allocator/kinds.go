@@ -9,11 +9,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/leases"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // kinds are those of claimants. A grant on record that names none of them is an IPAddressClaim's.
-var kinds = []grants.Kind{claims.Kind, blocks.Kind}
+var kinds = []grants.Kind{claims.Kind, blocks.Kind, leases.Kind}
 
 // resources are the kinds of objects that are fed and listed: claimants, and what is attached to them.
 var resources = func() []grants.Resource {

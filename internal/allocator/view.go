@@ -20,9 +20,25 @@ func (a *Allocator) Views() []grants.View {
 		}
 		m.Unlock()
 	}
-	slices.SortFunc(out, func(v, w grants.View) int {
-		return cmp.Or(cmp.Compare(v.Key.Namespace, w.Key.Namespace), cmp.Compare(v.Key.Name, w.Key.Name), cmp.Compare(v.Key.Kind, w.Key.Kind))
-	})
+	slices.SortFunc(out, func(v, w grants.View) int { return compareKeys(v.Key, w.Key) })
+	return out
+}
+
+func compareKeys(a, b pools.Key) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+}
+
+// LeaseUsage returns the pools that give leases, by namespace, name and kind, with what a namespace has of each.
+func (a *Allocator) LeaseUsage(namespace string) []grants.LeaseUsage {
+	var out []grants.LeaseUsage
+	for _, p := range a.all() {
+		m := p.Lock()
+		if u, gives := m.LeaseUsage(namespace); gives {
+			out = append(out, u)
+		}
+		m.Unlock()
+	}
+	slices.SortFunc(out, func(u, v grants.LeaseUsage) int { return compareKeys(u.Key, v.Key) })
 	return out
 }
 

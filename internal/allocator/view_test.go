@@ -67,13 +67,13 @@ func TestWalk(t *testing.T) {
 	see(p, "far", 0)
 	want := []string{
 		"10.0.0.1-10.0.0.1 use=0 IPAddressClaim a of prod",
-		"10.0.0.2-10.0.0.2 use=6 IPAddressClaim b others [IPAddressClaim ns/twin]",
-		"10.0.0.3-10.0.0.3 use=5 IPAddress lost",
-		"10.0.0.5-10.0.0.5 use=7  boss",
-		"10.0.0.9-10.0.0.9 use=8  gone until 13:00",
+		"10.0.0.2-10.0.0.2 use=7 IPAddressClaim b others [IPAddressClaim ns/twin]",
+		"10.0.0.3-10.0.0.3 use=6 IPAddress lost",
+		"10.0.0.5-10.0.0.5 use=8  boss",
+		"10.0.0.9-10.0.0.9 use=9  gone until 13:00",
 		"10.0.0.16-10.0.0.19 use=1 IPAllocation lb of edge",
 		"10.0.0.20-10.0.0.23 use=2 IPAllocation vms",
-		"10.0.0.30-10.0.0.31 use=9  moved",
+		"10.0.0.30-10.0.0.31 use=10  moved",
 		"10.9.9.9-10.9.9.9 use=0 IPAddressClaim far",
 	}
 	a := with(p)

@@ -20,6 +20,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -116,8 +117,10 @@ type world struct {
 	stalledAt int64
 	history   invariants.History
 	given     map[types.UID]string
-	ready     map[types.UID]bool
-	rests     map[string]cooling.Rest
+	// stripped are those of which a user has taken the record.
+	stripped map[types.UID]bool
+	ready    map[types.UID]bool
+	rests    map[string]cooling.Rest
 	// noted are the rests that were on record since the IPAddress came, by name and address.
 	noted map[string]cooling.Rest
 	// owners are the claims that IPAddresses were of.
@@ -152,7 +155,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
-			given: map[types.UID]string{}, ready: map[types.UID]bool{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
+			given: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
 			seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
 		w.history.BlocksMayGo = s.forced
@@ -307,6 +310,7 @@ func (w *world) steps() []step {
 				w.relist(m, faults.Addresses, 0)
 				w.relist(m, faults.Claims, 0)
 				w.relist(m, faults.Allocations, 0)
+				w.relist(m, faults.Leases, 0)
 			}})
 		}
 		for _, key := range m.keys() {
@@ -414,13 +418,17 @@ func (w *world) changed(before int64, by string) {
 	w.Notef("    %s: now %d", by, w.api.Version())
 	w.note()
 	users := strings.HasPrefix(by, "the user: ")
-	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations)) {
+	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations), w.news(faults.Leases)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
+		if record == "" && w.stripped[c.Object.GetUID()] {
+			record = w.given[c.Object.GetUID()] // it is to come back
+		}
 		if old := w.given[c.Object.GetUID()]; old != "" && record != old {
 			w.Wrongf("R1: the record of %s changed from %s to %q", c.Object.GetName(), old, record)
 		}
 		w.given[c.Object.GetUID()] = record
 		w.keepsWord(c)
+		w.keepsShown(c)
 		if c.Deleted && !users && w.addressOf(c.Object.GetUID()) {
 			w.Wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
 		}
@@ -459,6 +467,15 @@ func (w *world) changed(before int64, by string) {
 	}
 	for _, text := range w.history.Moment(w.objects()) {
 		w.Wrongf("%s", text)
+	}
+}
+
+// keepsShown checks that a lease keeps its address while it is shown.
+func (w *world) keepsShown(c faults.Change) {
+	l, is := c.Object.(*v1alpha1.IPLease)
+	if is && l.DeletionTimestamp != nil && l.Status.Address != "" && !w.stripped[l.UID] && !c.Deleted &&
+		controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) && !controllerutil.ContainsFinalizer(l, v1alpha1.IPLeaseFinalizer) {
+		w.Wrongf("I3: lease %s was released while its address is shown", l.Name)
 	}
 }
 
@@ -540,6 +557,8 @@ func (w *world) objects() pools.Objects {
 				out.Addresses = append(out.Addresses, *o)
 			case *v1alpha1.IPAllocation:
 				out.Allocations = append(out.Allocations, *o)
+			case *v1alpha1.IPLease:
+				out.Leases = append(out.Leases, *o)
 			}
 		}
 	}
@@ -562,6 +581,9 @@ func (w *world) examine() {
 		if exists := len(w.api.List(faults.Clusters)) > 0; a.Status.Phase == v1alpha1.AllocationAllocated && seen != exists {
 			w.Wrongf("allocation %s has %s; its Cluster exists: %v, and was seen: %v", a.Name, a.Status.CIDR, exists, seen)
 		}
+	}
+	for _, l := range o.Leases {
+		served[l.Name] = l.Status.Address
 	}
 	if w.unforeseen() {
 		return
@@ -606,7 +628,36 @@ func (w *world) served(o pools.Objects) map[string]string {
 		w.Wrongf("%d claims are served, not %d: %v", len(served), want, served)
 	}
 	w.servedBlocks(o)
+	w.servedLeases(o)
 	return served
+}
+
+// servedLeases checks that every lease has its address, or says why not.
+func (w *world) servedLeases(o pools.Objects) {
+	for _, l := range o.Leases {
+		ready := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition)
+		switch {
+		case l.DeletionTimestamp != nil && slices.Contains(l.Finalizers, v1alpha1.LeaseShownFinalizer): // it is shown still
+		case l.DeletionTimestamp != nil:
+			w.Wrongf("lease %s is still being deleted", l.Name)
+		case ready == nil:
+			w.Wrongf("lease %s is not told why it waits", l.Name)
+		case (l.Status.Address != "") != (ready.Status == metav1.ConditionTrue) || l.Status.Address != w.given[l.UID]:
+			w.Wrongf("lease %s has %q, remembers %q, and Ready is %s: %s", l.Name, l.Status.Address, w.given[l.UID], ready.Status, ready.Message)
+		case ready.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && l.Spec.Address == "" && freeIn(o, l.Spec.PoolRef.Name) > 0:
+			w.Wrongf("lease %s waits: %s; the pool has free addresses", l.Name, ready.Message)
+		}
+	}
+}
+
+// freeIn is how many addresses a pool has, 0 if it grants nothing.
+func freeIn(o pools.Objects, pool string) int64 {
+	for _, p := range o.Pools {
+		if p.GetName() == pool && meta.IsStatusConditionTrue(p.GetConditions(), v1alpha1.ReadyCondition) {
+			return p.PoolStatus().AvailableIPs
+		}
+	}
+	return 0
 }
 
 // servedBlocks checks that every allocation has its block, or says that there is none: not while one that

@@ -109,6 +109,12 @@ func (m *Memory) EndGrant(uid types.UID) {
 	}
 }
 
+// OnlyGranted reports whether a claimant has a grant of which nobody was told: then whoever uses the claimant does not
+// keep it in flight. What is on record with it stays.
+func (m *Memory) OnlyGranted(c *Claimant) bool {
+	return m.Grants[c.Owner.UID] != nil && !c.HadAddress && m.AttachedTo(c) == nil
+}
+
 // confirm notes that a committed grant is done: its claim is gone, or has what was granted (R6).
 func (m *Memory) confirm(uid types.UID) {
 	g := m.Grants[uid]

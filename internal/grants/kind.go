@@ -61,8 +61,9 @@ type Traits struct {
 	Finalizer string
 	// Attaches: what they are granted becomes an object of the same name (R1).
 	Attaches Attacher
-	// Counted: they count towards the quota of their Cluster. Pinned: preAllocations name them.
-	Counted, Pinned bool
+	// Counted: they count towards the quota of their Cluster; PerNamespace: towards what the pool gives their namespace.
+	// Pinned: preAllocations name them.
+	Counted, PerNamespace, Pinned bool
 	// NeedsCluster: nothing is granted before their Cluster exists. EndsWithOwner: they are deleted when that, or
 	// the pool that they are for, is gone.
 	NeedsCluster, EndsWithOwner bool

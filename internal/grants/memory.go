@@ -51,9 +51,10 @@ type Memory struct {
 	Dropped bool
 
 	Claimants map[types.UID]*Claimant
-	// kindCount is how many of the claimants are of each kind; given, how many blocks pools of each namespace have.
+	// kindCount is how many of the claimants are of each kind; shares, what those of a namespace have of what is counted
+	// for each namespace.
 	kindCount map[Kind]int
-	given     map[string]int64
+	shares    map[share]int64
 	ByName    map[types.NamespacedName]*Claimant
 	Attached  map[types.NamespacedName]*Attached
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
@@ -151,7 +152,7 @@ type Memory struct {
 func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
 	m.Claimants, m.kindCount = map[types.UID]*Claimant{}, map[Kind]int{}
-	m.given = map[string]int64{}
+	m.shares = map[share]int64{}
 	m.ByName = map[types.NamespacedName]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}
 	m.Todo = map[types.UID]*Claimant{}

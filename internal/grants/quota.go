@@ -74,7 +74,7 @@ func (q *Quota) Changed(cluster types.NamespacedName) {
 
 // recount notes whether a claim has something that counts.
 func (m *Memory) recount(c *Claimant) {
-	counts := (c.Kind.Traits().Counted && c.Cluster.Name != "") || c.ofNamespace()
+	counts := (c.Kind.Traits().Counted && c.Cluster.Name != "") || c.perNamespace()
 	has := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
 	switch {
 	case has && !c.counted:
@@ -85,25 +85,33 @@ func (m *Memory) recount(c *Claimant) {
 	c.counted = has
 }
 
-// count counts a claimant towards the quota of its Cluster, or a block of another pool towards that of its namespace.
+// share is what the claimants of one kind in one namespace have of a pool.
+type share struct {
+	kind      Kind
+	namespace string
+}
+
+func (c *Claimant) share() share { return share{c.Kind, c.Owner.Namespace} }
+
+// count counts a claimant towards the quota of its Cluster, or towards what the pool gives its namespace.
 func (m *Memory) count(c *Claimant, n int64) {
-	if c.Child == nil {
+	if !c.perNamespace() {
 		m.Quota.add(c.Cluster, n)
-	} else if m.given[c.Owner.Namespace] += n; m.given[c.Owner.Namespace] == 0 {
-		delete(m.given, c.Owner.Namespace)
+	} else if m.shares[c.share()] += n; m.shares[c.share()] == 0 {
+		delete(m.shares, c.share())
 	}
 }
 
-// ofNamespace reports whether a claimant is a block that counts towards the quota of its namespace. Who makes a
-// GlobalNetworkPool is no tenant.
-func (c *Claimant) ofNamespace() bool {
-	return c.Child != nil && c.Child.Kind != v1alpha1.GlobalNetworkPoolKind
+// perNamespace reports whether a claimant counts towards what the pool gives its namespace: a block for a pool does, and
+// what its kind says so of. Who makes a GlobalNetworkPool is no tenant.
+func (c *Claimant) perNamespace() bool {
+	return c.Kind.Traits().PerNamespace || (c.Child != nil && c.Child.Kind != v1alpha1.GlobalNetworkPoolKind)
 }
 
-// OthersOf is how many blocks the pool has given to pools of the namespace of a block, besides that.
+// OthersOf is how much the pool has given to the kind and the namespace of a claimant, besides that.
 func (m *Memory) OthersOf(c *Claimant) int64 {
-	n := m.given[c.Owner.Namespace]
-	if c.ofNamespace() && c.counted {
+	n := m.shares[c.share()]
+	if c.perNamespace() && c.counted {
 		n--
 	}
 	return n
@@ -117,10 +125,10 @@ func (m *Memory) limitOf(c *Claimant) (int64, bool) {
 	return m.Limits(c.Cluster)
 }
 
-// reserve counts a claim towards the quota of its Cluster, and a block of another pool towards that of its namespace: the
-// next one of the same plan is decided on it. Nil: it is counted, or need not be.
+// reserve counts a claim towards the quota of its Cluster, or towards what the pool gives its namespace: the next one of
+// the same plan is decided on it. Nil: it is counted, or need not be.
 func (m *Memory) reserve(c *Claimant) *Refusal {
-	if c.ofNamespace() && !c.counted {
+	if c.perNamespace() && !c.counted {
 		m.count(c, 1)
 		c.counted = true
 		return nil

@@ -73,6 +73,8 @@ const (
 	UseCarved
 	// UsePods is part of an IPAllocation for the pod CIDRs of Nodes.
 	UsePods
+	// UseLease is the address of an IPLease.
+	UseLease
 	// UseNoClaim is the address of an IPAddress whose claim is not known.
 	UseNoClaim
 	// UseConflict is an address that more than one has.

@@ -216,7 +216,7 @@ type holding struct {
 	child pools.Key
 }
 
-// holdings are what the IPAddresses and IPAllocations of our pools have.
+// holdings are what the IPAddresses, IPAllocations and IPLeases of our pools have.
 func holdings(o pools.Objects) []holding {
 	living := map[types.UID]bool{}
 	for i := range o.Claims {
@@ -250,11 +250,22 @@ func holdings(o pools.Objects) []holding {
 			out[len(out)-1].child = child
 		}
 	}
+	for i := range o.Leases {
+		l := &o.Leases[i]
+		record := l.Annotations[v1alpha1.AddressAnnotation]
+		r, err := poolutil.ParseRange(record)
+		if err != nil || !slices.Contains(l.Finalizers, v1alpha1.IPLeaseFinalizer) {
+			continue
+		}
+		out = append(out, holding{
+			pool: pools.KeyOfPool(l.Namespace, l.Spec.PoolRef), rng: r, text: record, kind: "lease", who: l.Namespace + "/" + l.Name, owner: l.UID, living: true,
+		})
+	}
 	return out
 }
 
 // AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
-// without a claim, allocations that do not show what they have, grants that were never settled, and counts
+// without a claim, allocations and leases that do not show what they have, grants that were never settled, and counts
 // that do not match (I2).
 func (h *History) AtRest(o pools.Objects) []string {
 	bad := h.Moment(o)
@@ -274,6 +285,12 @@ func (h *History) AtRest(o pools.Objects) []string {
 		}
 		if shown != record && (a.DeletionTimestamp == nil || shown != "") {
 			bad = append(bad, fmt.Sprintf("I2: IPAllocation %s/%s shows %q and remembers %q", a.Namespace, a.Name, shown, record))
+		}
+	}
+	for i := range o.Leases {
+		l := &o.Leases[i]
+		if record := l.Annotations[v1alpha1.AddressAnnotation]; l.Status.Address != record && (l.DeletionTimestamp == nil || l.Status.Address != "") {
+			bad = append(bad, fmt.Sprintf("I2: IPLease %s/%s shows %q and remembers %q", l.Namespace, l.Name, l.Status.Address, record))
 		}
 	}
 	bad = append(bad, blocksAtRest(o)...)

@@ -62,10 +62,20 @@ var BlockFulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Buckets: []float64{.025, .05, .1, .2, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 })
 
-// FulfilmentOf is Fulfilment for claims, or BlockFulfilment for IPAllocations.
+// LeaseFulfilment is the time from the creation of an IPLease to its Ready condition.
+var LeaseFulfilment = prometheus.NewHistogram(prometheus.HistogramOpts{
+	Namespace: namespace, Name: "lease_fulfilment_seconds",
+	Help:    "Time from the creation of an IPLease to its address.",
+	Buckets: []float64{.025, .05, .1, .2, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+})
+
+// FulfilmentOf is Fulfilment for claims, BlockFulfilment for IPAllocations, and LeaseFulfilment for IPLeases.
 func FulfilmentOf(kind string) prometheus.Observer {
-	if kind == "IPAllocation" {
+	switch kind {
+	case "IPAllocation":
 		return BlockFulfilment
+	case "IPLease":
+		return LeaseFulfilment
 	}
 	return Fulfilment
 }
@@ -93,6 +103,6 @@ func init() {
 	for _, g := range pools {
 		metrics.Registry.MustRegister(g)
 	}
-	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, Planning, WriteErrs, Fulfilment, BlockFulfilment,
+	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, Planning, WriteErrs, Fulfilment, BlockFulfilment, LeaseFulfilment,
 		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
 }

@@ -137,6 +137,15 @@ func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours s
 			return fmt.Errorf("IPAllocation %s came after the import and has no place to go back to: delete it first", client.ObjectKeyFromObject(a))
 		}
 	}
+	leases := &v1alpha1.IPLeaseList{}
+	if err := m.Client.List(ctx, leases, client.InNamespace(m.Source.Namespace)); err != nil {
+		return fmt.Errorf("listing the IPLeases: %w", err)
+	}
+	for i := range leases.Items {
+		if l := &leases.Items[i]; pools.KeyOfPool(l.Namespace, l.Spec.PoolRef) == target {
+			return fmt.Errorf("IPLease %s came after the import and has no place to go back to: delete it first", client.ObjectKeyFromObject(l))
+		}
+	}
 	return nil
 }
 

@@ -15,12 +15,13 @@ type Objects struct {
 	Claims      []ipamv1.IPAddressClaim
 	Addresses   []ipamv1.IPAddress
 	Allocations []v1alpha1.IPAllocation
+	Leases      []v1alpha1.IPLease
 }
 
 // OfPools yields the objects that name a pool.
 func (o *Objects) OfPools() iter.Seq[client.Object] {
 	return func(yield func(client.Object) bool) {
-		_ = each(o.Claims, yield) && each(o.Addresses, yield) && each(o.Allocations, yield)
+		_ = each(o.Claims, yield) && each(o.Addresses, yield) && each(o.Allocations, yield) && each(o.Leases, yield)
 	}
 }
 

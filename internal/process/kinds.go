@@ -27,7 +27,7 @@ var (
 	ForPools = []Needed{
 		{clusterv1.GroupVersion, []string{"Cluster"}, "Cluster API is not installed here, or older than v1.11"},
 		{ipamv1.GroupVersion, []string{"IPAddressClaim", "IPAddress"}, "Cluster API is not installed here, or older than v1.11"},
-		{v1alpha1.GroupVersion, []string{v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, "ProviderConfig"}, noCRDs},
+		{v1alpha1.GroupVersion, []string{v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, v1alpha1.IPLeaseKind, "ProviderConfig"}, noCRDs},
 	}
 	ForNodes = []Needed{{v1alpha1.GroupVersion, []string{v1alpha1.ClusterCIDRKind}, noCRDs}}
 	// Its objects would otherwise be thought of as none at all, and the ranges of its Nodes as nobody's.

@@ -23,7 +23,7 @@ func TestCheckKinds(t *testing.T) {
 	with := func(groups ...schema.GroupVersion) meta.RESTMapper {
 		m := meta.NewDefaultRESTMapper(groups)
 		for _, g := range groups {
-			for _, kind := range []string{"Cluster", "IPAddressClaim", "IPAddress", "NetworkPool", "GlobalNetworkPool", "IPAllocation", "ProviderConfig"} {
+			for _, kind := range []string{"Cluster", "IPAddressClaim", "IPAddress", "NetworkPool", "GlobalNetworkPool", "IPAllocation", "IPLease", "ProviderConfig"} {
 				m.Add(g.WithKind(kind), meta.RESTScopeNamespace)
 			}
 		}

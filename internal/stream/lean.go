@@ -19,6 +19,7 @@ type (
 	claim      = lean[ipamv1.IPAddressClaimSpec, ipamv1.IPAddressClaimStatus]
 	address    = lean[ipamv1.IPAddressSpec, struct{}] // it has none
 	allocation = lean[v1alpha1.IPAllocationSpec, v1alpha1.IPAllocationStatus]
+	lease      = lean[v1alpha1.IPLeaseSpec, v1alpha1.IPLeaseStatus]
 )
 
 func fullClaim(c *claim) ipamv1.IPAddressClaim {
@@ -31,6 +32,10 @@ func fullAddress(a *address) ipamv1.IPAddress {
 
 func fullAllocation(a *allocation) v1alpha1.IPAllocation {
 	return v1alpha1.IPAllocation{ObjectMeta: a.Metadata.ObjectMeta, Spec: a.Spec, Status: a.Status}
+}
+
+func fullLease(l *lease) v1alpha1.IPLease {
+	return v1alpha1.IPLease{ObjectMeta: l.Metadata.ObjectMeta, Spec: l.Spec, Status: l.Status}
 }
 
 // metadata is ObjectMeta of which one field is shadowed.

@@ -26,13 +26,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Client reads IPAddressClaims, IPAddresses, IPAllocations and Nodes. Its lists are consistent reads: what it shows
+// Client reads IPAddressClaims, IPAddresses, IPAllocations, IPLeases and Nodes. Its lists are consistent reads: what it shows
 // existed at some moment after the call. An object is the visitor's only during the visit: the next one takes its
 // place. What it points to may be kept.
 type Client struct {
 	claims      kind[claim, ipamv1.IPAddressClaim, *ipamv1.IPAddressClaim]
 	addresses   kind[address, ipamv1.IPAddress, *ipamv1.IPAddress]
 	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
+	leases      kind[lease, v1alpha1.IPLease, *v1alpha1.IPLease]
 	nodes       nodes
 }
 
@@ -84,6 +85,7 @@ func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Cl
 		claims:      kindOf(ipam, "ipaddressclaims", fullClaim),
 		addresses:   kindOf(ipam, "ipaddresses", fullAddress),
 		allocations: kindOf(butler, "ipallocations", fullAllocation),
+		leases:      kindOf(butler, "ipleases", fullLease),
 		nodes:       nodes,
 	}, nil
 }
@@ -115,6 +117,8 @@ func (c *Client) kind(of client.Object) (reader, error) {
 		return &c.addresses, nil
 	case *v1alpha1.IPAllocation:
 		return &c.allocations, nil
+	case *v1alpha1.IPLease:
+		return &c.leases, nil
 	case *corev1.Node:
 		return &c.nodes, nil
 	}

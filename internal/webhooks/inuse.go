@@ -11,13 +11,14 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/leases"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=list
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=list
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations;ipleases,verbs=list
 
 // pageSize bounds the memory a live list takes at once.
 const pageSize = 500
@@ -30,9 +31,9 @@ type InUse interface {
 // Live finds holders with live reads: an admission call is rare, and a cache may be behind.
 type Live struct{ Reader client.Reader }
 
-// Holders lists the claims that hold an IPAddress of the pool, the IPAllocations that have a block of it, and who
-// has a grant in flight, each once. The
-// pool is the stored one: its status says what is in flight.
+// Holders lists the claims that hold an IPAddress of the pool, the IPAllocations that have a block of it, the IPLeases
+// that have an address of it, and who has a grant in flight, each once. The pool is the stored one: its status says what
+// is in flight.
 func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
 	var found holders
 	if state := pool.PoolStatus().Allocator; state != nil {
@@ -65,6 +66,17 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the IPAllocations of %s: %w", describe(pool), err)
+	}
+	err = pages(ctx, l.Reader, pool, func(all *v1alpha1.IPLeaseList) {
+		for i := range all.Items {
+			o := &all.Items[i]
+			if r, has := leases.AddressOf(o); has && pools.KeyOfPool(o.Namespace, o.Spec.PoolRef) == pools.KeyOf(pool) {
+				found.add(v1alpha1.IPLeaseKind, o.Namespace, o.Name, r)
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the IPLeases of %s: %w", describe(pool), err)
 	}
 	return found.list, nil
 }

@@ -199,7 +199,8 @@ func parts(c client.WithWatch, asked *[]string, failAt int) client.Reader {
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			var o client.ListOptions
 			o.ApplyOptions(opts)
-			if _, blocks := list.(*v1alpha1.IPAllocationList); blocks {
+			switch list.(type) {
+			case *v1alpha1.IPAllocationList, *v1alpha1.IPLeaseList:
 				return c.List(ctx, list, client.InNamespace(o.Namespace))
 			}
 			if *asked = append(*asked, fmt.Sprintf("%d from %q in %q", o.Limit, o.Continue, o.Namespace)); len(*asked) == failAt {

@@ -6,7 +6,7 @@ import (
 )
 
 // refusing are the packages that refuse claims and allocations.
-var refusing = []string{"internal/allocator", "internal/grants", "internal/kinds/blocks", "internal/kinds/claims"}
+var refusing = []string{"internal/allocator", "internal/grants", "internal/kinds/blocks", "internal/kinds/claims", "internal/kinds/leases"}
 
 // refusal is a reason with the message that goes with it, as a format.
 type refusal struct{ reason, format string }

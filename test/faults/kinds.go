@@ -26,6 +26,7 @@ const (
 	Claims      Kind = "IPAddressClaim"
 	Addresses   Kind = "IPAddress"
 	Allocations Kind = v1alpha1.IPAllocationKind
+	Leases      Kind = v1alpha1.IPLeaseKind
 
 	Clusters   Kind = "Cluster"
 	Configs    Kind = "ProviderConfig"
@@ -43,7 +44,7 @@ const (
 )
 
 // Kinds are those that allocators watch.
-var Kinds = []Kind{Pools, GlobalPools, Claims, Addresses, Allocations, Clusters}
+var Kinds = []Kind{Pools, GlobalPools, Claims, Addresses, Allocations, Leases, Clusters}
 
 // empties make an object of each kind, as the server makes it of nothing.
 var empties = map[Kind]func() client.Object{
@@ -54,6 +55,7 @@ var empties = map[Kind]func() client.Object{
 	Allocations: func() client.Object {
 		return &v1alpha1.IPAllocation{Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationPending}}
 	},
+	Leases:   func() client.Object { return &v1alpha1.IPLease{} },
 	Clusters: func() client.Object { return &clusterv1.Cluster{} },
 	Configs:  func() client.Object { return &v1alpha1.ProviderConfig{} },
 	Namespaces: func() client.Object {

@@ -267,3 +267,34 @@ func (b *AllocationBuilder) Label(key, value string) *AllocationBuilder {
 
 // Obj returns the allocation; the builder may be used again.
 func (b *AllocationBuilder) Obj() *v1alpha1.IPAllocation { return b.allocation.DeepCopy() }
+
+// LeaseBuilder builds an IPLease.
+type LeaseBuilder struct{ lease v1alpha1.IPLease }
+
+// MakeLease starts a lease of pool p.
+func MakeLease(namespace, name string) *LeaseBuilder {
+	return &LeaseBuilder{lease: v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
+	}}
+}
+
+// Pool names a NetworkPool.
+func (b *LeaseBuilder) Pool(name string) *LeaseBuilder {
+	b.lease.Spec.PoolRef = v1alpha1.PoolReference{Name: name}
+	return b
+}
+
+// GlobalPool names a GlobalNetworkPool.
+func (b *LeaseBuilder) GlobalPool(name string) *LeaseBuilder {
+	b.lease.Spec.PoolRef = v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name}
+	return b
+}
+
+// Address asks for an address.
+func (b *LeaseBuilder) Address(address string) *LeaseBuilder {
+	b.lease.Spec.Address = address
+	return b
+}
+
+// Obj returns the lease; the builder may be used again.
+func (b *LeaseBuilder) Obj() *v1alpha1.IPLease { return b.lease.DeepCopy() }

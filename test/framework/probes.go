@@ -38,6 +38,15 @@ func (m *Manager) Probe(ctx context.Context, endpoint string) (code int, text st
 	return code, text, nil
 }
 
+// Ask asks what the manager serves beside its metrics, and returns the status code and what it says.
+func (m *Manager) Ask(ctx context.Context, path string) (code int, text string, err error) {
+	code, text, err = get(ctx, strings.TrimSuffix(m.metrics, "/metrics")+path)
+	if err != nil {
+		return 0, "", fmt.Errorf("asking for %s: %w", path, err)
+	}
+	return code, text, nil
+}
+
 // ErrNoMetric says that the manager does not export a metric, or not yet.
 var ErrNoMetric = errors.New("the manager exports no such metric")
 

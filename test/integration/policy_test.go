@@ -17,13 +17,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// tenantClient is a client of somebody who may write claims and IPAllocations of a namespace, and nothing else.
+// tenantClient is a client of somebody who may write claims, IPAllocations and IPLeases of a namespace, and nothing else.
 func tenantClient(ctx context.Context, ns string) client.Client {
 	GinkgoHelper()
 	create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant"},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{ipamv1.GroupVersion.Group, v1alpha1.GroupVersion.Group}, Resources: []string{"ipaddressclaims", "ipallocations"},
+			APIGroups: []string{ipamv1.GroupVersion.Group, v1alpha1.GroupVersion.Group}, Resources: []string{"ipaddressclaims", "ipallocations", "ipleases"},
 			Verbs: []string{"get", "create", "update", "patch", "delete"},
 		}},
 	}, &rbacv1.RoleBinding{

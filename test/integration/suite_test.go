@@ -112,7 +112,7 @@ func showFailed(ctx context.Context, namespace string) {
 		return
 	}
 	for _, list := range []client.ObjectList{
-		&v1alpha1.NetworkPoolList{}, &v1alpha1.IPAllocationList{}, &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &corev1.EventList{},
+		&v1alpha1.NetworkPoolList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}, &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &corev1.EventList{},
 	} {
 		if err := k8s.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			GinkgoWriter.Println(err)
@@ -193,16 +193,17 @@ func objects(ctx context.Context, namespace string) pools.Objects {
 	GinkgoHelper()
 	var o pools.Objects
 	claims, addresses, locals := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
-	allocations := &v1alpha1.IPAllocationList{}
+	allocations, leases := &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 	// Addresses first: a claim is gone only after its address, so what is read here has its claim in
 	// the second list unless it is an orphan.
 	Expect(k8s.List(ctx, addresses, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, claims, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, allocations, client.InNamespace(namespace))).To(Succeed())
+	Expect(k8s.List(ctx, leases, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, locals, client.InNamespace(namespace))).To(Succeed())
 	for i := range locals.Items {
 		o.Pools = append(o.Pools, &locals.Items[i])
 	}
-	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, allocations.Items
+	o.Claims, o.Addresses, o.Allocations, o.Leases = claims.Items, addresses.Items, allocations.Items, leases.Items
 	return o
 }

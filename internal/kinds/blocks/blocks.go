@@ -175,17 +175,9 @@ func (b *blockFacts) size(spec *v1alpha1.NetworkPoolSpec) int64 {
 	return loadBalancers
 }
 
-// Range is what an allocation has: what it remembers, else what its status says, as Butler left it.
-func Range(c *grants.Claimant) netipx.IPRange {
-	if c.HasRecord() {
-		return c.Record
-	}
-	return c.Shown
-}
-
 // RangeOf returns what an IPAllocation has, if anything.
 func RangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
-	r := Range(Of(a))
+	r := Of(a).OwnRange()
 	return r, r.IsValid()
 }
 
@@ -194,10 +186,7 @@ func (kind) Keep(c, old *grants.Claimant) { c.OrphanSince, c.Found = old.OrphanS
 // Holds returns what an allocation remembers, or shows, as it is, whether or not the pool hands it out: two that
 // overlap are both kept.
 func (kind) Holds(_ *grants.Memory, c *grants.Claimant) (record, shown netipx.IPRange) {
-	if c.HasRecord() {
-		return c.Record, netipx.IPRange{}
-	}
-	return netipx.IPRange{}, c.Shown
+	return c.OwnRanges()
 }
 
 // write is one of those that serve an IPAllocation.
@@ -221,19 +210,12 @@ func lacks(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) write {
 }
 
 func (kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
-	shows := c.HasRecord() && c.Shown == c.Record
-	switch {
-	case shows && lacks(m, c, c.Record) == nothing && !c.Paused: // one that is paused is to say so
-		return grants.NeedNothing
-	case shows, adopts(m, c), m.Grants[c.Owner.UID] != nil:
-		return grants.NeedWrite
-	}
-	return grants.NeedGrant
+	return m.NeedOf(c, func() bool { return lacks(m, c, c.Record) == nothing })
 }
 
 func (kind) Confirmed(_ *grants.Memory, c *grants.Claimant) bool { return c.HasRecord() }
 
-func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { return Range(c) }
+func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { return c.OwnRange() }
 
 // Designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
 // pinned to, or the one that rests for its name.
@@ -317,10 +299,4 @@ func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) {
 		since = b.allocatedAt
 	}
 	return use, since
-}
-
-// adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record
-// of ours is older (R10).
-func adopts(m *grants.Memory, c *grants.Claimant) bool {
-	return m.Adopting && !c.HasRecord() && c.Shown.IsValid()
 }

@@ -17,27 +17,9 @@ import (
 // Serve brings an IPAllocation that has a grant, or addresses already, to its end: the record, then the status (R8).
 // What it remembers stands; a status that says something else is set right.
 func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grants.Step {
-	var r netipx.IPRange
-	switch {
-	case adopts(m, c):
-		r = c.Shown
-	case c.HasRecord():
-		r = c.Record
-	}
-	if g := m.Grants[c.Owner.UID]; g != nil && !g.Confirmed {
-		if t.Grant == nil {
-			return grants.Nothing() // this job has waited
-		}
-		r = g.Range
-		if err := m.HeldByAnother(c, g); err != nil {
-			return grants.Fails(err)
-		}
-	}
+	r, instead := m.Entitled(c, t)
 	if !r.IsValid() {
-		return grants.Nothing()
-	}
-	if c.HasRecord() && c.Record != r && t.Ours != c.Version { // somebody recorded another block
-		return grants.Look(grants.LookAtTerm)
+		return instead
 	}
 	switch lacks(m, c, r) {
 	case record:

@@ -4,7 +4,6 @@ package claims
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -194,11 +193,8 @@ func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *g
 	if c.Record.IsValid() {
 		return m.Recorded(c, m.Ledger.Unit(c.Record.From()))
 	}
-	if pin, ok := m.Layout.Pin(c.Owner.Name); ok {
-		return thisAddress(m, c, pin, "preAllocated")
-	}
-	if problem := m.Layout.Unfit(c.Owner.Name); problem != "" {
-		return netipx.IPRange{}, grants.Failed("the preAllocated address cannot be given to anybody: %s", problem)
+	if r, no, is := m.PreAllocated(c); is {
+		return r, no
 	}
 	if requested := FactsOf(c).Requested; requested != "" {
 		ip, err := netip.ParseAddr(requested)
@@ -209,22 +205,14 @@ func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *g
 			return netipx.IPRange{}, grants.Failed("the requested address %s is not among those %s hands out (%s); ask for another, or remove the annotation %s",
 				ip, m.Key, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
-		return thisAddress(m, c, ip.Unmap(), "requested")
+		return m.ThisAddress(c, ip.Unmap(), "requested")
 	}
-	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r }), nil
+	return m.RestingUnit(c), nil
 }
 
 func (kind) Shape(*grants.Memory, *grants.Claimant) grants.Shape { return grants.Shape{} }
 
-// NoRoom says no numbers that change all the time: thousands may wait, and each would be told anew whenever one address
-// comes to rest.
-func (kind) NoRoom(m *grants.Memory, _ *grants.Claimant) *grants.Refusal {
-	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
-	if m.Ledger.Counts().Total > 0 {
-		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", m.Key)
-	}
-	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
-}
+func (kind) NoRoom(m *grants.Memory, _ *grants.Claimant) *grants.Refusal { return m.NoAddress() }
 
 func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseClaim, c.Created }
 
@@ -254,12 +242,4 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 		}
 	}
 	return grants.Failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)
-}
-
-func thisAddress(m *grants.Memory, c *grants.Claimant, ip netip.Addr, what string) (netipx.IPRange, *grants.Refusal) {
-	r := m.Ledger.Unit(ip)
-	if h := m.Blocker(r, c.Owner); h != nil {
-		return netipx.IPRange{}, grants.Failed("the %s address %s is held by %s; wait until it is released, or choose another address", what, ip, m.DescribeFact(h))
-	}
-	return r, nil
 }

@@ -1,0 +1,163 @@
+package allocator
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/leases"
+)
+
+// seeLease has a pool see an IPLease.
+func seeLease(p *grants.Memory, name string, change ...func(*v1alpha1.IPLease)) *grants.Claimant {
+	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1, CreationTimestamp: metav1.NewTime(noon),
+	}}
+	o.Spec.PoolRef = v1alpha1.PoolReference{Name: testKey.Name}
+	for _, f := range change {
+		f(o)
+	}
+	p.Observe(leases.Kind.Of(o))
+	return p.Claimants[o.UID]
+}
+
+// leasedAs has a lease remember an address, and its status say so.
+func leasedAs(address string) func(*v1alpha1.IPLease) {
+	return func(o *v1alpha1.IPLease) {
+		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: address}, []string{v1alpha1.IPLeaseFinalizer}
+		o.Status.Address = address
+	}
+}
+
+func leaseFor(address string) func(*v1alpha1.IPLease) {
+	return func(o *v1alpha1.IPLease) { o.Spec.Address = address }
+}
+
+func showsAddress(address string) func(*v1alpha1.IPLease) {
+	return func(o *v1alpha1.IPLease) { o.Status.Address = address }
+}
+
+func inNamespace(ns string) func(*v1alpha1.IPLease) {
+	return func(o *v1alpha1.IPLease) { o.Namespace = ns }
+}
+
+func TestChooseLease(t *testing.T) {
+	quota := func(n int32) func(*v1alpha1.NetworkPool) {
+		return func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(n)} }
+	}
+	gives := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
+	none := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = nil }
+	for name, c := range map[string]struct {
+		pool  []func(*v1alpha1.NetworkPool)
+		there func(*grants.Memory)
+		ask   []func(*v1alpha1.IPLease)
+		want  string // the address, or what the refusal says
+	}{
+		"the first":      {want: "10.0.0.1"},
+		"a pool of none": {pool: []func(*v1alpha1.NetworkPool){none}, want: "gives no leases: its spec.leases is not set"},
+		"of which it has one": {
+			pool: []func(*v1alpha1.NetworkPool){none}, ask: []func(*v1alpha1.IPLease){leasedAs("10.0.0.7")}, want: "10.0.0.7",
+		},
+		"a full quota": {
+			pool: []func(*v1alpha1.NetworkPool){quota(1)}, there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.1")) },
+			want: "the leases of namespace ns have 1 addresses of NetworkPool ns/pool, as many as its spec.leases.quotaPerNamespace allows",
+		},
+		"another namespace's quota": {
+			pool: []func(*v1alpha1.NetworkPool){quota(1)}, there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.1"), inNamespace("other")) }, want: "10.0.0.2",
+		},
+		"claims and blocks are no leases": {
+			pool: []func(*v1alpha1.NetworkPool){quota(1)}, there: func(p *grants.Memory) {
+				seeBlock(p, "b", 1, has("10.0.0.1/32"))
+				see(p, "c", 0, remembers("10.0.0.2"))
+			}, want: "10.0.0.3",
+		},
+		"a quota of none": {pool: []func(*v1alpha1.NetworkPool){quota(0)}, want: "have 0 addresses"},
+		"what it has over the quota": {
+			pool: []func(*v1alpha1.NetworkPool){quota(0)}, ask: []func(*v1alpha1.IPLease){leasedAs("10.0.0.7"), showsAddress("")}, want: "10.0.0.7",
+		},
+		"the address it asks for": {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "10.0.0.9"},
+		"before its name's": {
+			pool: []func(*v1alpha1.NetworkPool){pins("x", "10.0.0.25")}, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "10.0.0.9",
+		},
+		"its name's": {pool: []func(*v1alpha1.NetworkPool){pins("x", "10.0.0.25")}, want: "10.0.0.25"},
+		"another name's": {
+			pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.25")}, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.25")},
+			want: "the requested address 10.0.0.25 is held by a preAllocation for claims named vip",
+		},
+		"no address":           {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.300")}, want: `spec.address "10.0.0.300" is not an IP address`},
+		"one elsewhere":        {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.77")}, want: "spec.address 10.0.0.77 is not among the addresses that NetworkPool ns/pool hands out (the pool has no such address)"},
+		"one of a family":      {ask: []func(*v1alpha1.IPLease){leaseFor("fd00::1")}, want: "spec.address fd00::1 is not among the addresses"},
+		"another's":            {there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.9")) }, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "is held by IPLease ns/y"},
+		"a claim's":            {there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.9", "uid-c") }, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "is held by IPAddress ns/c"},
+		"what its status says": {ask: []func(*v1alpha1.IPLease){showsAddress("10.0.0.40")}, want: "10.0.0.40"},
+		"what its status says, and another has": {
+			there: func(p *grants.Memory) { seeBlock(p, "b", 4, has("10.0.0.40/30")) }, ask: []func(*v1alpha1.IPLease){showsAddress("10.0.0.40")},
+			want: "the status shows 10.0.0.40, which is held by IPAllocation ns/b",
+		},
+		"what rests for its name": {
+			pool: []func(*v1alpha1.NetworkPool){cools("10.0.0.9", "x")}, want: "10.0.0.9",
+		},
+		"a pool of prefixes": {
+			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.AllocationPrefixLength = ptr.To[int32](28) }},
+			ask:  []func(*v1alpha1.IPLease){leasedAs("10.0.0.17"), showsAddress("")}, want: "hands out prefixes of /28, not single addresses",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.60", append([]func(*v1alpha1.NetworkPool){gives}, c.pool...)...)
+			if c.there != nil {
+				c.there(p)
+			}
+			r, no := p.Choose(seeLease(p, "x", c.ask...))
+			got := ""
+			if no != nil {
+				got = no.Message
+			} else {
+				got = r.From().String()
+			}
+			if got != c.want && (no == nil || !strings.Contains(got, c.want)) {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// R6: a consumer keeps what it was told of. What was only granted ends with the next commit, whoever holds the object.
+func TestADeletedGrantEnds(t *testing.T) {
+	deleted := func(o *v1alpha1.IPLease) {
+		o.DeletionTimestamp, o.Finalizers = ptr.To(metav1.NewTime(noon)), append(o.Finalizers, v1alpha1.LeaseShownFinalizer)
+	}
+	for name, c := range map[string]struct {
+		is       []func(*v1alpha1.IPLease)
+		granted  bool
+		released bool
+	}{
+		"granted alone":       {is: []func(*v1alpha1.IPLease){deleted}, granted: true, released: true},
+		"granted and on show": {is: []func(*v1alpha1.IPLease){leasedAs("10.0.0.1"), deleted}, granted: true},
+		"on show":             {is: []func(*v1alpha1.IPLease){leasedAs("10.0.0.1"), deleted}},
+		"on record":           {is: []func(*v1alpha1.IPLease){leasedAs("10.0.0.1"), showsAddress(""), deleted}}, // a move brings no status
+		"not on show":         {is: []func(*v1alpha1.IPLease){leasedAs("10.0.0.1"), deleted, func(o *v1alpha1.IPLease) { o.Finalizers = o.Finalizers[:1] }}, released: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.60")
+			l := seeLease(p, "x", c.is...)
+			if c.granted {
+				p.Grants[l.Owner.UID] = &grants.Grant{Owner: l.Owner, Range: netipx.IPRangeFrom(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1")), Committed: true, At: noon}
+				p.Sort(l)
+			}
+			a := New(Options{})
+			due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
+			if got := slices.Contains(due.Release, l.Owner.UID); got != c.released {
+				t.Errorf("it is released: %v, want %v", got, c.released)
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package grants
+
+import (
+	"fmt"
+	"net/netip"
+
+	"go4.org/netipx"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+)
+
+// PreAllocated finds what preAllocations keep for the name of a claimant; false: nothing.
+func (m *Memory) PreAllocated(c *Claimant) (r netipx.IPRange, no *Refusal, is bool) {
+	if pin, ok := m.Layout.Pin(c.Owner.Name); ok {
+		r, no = m.ThisAddress(c, pin, "preAllocated")
+		return r, no, true
+	}
+	if problem := m.Layout.Unfit(c.Owner.Name); problem != "" {
+		return r, Failed("the preAllocated address cannot be given to anybody: %s", problem), true
+	}
+	return r, nil, false
+}
+
+// ThisAddress gives a claimant one address, that and no other; what says why it is that.
+func (m *Memory) ThisAddress(c *Claimant, ip netip.Addr, what string) (netipx.IPRange, *Refusal) {
+	r := m.Ledger.Unit(ip)
+	if h := m.Blocker(r, c.Owner); h != nil {
+		return netipx.IPRange{}, Failed("the %s address %s is held by %s; wait until it is released, or choose another address", what, ip, m.DescribeFact(h))
+	}
+	return r, nil
+}
+
+// RestingUnit finds what a claimant of the name had before, and rests for it.
+func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
+	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r })
+}
+
+// NoAddress says that nothing is free. It says no numbers that change all the time: thousands may wait, and each would be
+// told anew whenever one address comes to rest.
+func (m *Memory) NoAddress() *Refusal {
+	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
+	if m.Ledger.Counts().Total > 0 {
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", m.Key)
+	}
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
+}

@@ -1,0 +1,67 @@
+package api_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+func TestBadLeasesAreRefusedWhenApplied(t *testing.T) { // H4
+	for name, c := range map[string]struct{ spec, want string }{
+		"no pool":            {`{}`, "spec.poolRef ... Required"},
+		"a nameless pool":    {`{poolRef: {name: ""}}`, "spec.poolRef.name ... at least 1 chars"},
+		"another kind":       {`{poolRef: {name: p, kind: InClusterIPPool}}`, "supported values ... GlobalNetworkPool"},
+		"no address":         {`{poolRef: {name: p}, address: 10.0.0.300}`, "spec.address ... must be one IPv4 or IPv6 address"},
+		"a prefix":           {`{poolRef: {name: p}, address: 10.0.0.0/28}`, "spec.address ... must be one IPv4 or IPv6 address"},
+		"an address at rest": {`{poolRef: {name: p}, address: "FD00::1"}`, "spec.address ... canonical form"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			content := map[string]any{}
+			g.Expect(yaml.Unmarshal([]byte(c.spec), &content)).To(Succeed())
+			u := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
+			u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.IPLeaseKind))
+			u.SetGenerateName("l-")
+			u.SetNamespace(metav1.NamespaceDefault)
+			err := k8s.Create(t.Context(), u, client.DryRunAll)
+			g.Expect(err).To(HaveOccurred())
+			for part := range strings.SplitSeq(c.want, " ... ") {
+				g.Expect(err).To(MatchError(ContainSubstring(part)))
+			}
+		})
+	}
+}
+
+// A lease keeps its address: what decides on that cannot be changed, and a second lease of the name is none.
+func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
+	g := NewWithT(t)
+	plain, asked := framework.MakeLease(metav1.NamespaceDefault, "plain").Obj(), framework.MakeLease(metav1.NamespaceDefault, "asked").Address("10.0.0.1").Obj()
+	for _, l := range []*v1alpha1.IPLease{plain, asked} {
+		g.Expect(k8s.Create(t.Context(), l)).To(Succeed())
+		t.Cleanup(func() { g.Expect(k8s.Delete(context.WithoutCancel(t.Context()), l)).To(Succeed()) })
+		g.Expect(k8s.Create(t.Context(), framework.MakeLease(l.Namespace, l.Name).Obj())).To(Satisfy(apierrors.IsAlreadyExists))
+	}
+	for what, l := range map[string]*v1alpha1.IPLease{
+		"another pool":    framework.MakeLease("", "plain").Pool("q").Obj(),
+		"a global pool":   framework.MakeLease("", "plain").GlobalPool("p").Obj(),
+		"an address":      framework.MakeLease("", "plain").Address("10.0.0.1").Obj(),
+		"another address": framework.MakeLease("", "asked").Address("10.0.0.2").Obj(),
+		"no address":      framework.MakeLease("", "asked").Obj(),
+	} {
+		is := map[string]*v1alpha1.IPLease{"plain": plain, "asked": asked}[l.Name].DeepCopy()
+		is.Spec = l.Spec
+		err := k8s.Update(t.Context(), is)
+		g.Expect(err).To(Satisfy(apierrors.IsInvalid), what)
+		g.Expect(err).To(MatchError(ContainSubstring("a lease keeps its address; delete this IPLease and create another one")), what)
+	}
+}
