@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/leases"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -16,24 +17,27 @@ type auditAnswer struct {
 	Claims      int `json:"claims"`
 	Addresses   int `json:"addresses"`
 	Allocations int `json:"allocations"`
+	Leases      int `json:"leases"`
 	// Nodes are 0 where they get no pod CIDRs from ClusterCIDRs; NodesUnchecked says why it is not known.
 	Nodes          int    `json:"nodes"`
 	NodesUnchecked string `json:"nodesUnchecked,omitempty"`
 	// Violations are what must never be, Unsettled what must not be once nothing is under way.
 	Violations []string `json:"violations"`
 	Unsettled  []string `json:"unsettled"`
+	// Before is what has to go before an older manager may run.
+	Before []string `json:"beforeRollback,omitempty"`
 }
 
 func (p *plugin) auditCommand() *cobra.Command {
-	var strict bool
+	var strict, rollback bool
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Check that no address is held twice or lost",
-		Long: "Check every pool, claim, IPAddress and IPAllocation against the promise of the provider (docs/design.md), and the pod\n" +
-			"CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice. Findings that may be in\n" +
+		Long: "Check every pool, claim, IPAddress, IPAllocation and IPLease against the promise of the provider (docs/design.md), and\n" +
+			"the pod CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice. Findings that may be in\n" +
 			"flight, such as an address without a claim, are shown, and count only with --strict. The kinds are read one after the\n" +
 			"other: in a busy cluster, repeat the audit before you act on it.",
-		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json",
+		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --rollback",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := p.connect()
@@ -48,18 +52,35 @@ func (p *plugin) auditCommand() *cobra.Command {
 			if err := answer.addNodes(cmd.Context(), c); err != nil {
 				return err
 			}
-			right := len(answer.Violations) == 0 && (!strict || len(answer.Unsettled) == 0)
+			if rollback {
+				answer.Before = beforeRollback(o)
+			}
+			right := len(answer.Violations) == 0 && len(answer.Before) == 0 && (!strict || len(answer.Unsettled) == 0)
 			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight.")
+	cmd.Flags().BoolVar(&rollback, "rollback", false,
+		"Also say what has to be deleted before a manager of a version without leases may run again, and exit with 1 if there is something.")
 	return cmd
+}
+
+// beforeRollback names the leases that have an address: to a manager that does not know them, it is free.
+func beforeRollback(o pools.Objects) (out []string) {
+	for i := range o.Leases {
+		l := &o.Leases[i]
+		if r, has := leases.AddressOf(l); has {
+			out = append(out, fmt.Sprintf("IPLease %s/%s has %s of %s, which an older manager would give to somebody else: delete the lease first",
+				l.Namespace, l.Name, r.From(), pools.KeyOfPool(l.Namespace, l.Spec.PoolRef)))
+		}
+	}
+	return out
 }
 
 // audit checks objects against the invariants.
 func audit(o pools.Objects) auditAnswer {
 	out := auditAnswer{
-		Pools: len(o.Pools), Claims: len(o.Claims), Addresses: len(o.Addresses), Allocations: len(o.Allocations),
+		Pools: len(o.Pools), Claims: len(o.Claims), Addresses: len(o.Addresses), Allocations: len(o.Allocations), Leases: len(o.Leases),
 		Violations: []string{}, Unsettled: []string{},
 	}
 	seen := map[string]bool{}
@@ -86,6 +107,9 @@ func withoutRule(finding string) string {
 func (p *plugin) auditText(a auditAnswer) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d pools, %d claims, %d IPAddresses, %d IPAllocations", a.Pools, a.Claims, a.Addresses, a.Allocations)
+	if a.Leases > 0 {
+		fmt.Fprintf(&out, ", %d IPLeases", a.Leases)
+	}
 	if a.Nodes > 0 {
 		fmt.Fprintf(&out, ", %d Nodes", a.Nodes)
 	}
@@ -103,6 +127,9 @@ func (p *plugin) auditText(a auditAnswer) string {
 	}
 	for _, v := range a.Unsettled {
 		fmt.Fprintln(&out, "  "+p.yellow("unsettled")+" "+v)
+	}
+	for _, v := range a.Before {
+		fmt.Fprintln(&out, "  "+p.red("rollback")+"  "+v)
 	}
 	if a.NodesUnchecked != "" {
 		fmt.Fprintln(&out, "the pod CIDRs of Nodes were not checked: "+a.NodesUnchecked)

@@ -41,7 +41,7 @@ func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun stri
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []string
-	claims, blocks := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
+	claims, blocks, leases := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 	if c.List(cmd.Context(), claims, client.InNamespace(namespace)) == nil {
 		for i := range claims.Items {
 			out = append(out, "claim/"+claims.Items[i].Name)
@@ -50,6 +50,11 @@ func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun stri
 	if c.List(cmd.Context(), blocks, client.InNamespace(namespace)) == nil {
 		for i := range blocks.Items {
 			out = append(out, "ipallocation/"+blocks.Items[i].Name)
+		}
+	}
+	if c.List(cmd.Context(), leases, client.InNamespace(namespace)) == nil {
+		for i := range leases.Items {
+			out = append(out, "iplease/"+leases.Items[i].Name)
 		}
 	}
 	for prefix, kind := range map[string]schema.GroupVersionKind{

@@ -54,16 +54,16 @@ func clientFor(cfg *rest.Config) (client.Client, error) {
 	return c, nil
 }
 
-// read reads the pools, claims, IPAddresses and IPAllocations of a namespace, of all if it is empty, and the
+// read reads the pools, claims, IPAddresses, IPAllocations and IPLeases of a namespace, of all if it is empty, and the
 // global pools.
 func read(ctx context.Context, from client.Reader, namespace string) (o pools.Objects, err error) {
 	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	claims, addresses, blocks := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}
+	claims, addresses, blocks, leases := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 	// Addresses before claims: a claim goes after its address.
-	if err := list(ctx, from, namespace, addresses, claims, blocks, locals, globals); err != nil {
+	if err := list(ctx, from, namespace, addresses, claims, blocks, leases, locals, globals); err != nil {
 		return o, err
 	}
-	o.Claims, o.Addresses, o.Allocations = claims.Items, addresses.Items, blocks.Items
+	o.Claims, o.Addresses, o.Allocations, o.Leases = claims.Items, addresses.Items, blocks.Items, leases.Items
 	o.Pools = pools.Of(locals, globals)
 	return o, nil
 }
@@ -80,8 +80,9 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 	var missing []string
 	for _, l := range lists {
 		err := from.List(ctx, l, client.InNamespace(namespace))
+		_, leases := l.(*v1alpha1.IPLeaseList)
 		switch {
-		case err == nil:
+		case err == nil, leases && meta.IsNoMatchError(err): // an earlier version has no leases
 		case apierrors.IsForbidden(err):
 			missing = append(missing, resourceOf(err, l))
 		case meta.IsNoMatchError(err):

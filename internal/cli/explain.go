@@ -25,12 +25,12 @@ import (
 func (p *plugin) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain KIND/NAME",
-		Short: "Say why a claim, a block or a Node waits, or a pool gives nothing, and what to do",
-		Long: "Say why an IPAddressClaim (claim/NAME) or an IPAllocation (ipallocation/NAME) waits, or why a pool (np/NAME, gnp/NAME) grants\n" +
-			"nothing, and what to do about it; why a Node of the cluster (node/NAME) has its pod CIDRs or none, and who uses a\n" +
+		Short: "Say why a claim, a block, a lease or a Node waits, or a pool gives nothing, and what to do",
+		Long: "Say why an IPAddressClaim (claim/NAME), an IPAllocation (ipallocation/NAME) or an IPLease (iplease/NAME) waits, or why a\n" +
+			"pool (np/NAME, gnp/NAME) grants nothing, and what to do about it; why a Node of the cluster (node/NAME) has its pod CIDRs or none, and who uses a\n" +
 			"ClusterCIDR (cc/NAME) and who waits for it. Exit code 1 where it waits, or grants nothing.",
 		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default\n  kubectl butler-ipam explain node/worker-0",
-		Args:    oneArg("which claim, allocation, pool, Node or ClusterCIDR"),
+		Args:    oneArg("which claim, allocation, lease, pool, Node or ClusterCIDR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := p.connect()
 			if err != nil {
@@ -47,6 +47,8 @@ func (p *plugin) explainCommand() *cobra.Command {
 				e, err = explainClaim(cmd.Context(), c, namespace, name, p.Now())
 			case "ipallocation", "ipallocations", "ipa", "allocation":
 				e, err = explainAllocation(cmd.Context(), c, namespace, name, p.Now())
+			case "iplease", "ipleases", "ipl", "lease":
+				e, err = explainLease(cmd.Context(), c, namespace, name, p.Now())
 			case "np", "networkpool", "networkpools", "gnp", "globalnetworkpool", "globalnetworkpools":
 				e, err = p.explainPool(cmd.Context(), c, args[0])
 			case "node", "nodes", "no":
@@ -54,7 +56,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 			case "cc", "clustercidr", "clustercidrs":
 				e, err = explainClusterCIDR(cmd.Context(), c, name, p.Now())
 			default:
-				return fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", args[0])
+				return fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, iplease/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", args[0])
 			}
 			if err != nil {
 				return err
@@ -160,9 +162,7 @@ func explainAllocation(ctx context.Context, from client.Client, namespace, name 
 	}
 	c := inspect.Case{
 		Kind: v1alpha1.IPAllocationKind, Namespace: namespace, Name: name, Object: a, Conditions: a.Status.Conditions, Ours: true,
-		Ref: ipamv1.IPPoolReference{
-			APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(a.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: a.Spec.PoolRef.Name,
-		},
+		Ref:     ofOurs(a.Spec.PoolRef),
 		Cluster: a.Spec.TenantClusterRef.Name,
 	}
 	if a.Status.Phase == v1alpha1.AllocationAllocated {
@@ -171,7 +171,26 @@ func explainAllocation(ctx context.Context, from client.Client, namespace, name 
 	return explain(ctx, from, c, a.UID, a.Spec.TenantClusterRef.NamespacedName(), now)
 }
 
-// explain reads what both kinds have in common.
+// ofOurs is a reference to a pool of ours, as claims write it.
+func ofOurs(ref v1alpha1.PoolReference) ipamv1.IPPoolReference {
+	return ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(ref.Kind, v1alpha1.NetworkPoolKind), Name: ref.Name}
+}
+
+func explainLease(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {
+	l := &v1alpha1.IPLease{}
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, l); err != nil {
+		return inspect.Explanation{}, fmt.Errorf("reading the lease: %w", err)
+	}
+	c := inspect.Case{
+		Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, Object: l, Conditions: l.Status.Conditions, Ours: true, Ref: ofOurs(l.Spec.PoolRef),
+	}
+	if l.Status.Address != "" {
+		c.Has = fmt.Sprintf("%s of %s %s", l.Status.Address, c.Ref.Kind, c.Ref.Name)
+	}
+	return explain(ctx, from, c, l.UID, types.NamespacedName{}, now)
+}
+
+// explain reads what all kinds have in common.
 func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.UID, clusterKey types.NamespacedName, now time.Time) (inspect.Explanation, error) {
 	if c.Cluster != "" {
 		cluster := &clusterv1.Cluster{}

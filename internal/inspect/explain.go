@@ -48,7 +48,7 @@ type Finding struct {
 
 // Case is what an explanation is made from.
 type Case struct {
-	// Kind is IPAddressClaim or IPAllocation.
+	// Kind is IPAddressClaim, IPAllocation or IPLease.
 	Kind, Namespace, Name string
 	// Ref is the pool that the object names.
 	Ref ipamv1.IPPoolReference
@@ -119,7 +119,7 @@ func Explain(c Case) Explanation {
 
 // leaving says who holds an object that is being deleted.
 func (c Case) leaving(add func(what, do string)) {
-	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer}
+	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
 		case f == v1alpha1.TenantPoolFinalizer:
@@ -128,6 +128,8 @@ func (c Case) leaving(add func(what, do string)) {
 				text += ": " + d.Message
 			}
 			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block")
+		case f == v1alpha1.LeaseShownFinalizer:
+			add("its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; whoever set the finalizer takes it off then")
 		case !slices.Contains(ours, f):
 			add("the finalizer "+f+" holds it", "whoever set it has to remove it")
 		}
@@ -144,7 +146,7 @@ func (c Case) leaving(add func(what, do string)) {
 
 // pauses says what is paused. What is paused is left alone in silence.
 func (c Case) pauses(add func(what, do string)) {
-	resource := map[string]string{"IPAddressClaim": "ipaddressclaims.ipam.cluster.x-k8s.io", v1alpha1.IPAllocationKind: "ipallocations"}[c.Kind]
+	resource := map[string]string{"IPAddressClaim": "ipaddressclaims.ipam.cluster.x-k8s.io", v1alpha1.IPAllocationKind: "ipallocations", v1alpha1.IPLeaseKind: "ipleases"}[c.Kind]
 	if annotations.HasPaused(c.Object) {
 		add("it is paused by its annotation "+clusterv1.PausedAnnotation,
 			fmt.Sprintf("kubectl annotate %s -n %s %s %s-", resource, c.Namespace, c.Name, clusterv1.PausedAnnotation))
@@ -176,6 +178,8 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 		return
 	}
 	switch {
+	case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.QuotaExceededReason && c.Kind == v1alpha1.IPLeaseKind:
+		add(ready.Message, "delete leases of the namespace, or raise spec.leases.quotaPerNamespace of the pool")
 	case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.QuotaExceededReason:
 		add(ready.Message, adviceOn[ready.Reason])
 	case c.Answer != nil && c.Answer.Reason != "":

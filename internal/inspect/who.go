@@ -185,7 +185,7 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 	return s, true
 }
 
-// holderOf finds a claim or an allocation by its name.
+// holderOf finds a claim, an allocation or a lease by its name.
 func holderOf(o pools.Objects, owner ledger.Owner) Holder {
 	h := Holder{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name}
 	if owner.Kind == v1alpha1.IPAllocationKind {
@@ -203,6 +203,14 @@ func holderOf(o pools.Objects, owner ledger.Owner) Holder {
 				if a.Status.AllocatedAt != nil {
 					h.Since = &a.Status.AllocatedAt.Time
 				}
+			}
+		}
+		return h
+	}
+	if owner.Kind == v1alpha1.IPLeaseKind {
+		for i := range o.Leases {
+			if l := &o.Leases[i]; l.Namespace == owner.Namespace && l.Name == owner.Name {
+				h.Object, h.Since = l, &l.CreationTimestamp.Time
 			}
 		}
 		return h

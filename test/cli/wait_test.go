@@ -41,7 +41,7 @@ func settled(pool v1alpha1.Pool, used int64) func(context.Context) error {
 // remove takes away what a test has left in a namespace: an audit looks at all of them.
 func remove(t *testing.T, ns string) {
 	t.Helper()
-	for _, kind := range []client.Object{&ipamv1.IPAddress{}, &ipamv1.IPAddressClaim{}, &v1alpha1.IPAllocation{}, &v1alpha1.NetworkPool{}} {
+	for _, kind := range []client.Object{&ipamv1.IPAddress{}, &ipamv1.IPAddressClaim{}, &v1alpha1.IPAllocation{}, &v1alpha1.IPLease{}, &v1alpha1.NetworkPool{}} {
 		if err := k8s.DeleteAllOf(context.WithoutCancel(t.Context()), kind, client.InNamespace(ns)); err != nil {
 			t.Error(err)
 		}

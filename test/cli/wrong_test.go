@@ -29,7 +29,7 @@ func TestUsage(t *testing.T) {
 		"a count that makes no sense": {[]string{"free", "none", "-n", "0"}, 2, "a block has at least one address"},
 		"no address":                  {[]string{"who", "x"}, 2, `"x" is not an address or a prefix`},
 		"a claim there is not":        {[]string{"explain", "claim/none"}, 2, `ipaddressclaims.ipam.cluster.x-k8s.io "none" not found`},
-		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME, ipallocation/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME"},
+		"a kind that is not known":    {[]string{"explain", "pod/none"}, 2, "write claim/NAME, ipallocation/NAME, iplease/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME"},
 		"no kubeconfig":               {[]string{"audit", "--context=none"}, 2, `context "none" does not exist`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestForbidden(t *testing.T) {
 	}
 	_, errOut, code := runAs(t, path, "audit")
 	want := "error: you have no permission to list ipaddresses.ipam.cluster.x-k8s.io, ipaddressclaims.ipam.cluster.x-k8s.io, ipallocations.butler.butlerlabs.dev, " +
-		"networkpools.butler.butlerlabs.dev, globalnetworkpools.butler.butlerlabs.dev in all namespaces; " +
+		"ipleases.butler.butlerlabs.dev, networkpools.butler.butlerlabs.dev, globalnetworkpools.butler.butlerlabs.dev in all namespaces; " +
 		"ask for the verbs get and list on these resources (the cluster role view includes them for pools)\n"
 	if code != 2 || errOut != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, errOut, want)
