@@ -117,7 +117,7 @@ func TestChooseLease(t *testing.T) {
 				c.there(p)
 			}
 			r, no := p.Choose(seeLease(p, "x", c.ask...))
-			got := ""
+			var got string
 			if no != nil {
 				got = no.Message
 			} else {

@@ -43,7 +43,7 @@ var elsewhere = map[string]string{
 // mentioned are commands that are named, not to be run as they stand.
 var mentioned = []string{
 	"clusterctl move", "clusterctl upgrade apply", "kubectl apply", "kubectl apply -f", "kubectl butler-ipam import",
-	"kubectl describe pod",
+	"kubectl describe pod", "kubectl butler-ipam audit --rollback",
 }
 
 // isElsewhere is the entry of elsewhere that a command is of, or empty.
@@ -133,6 +133,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		repo.write("scene.yaml", slices.Concat(scene, kind("monitoring.coreos.com", "PrometheusRule"), kind("monitoring.coreos.com", "ServiceMonitor")))
 		at.run(ctx, "kubectl apply --server-side -f "+filepath.Join(repo.dir, "scene.yaml"))
 		at.run(ctx, "kubectl wait -n team-a --for=condition=Ready ipaddressclaim/prod --timeout=60s")
+		at.run(ctx, "kubectl wait --for=condition=Ready iplease/shop --timeout=60s")
 		for _, p := range pages() {
 			for _, command := range p.commands() {
 				if ran[command] || p.path == "docs/install.md" || slices.Contains(mentioned, command) || isElsewhere(command) != "" {

@@ -93,7 +93,7 @@ var _ = Describe("What clusterctl makes of the components", func() {
 		for _, o := range objs {
 			kinds[o.GetKind()]++
 		}
-		Expect(kinds).To(And(HaveKeyWithValue("Deployment", 1), HaveKeyWithValue("Namespace", 1), HaveKeyWithValue("CustomResourceDefinition", 5)))
+		Expect(kinds).To(And(HaveKeyWithValue("Deployment", 1), HaveKeyWithValue("Namespace", 1), HaveKeyWithValue("CustomResourceDefinition", 6)))
 		Expect(kinds).NotTo(Or(HaveKey("ValidatingWebhookConfiguration"), HaveKey("Certificate"), HaveKey("Issuer")))
 		Expect(string(text)).To(ContainSubstring("--webhook-port=0"))
 	})

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// Leases are explained and found as claims are, and whoever wants to go back to a version without them is told which there
+// are.
+func TestLookAtLeases(t *testing.T) {
+	const ns = "tenant-a"
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	startManager(t, ns)
+	pool := framework.MakePool("p").Namespace(ns).CIDR("10.95.0.0/29").Obj()
+	pool.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)}
+	shop, leaving, late := framework.MakeLease(ns, "shop").Obj(), framework.MakeLease(ns, "leaving").Obj(), framework.MakeLease(ns, "late").Obj()
+	leaving.Finalizers = []string{v1alpha1.LeaseShownFinalizer}
+	create(t, pool, shop)
+	ready(t, shop, metav1.ConditionTrue)
+	create(t, leaving)
+	ready(t, leaving, metav1.ConditionTrue)
+	create(t, late)
+	ready(t, late, metav1.ConditionFalse)
+	if err := k8s.Delete(t.Context(), leaving); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := k8s.Get(ctx, client.ObjectKeyFromObject(leaving), leaving); err == nil {
+			leaving.Finalizers = nil
+			err = k8s.Update(ctx, leaving)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		remove(t, ns)
+	})
+	for name, c := range map[string]struct {
+		code int
+		want string
+	}{
+		"iplease/shop": {0, "IPLease " + ns + "/shop has 10.95.0.1 of NetworkPool p\n"},
+		"ipl/late": {1, "IPLease " + ns + "/late waits\n  why:    the leases of namespace " + ns + " have 2 addresses of NetworkPool " + ns +
+			"/p, as many as its spec.leases.quotaPerNamespace allows; delete leases, or raise the quota\n" +
+			"  to do:  delete leases of the namespace, or raise spec.leases.quotaPerNamespace of the pool\n"},
+		"lease/leaving": {1, "IPLease " + ns + "/leaving is being deleted\n  why:    its address is shown to the world still: the finalizer butler.butlerlabs.dev/lease-shown holds it\n" +
+			"  to do:  delete what shows the address; whoever set the finalizer takes it off then\n"},
+	} {
+		t.Run("explain "+name, func(t *testing.T) { expect(t, c.code, c.want, "explain", name, "-n", ns) })
+	}
+	t.Run("who", func(t *testing.T) {
+		expect(t, 0, "10.95.0.1 is used in NetworkPool "+ns+"/p\n  IPLease  "+ns+"/shop\n  since    TIME\n", "who", "10.95.0.1", "-n", ns)
+	})
+	t.Run("audit", func(t *testing.T) {
+		out, _, code := run(t, "audit")
+		if code != 0 || !strings.Contains(out, ", 3 IPLeases: ") {
+			t.Errorf("%d %s", code, out)
+		}
+		out, _, code = run(t, "audit", "--rollback")
+		want := "  rollback  IPLease " + ns + "/shop has 10.95.0.1 of NetworkPool " + ns + "/p, which an older manager would give to somebody else: delete the lease first\n"
+		if code != 1 || !strings.Contains(out, want) || strings.Contains(out, "late") {
+			t.Errorf("%d %s", code, out)
+		}
+	})
+	t.Run("completion", func(t *testing.T) {
+		out, _, _ := run(t, "__complete", "explain", "-n", ns, "")
+		if !strings.Contains(out, "iplease/shop\n") {
+			t.Error(out)
+		}
+	})
+}
