@@ -115,7 +115,7 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers 
 		objects[nodeipam.NetworkingXKind] = nodeipam.NetworkingX{Client: direct, Live: live}
 	}
 	site := nodeipam.NewSite(nodeipam.Options{
-		Client: direct, Live: live, Lister: streams, Objects: objects,
+		Client: streams.Patching(direct), Live: live, Lister: streams, Objects: objects,
 		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: writers,
 		Recorder: recorder, Now: time.Now,
 	})

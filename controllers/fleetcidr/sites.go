@@ -133,7 +133,7 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 	}
 	s := &site{connection: connection, end: func() { end(); broadcaster.Shutdown() }}
 	s.Site = nodeipam.NewSite(nodeipam.Options{
-		Key: key, Client: direct, Live: direct, Lister: nodes,
+		Key: key, Client: nodes.Patching(direct), Live: direct, Lister: nodes,
 		Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}, Cluster: key},
 		Blocks:  r.allocations(key), BlockGrace: r.BlockGrace,
 		ID: string(uuid.NewUUID()), Elected: r.Elected, Workers: r.Writers, Wake: r.wake,

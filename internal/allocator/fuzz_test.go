@@ -12,12 +12,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Whatever the author of a claim, or of an IPAllocation, writes on it: he is refused in words that fit, or he is given
+// Whatever the author of a claim, an IPAllocation or an IPLease writes on it: he is refused in words that fit, or he is given
 // what the pool hands out and nobody else has.
 func FuzzAnnotations(f *testing.F) {
 	for _, text := range []string{"10.0.0.5", "10.0.0.9", "10.0.0.0/29", "10.0.0.1-10.0.0.7", "fe80::1%eth0", "::ffff:10.0.0.6", "0.0.0.0/0", "x\x1b"} {
 		f.Add(text, "", "10.0.0.8", "10.0.0.8", uint8(1))
 		f.Add("", text, text, "10.0.0.9", uint8(6))
+		f.Add(text, "", text, "10.0.0.9", uint8(32))
 	}
 	f.Fuzz(func(t *testing.T, record, requested, first, last string, bits uint8) {
 		p := aPool(t, "10.0.0.1-10.0.0.9", pins("vip", "10.0.0.4"), cools("10.0.0.3", "gone"))
@@ -43,6 +44,15 @@ func FuzzAnnotations(f *testing.F) {
 		}
 		if bits&8 != 0 {
 			p.Observe(blocks.Of(a))
+		}
+		if bits&32 != 0 {
+			p.Base.PoolSpec().Leases = &v1alpha1.Leases{}
+			seeLease(p, "lease", leaseFor(first), func(l *v1alpha1.IPLease) {
+				l.Annotations = map[string]string{v1alpha1.AddressAnnotation: record}
+				if bits&4 != 0 {
+					l.Finalizers = []string{v1alpha1.IPLeaseFinalizer}
+				}
+			})
 		}
 		see(p, "after", 3)
 		_, refused := p.Plan(noon, 10, anyone)

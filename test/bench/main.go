@@ -33,6 +33,8 @@ func main() {
 	flag.IntVar(&o.releases, "releases", 2000, "claims that are released of the largest burst")
 	flag.IntVar(&o.singles, "singles", 200, "single claims, one after the other; at least 1")
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
+	o.leases = sizes{2000, 10000}
+	flag.Func("leases", "sizes of the bursts of leases; empty: none (default 2000,10000)", o.leases.parse)
 	flag.IntVar(&o.elastic, "elastic", 20, "Services that a workload cluster grows for, one after the other; 0 leaves them out")
 	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
 	flag.IntVar(&o.grace, "grace", 11000, "releases of a pool whose addresses rest for an hour; 0 leaves them out")
@@ -69,7 +71,7 @@ func (s *sizes) parse(text string) error {
 type options struct {
 	scale                    sizes
 	pools                    int
-	bursts                   sizes
+	bursts, leases           sizes
 	releases, singles        int
 	blocks, elastic, tenants int
 	grace, refused, dropIn   int
@@ -113,6 +115,11 @@ func measure(ctx context.Context, o options, t *table) error {
 		}
 		if err := measureManager(ctx, o, n, last, raw, t); err != nil {
 			return fmt.Errorf("burst of %d: %w", n, err)
+		}
+	}
+	for _, n := range o.leases {
+		if err := measureLeases(ctx, o, n, t); err != nil {
+			return fmt.Errorf("%d leases: %w", n, err)
 		}
 	}
 	for _, part := range []struct {

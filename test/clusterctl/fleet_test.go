@@ -17,7 +17,7 @@ import (
 )
 
 // fleet is a namespace with a Cluster, whose two Machines have an address each from a pool that is carved from another
-// one of the namespace, and from a global one, and which has a block for its Services.
+// one of the namespace, and from a global one, and which has a block for its Services. A lease is there too.
 type fleet struct{ ns string }
 
 // newFleet makes the pools, the Cluster, its Machines and their claims. The Cluster is a workload cluster of its own.
@@ -29,13 +29,15 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 			Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "services"}}},
 		}},
 	}
+	services := framework.MakePool("services").Namespace(ns).CIDR("10.31.0.0/24").Obj()
+	services.Spec.Leases = &v1alpha1.Leases{}
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
 		framework.MakePool("datacentre").Namespace(ns).CIDR("10.30.0.0/16").Gateway("10.30.0.1").AllocateReserved().Carvable().Obj(),
 		framework.MakePool("machines").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 26, 1, 2).Obj(),
-		framework.MakePool("services").Namespace(ns).CIDR("10.31.0.0/24").Obj(),
+		services,
 		framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj(),
-		config,
+		config, framework.MakeLease(ns, "shop").Pool("services").Obj(),
 	} {
 		Expect(client.IgnoreAlreadyExists(s.Create(ctx, o))).To(Succeed())
 	}
@@ -86,11 +88,13 @@ func (f fleet) running(ctx context.Context, s *site) {
 func (f fleet) granted(ctx context.Context, s *site) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		claims, blocks := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
+		claims, blocks, leases := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 		g.Expect(s.List(ctx, claims, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(s.List(ctx, blocks, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(claims.Items).To(And(HaveLen(4), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
 		g.Expect(blocks.Items).To(And(HaveLen(2), HaveEach(HaveField("Status.Phase", v1alpha1.AllocationAllocated))))
+		g.Expect(s.List(ctx, leases, client.InNamespace(f.ns))).To(Succeed())
+		g.Expect(leases.Items).To(And(HaveLen(1), HaveEach(HaveField("Status.Address", Not(BeEmpty())))))
 	}).Should(Succeed())
 }
 
@@ -98,7 +102,7 @@ func (f fleet) granted(ctx context.Context, s *site) {
 func (s *site) allocated(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	out := map[string]string{}
-	addresses, blocks := &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}
+	addresses, blocks, leases := &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 	Expect(s.List(ctx, addresses)).To(Succeed())
 	for i := range addresses.Items {
 		a := &addresses.Items[i]
@@ -108,6 +112,11 @@ func (s *site) allocated(ctx context.Context) map[string]string {
 	for i := range blocks.Items {
 		b := &blocks.Items[i]
 		out["IPAllocation "+b.Namespace+"/"+b.Name] = b.Status.CIDR
+	}
+	Expect(s.List(ctx, leases)).To(Succeed())
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		out["IPLease "+l.Namespace+"/"+l.Name] = l.Status.Address
 	}
 	return out
 }

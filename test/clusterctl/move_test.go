@@ -27,7 +27,7 @@ var _ = Describe("clusterctl move", func() {
 		f.running(ctx, here)
 		f.granted(ctx, here)
 		before := here.allocated(ctx)
-		Expect(before).To(HaveLen(6))
+		Expect(before).To(HaveLen(7))
 
 		By("moving there")
 		f.move(ctx, here, there, before)

@@ -1,0 +1,77 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// other is a client that is asked for nothing but patches.
+type other struct{ client.Client }
+
+var errOther = errors.New("the other client was asked")
+
+func (other) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return errOther
+}
+
+func TestPatchesOfNodes(t *testing.T) {
+	node := nodeListOf(1).Items[0]
+	asked := ""
+	proto, _ := runtime.SerializerInfoForMediaType(clientgoscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	answer := func(w http.ResponseWriter, code int, o runtime.Object) {
+		raw, err := runtime.Encode(clientgoscheme.Codecs.EncoderForVersion(proto.Serializer, corev1.SchemeGroupVersion), o)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		w.WriteHeader(code)
+		_, _ = w.Write(raw)
+	}
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(body)}, " ")
+		if strings.HasSuffix(r.URL.Path, "gone") {
+			no := apierrors.NewNotFound(corev1.Resource("nodes"), "gone").Status()
+			answer(w, http.StatusNotFound, &no)
+			return
+		}
+		answer(w, http.StatusOK, &node)
+	}).Patching(other{})
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{}}`))
+
+	got := &corev1.Node{}
+	got.Name = node.Name
+	if err := c.Patch(t.Context(), got, patch); err != nil {
+		t.Fatal(err)
+	}
+	if want := "PATCH /api/v1/nodes/w0 application/merge-patch+json " + `{"spec":{}}`; asked != want {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+	if d := cmp.Diff(shown(node), *got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+
+	gone := &corev1.Node{}
+	gone.Name = "gone"
+	if err := c.Patch(t.Context(), gone, patch); !apierrors.IsNotFound(err) {
+		t.Errorf("the reason is lost: %v", err)
+	}
+	if err := c.Patch(t.Context(), &corev1.Pod{}, patch); !errors.Is(err, errOther) {
+		t.Errorf("another kind: %v", err)
+	}
+	if err := c.Patch(t.Context(), got, patch, client.DryRunAll); !errors.Is(err, errOther) {
+		t.Errorf("with options: %v", err)
+	}
+}
