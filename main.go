@@ -142,6 +142,9 @@ func run(o *options.Options) error {
 	if o.NodeCIDRs != options.NodeCIDRsOnly {
 		needed = append(needed, process.ForPools...)
 	}
+	if o.ServiceLeases {
+		needed = append(needed, process.ForLeases...)
+	}
 	if err := process.CheckKinds(mgr.GetRESTMapper(), needed); err != nil {
 		return err
 	}
@@ -166,6 +169,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		BlockNamespace: cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
 		AuditInterval:  o.AuditInterval,
 		InClusterPools: o.InClusterPools,
+		ServiceLeases:  o.ServiceLeases,
 		OwnNodes:       o.OwnNodes(),
 		FleetNodes:     o.FleetNodes(),
 		NodeCIDRsOnly:  o.NodeCIDRs == options.NodeCIDRsOnly,

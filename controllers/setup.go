@@ -22,6 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/nodecidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
@@ -61,6 +62,8 @@ type Options struct {
 	AuditInterval time.Duration
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
 	InClusterPools bool
+	// ServiceLeases reports whether Services of the manager's own cluster get the addresses of leases.
+	ServiceLeases bool
 	// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs, FleetNodes whether those of
 	// workload clusters do; NodeCIDRsOnly, whether nothing else is done. Services are CIDRs that no own Node is given.
 	OwnNodes, FleetNodes, NodeCIDRsOnly bool
@@ -182,6 +185,10 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	}
 	if o.InClusterPools {
 		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard) }})
+	}
+	if o.ServiceLeases {
+		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter}
+		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {
 		steps = append(steps, step{"setting up the audit", func() error { return mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}) }})

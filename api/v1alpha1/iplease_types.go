@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 const (
 	// IPLeaseKind is the kind of one address that a namespace holds for its Services.
@@ -16,6 +20,68 @@ const (
 	// Whoever shows the address of a lease puts it on first.
 	LeaseShownFinalizer = "butler.butlerlabs.dev/lease-shown"
 )
+
+const (
+	// LeaseAnnotation on a Service of type LoadBalancer names the lease of its namespace that it gets its address from, or
+	// two, one of each family, with a comma between them.
+	LeaseAnnotation = "butler.butlerlabs.dev/lease"
+
+	// LeasedAddressesAnnotation on a Service is what the manager has published it with.
+	LeasedAddressesAnnotation = "butler.butlerlabs.dev/leased-addresses"
+
+	// LeaseSatisfiedCondition of a Service that names a lease is True where it has its ports.
+	LeaseSatisfiedCondition = "butler.butlerlabs.dev/LeaseSatisfied"
+
+	// MaxLeasedPorts is how many ports of a lease Services have at most.
+	MaxLeasedPorts = 512
+)
+
+// Reasons of LeaseSatisfiedCondition, beside QuotaExceededReason.
+const (
+	// GrantedReason: the Service has all of its ports.
+	GrantedReason = "Granted"
+	// PortTakenReason: another Service has one of them.
+	PortTakenReason = "PortTaken"
+	// NotDeclaredReason: spec.ports of the lease does not have one of them, or not for this Service.
+	NotDeclaredReason = "NotDeclared"
+	// LeaseNotFoundReason: there is no such lease.
+	LeaseNotFoundReason = "LeaseNotFound"
+	// LeaseNotReadyReason: the lease has no address, or is being deleted.
+	LeaseNotReadyReason = "LeaseNotReady"
+	// LeaseUnfitReason: what the Service asks for and what the leases are does not go together.
+	LeaseUnfitReason = "LeaseUnfit"
+)
+
+// ShownByMetalLB is what status.shownBy says of a lease whose address MetalLB announces.
+const ShownByMetalLB = "MetalLB"
+
+// LeasePort is a port that Services may have of a lease.
+type LeasePort struct {
+	// protocol of the port.
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	Protocol corev1.Protocol `json:"protocol"`
+	// port is its number.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// service is the name of the Service that may have the port. Absent, any Service of the namespace may. To change it
+	// hands the port over.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Service string `json:"service,omitempty"`
+}
+
+// LeasedPort is a port that a Service has.
+type LeasedPort struct {
+	// protocol of the port.
+	Protocol corev1.Protocol `json:"protocol"`
+	// port is its number.
+	Port int32 `json:"port"`
+	// service is the name of the Service that has it.
+	Service string `json:"service"`
+	// uid is that of the Service.
+	UID types.UID `json:"uid"`
+}
 
 // Leases let a pool give addresses to IPLeases.
 type Leases struct {
@@ -35,6 +101,13 @@ type IPLeaseSpec struct {
 	// address asks for this address and no other.
 	// +optional
 	Address PinnedAddress `json:"address,omitempty"`
+	// ports are those that Services may have. Absent, they get the ports that they ask for, first come, first served.
+	// +optional
+	// +listType=map
+	// +listMapKey=protocol
+	// +listMapKey=port
+	// +kubebuilder:validation:MaxItems=512
+	Ports []LeasePort `json:"ports,omitempty"`
 }
 
 // IPLeaseStatus is what the lease was given.
@@ -45,6 +118,16 @@ type IPLeaseStatus struct {
 	// network names the layer-2 or routing domain that the address belongs to: spec.network of the pool.
 	// +optional
 	Network string `json:"network,omitempty"`
+	// shownBy is who shows the address to the world, from the first Service on: MetalLB.
+	// +optional
+	ShownBy string `json:"shownBy,omitempty"`
+	// ports are those that Services have. A port belongs to one Service.
+	// +optional
+	// +listType=map
+	// +listMapKey=protocol
+	// +listMapKey=port
+	// +kubebuilder:validation:MaxItems=512
+	Ports []LeasedPort `json:"ports,omitempty"`
 	// observedGeneration is the generation of the spec the status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -67,6 +150,8 @@ type IPLeaseStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.poolRef.name`
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.address`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
+// +kubebuilder:printcolumn:name="Ports",type=string,JSONPath=`.status.ports[*].port`
+// +kubebuilder:printcolumn:name="Shown",type=string,JSONPath=`.status.shownBy`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

@@ -37,7 +37,7 @@ func User(ctx context.Context, live client.Reader, r netipx.IPRange) (string, er
 // let go of it. It reads live, and an error is no answer.
 //
 // No IPAddressPool may show the range, and MetalLB must have taken that: its configuration is valid, and of
-// each pool that shows blocks it counts as many addresses as the pool has now. That is the only acknowledgement
+// each pool that shows blocks, or leases, it counts as many addresses as the pool has now. That is the only acknowledgement
 // there is: the ConfigurationState changes once a second at most, with a time that says nothing. No Service may
 // have an address of the range. What MetalLB was about to write at that moment is not seen: who gives a range
 // away asks twice, some time apart.
@@ -60,7 +60,7 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 		return "", nil
 	}
 	for i := range pools.Items {
-		if p := &pools.Items[i]; managed(p) && !counted(p) {
+		if p := &pools.Items[i]; (managed(p) || p.Labels[ManagedLabel] == LeasesValue) && !counted(p) {
 			return fmt.Sprintf("MetalLB has not applied the change of IPAddressPool %s yet", p.Name), nil
 		}
 	}

@@ -49,6 +49,12 @@ func (o *Options) Check() error {
 	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
 		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
 	}
+	if o.ServiceLeases && o.Namespace != "" {
+		complain("service-leases", true, "cannot be with --namespace: the objects of MetalLB are in a namespace of their own")
+	}
+	if o.ServiceLeases && o.NodeCIDRs == NodeCIDRsOnly {
+		complain("service-leases", true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
+	}
 	if _, err := Prefixes(o.ServiceCIDRs); err != nil {
 		complain("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
 	}

@@ -16,6 +16,8 @@ func TestCheckFlags(t *testing.T) {
 		"everything turned off":            {args: []string{"--webhook-port=0", "--health-probe-bind-address=0", "--diagnostics-address=0", "--audit-interval=0"}},
 		"addresses":                        {args: []string{"--health-probe-bind-address=[::1]:0", "--diagnostics-address=localhost:8443"}},
 		"a part, a namespace and a label":  {args: []string{"--shard=2/3", "--namespace=team-a", "--watch-filter=mine"}},
+		"leases and a namespace":           {args: []string{"--service-leases", "--namespace=team-a"}, want: []string{"--service-leases=true: cannot be with --namespace"}},
+		"leases and Nodes alone":           {args: []string{"--service-leases", "--node-cidrs=only"}, want: []string{"--service-leases=true: cannot be with --node-cidrs=only"}},
 		"no writers":                       {args: []string{"--writers=0"}, want: []string{"--writers=0: at least 1"}},
 		"fewer writers than none":          {args: []string{"--writers=-1"}, want: []string{"--writers=-1: at least 1"}},
 		"no pools at once":                 {args: []string{"--pool-concurrency=0"}, want: []string{"--pool-concurrency=0: at least 1"}},

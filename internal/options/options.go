@@ -39,6 +39,7 @@ type Options struct {
 	OrphanGrace    time.Duration
 	ShrinkGrace    time.Duration
 	InClusterPools bool
+	ServiceLeases  bool
 	NodeCIDRs      string
 	ServiceCIDRs   []string
 	// ClusterCIDRs and the sizes are those of kube-controller-manager.
@@ -80,6 +81,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a block stays when nothing uses it: a load-balancer block that was added on demand, or a block of a carved pool.")
 	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
+	fs.BoolVar(&o.ServiceLeases, "service-leases", false,
+		"Give the Services of the manager's own cluster the addresses of the IPLeases that they name, and have the MetalLB of that cluster show them. It watches all Services.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
 		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, fleet, which leaves the Nodes of the manager's own cluster alone and serves those of workload clusters, or only, which serves the own ones and nothing else, and does without Cluster API. No other allocator may do so at the same time.")

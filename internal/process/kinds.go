@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -29,6 +30,11 @@ var (
 		{ipamv1.GroupVersion, []string{"IPAddressClaim", "IPAddress"}, "Cluster API is not installed here, or older than v1.11"},
 		{v1alpha1.GroupVersion, []string{v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind, v1alpha1.IPAllocationKind, v1alpha1.IPLeaseKind, "ProviderConfig"}, noCRDs},
 	}
+	// ForLeases are those of MetalLB.
+	ForLeases = []Needed{{
+		metallbv1beta1.GroupVersion, []string{"IPAddressPool", "L2Advertisement"},
+		"MetalLB is not installed in this cluster; run without --service-leases, or install it",
+	}}
 	ForNodes = []Needed{{v1alpha1.GroupVersion, []string{v1alpha1.ClusterCIDRKind}, noCRDs}}
 	// Its objects would otherwise be thought of as none at all, and the ranges of its Nodes as nobody's.
 	ForNetworkingX = []Needed{{

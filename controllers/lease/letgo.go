@@ -1,0 +1,89 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// askAgain is how long it takes until MetalLB is asked once more that has not let go.
+const askAgain = 10 * time.Second
+
+// letGo gives up the leases that are being deleted and that nobody shows any more (P6): two looks, some time apart, show
+// that MetalLB has let go of the address. An operator may say so instead.
+func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	for _, o := range l.leases {
+		if paused(o) || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+			continue
+		}
+		why, err := l.stillShown(ctx, o)
+		if err != nil {
+			return false, err
+		}
+		if why == "" {
+			next := o.DeepCopy()
+			controllerutil.RemoveFinalizer(next, v1alpha1.LeaseShownFinalizer)
+			if err := l.Client.Patch(ctx, next, guard.SinceRead(o)); err != nil {
+				return false, fmt.Errorf("letting go of IPLease %s/%s: %w", o.Namespace, o.Name, err)
+			}
+			changed = true
+			continue
+		}
+		if told, err := l.tellDraining(ctx, o, why); told || err != nil {
+			return told, err
+		}
+	}
+	return changed, nil
+}
+
+// stillShown says what keeps a lease that is being deleted; empty: nothing any more.
+func (l *look) stillShown(ctx context.Context, o *v1alpha1.IPLease) (string, error) {
+	if _, says := o.Annotations[v1alpha1.ReleaseUnconfirmedAnnotation]; says {
+		return "", nil
+	}
+	if len(o.Status.Ports) > 0 {
+		return fmt.Sprintf("Service %s still has a port of it", o.Status.Ports[0].Service), nil
+	}
+	a := addressOf(o)
+	if !a.IsValid() {
+		return "", nil
+	}
+	why, err := metallb.LetGo(ctx, l.Live, netipx.IPRangeFrom(a, a))
+	if err != nil || why != "" {
+		l.wait = grants.Sooner(l.wait, askAgain) // what MetalLB does, no watch of this manager may show
+		return why, err
+	}
+	if !l.twiceSeen(sight{lease: o.UID}) {
+		return "MetalLB is asked once more, whether it has let go of the address", nil
+	}
+	return "", nil
+}
+
+// tellDraining says on a lease what keeps it.
+func (l *look) tellDraining(ctx context.Context, o *v1alpha1.IPLease, why string) (changed bool, err error) {
+	c := metav1.Condition{
+		Type: v1alpha1.DrainingCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ConfirmingReason, ObservedGeneration: o.Generation,
+		Message: text.Message(fmt.Sprintf("%s; if nobody shows the address any more, an administrator may say so by the annotation %s", why, v1alpha1.ReleaseUnconfirmedAnnotation)),
+	}
+	next := o.DeepCopy()
+	c.LastTransitionTime = metav1.NewTime(l.now)
+	if !meta.SetStatusCondition(&next.Status.Conditions, c) {
+		return false, nil
+	}
+	if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(o)); err != nil {
+		return false, fmt.Errorf("saying on IPLease %s/%s what keeps it: %w", o.Namespace, o.Name, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,190 @@
+// Package lease gives Services the ports of the leases that they name, and has MetalLB show the addresses. What is decided
+// is in internal/leaseports; the rules that the code names, P2 to P6, are in docs/design.md.
+//
+// The unit of work is a namespace: its leases, its Services and one IPAddressPool. Each reconcile makes the first writes
+// that are due, and what they change wakes it for the next.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+)
+
+// twice is how long apart two live reads are that prove something: longer than a write takes that MetalLB was about to make.
+const twice = 2 * time.Second
+
+// Reconciler serves the leases of a namespace. Its rights are roles of their own, config/rbac/service_leases_role.yaml.
+type Reconciler struct {
+	// Client writes, and reads a cache; Live reads what the API server has.
+	Client   client.Client
+	Live     client.Reader
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	// WatchFilter, where set, is the value of the label of the leases that are served.
+	WatchFilter string
+
+	mu sync.Mutex
+	// seen is when a live read first showed something, by namespace.
+	seen map[string]map[sight]time.Time
+}
+
+// sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any.
+type sight struct {
+	lease types.UID
+	port  leaseports.Port
+	// by is the Service that had the port; empty: the address itself is let go of.
+	by string
+}
+
+// look is one reconcile of a namespace.
+type look struct {
+	*Reconciler
+
+	namespace string
+	now       time.Time
+	leases    []*v1alpha1.IPLease
+	services  []*corev1.Service
+	// known and asking are what is decided on.
+	known  []leaseports.Lease
+	asking []leaseports.Service
+	// pool is the IPAddressPool of the namespace, nil: there is none.
+	pool *metallbv1beta1.IPAddressPool
+	// before is what was seen before, seen what is seen now.
+	before, seen map[sight]time.Time
+	// wait is how long until something is to be looked at again; 0: until something changes.
+	wait time.Duration
+}
+
+// Reconcile brings the leases and the Services of one namespace forward: its name is that of the request.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	l := &look{Reconciler: r, namespace: req.Name, now: r.Now(), seen: map[sight]time.Time{}}
+	if err := l.gather(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.mu.Lock()
+	l.before = r.seen[l.namespace]
+	r.mu.Unlock()
+	err := l.bringForward(ctx)
+	r.mu.Lock()
+	if r.seen == nil {
+		r.seen = map[string]map[sight]time.Time{}
+	}
+	if delete(r.seen, l.namespace); len(l.seen) > 0 {
+		r.seen[l.namespace] = l.seen
+	}
+	r.mu.Unlock()
+	if apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil // the cache is behind
+	}
+	result, err := guard.Retry(err, "serving the leases of namespace "+l.namespace)
+	if err == nil && result.RequeueAfter == 0 {
+		result.RequeueAfter = l.wait
+	}
+	return result, err
+}
+
+// gather reads what there is.
+func (l *look) gather(ctx context.Context) error {
+	leases, services := &v1alpha1.IPLeaseList{}, &corev1.ServiceList{}
+	for _, list := range []client.ObjectList{leases, services} {
+		if err := l.Client.List(ctx, list, client.InNamespace(l.namespace)); err != nil {
+			return fmt.Errorf("reading the leases and Services of namespace %s: %w", l.namespace, err)
+		}
+	}
+	for i := range leases.Items {
+		if o := &leases.Items[i]; l.WatchFilter == "" || o.Labels[clusterv1.WatchLabel] == l.WatchFilter {
+			l.leases, l.known = append(l.leases, o), append(l.known, leaseports.LeaseOf(o))
+		}
+	}
+	for i := range services.Items {
+		if s := &services.Items[i]; concerns(s) || l.holds(s.Name) {
+			l.services, l.asking = append(l.services, s), append(l.asking, leaseports.ServiceOf(s))
+		}
+	}
+	pool := &metallbv1beta1.IPAddressPool{}
+	err := l.Client.Get(ctx, client.ObjectKey{Namespace: metallb.Namespace, Name: metallb.LeasePoolName(l.namespace)}, pool)
+	if err == nil {
+		l.pool = pool
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// concerns reports whether a Service names a lease, or bears what one that does is given.
+func concerns(s *corev1.Service) bool {
+	_, names := s.Annotations[v1alpha1.LeaseAnnotation]
+	_, published := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
+	return names || published || conditionOf(s) != nil
+}
+
+// holds reports whether a Service has a port of a lease.
+func (l *look) holds(service string) bool {
+	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
+		return slices.ContainsFunc(o.Status.Ports, func(p v1alpha1.LeasedPort) bool { return p.Service == service })
+	})
+}
+
+// bringForward makes the writes that are due: none is made on what an earlier one has not brought about.
+func (l *look) bringForward(ctx context.Context) error {
+	never := func(string, leaseports.Holder) bool { return false }
+	free, err := l.prove(ctx, leaseports.Decide(l.known, l.asking, never).Leaving)
+	if err != nil {
+		return err
+	}
+	d := leaseports.Decide(l.known, l.asking, free)
+	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
+		l.writeTables, l.hold, l.show, l.publish, l.clear, l.tell, l.letGo,
+	} {
+		if changed, err := step(ctx, &d); changed || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaseOf returns the lease of a name, nil: there is none.
+func (l *look) leaseOf(name string) *v1alpha1.IPLease {
+	if at := slices.IndexFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.Name == name }); at >= 0 {
+		return l.leases[at]
+	}
+	return nil
+}
+
+// paused reports whether a lease is left alone.
+func paused(o *v1alpha1.IPLease) bool { return annotations.HasPaused(o) }
+
+func addressOf(o *v1alpha1.IPLease) netip.Addr { return leaseports.LeaseOf(o).Address }
+
+// twiceSeen reports whether a live read has shown something now and once before, some time ago. Else it is to be looked at
+// again.
+func (l *look) twiceSeen(s sight) bool {
+	since, before := l.before[s]
+	if !before {
+		since = l.now
+	}
+	l.seen[s] = since
+	if wait := twice - l.now.Sub(since); wait > 0 {
+		l.wait = grants.Sooner(l.wait, wait)
+		return false
+	}
+	return true
+}

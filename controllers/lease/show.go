@@ -1,0 +1,179 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then.
+func (l *look) hold(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	for _, o := range l.leases {
+		if paused(o) || len(o.Status.Ports) == 0 || o.DeletionTimestamp != nil || !addressOf(o).IsValid() || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+			continue
+		}
+		next := o.DeepCopy()
+		controllerutil.AddFinalizer(next, v1alpha1.LeaseShownFinalizer)
+		if err := l.Client.Patch(ctx, next, guard.SinceRead(o)); err != nil {
+			return false, fmt.Errorf("holding IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// shown reports whether the address of a lease is to be in the IPAddressPool of its namespace: from the first port on until
+// it is deleted.
+func shown(o *v1alpha1.IPLease) bool {
+	return o.DeletionTimestamp == nil && addressOf(o).IsValid() && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) &&
+		controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer)
+}
+
+// show brings the IPAddressPool of the namespace in line with its leases. An address is added to it only if a live read
+// shows its lease: the cache may show one that was given back.
+func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	var want []netip.Addr
+	for _, o := range l.leases {
+		a := addressOf(o)
+		switch has := metallb.HasAddress(l.pool, a); {
+		case paused(o) && has:
+		case paused(o) || !shown(o):
+			continue
+		case !has:
+			live := &v1alpha1.IPLease{}
+			if err := l.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
+				return false, fmt.Errorf("reading IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
+			}
+			if live.UID != o.UID || !shown(live) || addressOf(live) != a {
+				return true, nil // the watch brings it
+			}
+		}
+		want = append(want, a)
+	}
+	if len(want) > 0 {
+		if err := metallb.AdvertiseLeases(ctx, l.Client); err != nil {
+			return false, fmt.Errorf("announcing leases: %w", err)
+		}
+	}
+	return metallb.ShowLeases(ctx, l.Client, l.namespace, want, l.pool)
+}
+
+// publish has MetalLB give Services the addresses of their leases, and takes away those that they have no right to any more
+// (P3). What a person writes there is set right while the Service names a lease.
+func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+	for i, s := range l.services {
+		granted, recorded := l.granted(d, &l.asking[i])
+		var p leaseports.Published
+		if granted {
+			for _, name := range l.asking[i].Leases {
+				o := l.leaseOf(name)
+				recorded = recorded && shown(o) && metallb.HasAddress(l.pool, addressOf(o)) && !paused(o)
+				p.Addresses = append(p.Addresses, addressOf(o))
+			}
+			p.Key = metallb.LeasePoolName(l.namespace)
+		}
+		if (granted && !recorded) || l.heldByPause(s) {
+			continue
+		}
+		write := p.Annotations(s)
+		if write == nil {
+			continue
+		}
+		next := s.DeepCopy()
+		for name, value := range write {
+			if value == nil {
+				delete(next.Annotations, name)
+			} else {
+				metav1.SetMetaDataAnnotation(&next.ObjectMeta, name, *value)
+			}
+		}
+		if err := l.Client.Patch(ctx, next, guard.SinceRead(s)); err != nil {
+			return false, fmt.Errorf("publishing Service %s/%s: %w", s.Namespace, s.Name, err)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// heldByPause reports whether a Service shows a lease that is paused: it stays as it is.
+func (l *look) heldByPause(s *corev1.Service) bool {
+	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
+		a := addressOf(o)
+		return paused(o) && a.IsValid() && leaseports.Shows(s, a)
+	})
+}
+
+// clear takes an address out of the status of a Service that we have published, and that has no right to it any more:
+// MetalLB leaves a Service what it has. Where a person asks MetalLB for it, that is left alone. That of a lease which is
+// being deleted MetalLB takes away itself, as no IPAddressPool has it: so it shows that it has let go.
+func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+	for name, all := range d.Leaving {
+		o := l.leaseOf(name)
+		a := addressOf(o)
+		for _, h := range all {
+			if o.DeletionTimestamp != nil {
+				break
+			}
+			at := slices.IndexFunc(l.services, func(s *corev1.Service) bool { return s.Name == h.Service })
+			if at < 0 || !leaseports.OnlyLeft(l.services[at], a) {
+				continue
+			}
+			next := l.services[at].DeepCopy()
+			next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+			if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(l.services[at])); err != nil {
+				return false, fmt.Errorf("taking %s from Service %s/%s: %w", a, l.namespace, h.Service, err)
+			}
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// conditionOf is what a Service was told.
+func conditionOf(s *corev1.Service) *metav1.Condition {
+	return meta.FindStatusCondition(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
+}
+
+// tell says on each Service that names a lease what became of that.
+func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+	for _, s := range l.services {
+		v, asks := d.Verdicts[s.UID]
+		next, is := s.DeepCopy(), conditionOf(s)
+		c := metav1.Condition{
+			Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: text.Message(v.Message),
+			ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(l.now),
+		}
+		if v.Reason == v1alpha1.GrantedReason {
+			c.Status = metav1.ConditionTrue
+		}
+		switch {
+		case !asks && is == nil, asks && is != nil && is.Status == c.Status && is.Reason == c.Reason && is.Message == c.Message:
+			continue
+		case asks:
+			meta.SetStatusCondition(&next.Status.Conditions, c)
+		default:
+			meta.RemoveStatusCondition(&next.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
+		}
+		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
+			return false, fmt.Errorf("telling Service %s/%s of its lease: %w", s.Namespace, s.Name, err)
+		}
+		if asks && c.Status == metav1.ConditionFalse && (is == nil || is.Reason != c.Reason) {
+			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)
+		}
+		changed = true
+	}
+	return changed, nil
+}

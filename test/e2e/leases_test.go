@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// tenant is a namespace with leases, of a management cluster that is its own workload cluster.
+type tenant struct{ ns string }
+
+// newTenant makes a namespace and a lease of a global pool.
+func newTenant(ctx context.Context, pool, lease string) tenant {
+	GinkgoHelper()
+	t := tenant{workload.newNamespace(ctx)}
+	Expect(workload.Create(ctx, framework.MakeLease(t.ns, lease).GlobalPool(pool).Obj())).To(Succeed())
+	return t
+}
+
+// service makes a Service that names leases.
+func (t tenant) service(ctx context.Context, name, leases string, ports ...corev1.ServicePort) *corev1.Service {
+	GinkgoHelper()
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.ns, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: leases}},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: ptr.To(false), Ports: ports},
+	}
+	Expect(workload.Create(ctx, s)).To(Succeed())
+	return s
+}
+
+func port(protocol corev1.Protocol, n int32) corev1.ServicePort {
+	return corev1.ServicePort{Name: fmt.Sprintf("p%d", n), Protocol: protocol, Port: n}
+}
+
+// lease reads a lease anew.
+func (t tenant) lease(g Gomega, ctx context.Context, name string) *v1alpha1.IPLease {
+	l := &v1alpha1.IPLease{}
+	g.Expect(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, l)).To(Succeed())
+	return l
+}
+
+// addressOf waits for the address of a lease.
+func (t tenant) addressOf(ctx context.Context, name string) (address string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		address = t.lease(g, ctx, name).Status.Address
+		g.Expect(address).NotTo(BeEmpty())
+	}).Should(Succeed())
+	return address
+}
+
+// published waits until Services have an address, and the condition that says so.
+func published(ctx context.Context, address string, services ...*corev1.Service) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		for _, s := range services {
+			g.Expect(workload.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
+			g.Expect(s.Status.LoadBalancer.Ingress).To(HaveExactElements(HaveField("IP", address)), "%s: %+v", s.Name, s.Status.Conditions)
+			g.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)).To(BeTrue())
+		}
+	}).Should(Succeed())
+}
+
+// told waits until a Service is told a reason, and has no address.
+func told(ctx context.Context, s *corev1.Service, reason, message string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(workload.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
+		g.Expect(meta.FindStatusCondition(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)).To(
+			HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason), HaveField("Message", ContainSubstring(message)))))
+		g.Expect(s.Status.LoadBalancer.Ingress).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+var _ = Describe("Services of leases", Ordered, func() {
+	var pool *v1alpha1.GlobalNetworkPool
+	BeforeAll(func(ctx SpecContext) {
+		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: workload.Kubeconfig, Args: []string{"--service-leases"}})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() {
+			if CurrentSpecReport().Failed() {
+				GinkgoWriter.Println(m.LogTail(40))
+			}
+			Expect(m.Kill()).To(Succeed())
+		})
+		pool = framework.MakeGlobalPool("leases").CIDR("10.210.0.0/27").Obj()
+		pool.Spec.Leases = &v1alpha1.Leases{}
+		Expect(workload.Create(ctx, pool)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(workload.DeleteAllOf(ctx, &v1alpha1.IPLease{}, client.InNamespace(metav1.NamespaceDefault))).To(Succeed())
+		})
+	})
+
+	It("share its address on different ports, tcp and udp 53 among them", func(ctx SpecContext) { // A5, A6, A10, H1, H8, H9, H21
+		t := newTenant(ctx, pool.Name, "shop")
+		address := t.addressOf(ctx, "shop")
+		web, tls := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443))
+		tcp, udp := t.service(ctx, "dns-tcp", "shop", port(corev1.ProtocolTCP, 53)), t.service(ctx, "dns-udp", "shop", port(corev1.ProtocolUDP, 53))
+		published(ctx, address, web, tls, tcp, udp)
+		l := t.lease(Default, ctx, "shop")
+		Expect(l.Status.ShownBy).To(Equal("MetalLB"))
+		Expect(l.Status.Ports).To(HaveExactElements(
+			v1alpha1.LeasedPort{Protocol: "TCP", Port: 53, Service: "dns-tcp", UID: tcp.UID}, v1alpha1.LeasedPort{Protocol: "TCP", Port: 80, Service: "web", UID: web.UID},
+			v1alpha1.LeasedPort{Protocol: "TCP", Port: 443, Service: "tls", UID: tls.UID}, v1alpha1.LeasedPort{Protocol: "UDP", Port: 53, Service: "dns-udp", UID: udp.UID}))
+
+		By("a port that is taken")
+		late := t.service(ctx, "late", "shop", port(corev1.ProtocolTCP, 80))
+		told(ctx, late, v1alpha1.PortTakenReason, address+" TCP/80 is already allocated to Service web; choose another port or lease")
+		Expect(workload.Delete(ctx, web)).To(Succeed())
+		published(ctx, address, late)
+
+		By("a Service that is made again") // A17, H7, H23
+		Expect(workload.Delete(ctx, tls)).To(Succeed())
+		tls = t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443), port(corev1.ProtocolTCP, 8443))
+		published(ctx, address, tls)
+		Expect(t.addressOf(ctx, "shop")).To(Equal(address))
+
+		By("a Service that names no lease any more") // H6, H20
+		delete(late.Annotations, v1alpha1.LeaseAnnotation)
+		Expect(workload.Update(ctx, late)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(workload.Get(ctx, client.ObjectKeyFromObject(late), late)).To(Succeed())
+			g.Expect(late.Status.LoadBalancer.Ingress).NotTo(ContainElement(HaveField("IP", address)))
+			g.Expect(late.Annotations).NotTo(Or(HaveKey(v1alpha1.LeasedAddressesAnnotation), HaveKey("metallb.io/loadBalancerIPs"), HaveKey("metallb.io/allow-shared-ip")))
+			g.Expect(late.Status.Conditions).NotTo(ContainElement(HaveField("Type", v1alpha1.LeaseSatisfiedCondition)))
+			g.Expect(t.lease(g, ctx, "shop").Status.Ports).NotTo(ContainElement(HaveField("Port", int32(80))))
+		}).Should(Succeed())
+	})
+
+	It("hand a port over when the lease says so", func(ctx SpecContext) {
+		t := newTenant(ctx, pool.Name, "shop")
+		address := t.addressOf(ctx, "shop")
+		declare := func(service string) {
+			Eventually(func(g Gomega) {
+				l := t.lease(g, ctx, "shop")
+				l.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 443, Service: service}, {Protocol: corev1.ProtocolTCP, Port: 80}}
+				g.Expect(workload.Update(ctx, l)).To(Succeed())
+			}).Should(Succeed())
+		}
+		declare("v1")
+		v1, v2 := t.service(ctx, "v1", "shop", port(corev1.ProtocolTCP, 443)), t.service(ctx, "v2", "shop", port(corev1.ProtocolTCP, 443))
+		odd := t.service(ctx, "odd", "shop", port(corev1.ProtocolTCP, 8080))
+		published(ctx, address, v1)
+		told(ctx, v2, v1alpha1.NotDeclaredReason, "spec.ports of IPLease shop has no TCP/443 for this Service")
+		told(ctx, odd, v1alpha1.NotDeclaredReason, "TCP/8080")
+		declare("v2")
+		published(ctx, address, v2)
+		told(ctx, v1, v1alpha1.NotDeclaredReason, "TCP/443")
+	})
+
+	It("get nothing of another tenant's, by its key and address or by its name", func(ctx SpecContext) { // A7
+		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
+		address := mine.addressOf(ctx, "shop")
+		web := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
+		published(ctx, address, web)
+		Expect(theirs.addressOf(ctx, "shop")).NotTo(Equal(address))
+		thief := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: theirs.ns, Name: "thief", Annotations: map[string]string{
+				"metallb.io/loadBalancerIPs": address, "metallb.io/allow-shared-ip": web.Annotations["metallb.io/allow-shared-ip"],
+			}},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{port(corev1.ProtocolTCP, 81)}},
+		}
+		Expect(workload.Create(ctx, thief)).To(Succeed())
+		named := theirs.service(ctx, "named", mine.ns+"/shop", port(corev1.ProtocolTCP, 82))
+		told(ctx, named, v1alpha1.LeaseNotFoundReason, "there is no IPLease")
+		Eventually(func(g Gomega) {
+			events := &corev1.EventList{}
+			g.Expect(workload.List(ctx, events, client.InNamespace(theirs.ns))).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(And(HaveField("InvolvedObject.Name", "thief"), HaveField("Reason", "AllocationFailed"))))
+		}).Should(Succeed())
+		Expect(workload.Get(ctx, client.ObjectKeyFromObject(thief), thief)).To(Succeed())
+		Expect(thief.Status.LoadBalancer.Ingress).To(BeEmpty())
+	})
+
+	It("are taken down with their lease, and nobody else's: purge of one deletes no other tenant's", func(ctx SpecContext) { // A8, A15
+		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
+		address, their := mine.addressOf(ctx, "shop"), theirs.addressOf(ctx, "shop")
+		web, other := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), theirs.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
+		published(ctx, address, web)
+		published(ctx, their, other)
+		poolOf := func(t tenant) *metallbv1beta1.IPAddressPool {
+			p := &metallbv1beta1.IPAddressPool{}
+			Expect(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + t.ns}, p)).To(Succeed())
+			return p
+		}
+		Expect(poolOf(mine).Spec).To(And(
+			HaveField("Addresses", []string{address + "-" + address}), HaveField("AutoAssign", HaveValue(BeFalse())),
+			HaveField("AllocateTo.Namespaces", []string{mine.ns})))
+		// MetalLB writes its counts once everything is placed.
+		Eventually(func() int64 { return poolOf(theirs).Status.AssignedIPv4 }).Should(Equal(int64(1)))
+		before := []client.Object{poolOf(theirs), theirs.lease(Default, ctx, "shop"), other}
+
+		Expect(workload.Delete(ctx, mine.lease(Default, ctx, "shop"))).To(Succeed())
+		Eventually(func() bool {
+			return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: mine.ns, Name: "shop"}, &v1alpha1.IPLease{}))
+		}).WithTimeout(framework.Late).Should(BeTrue())
+		told(ctx, web, v1alpha1.LeaseNotFoundReason, "there is no IPLease shop")
+		Expect(apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + mine.ns}, &metallbv1beta1.IPAddressPool{}))).To(BeTrue())
+		after := []client.Object{poolOf(theirs), theirs.lease(Default, ctx, "shop"), &corev1.Service{ObjectMeta: other.ObjectMeta}}
+		Expect(workload.Get(ctx, client.ObjectKeyFromObject(other), after[2])).To(Succeed())
+		for i := range before {
+			Expect(after[i].GetResourceVersion()).To(Equal(before[i].GetResourceVersion()), "%T", before[i])
+		}
+		// Its address may be had again.
+		again := newTenant(ctx, pool.Name, "again")
+		Expect(again.addressOf(ctx, "again")).To(Equal(address))
+	})
+
+	It("keep their address while MetalLB does not answer for it: the lease is not given back", func(ctx SpecContext) {
+		t := newTenant(ctx, pool.Name, "shop")
+		address := t.addressOf(ctx, "shop")
+		web := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
+		published(ctx, address, web)
+		Expect(metalLB.Signal(syscall.SIGSTOP)).To(Succeed())
+		Expect(workload.Delete(ctx, t.lease(Default, ctx, "shop"))).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(t.lease(g, ctx, "shop").Status.Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.DrainingCondition), HaveField("Reason", v1alpha1.ConfirmingReason))))
+		}).Should(Succeed())
+		Consistently(func(g Gomega) { t.lease(g, ctx, "shop") }).WithTimeout(6 * time.Second).WithPolling(time.Second).Should(Succeed())
+		Expect(metalLB.Signal(syscall.SIGCONT)).To(Succeed())
+		Eventually(func() bool {
+			return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: "shop"}, &v1alpha1.IPLease{}))
+		}).WithTimeout(framework.Late).Should(BeTrue())
+	})
+})
