@@ -7,10 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
@@ -41,7 +43,9 @@ func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder
 				live[h.Service] = s
 			}
 			o := l.leaseOf(name)
-			if (s == nil || !l.shows(s, o, h.Port)) && l.twiceSeen(sight{o.UID, h.Port, h.Service}) {
+			if s != nil && l.shows(s, o, h.Port) {
+				l.wait = grants.Sooner(l.wait, askAgain) // it may be a Service that no watch wakes us for any more
+			} else if l.twiceSeen(sight{o.UID, h.Port, h.Service}) {
 				proven[entry{name, h}] = true
 			}
 		}
@@ -49,19 +53,28 @@ func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder
 	return func(name string, h leaseports.Holder) bool { return proven[entry{name, h}] }, nil
 }
 
-// shows reports whether a Service shows a port of a lease, or may yet.
+// shows reports whether a Service shows a port of a lease, or may yet: by a manager that has read that it was told of its
+// ports, and is about to publish it. Who asks for the port no more has changed since, so that write is refused; who asks
+// still was told that it has lost the port.
 func (l *look) shows(s *corev1.Service, o *v1alpha1.IPLease, port leaseports.Port) bool {
+	is := leaseports.ServiceOf(s)
+	if !slices.Contains(is.Ports, port) {
+		return false
+	}
 	if a := addressOf(o); a.IsValid() && leaseports.Shows(s, a) {
 		return true
 	}
-	is := leaseports.ServiceOf(s)
-	if o.DeletionTimestamp != nil || !slices.Contains(is.Leases, o.Name) || !slices.Contains(is.Ports, port) {
+	if !slices.Contains(is.Leases, o.Name) {
 		return false
 	}
-	// It asks, as the cache may not show yet. It has no right to it where the port is for another Service.
 	lease := leaseports.LeaseOf(o)
-	to, declared := lease.Declared[port]
-	return lease.Declared == nil || (declared && (to == "" || to == s.Name))
+	return satisfied(s) || (!lease.Deleting && lease.Gives(port, s.Name))
+}
+
+// satisfied reports whether a Service was told that it has its ports.
+func satisfied(s *corev1.Service) bool {
+	c := conditionOf(s)
+	return c != nil && c.Status == metav1.ConditionTrue
 }
 
 // writeTables writes who has which port (P2). The API server takes no two entries of one port, and no table that was decided
@@ -69,6 +82,9 @@ func (l *look) shows(s *corev1.Service, o *v1alpha1.IPLease, port leaseports.Por
 func (l *look) writeTables(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for _, o := range l.leases {
 		table := leaseports.TableOf(d.Tables[o.Name])
+		if err := l.keepUIDs(ctx, o, table); err != nil {
+			return false, err
+		}
 		if paused(o) || slices.Equal(table, o.Status.Ports) {
 			continue
 		}
@@ -84,7 +100,30 @@ func (l *look) writeTables(ctx context.Context, d *leaseports.Decision) (changed
 	return changed, nil
 }
 
-// granted reports whether a Service has all of its ports, and they are on record as they were read (P3).
+// keepUIDs leaves in a table the UIDs that it has, unless a live read shows that a Service was made again under its name: the
+// cache may show the one before.
+func (l *look) keepUIDs(ctx context.Context, o *v1alpha1.IPLease, table []v1alpha1.LeasedPort) error {
+	for i := range table {
+		was := slices.IndexFunc(o.Status.Ports, func(p v1alpha1.LeasedPort) bool {
+			return p.Protocol == table[i].Protocol && p.Port == table[i].Port && p.Service == table[i].Service
+		})
+		if was < 0 || o.Status.Ports[was].UID == table[i].UID {
+			continue
+		}
+		live := &corev1.Service{}
+		err := l.Live.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: table[i].Service}, live)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading Service %s/%s, which was made again: %w", l.namespace, table[i].Service, err)
+		}
+		if live.UID != table[i].UID {
+			table[i].UID = o.Status.Ports[was].UID
+		}
+	}
+	return nil
+}
+
+// granted reports whether a Service has all of its ports, and whether they are on record, and it was told, as both were read
+// (P3).
 func (l *look) granted(d *leaseports.Decision, s *leaseports.Service) (granted, recorded bool) {
 	granted = d.Verdicts[s.UID].Reason == v1alpha1.GrantedReason
 	return granted, granted && leaseports.Recorded(s, l.known)

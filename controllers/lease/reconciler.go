@@ -152,7 +152,7 @@ func (l *look) bringForward(ctx context.Context) error {
 	}
 	d := leaseports.Decide(l.known, l.asking, free)
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		l.writeTables, l.hold, l.show, l.publish, l.clear, l.tell, l.letGo,
+		l.writeTables, l.hold, l.show, l.tell, l.publish, l.clear, l.letGo,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
 			return err

@@ -63,6 +63,9 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 		}
 		want = append(want, a)
 	}
+	if kept, err := l.keptByOthers(ctx, want); kept || err != nil {
+		return kept, err
+	}
 	if len(want) > 0 {
 		if err := metallb.AdvertiseLeases(ctx, l.Client); err != nil {
 			return false, fmt.Errorf("announcing leases: %w", err)
@@ -71,11 +74,30 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 	return metallb.ShowLeases(ctx, l.Client, l.namespace, want, l.pool)
 }
 
+// keptByOthers reports whether the IPAddressPool has an address that is not wanted by what the cache shows, and is by what
+// the API server has.
+func (l *look) keptByOthers(ctx context.Context, want []netip.Addr) (kept bool, err error) {
+	if l.pool == nil || len(want) >= len(l.pool.Spec.Addresses) {
+		return false, nil // none is taken away without one being added, which waits for that
+	}
+	live := &v1alpha1.IPLeaseList{}
+	if err := l.Live.List(ctx, live, client.InNamespace(l.namespace)); err != nil {
+		return false, fmt.Errorf("listing the leases of namespace %s, to show fewer: %w", l.namespace, err)
+	}
+	for i := range live.Items {
+		if a := addressOf(&live.Items[i]); shown(&live.Items[i]) && metallb.HasAddress(l.pool, a) && !slices.Contains(want, a) {
+			return true, nil // the watch brings it
+		}
+	}
+	return false, nil
+}
+
 // publish has MetalLB give Services the addresses of their leases, and takes away those that they have no right to any more
 // (P3). What a person writes there is set right while the Service names a lease.
 func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
 		granted, recorded := l.granted(d, &l.asking[i])
+		recorded = recorded && satisfied(s)
 		var p leaseports.Published
 		if granted {
 			for _, name := range l.asking[i].Leases {
@@ -116,30 +138,36 @@ func (l *look) heldByPause(s *corev1.Service) bool {
 	})
 }
 
-// clear takes an address out of the status of a Service that we have published, and that has no right to it any more:
-// MetalLB leaves a Service what it has. Where a person asks MetalLB for it, that is left alone. That of a lease which is
-// being deleted MetalLB takes away itself, as no IPAddressPool has it: so it shows that it has let go.
+// clear takes an address out of the status of a Service that has no right to it any more: MetalLB leaves a Service what it
+// has. Where a person asks MetalLB for it, that is left alone. That of a lease which is being deleted MetalLB takes away
+// itself, as no IPAddressPool has it: so it shows that it has let go.
 func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
-	for name, all := range d.Leaving {
-		o := l.leaseOf(name)
-		a := addressOf(o)
-		for _, h := range all {
-			if o.DeletionTimestamp != nil {
-				break
-			}
-			at := slices.IndexFunc(l.services, func(s *corev1.Service) bool { return s.Name == h.Service })
-			if at < 0 || !leaseports.OnlyLeft(l.services[at], a) {
-				continue
-			}
-			next := l.services[at].DeepCopy()
-			next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-			if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(l.services[at])); err != nil {
-				return false, fmt.Errorf("taking %s from Service %s/%s: %w", a, l.namespace, h.Service, err)
-			}
-			return true, nil
+	for i, s := range l.services {
+		if granted, _ := l.granted(d, &l.asking[i]); granted || l.heldByPause(s) {
+			continue
 		}
+		if !slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
+			a := addressOf(o)
+			return o.DeletionTimestamp == nil && a.IsValid() && leaseports.OnlyLeft(s, a)
+		}) {
+			continue
+		}
+		next := s.DeepCopy()
+		next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
+			return false, fmt.Errorf("taking the address of a lease from Service %s/%s: %w", s.Namespace, s.Name, err)
+		}
+		changed = true
 	}
-	return false, nil
+	return changed, nil
+}
+
+// showsAny reports whether a Service shows the address of a lease.
+func (l *look) showsAny(s *corev1.Service) bool {
+	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
+		a := addressOf(o)
+		return a.IsValid() && leaseports.Shows(s, a)
+	})
 }
 
 // conditionOf is what a Service was told.
@@ -160,6 +188,8 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 			c.Status = metav1.ConditionTrue
 		}
 		switch {
+		case !asks && l.showsAny(s): // it is looked at until it does not
+			continue
 		case !asks && is == nil, asks && is != nil && is.Status == c.Status && is.Reason == c.Reason && is.Message == c.Message:
 			continue
 		case asks:

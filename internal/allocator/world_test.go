@@ -28,6 +28,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -104,8 +105,11 @@ type world struct {
 	disturb func(*world, *faults.Request) bool
 	// hurry is the write before which the script begins; 0: it waits for rest.
 	hurry int
-	// anytime: the user does not wait for anything.
-	anytime bool
+	// anytime: the user does not wait for anything. hasty: the user did something while a call was under way, as one is
+	// whose answer is lost.
+	anytime, hasty bool
+	// open is when the calls began that are under way.
+	open    map[*faults.Request]time.Time
 	elected bool
 
 	answers []told
@@ -156,7 +160,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
 			given: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
-			seenLog: map[faults.Kind]int{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
+			seenLog: map[faults.Kind]int{}, open: map[*faults.Request]time.Time{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
 		w.history.BlocksMayGo = s.forced
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
@@ -357,6 +361,7 @@ func (w *world) describe(m *manager, c faults.Change) string {
 func (w *world) serve(r *faults.Request) {
 	w.api.Take(r)
 	w.calls++
+	w.open[r] = time.Now()
 	<-time.After(latency)
 	if r.Write() {
 		w.Writes++
@@ -379,6 +384,7 @@ func (w *world) answer(r *faults.Request, value any, err error) {
 
 // arrive has an answer arrive now.
 func (w *world) arrive(a told) {
+	delete(w.open, a.call)
 	w.answers = slices.DeleteFunc(w.answers, func(other told) bool { return other.call == a.call })
 	a.call.Answer(a.value, a.err)
 }
@@ -400,6 +406,9 @@ func (w *world) do(r *faults.Request) (any, error) {
 
 // act is the user's next action.
 func (w *world) act() {
+	for _, begun := range w.open {
+		w.hasty = w.hasty || time.Since(begun) <= term.RequestTimeout
+	}
 	before, a := w.api.Version(), w.script[0]
 	if a.do(w) {
 		w.script, w.stalledAt = w.script[1:], 0
@@ -596,7 +605,7 @@ func (w *world) examine() {
 }
 
 // unforeseen reports whether the scenario does not say who gets what, as the user did not wait.
-func (w *world) unforeseen() bool { return w.ordered && (w.anytime || w.hurry > 0) }
+func (w *world) unforeseen() bool { return w.ordered && (w.anytime || w.hurry > 0 || w.hasty) }
 
 // served checks that every claim that can be is served, and returns their addresses.
 func (w *world) served(o pools.Objects) map[string]string {

@@ -129,7 +129,7 @@ func (d *decider) keep(l *Lease, free func(lease string, h Holder) bool) {
 	for _, h := range l.Table {
 		s := d.services[h.Service]
 		switch {
-		case s != nil && slices.Contains(s.Leases, l.Name) && slices.Contains(s.Ports, h.Port) && l.gives(h.Port, s.Name) && !l.Deleting:
+		case s != nil && slices.Contains(s.Leases, l.Name) && slices.Contains(s.Ports, h.Port) && l.Gives(h.Port, s.Name) && !l.Deleting:
 			h.UID = s.UID
 		case free(l.Name, h):
 			continue
@@ -140,8 +140,8 @@ func (d *decider) keep(l *Lease, free func(lease string, h Holder) bool) {
 	}
 }
 
-// gives reports whether a Service may have a port of the lease, if nobody has it.
-func (l *Lease) gives(p Port, service string) bool {
+// Gives reports whether a Service may have a port of the lease, if nobody has it.
+func (l *Lease) Gives(p Port, service string) bool {
 	if l.Declared == nil {
 		return true
 	}
@@ -195,7 +195,7 @@ func (d *decider) refusal(name string, s *Service) *Verdict {
 	}
 	more := 0
 	for _, p := range s.Ports {
-		if !l.gives(p, s.Name) {
+		if !l.Gives(p, s.Name) {
 			return &Verdict{v1alpha1.NotDeclaredReason, fmt.Sprintf("spec.ports of IPLease %s has no %s for this Service; add it there, or use another port", name, p)}
 		}
 		if h, is := d.taken[name][p]; is && h.Service != s.Name {
