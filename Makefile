@@ -104,6 +104,11 @@ quickstart-nodes: control-plane-core $(QUICKSTART:%=$(K8S)/%) manager ## Nodes t
 	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
 	@$(BIN)/quickstart --nodes --manager=$(BIN)/manager $(ARGS)
 
+.PHONY: quickstart-leases
+quickstart-leases: control-plane-core $(QUICKSTART:%=$(K8S)/%) metallb manager ## Tenants that lease addresses, and Services that share them by MetalLB (ARGS=--exit: do not stay).
+	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
+	@$(BIN)/quickstart --leases --manager=$(BIN)/manager $(ARGS)
+
 ##@ Build
 
 .PHONY: manager

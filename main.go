@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"time"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
@@ -121,6 +123,9 @@ func run(o *options.Options) error {
 		RenewDeadline:                 &o.Renew,
 		RetryPeriod:                   &o.Retry,
 		Cache:                         cache.Options{ByObject: slim.ByObject(), DefaultTransform: cache.TransformStripManagedFields()},
+	}
+	if o.ServiceLeases {
+		maps.Copy(settings.Cache.ByObject, lease.Cached())
 	}
 	if o.Namespace != "" {
 		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}

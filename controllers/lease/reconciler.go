@@ -151,6 +151,7 @@ func (l *look) bringForward(ctx context.Context) error {
 		return err
 	}
 	d := leaseports.Decide(l.known, l.asking, free)
+	l.measure(&d)
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
 		l.writeTables, l.hold, l.show, l.tell, l.publish, l.clear, l.letGo,
 	} {

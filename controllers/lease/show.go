@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -202,6 +203,7 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 		}
 		if asks && c.Status == metav1.ConditionFalse && (is == nil || is.Reason != c.Reason) {
 			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)
+			metrics.LeaseRefusals.WithLabelValues(l.namespace, v.Reason).Inc()
 		}
 		changed = true
 	}

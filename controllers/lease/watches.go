@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -26,6 +27,12 @@ const controllerName = "Namespace"
 
 // concurrency is how many namespaces are worked on at once.
 const concurrency = 10
+
+// Cached are the settings of the cache for MetalLB's kinds: the manager may read them in no other namespace.
+func Cached() map[client.Object]cache.ByObject {
+	ofMetalLB := cache.ByObject{Namespaces: map[string]cache.Config{metallb.Namespace: {}}}
+	return map[client.Object]cache.ByObject{&metallbv1beta1.IPAddressPool{}: ofMetalLB, &metallbv1beta1.L2Advertisement{}: ofMetalLB}
+}
 
 // SetupWithManager registers the watches: each wakes the namespace that it concerns.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, part shard.Shard) error {

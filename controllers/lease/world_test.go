@@ -126,7 +126,7 @@ type action struct {
 	do   func(*world)
 }
 
-// TestWorlds runs random stories in random orders of steps, with one manager and with two, while calls fail, answers are
+// H17: TestWorlds runs random stories in random orders of steps, with one manager and with two, while calls fail, answers are
 // lost, and managers die and sleep.
 func TestWorlds(t *testing.T) {
 	n := 1000

@@ -32,6 +32,7 @@ type options struct {
 	exit    bool
 	elastic bool
 	nodes   bool
+	leases  bool
 	timeout time.Duration
 }
 
@@ -41,6 +42,7 @@ func main() {
 	flag.BoolVar(&opts.exit, "exit", os.Getenv("CI") != "", "exit when everything has been shown (default where CI is set)")
 	flag.BoolVar(&opts.elastic, "elastic", false, "show a workload cluster with MetalLB that grows and shrinks, instead of claims")
 	flag.BoolVar(&opts.nodes, "nodes", false, "show Nodes that get their pod CIDRs, instead of claims")
+	flag.BoolVar(&opts.leases, "leases", false, "show tenants that lease addresses for their Services, instead of claims")
 	flag.DurationVar(&opts.timeout, "timeout", 3*time.Minute, "how long all of it may take")
 	flag.Parse()
 
@@ -89,6 +91,13 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 		s.tell, s.args, s.hints = w.elastic, []string{"--shrink-grace=" + shrinkGrace.String()}, hintsOnElastic(w.Kubeconfig)
 	case opts.nodes:
 		s = aboutNodes(cp)
+	case opts.leases:
+		m, startErr := startMetalLB(ctx, cp, steps)
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { _ = m.Kill() }() // it may have ended
+		s = aboutLeases(cp)
 	}
 
 	steps.begin("manager")

@@ -102,9 +102,12 @@ func Decide(leases []Lease, services []Service, free func(lease string, h Holder
 	for i := range leases {
 		d.keep(&leases[i], free)
 	}
-	for i := range ordered {
-		if s := &ordered[i]; len(s.Leases) > 0 || s.Problem != "" {
-			d.out.Verdicts[s.UID] = d.grant(s)
+	// Once more: who is refused is told of all that has a port, whoever was decided on first.
+	for range 2 {
+		for i := range ordered {
+			if s := &ordered[i]; (len(s.Leases) > 0 || s.Problem != "") && d.out.Verdicts[s.UID].Reason != v1alpha1.GrantedReason {
+				d.out.Verdicts[s.UID] = d.grant(s)
+			}
 		}
 	}
 	for name, taken := range d.taken {

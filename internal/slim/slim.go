@@ -2,23 +2,18 @@
 package slim
 
 import (
-	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 )
 
 // ByObject are cache settings for the kinds of which there are many.
 func ByObject() map[client.Object]cache.ByObject {
-	ofMetalLB := cache.ByObject{Namespaces: map[string]cache.Config{metallb.Namespace: {}}}
 	return map[client.Object]cache.ByObject{
-		&clusterv1.Cluster{}:              {Transform: Cluster},
-		&metallbv1beta1.IPAddressPool{}:   ofMetalLB,
-		&metallbv1beta1.L2Advertisement{}: ofMetalLB,
+		&clusterv1.Cluster{}: {Transform: Cluster},
 	}
 }
 

@@ -1,7 +1,6 @@
 package slim
 
 import (
-	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,7 +9,6 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -125,9 +123,6 @@ func TestClusterLeavesOthers(t *testing.T) {
 func TestByObject(t *testing.T) {
 	settings := ByObject()
 	for kind, s := range settings {
-		if _, is := kind.(*clusterv1.Cluster); !is && s.Transform == nil && maps.Equal(namesOf(s.Namespaces), map[string]bool{"metallb-system": true}) {
-			continue // of MetalLB: the manager may read them in no other namespace
-		}
 		if _, ok := kind.(*clusterv1.Cluster); !ok || s.Transform == nil {
 			t.Errorf("%T: %+v, want Clusters with a transform", kind, s)
 			continue
@@ -137,15 +132,7 @@ func TestByObject(t *testing.T) {
 			t.Errorf("the cache keeps more: %v (-want +got):\n%s", err, diff)
 		}
 	}
-	if len(settings) != 3 {
-		t.Errorf("%d kinds have settings, want Clusters and two of MetalLB", len(settings))
+	if len(settings) != 1 {
+		t.Errorf("%d kinds have settings, want Clusters alone", len(settings))
 	}
-}
-
-func namesOf(namespaces map[string]cache.Config) map[string]bool {
-	out := map[string]bool{}
-	for name := range namespaces {
-		out[name] = true
-	}
-	return out
 }

@@ -37,8 +37,8 @@ var ofTheScraper = []string{"job", "instance", "pod"}
 var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_total", "butler_ipam_tenant_shrinks_total"}
 
 // Every metric of the alerts and of the dashboard is one that the manager, or the API server, exports, with every label
-// that is asked for. A manager serves a pool, a refusal, a release, a workload cluster, a Node and a term as the leader for
-// it. K45.
+// that is asked for. A manager serves a pool, a refusal, a release, a workload cluster, a Node, a lease and a term as the
+// leader for it. K45.
 func TestExported(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits until a manager has done all that is counted: make test-all")
@@ -46,6 +46,9 @@ func TestExported(t *testing.T) {
 	all := queries(t)
 	parsed := parse(t, all)
 	management, workload := start(t, framework.Options{Webhooks: true}), start(t, framework.Options{})
+	if err := management.InstallMetalLB(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	m := manage(t, management)
 	exercise(t, management, workload)
 
@@ -141,7 +144,7 @@ func manage(t *testing.T, cp *framework.ControlPlane) *framework.Manager {
 	log := filepath.Join(t.TempDir(), "manager.log")
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{
 		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: log, WebhookPort: cp.WebhookPort, WebhookCertDir: cp.WebhookCertDir,
-		Args: []string{"--audit-interval=1s", "--node-cidrs=on"},
+		Args: []string{"--audit-interval=1s", "--node-cidrs=on", "--service-leases"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -183,6 +186,17 @@ func exercise(t *testing.T, management, workload *framework.ControlPlane) {
 		ObjectMeta: metav1.ObjectMeta{Name: "nodes"}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.8.0.0/24"},
 	}))
 	must(k8s.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}))
+
+	leases := framework.MakePool("leases").Namespace(ns).CIDR("10.9.2.0/29").Obj()
+	leases.Spec.Leases = &v1alpha1.Leases{}
+	must(k8s.Create(ctx, leases))
+	must(k8s.Create(ctx, framework.MakeLease(ns, "shop").Pool("leases").Obj()))
+	for _, named := range []string{"shop", "missing"} {
+		must(k8s.Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "of-" + named, Annotations: map[string]string{v1alpha1.LeaseAnnotation: named}},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+		}))
+	}
 
 	must(workload.InstallMetalLB(ctx))
 	must(k8s.Create(ctx, framework.MakePool("services").Namespace(ns).Addresses("10.9.1.1-10.9.1.20").Obj()))

@@ -35,6 +35,7 @@ func main() {
 	flag.IntVar(&o.blocks, "blocks", 5000, "allocations of blocks; 0 leaves them out")
 	o.leases = sizes{2000, 10000}
 	flag.Func("leases", "sizes of the bursts of leases; empty: none (default 2000,10000)", o.leases.parse)
+	flag.IntVar(&o.leasedServices, "leased-services", 500, "Services on leases of their own, one after the other, with the real MetalLB; 0 leaves them out")
 	flag.IntVar(&o.elastic, "elastic", 20, "Services that a workload cluster grows for, one after the other; 0 leaves them out")
 	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
 	flag.IntVar(&o.grace, "grace", 11000, "releases of a pool whose addresses rest for an hour; 0 leaves them out")
@@ -76,6 +77,7 @@ type options struct {
 	blocks, elastic, tenants int
 	grace, refused, dropIn   int
 	carved, nodes            int
+	leasedServices           int
 	manager                  string
 }
 
@@ -128,6 +130,7 @@ func measure(ctx context.Context, o options, t *table) error {
 		measure func(context.Context, options, *table) error
 	}{
 		{o.blocks, "allocations", measureBlocks},
+		{o.leasedServices, "Services on leases", measureLeasedServices},
 		{o.elastic, "elastic pools", measureElastic},
 		{o.tenants, "tenants at rest", measureTenants},
 		{o.grace, "releases with a grace", measureGrace},

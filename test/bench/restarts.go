@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (s *scale) restarts(ctx context.Context, binary string, t *table) error {
 	return err
 }
 
-func median(of []float64) float64 {
+func median[T cmp.Ordered](of []T) T {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[len(sorted)/2]
 }

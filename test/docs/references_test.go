@@ -22,9 +22,9 @@ var (
 	inText = regexp.MustCompile(`^"(?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}:|\((?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}\)`)
 	// requirement is a line of docs/requirements.md.
 	requirement = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d{1,2})\*\* \S`)
-	// rule is an invariant or a rule of docs/design.md, level one of docs/reliability.md: a row of a table, or a
-	// heading.
-	rule  = regexp.MustCompile(`(?m)^(?:\| |#+ )([IR]\d{1,2})\b`)
+	// rule is an invariant or a rule of docs/design.md, level one of docs/reliability.md: a row of a table, a heading,
+	// or an item of a list.
+	rule  = regexp.MustCompile(`(?m)^(?:\| |#+ |- \*\*)([IRP]\d{1,2})\b`)
 	level = regexp.MustCompile(`(?m)^\| (L\d) `)
 )
 

@@ -89,7 +89,9 @@ func told(ctx context.Context, s *corev1.Service, reason, message string) {
 var _ = Describe("Services of leases", Ordered, func() {
 	var pool *v1alpha1.GlobalNetworkPool
 	BeforeAll(func(ctx SpecContext) {
-		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: workload.Kubeconfig, Args: []string{"--service-leases"}})
+		kubeconfig, err := workload.LeasesManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--service-leases"}})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() {
 			if CurrentSpecReport().Failed() {
@@ -105,7 +107,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		})
 	})
 
-	It("share its address on different ports, tcp and udp 53 among them", func(ctx SpecContext) { // A5, A6, A10, H1, H8, H9, H21
+	It("share its address on different ports, tcp and udp 53 among them", func(ctx SpecContext) { // A4-A6, A10, H1, H9, H21
 		t := newTenant(ctx, pool.Name, "shop")
 		address := t.addressOf(ctx, "shop")
 		web, tls := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443))
@@ -141,7 +143,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("hand a port over when the lease says so", func(ctx SpecContext) {
+	It("hand a port over when the lease says so", func(ctx SpecContext) { // A2
 		t := newTenant(ctx, pool.Name, "shop")
 		address := t.addressOf(ctx, "shop")
 		declare := func(service string) {

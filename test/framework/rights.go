@@ -27,6 +27,11 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
 }
 
+// LeasesManagerKubeconfig is ManagerKubeconfig with the roles that --service-leases needs besides.
+func (c *ControlPlane) LeasesManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", "rbac/role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml")
+}
+
 // NodesManager is the user that a manager is in its own cluster, which config/policy knows it by.
 const NodesManager = "system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"
 

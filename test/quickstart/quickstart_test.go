@@ -98,6 +98,30 @@ func TestQuickstart(t *testing.T) {
 		empty(t, tmp)
 	})
 
+	t.Run("shows tenants that lease addresses for their Services", func(t *testing.T) {
+		out, tmp := &bytes.Buffer{}, t.TempDir()
+		cmd := command(t, tmp, out, quickstart, "--leases", "--manager="+manager, "--exit")
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, row := range []string{
+			`team-a/shop +203\.0\.113\.1 +\S+$`,
+			`team-b/shop +203\.0\.113\.2 +\S+$`,
+			`team-a/web +TCP/443 +203\.0\.113\.1 +\S+$`,
+			`team-a/dns +UDP/53 +203\.0\.113\.1 +\S+$`,
+			`team-b/web +TCP/443 +203\.0\.113\.2 +\S+$`,
+			`team-a/late +TCP/443 +\S+ +PortTaken: 203\.0\.113\.1 TCP/443 is already allocated to Service web; `,
+		} {
+			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
+				t.Errorf("no row %q", row)
+			}
+		}
+		if t.Failed() {
+			t.Log(out)
+		}
+		empty(t, tmp)
+	})
+
 	t.Run("shows Nodes that get their pod CIDRs, and stays", func(t *testing.T) {
 		said := stays(t, func(said string) {
 			if printed := runHints(t, said); !strings.Contains(printed, "is being deleted; 2 Nodes use it: worker-0, worker-1") {

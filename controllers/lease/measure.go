@@ -1,0 +1,32 @@
+package lease
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+)
+
+// measure sets the gauges of the namespace.
+func (l *look) measure(d *leaseports.Decision) {
+	if len(l.leases) == 0 && len(d.Verdicts) == 0 {
+		metrics.ForgetLeases(l.namespace)
+		return
+	}
+	ports, waiting, draining := 0, 0, 0
+	for _, o := range l.leases {
+		ports += len(o.Status.Ports)
+		if o.DeletionTimestamp != nil && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+			draining++
+		}
+	}
+	for _, v := range d.Verdicts {
+		if v.Reason != v1alpha1.GrantedReason {
+			waiting++
+		}
+	}
+	metrics.LeasePorts.WithLabelValues(l.namespace).Set(float64(ports))
+	metrics.LeaseWaiting.WithLabelValues(l.namespace).Set(float64(waiting))
+	metrics.LeaseDraining.WithLabelValues(l.namespace).Set(float64(draining))
+}

@@ -1,0 +1,88 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+)
+
+// P4: whom a port is not taken from yet.
+func TestShows(t *testing.T) {
+	service := func(change ...func(*corev1.Service)) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}}}
+		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}}
+		for _, f := range change {
+			f(s)
+		}
+		return s
+	}
+	told := func(is metav1.ConditionStatus) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.LeaseSatisfiedCondition, Status: is, Reason: "x"})
+		}
+	}
+	published := func(s *corev1.Service) { s.Annotations[v1alpha1.LeasedAddressesAnnotation] = "10.0.0.1" }
+	placed := func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
+	}
+	asksNot := func(s *corev1.Service) { delete(s.Annotations, v1alpha1.LeaseAnnotation) }
+	other := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
+	deleted := func(o *v1alpha1.IPLease) { o.DeletionTimestamp = ptr.To(metav1.Now()) }
+	handed := func(o *v1alpha1.IPLease) {
+		o.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 80, Service: "v2"}}
+	}
+	for name, c := range map[string]struct {
+		s     *corev1.Service
+		lease func(*v1alpha1.IPLease)
+		want  bool
+	}{
+		"it asks":                           {s: service(), want: true},
+		"it asks no more":                   {s: service(asksNot, told(metav1.ConditionTrue))},
+		"it asks no more, and is published": {s: service(asksNot, published), want: true},
+		"it asks no more, and is placed":    {s: service(asksNot, placed), want: true},
+		"it has another port":               {s: service(other, published, placed)},
+		"handed over":                       {s: service(told(metav1.ConditionFalse)), lease: handed},
+		"handed over, and not told":         {s: service(told(metav1.ConditionTrue)), lease: handed, want: true},
+		"handed over, and placed":           {s: service(told(metav1.ConditionFalse), placed), lease: handed, want: true},
+		"deleted":                           {s: service(told(metav1.ConditionFalse)), lease: deleted},
+		"deleted, and not told":             {s: service(told(metav1.ConditionTrue)), lease: deleted, want: true},
+		"deleted, and published":            {s: service(told(metav1.ConditionFalse), published), lease: deleted, want: true},
+	} {
+		o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Status: v1alpha1.IPLeaseStatus{Address: "10.0.0.1"}}
+		if c.lease != nil {
+			c.lease(o)
+		}
+		l := &look{leases: []*v1alpha1.IPLease{o}}
+		if got := l.shows(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Two looks prove something, some time apart.
+func TestTwiceSeen(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	s, before := sight{lease: "uid"}, map[sight]time.Time{}
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {time.Second, false}, {twice - time.Millisecond, false}, {twice, true}} {
+		l := &look{now: begin.Add(c.after), before: before, seen: map[sight]time.Time{}}
+		if got := l.twiceSeen(s); got != c.want {
+			t.Errorf("after %s: %v", c.after, got)
+		}
+		before = l.seen
+	}
+	// What was not seen in between begins anew.
+	l := &look{now: begin.Add(time.Hour), before: map[sight]time.Time{}, seen: map[sight]time.Time{}}
+	if l.twiceSeen(s) || l.wait != twice {
+		t.Errorf("it is proven at once; wait %s", l.wait)
+	}
+}

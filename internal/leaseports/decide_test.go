@@ -1,0 +1,183 @@
+package leaseports
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func tcp(n int32) Port { return Port{corev1.ProtocolTCP, n} }
+func udp(n int32) Port { return Port{corev1.ProtocolUDP, n} }
+
+// serviceOf is a Service of IPv4 that was created so many seconds after noon.
+func serviceOf(name string, second int, leases []string, ports ...Port) Service {
+	return Service{Name: name, UID: types.UID("uid-" + name), Created: noon.Add(time.Duration(second) * time.Second), Leases: leases, Ports: ports, Families: []int{4}}
+}
+
+func leaseOf(name, address string, table ...Holder) Lease {
+	out := Lease{Name: name, Table: table}
+	if address != "" {
+		out.Address = netip.MustParseAddr(address)
+	}
+	return out
+}
+
+func held(p Port, service string) Holder { return Holder{p, service, types.UID("uid-" + service)} }
+
+func TestDecide(t *testing.T) {
+	shop, both := []string{"shop"}, []string{"shop", "shop-6"}
+	plain, six := leaseOf("shop", "10.0.0.1"), leaseOf("shop-6", "fd00::1")
+	dual := func(s Service) Service { s.Families = []int{4, 6}; return s }
+	requires := func(s Service) Service { s.RequireBoth = true; return dual(s) }
+	with := func(l Lease, table ...Holder) Lease { l.Table = table; return l }
+	deleting := func(l Lease) Lease { l.Deleting = true; return l }
+	declares := func(l Lease, ports map[Port]string) Lease { l.Declared = ports; return l }
+	wrong := func(s Service, text string) Service { s.Leases, s.Problem = nil, text; return s }
+	for name, c := range map[string]struct {
+		leases   []Lease
+		services []Service
+		free     bool
+		// want is what each Service is told, in their order, and who has what of shop.
+		want  []string
+		table []Holder
+	}{
+		"one":                         {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted: has TCP/80 of 10.0.0.1"}, table: []Holder{held(tcp(80), "a")}},
+		"two ports of a Service":      {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(443), tcp(80))}, want: []string{"Granted: has TCP/443, TCP/80 of 10.0.0.1"}, table: []Holder{held(tcp(80), "a"), held(tcp(443), "a")}},
+		"tcp and udp 53":              {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(53)), serviceOf("b", 0, shop, udp(53))}, want: []string{"Granted", "Granted"}, table: []Holder{held(tcp(53), "a"), held(udp(53), "b")}},
+		"the older one":               {leases: []Lease{plain}, services: []Service{serviceOf("young", 9, shop, tcp(80)), serviceOf("old", 0, shop, tcp(80))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is already allocated to Service old; choose another port or lease", "Granted"}, table: []Holder{held(tcp(80), "old")}},
+		"who has it keeps it":         {leases: []Lease{with(plain, held(tcp(80), "young"))}, services: []Service{serviceOf("young", 9, shop, tcp(80)), serviceOf("old", 0, shop, tcp(80))}, want: []string{"Granted", "PortTaken"}, table: []Holder{held(tcp(80), "young")}},
+		"all or none":                 {leases: []Lease{plain}, services: []Service{serviceOf("old", 0, shop, tcp(80)), serviceOf("young", 9, shop, tcp(80), tcp(81))}, want: []string{"Granted", "PortTaken"}, table: []Holder{held(tcp(80), "old")}},
+		"what it has, and one more":   {leases: []Lease{with(plain, held(tcp(80), "a"), held(tcp(81), "b"))}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(81)), serviceOf("b", 1, shop, tcp(81))}, want: []string{"PortTaken", "Granted"}, table: []Holder{held(tcp(80), "a"), held(tcp(81), "b")}},
+		"made again":                  {leases: []Lease{with(plain, Holder{tcp(80), "a", "uid-before"})}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"gone, and not proven":        {leases: []Lease{with(plain, held(tcp(80), "gone"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is already allocated to Service gone"}, table: []Holder{held(tcp(80), "gone")}},
+		"gone":                        {leases: []Lease{with(plain, held(tcp(80), "gone"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, free: true, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"asks no more, and is proven": {leases: []Lease{with(plain, held(tcp(80), "a"))}, services: []Service{serviceOf("a", 0, nil, tcp(80))}, free: true, want: []string{""}},
+		"no lease":                    {services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotFound: there is no IPLease shop in this namespace"}},
+		"no address":                  {leases: []Lease{leaseOf("shop", "")}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop has no address yet"}},
+		"being deleted":               {leases: []Lease{deleting(with(plain, held(tcp(80), "a")))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop is being deleted"}, table: []Holder{held(tcp(80), "a")}},
+		"declared":                    {leases: []Lease{declares(plain, map[Port]string{tcp(80): ""})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 0, shop, tcp(81))}, want: []string{"Granted", "NotDeclared: spec.ports of IPLease shop has no TCP/81 for this Service"}, table: []Holder{held(tcp(80), "a")}},
+		"declared for another":        {leases: []Lease{declares(plain, map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, want: []string{"NotDeclared", "Granted"}, table: []Holder{held(tcp(80), "b")}},
+		"handed over, and shown":      {leases: []Lease{declares(with(plain, held(tcp(80), "a")), map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, want: []string{"NotDeclared", "PortTaken"}, table: []Holder{held(tcp(80), "a")}},
+		"handed over":                 {leases: []Lease{declares(with(plain, held(tcp(80), "a")), map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, free: true, want: []string{"NotDeclared", "Granted"}, table: []Holder{held(tcp(80), "b")}},
+		"two families":                {leases: []Lease{plain, six}, services: []Service{requires(serviceOf("a", 0, both, tcp(80)))}, want: []string{"Granted: has TCP/80 of 10.0.0.1 and fd00::1"}, table: []Holder{held(tcp(80), "a")}},
+		"one of two, as preferred":    {leases: []Lease{plain}, services: []Service{dual(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"one of two, as required":     {leases: []Lease{plain}, services: []Service{requires(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"LeaseUnfit: the Service requires both families"}},
+		"another family":              {leases: []Lease{six}, services: []Service{serviceOf("a", 0, []string{"shop-6"}, tcp(80))}, want: []string{"LeaseUnfit: IPLease shop-6 has an IPv6 address"}},
+		"two of one family":           {leases: []Lease{plain, leaseOf("more", "10.0.0.2")}, services: []Service{dual(serviceOf("a", 0, []string{"shop", "more"}, tcp(80)))}, want: []string{"LeaseUnfit: the leases shop and more are of one family"}},
+		"taken of the other lease":    {leases: []Lease{plain, with(six, held(tcp(80), "b"))}, services: []Service{dual(serviceOf("a", 0, both, tcp(80))), dual(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"PortTaken: fd00::1 TCP/80", "Granted"}},
+		"a problem":                   {leases: []Lease{plain}, services: []Service{wrong(serviceOf("a", 0, nil, tcp(80)), "it is odd")}, want: []string{"LeaseUnfit: it is odd"}},
+		"a port of two numbers":       {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Decide(c.leases, c.services, func(string, Holder) bool { return c.free })
+			for i, s := range c.services {
+				v := d.Verdicts[s.UID]
+				got := v.Reason + ": " + v.Message
+				if c.want[i] == "" && v == (Verdict{}) {
+					continue
+				}
+				if len(got) < len(c.want[i]) || got[:len(c.want[i])] != c.want[i] {
+					t.Errorf("%s is told %q, want %q", s.Name, got, c.want[i])
+				}
+			}
+			if diff := cmp.Diff(c.table, d.Tables["shop"]); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// A lease has room for so many ports.
+func TestMaxPorts(t *testing.T) {
+	l := leaseOf("shop", "10.0.0.1")
+	for i := range v1alpha1.MaxLeasedPorts {
+		l.Table = append(l.Table, held(tcp(int32(1000+i)), "big"))
+	}
+	big := serviceOf("big", 0, []string{"shop"})
+	for _, h := range l.Table {
+		big.Ports = append(big.Ports, h.Port)
+	}
+	late := serviceOf("late", 1, []string{"shop"}, tcp(80))
+	d := Decide([]Lease{l}, []Service{big, late}, func(string, Holder) bool { return false })
+	if len(d.Tables["shop"]) != v1alpha1.MaxLeasedPorts || d.Verdicts[late.UID].Reason != v1alpha1.PortTakenReason {
+		t.Errorf("%d ports; %+v", len(d.Tables["shop"]), d.Verdicts[late.UID])
+	}
+}
+
+// Whatever there is: no port has two Services; who has a port, and a right to it, keeps it; a Service has all of its ports
+// or gets none; what is decided does not depend on the order in which things are listed, and stays when it is decided again.
+func TestDecideAnything(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ports := []Port{tcp(53), tcp(80), tcp(443), udp(53)}
+		names := []string{"a", "b", "c", "d"}
+		var leases []Lease
+		for i, name := range []string{"shop", "mail"} {
+			l := leaseOf(name, fmt.Sprintf("10.0.0.%d", 1+i))
+			l.Deleting = rapid.IntRange(0, 9).Draw(rt, "deleting") == 0
+			if rapid.Bool().Draw(rt, "declares") {
+				l.Declared = rapid.MapOfN(rapid.SampledFrom(ports), rapid.SampledFrom(append(names, "", "")), 0, 4).Draw(rt, "declared")
+			}
+			for p, s := range rapid.MapOfN(rapid.SampledFrom(ports), rapid.SampledFrom(append(names, "gone")), 0, 4).Draw(rt, "table") {
+				l.Table = append(l.Table, held(p, s))
+			}
+			leases = append(leases, l)
+		}
+		var services []Service
+		for _, name := range names {
+			asks := rapid.SampledFrom([][]string{nil, {"shop"}, {"mail"}, {"shop"}, {"nowhere"}}).Draw(rt, "leases")
+			s := serviceOf(name, rapid.IntRange(0, 3).Draw(rt, "age"), asks, rapid.SliceOfNDistinct(rapid.SampledFrom(ports), 1, 3, rapid.ID[Port]).Draw(rt, "ports")...)
+			services = append(services, s)
+		}
+		never := func(string, Holder) bool { return false }
+		d := Decide(leases, services, never)
+		for _, l := range leases {
+			seen := map[Port]bool{}
+			for _, h := range d.Tables[l.Name] {
+				if seen[h.Port] {
+					rt.Fatalf("%s of %s is in the table twice", h.Port, l.Name)
+				}
+				seen[h.Port] = true
+			}
+			for _, h := range l.Table {
+				if !slices.ContainsFunc(d.Tables[l.Name], func(is Holder) bool { return is.Port == h.Port && is.Service == h.Service }) {
+					rt.Fatalf("%s has lost %s of %s, and nothing is proven", h.Service, h.Port, l.Name)
+				}
+			}
+		}
+		for _, s := range services {
+			has := 0
+			for _, name := range s.Leases {
+				for _, p := range s.Ports {
+					if slices.Contains(d.Tables[name], Holder{p, s.Name, s.UID}) {
+						has++
+					}
+				}
+			}
+			if granted := d.Verdicts[s.UID].Reason == v1alpha1.GrantedReason; granted != (has == len(s.Ports)*len(s.Leases) && has > 0) && granted {
+				rt.Fatalf("%s is granted, and has %d of %d ports", s.Name, has, len(s.Ports))
+			}
+		}
+		shuffled := slices.Clone(services)
+		slices.Reverse(shuffled)
+		if diff := cmp.Diff(d, Decide([]Lease{leases[1], leases[0]}, shuffled, never)); diff != "" {
+			rt.Fatalf("in another order: %s", diff)
+		}
+		for i := range leases {
+			leases[i].Table = d.Tables[leases[i].Name]
+		}
+		if again := Decide(leases, services, never); cmp.Diff(d.Tables, again.Tables) != "" || cmp.Diff(d.Verdicts, again.Verdicts) != "" {
+			rt.Fatalf("decided again: %s%s", cmp.Diff(d.Tables, again.Tables), cmp.Diff(d.Verdicts, again.Verdicts))
+		}
+	})
+}
