@@ -58,15 +58,15 @@ func TestLookAtLeases(t *testing.T) {
 		t.Run("explain "+name, func(t *testing.T) { expect(t, c.code, c.want, "explain", name, "-n", ns) })
 	}
 	t.Run("leases", func(t *testing.T) {
-		table := "NAMESPACE  NAME     ADDRESS    POOL  PORTS                     READY\n"
+		table := "NAMESPACE  NAME     ADDRESS    POOL  PORTS                   READY\n"
 		shop.Status.Ports = []v1alpha1.LeasedPort{{Protocol: "TCP", Port: 80, Service: "web", UID: "a"}, {Protocol: "UDP", Port: 53, Service: "dns", UID: "b"}}
 		if err := k8s.Status().Update(t.Context(), shop); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, 0, table+
-			"tenant-a   late                p                               False (QuotaExceeded)\n"+
-			"tenant-a   leaving  10.95.0.2  p                               True\n"+
-			"tenant-a   shop     10.95.0.1  p     TCP/80 web, UDP/53 dns    True\n", "leases", "-n", ns)
+			"tenant-a   late                p                             False (QuotaExceeded)\n"+
+			"tenant-a   leaving  10.95.0.2  p                             True\n"+
+			"tenant-a   shop     10.95.0.1  p     TCP/80 web, UDP/53 dns  True\n", "leases", "-n", ns)
 		expect(t, 0, "web dns", "leases", "-n", ns, "-o", "jsonpath={.items[2].ports[*].service}")
 		expect(t, 0, "There are no leases in namespace default; -A shows those of all namespaces.\n", "leases", "-n", "default")
 	})
