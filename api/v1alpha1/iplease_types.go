@@ -150,7 +150,6 @@ type IPLeaseStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.poolRef.name`
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.address`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
-// +kubebuilder:printcolumn:name="Ports",type=string,JSONPath=`.status.ports[*].port`
 // +kubebuilder:printcolumn:name="Shown",type=string,JSONPath=`.status.shownBy`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

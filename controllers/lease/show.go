@@ -72,7 +72,7 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 			return false, fmt.Errorf("announcing leases: %w", err)
 		}
 	}
-	return metallb.ShowLeases(ctx, l.Client, l.namespace, want, l.pool)
+	return metallb.ShowLeases(ctx, l.Client, l.Live, l.namespace, want, l.pool)
 }
 
 // keptByOthers reports whether the IPAddressPool has an address that is not wanted by what the cache shows, and is by what

@@ -116,9 +116,11 @@ type world struct {
 	lastNews time.Time
 	vainly   int
 	calls    int
-	// running is MetalLB's configuration, by address; placing, what it has decided and not written.
+	// running is MetalLB's configuration, by address; placing, what it has decided and not written; frozen, that it does
+	// nothing.
 	running map[string]bool
 	placing func()
+	frozen  bool
 }
 
 type action struct {
@@ -145,6 +147,9 @@ func runWorld(t *testing.T, seed uint64) {
 		w.trouble = w.r.IntN(6)
 		for range 6 + w.r.IntN(10) {
 			w.script = append(w.script, w.draw())
+		}
+		if seed%10 < 2 {
+			w.script = unheard()
 		}
 		for range 1 + seed%2 {
 			w.start()
@@ -429,9 +434,15 @@ func leases2list(m map[string]*v1alpha1.IPLease) (out []*v1alpha1.IPLease) {
 	return out
 }
 
-// checkGivenUp checks that nobody shows the address of a lease that is given back.
+// checkGivenUp checks that nobody shows the address of a lease that is given back. MetalLB tells by its count of a pool that
+// it has taken a change. Of one that is gone, or that it has never counted, it tells nothing: while it sleeps, it may have the
+// address still.
 func (w *world) checkGivenUp(name, address string) {
-	if w.running[address] || w.configured()[address] {
+	tells := slices.ContainsFunc(w.api.List(faults.MetalLBPools), func(o client.Object) bool {
+		p, is := o.(*metallbv1beta1.IPAddressPool)
+		return is && p.Status.AvailableIPv4 > 0
+	})
+	if w.configured()[address] || (tells && w.running[address]) {
 		w.Wrongf("P6: lease %s is given back, and MetalLB has %s", name, address)
 	}
 	for _, s := range w.services() {
@@ -488,6 +499,9 @@ func (w *world) configured() map[string]bool {
 // metalLB takes its pools, counts them, and gives a Service the address that it asks for, or takes it away. What it has
 // decided it writes some time later, if the Service is as it was.
 func (w *world) metalLB() []step {
+	if w.frozen {
+		return nil
+	}
 	if w.placing != nil {
 		return []step{{Text: "MetalLB writes", Do: func() {
 			do := w.placing
@@ -574,22 +588,15 @@ func (w *world) draw() action {
 	edit := func(ref faults.Ref, text string, change func(client.Object)) action {
 		return action{text, func(w *world) { _ = w.api.Edit(ref, change) }}
 	}
-	switch w.r.IntN(12) {
+	switch w.r.IntN(13) {
 	case 0, 1, 2, 3:
-		return action{fmt.Sprintf("Service %s names %s: %v", name, lease, ports), func(w *world) {
-			_ = w.api.Create(&corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: lease}},
-				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports},
-			})
-		}}
+		return newService(name, lease, ports)
 	case 4, 5, 6:
-		return action{"lease " + lease, func(w *world) {
-			_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: lease}})
-		}}
+		return newLease(lease)
 	case 7:
-		return action{"delete Service " + name, func(w *world) { _ = w.api.Delete(service, false) }}
+		return deletion(service)
 	case 8:
-		return action{"delete lease " + lease, func(w *world) { _ = w.api.Delete(of, false) }}
+		return deletion(of)
 	case 9:
 		return edit(service, fmt.Sprintf("Service %s asks for %v", name, ports), func(o client.Object) { o.(*corev1.Service).Spec.Ports = ports })
 	case 10:
@@ -598,10 +605,48 @@ func (w *world) draw() action {
 				metav1.SetMetaDataAnnotation(&o.(*corev1.Service).ObjectMeta, v1alpha1.LeaseAnnotation, lease)
 			}
 		})
+	case 11:
+		return freeze(time.Duration(3+w.r.IntN(20)) * time.Second)
 	default:
 		return edit(of, fmt.Sprintf("TCP/80 of %s is for %s", lease, name), func(o client.Object) {
 			o.(*v1alpha1.IPLease).Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 80, Service: name}, {Protocol: corev1.ProtocolUDP, Port: 53}}
 		})
+	}
+}
+
+func newService(name, lease string, ports []corev1.ServicePort) action {
+	return action{fmt.Sprintf("Service %s names %s: %v", name, lease, ports), func(w *world) {
+		_ = w.api.Create(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: lease}},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports},
+		})
+	}}
+}
+
+func newLease(name string) action {
+	return action{"lease " + name, func(w *world) {
+		_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	}}
+}
+
+func deletion(of faults.Ref) action {
+	return action{"delete " + string(of.Kind) + " " + of.Name, func(w *world) { _ = w.api.Delete(of, false) }}
+}
+
+// freeze has MetalLB do nothing for a while.
+func freeze(howLong time.Duration) action {
+	return action{"MetalLB sleeps", func(w *world) {
+		w.frozen = true
+		w.After(0, howLong, func() { w.frozen, w.lastNews = false, time.Now() })
+	}}
+}
+
+// unheard is a story that chance seldom tells: of two leases one goes, and its Service, while MetalLB does not hear it.
+func unheard() []action {
+	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	return []action{
+		newLease("shop"), newLease("mail"), newService("s0", "shop", ports), newService("s1", "mail", ports), freeze(40 * time.Second),
+		deletion(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}), deletion(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}),
 	}
 }
 

@@ -42,8 +42,9 @@ func leaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
 
 // ShowLeases brings the IPAddressPool of a namespace to have these addresses, and no Service of another namespace have
 // them. It is written as it was observed, or not at all: the error is a conflict then; nil: there was none. It reports
-// whether something was written. MetalLB acknowledges by counting, so what is added waits for what is taken away.
-func ShowLeases(ctx context.Context, c client.Client, namespace string, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
+// whether something was written: MetalLB acknowledges by counting, so a change may have to wait until an earlier one is
+// counted.
+func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namespace string, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
 	ranges := make([]string, 0, len(want))
 	for _, a := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
 		ranges = append(ranges, leaseRange(a))
@@ -69,7 +70,18 @@ func ShowLeases(ctx context.Context, c client.Client, namespace string, want []n
 	case showsLeases(was, namespace, ranges):
 		return false, nil
 	}
-	next := leasePool(namespace, step(was, ranges))
+	to := step(was, ranges)
+	if takesAway(was, to) && seemsCounted(was, to) {
+		switch refused, err := Refusal(ctx, live); {
+		case err != nil:
+			return false, err
+		case counted(was): // all of them are other ones: the new ones first
+			to = slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, ranges)))
+		case refused == "":
+			return false, nil // the count of the last change wakes us
+		}
+	}
+	next := leasePool(namespace, to)
 	next.SetUID(was.UID)
 	next.SetResourceVersion(was.ResourceVersion)
 	return true, apply(ctx, c, next)
@@ -80,6 +92,23 @@ func showsLeases(p *metallbv1beta1.IPAddressPool, namespace string, ranges []str
 	to := p.Spec.AllocateTo
 	return slices.Equal(p.Spec.Addresses, ranges) && !ptr.Deref(p.Spec.AutoAssign, true) && p.Labels[ManagedLabel] == LeasesValue &&
 		to != nil && slices.Equal(to.Namespaces, []string{namespace})
+}
+
+// takesAway reports whether an IPAddressPool has an address that it is not to have any more.
+func takesAway(p *metallbv1beta1.IPAddressPool, to []string) bool {
+	return slices.ContainsFunc(p.Spec.Addresses, func(a string) bool { return !slices.Contains(to, a) })
+}
+
+// seemsCounted reports whether the count that MetalLB has made of an IPAddressPool would be taken for that of these
+// addresses: there are as many. Before it has counted at all, or in a release that does not, nothing can be told apart.
+func seemsCounted(p *metallbv1beta1.IPAddressPool, to []string) bool {
+	s := p.Status
+	if s.AssignedIPv4+s.AvailableIPv4+s.AssignedIPv6+s.AvailableIPv6 == 0 {
+		return false
+	}
+	next := p.DeepCopy()
+	next.Spec.Addresses = to
+	return counted(next)
 }
 
 func leasePool(namespace string, ranges []string) *unstructured.Unstructured {

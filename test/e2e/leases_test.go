@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -228,18 +229,40 @@ var _ = Describe("Services of leases", Ordered, func() {
 
 	It("keep their address while MetalLB does not answer for it: the lease is not given back", func(ctx SpecContext) {
 		t := newTenant(ctx, pool.Name, "shop")
-		address := t.addressOf(ctx, "shop")
-		web := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
-		published(ctx, address, web)
+		for _, more := range []string{"mail", "stays"} {
+			Expect(workload.Create(ctx, framework.MakeLease(t.ns, more).GlobalPool(pool.Name).Obj())).To(Succeed())
+		}
+		leaving := map[string]*corev1.Service{}
+		for _, name := range []string{"shop", "mail", "stays"} {
+			leaving[name] = t.service(ctx, name, name, port(corev1.ProtocolTCP, 80))
+			published(ctx, t.addressOf(ctx, name), leaving[name])
+		}
 		Expect(metalLB.Signal(syscall.SIGSTOP)).To(Succeed())
-		Expect(workload.Delete(ctx, t.lease(Default, ctx, "shop"))).To(Succeed())
+		resume := sync.OnceFunc(func() { Expect(metalLB.Signal(syscall.SIGCONT)).To(Succeed()) })
+		DeferCleanup(resume)
+		// With its Service and without it.
+		Expect(workload.Delete(ctx, leaving["shop"])).To(Succeed())
+		for _, name := range []string{"shop", "mail"} {
+			Expect(workload.Delete(ctx, t.lease(Default, ctx, name))).To(Succeed())
+		}
+		drains := func(g Gomega, name, why string) {
+			g.Expect(t.lease(g, ctx, name).Status.Conditions).To(ContainElement(And(
+				HaveField("Type", v1alpha1.DrainingCondition), HaveField("Reason", v1alpha1.ConfirmingReason), HaveField("Message", ContainSubstring(why)))))
+		}
 		Eventually(func(g Gomega) {
-			g.Expect(t.lease(g, ctx, "shop").Status.Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.DrainingCondition), HaveField("Reason", v1alpha1.ConfirmingReason))))
+			drains(g, "shop", "MetalLB has not applied the change of IPAddressPool lease-"+t.ns+" yet")
+			drains(g, "mail", "Service mail still has a port of it")
 		}).Should(Succeed())
-		Consistently(func(g Gomega) { t.lease(g, ctx, "shop") }).WithTimeout(6 * time.Second).WithPolling(time.Second).Should(Succeed())
-		Expect(metalLB.Signal(syscall.SIGCONT)).To(Succeed())
-		Eventually(func() bool {
-			return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: "shop"}, &v1alpha1.IPLease{}))
-		}).WithTimeout(framework.Late).Should(BeTrue())
+		Consistently(func(g Gomega) {
+			t.lease(g, ctx, "shop")
+			t.lease(g, ctx, "mail")
+		}).WithTimeout(6 * time.Second).WithPolling(time.Second).Should(Succeed())
+		resume()
+		for _, name := range []string{"shop", "mail"} {
+			Eventually(func() bool {
+				return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, &v1alpha1.IPLease{}))
+			}).WithTimeout(framework.Late).Should(BeTrue())
+		}
+		published(ctx, t.addressOf(ctx, "stays"), leaving["stays"])
 	})
 })

@@ -180,6 +180,8 @@ var _ = Describe("IPLeases", Ordered, func() {
 		create(ctx, others[0], others[1])
 		leasedTo(ctx, others[0])
 		refusedLease(ctx, others[1], "PoolExhausted")
+		Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
+		Expect(l.Finalizers).To(ContainElement(v1alpha1.IPLeaseFinalizer), "it was released")
 		modify(ctx, l, func(l *v1alpha1.IPLease) { controllerutil.RemoveFinalizer(l, v1alpha1.LeaseShownFinalizer) })
 		leasedTo(ctx, others[1])
 		expectGone(ctx, l)
