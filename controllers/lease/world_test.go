@@ -309,14 +309,14 @@ func (w *world) serve(m *manager, r *faults.Request) {
 			w.answer(m, r, nil, schedule.ErrTimeout)
 			return
 		case 1: // it happens, and the answer is lost
-			w.happens(r)
+			_, _ = w.happens(r)
 			w.answer(m, r, nil, schedule.ErrTimeout)
 			return
 		case 2: // the manager dies before
 			w.crash(m)
 			return
 		case 3: // or after it
-			w.happens(r)
+			_, _ = w.happens(r)
 			w.crash(m)
 			return
 		case 4: // it sleeps with the call on its way, and others go on

@@ -219,8 +219,8 @@ func (c *clients) threeBlockWrites(ctx context.Context, name string, i int) erro
 	}
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := c.Patch(ctx, o, metadata(map[string]any{
-		"finalizers": []string{v1alpha1.IPAllocationFinalizer},
-		annotations:  map[string]string{v1alpha1.AddressAnnotation: poolutil.FormatRange(r)},
+		finalizers:  []string{v1alpha1.IPAllocationFinalizer},
+		annotations: map[string]string{v1alpha1.AddressAnnotation: poolutil.FormatRange(r)},
 	})); err != nil {
 		return err
 	}
@@ -230,13 +230,13 @@ func (c *clients) threeBlockWrites(ctx context.Context, name string, i int) erro
 	if err := c.Status().Patch(ctx, o, status(map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "cidr": poolutil.FormatRange(r), "startAddress": r.From().String(), "endAddress": r.To().String(),
 		"addresses": poolutil.Enumerate(r), "allocatedCount": poolutil.Size(r), "allocatedAt": now, "allocatedBy": v1alpha1.AllocatedBy, "observedGeneration": 1,
-		"conditions": []any{ready, overlap},
+		conditions: []any{ready, overlap},
 	})); err != nil {
 		return err
 	}
 	return c.Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "-"}, EventTime: metav1.NowMicro(),
-		ReportingController: "bench", ReportingInstance: "bench", Action: "Allocate", Reason: "IPsAllocated", Type: "Normal", Note: "allocated " + r.String(),
+		ReportingController: reporter, ReportingInstance: reporter, Action: "Allocate", Reason: "IPsAllocated", Type: "Normal", Note: "allocated " + r.String(),
 		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.IPAllocationKind, Namespace: namespace, Name: name, UID: o.UID},
 	})
 }
@@ -251,7 +251,7 @@ func (c *clients) replace(ctx context.Context, i int) error {
 	if err := c.Status().Patch(ctx, o, status(released)); err != nil {
 		return err
 	}
-	if err := c.Patch(ctx, o, metadata(map[string]any{"finalizers": []string{}})); err != nil {
+	if err := c.Patch(ctx, o, metadata(map[string]any{finalizers: []string{}})); err != nil {
 		return err
 	}
 	name := "again-" + blockName(i)

@@ -130,19 +130,19 @@ func (c *clients) threeLeaseWrites(ctx context.Context, i int) error {
 	address, name := fmt.Sprintf("10.0.%d.%d", i/256, i%256), leaseName(i)
 	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := c.Patch(ctx, o, metadata(map[string]any{
-		"finalizers": []string{v1alpha1.IPLeaseFinalizer},
-		annotations:  map[string]string{v1alpha1.AddressAnnotation: address},
+		finalizers:  []string{v1alpha1.IPLeaseFinalizer},
+		annotations: map[string]string{v1alpha1.AddressAnnotation: address},
 	})); err != nil {
 		return err
 	}
 	ready := condition("Ready", "True", "Allocated", metav1.Now().UTC().Format(time.RFC3339))
 	ready["message"] = "allocated " + address
-	if err := c.Status().Patch(ctx, o, status(map[string]any{"address": address, "observedGeneration": 1, "conditions": []any{ready}})); err != nil {
+	if err := c.Status().Patch(ctx, o, status(map[string]any{"address": address, "observedGeneration": 1, conditions: []any{ready}})); err != nil {
 		return err
 	}
 	return c.Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "-"}, EventTime: metav1.NowMicro(),
-		ReportingController: "bench", ReportingInstance: "bench", Action: "Allocate", Reason: "LeaseAllocated", Type: "Normal", Note: "allocated " + address,
+		ReportingController: reporter, ReportingInstance: reporter, Action: "Allocate", Reason: "LeaseAllocated", Type: "Normal", Note: "allocated " + address,
 		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, UID: o.UID},
 	})
 }

@@ -148,7 +148,7 @@ func (f *fleet) heartbeat(ctx context.Context, i int) error {
 	for _, c := range conditionsAt(metav1.Now()) {
 		beats = append(beats, map[string]any{"type": c.Type, "lastHeartbeatTime": c.LastHeartbeatTime})
 	}
-	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": beats}})
+	body, err := json.Marshal(map[string]any{"status": map[string]any{conditions: beats}})
 	if err != nil {
 		return err
 	}

@@ -72,8 +72,8 @@ func (c *clients) threeWrites(ctx context.Context, name string, pool ipamv1.IPPo
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 	if err := c.Patch(ctx, claim, metadata(map[string]any{
-		"finalizers": []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
-		annotations:  map[string]string{v1alpha1.AddressAnnotation: ip},
+		finalizers:  []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
+		annotations: map[string]string{v1alpha1.AddressAnnotation: ip},
 	})); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (c *clients) threeWrites(ctx context.Context, name string, pool ipamv1.IPPo
 	delete(old, "message")
 	return c.Status().Patch(ctx, claim, status(map[string]any{
 		"addressRef": map[string]any{"name": name},
-		"conditions": []any{condition("Ready", "True", "Allocated", now)},
-		"deprecated": map[string]any{"v1beta1": map[string]any{"conditions": []any{old}}},
+		conditions:   []any{condition("Ready", "True", "Allocated", now)},
+		"deprecated": map[string]any{"v1beta1": map[string]any{conditions: []any{old}}},
 	}))
 }
 
@@ -107,7 +107,7 @@ func (c *clients) threeWrites(ctx context.Context, name string, pool ipamv1.IPPo
 func (c *clients) fourReleases(ctx context.Context, name string) error {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	claim, address := &ipamv1.IPAddressClaim{ObjectMeta: meta}, &ipamv1.IPAddress{ObjectMeta: meta}
-	unprotected := metadata(map[string]any{"finalizers": []string{}})
+	unprotected := metadata(map[string]any{finalizers: []string{}})
 	if err := c.Delete(ctx, claim); err != nil {
 		return err
 	}
@@ -125,8 +125,13 @@ func condition(kind, status, reason, since string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
 }
 
-// annotations is the field of metadata.
-const annotations = "annotations"
+// Names of fields, and the one that writes them here.
+const (
+	annotations = "annotations"
+	conditions  = "conditions"
+	finalizers  = "finalizers"
+	reporter    = "bench"
+)
 
 // metadata patches the metadata of an object.
 func metadata(body map[string]any) client.Patch { return merge(map[string]any{"metadata": body}) }

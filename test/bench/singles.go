@@ -72,7 +72,7 @@ func (c *clients) foreignPool(ctx context.Context) (*v1alpha1.NetworkPool, error
 		if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
 			return err
 		}
-		pool.Status.Allocator.Holder = "bench"
+		pool.Status.Allocator.Holder = reporter
 		pool.Status.Allocator.Term++
 		return c.Status().Update(ctx, pool)
 	})

@@ -48,7 +48,7 @@ func port(protocol corev1.Protocol, n int32) corev1.ServicePort {
 }
 
 // lease reads a lease anew.
-func (t tenant) lease(g Gomega, ctx context.Context, name string) *v1alpha1.IPLease {
+func (t tenant) lease(ctx context.Context, g Gomega, name string) *v1alpha1.IPLease {
 	l := &v1alpha1.IPLease{}
 	g.Expect(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, l)).To(Succeed())
 	return l
@@ -58,7 +58,7 @@ func (t tenant) lease(g Gomega, ctx context.Context, name string) *v1alpha1.IPLe
 func (t tenant) addressOf(ctx context.Context, name string) (address string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		address = t.lease(g, ctx, name).Status.Address
+		address = t.lease(ctx, g, name).Status.Address
 		g.Expect(address).NotTo(BeEmpty())
 	}).Should(Succeed())
 	return address
@@ -114,7 +114,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		web, tls := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443))
 		tcp, udp := t.service(ctx, "dns-tcp", "shop", port(corev1.ProtocolTCP, 53)), t.service(ctx, "dns-udp", "shop", port(corev1.ProtocolUDP, 53))
 		published(ctx, address, web, tls, tcp, udp)
-		l := t.lease(Default, ctx, "shop")
+		l := t.lease(ctx, Default, "shop")
 		Expect(l.Status.ShownBy).To(Equal("MetalLB"))
 		Expect(l.Status.Ports).To(HaveExactElements(
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 53, Service: "dns-tcp", UID: tcp.UID}, v1alpha1.LeasedPort{Protocol: "TCP", Port: 80, Service: "web", UID: web.UID},
@@ -140,7 +140,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 			g.Expect(late.Status.LoadBalancer.Ingress).NotTo(ContainElement(HaveField("IP", address)))
 			g.Expect(late.Annotations).NotTo(Or(HaveKey(v1alpha1.LeasedAddressesAnnotation), HaveKey("metallb.io/loadBalancerIPs"), HaveKey("metallb.io/allow-shared-ip")))
 			g.Expect(late.Status.Conditions).NotTo(ContainElement(HaveField("Type", v1alpha1.LeaseSatisfiedCondition)))
-			g.Expect(t.lease(g, ctx, "shop").Status.Ports).NotTo(ContainElement(HaveField("Port", int32(80))))
+			g.Expect(t.lease(ctx, g, "shop").Status.Ports).NotTo(ContainElement(HaveField("Port", int32(80))))
 		}).Should(Succeed())
 	})
 
@@ -149,7 +149,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		address := t.addressOf(ctx, "shop")
 		declare := func(service string) {
 			Eventually(func(g Gomega) {
-				l := t.lease(g, ctx, "shop")
+				l := t.lease(ctx, g, "shop")
 				l.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 443, Service: service}, {Protocol: corev1.ProtocolTCP, Port: 80}}
 				g.Expect(workload.Update(ctx, l)).To(Succeed())
 			}).Should(Succeed())
@@ -203,10 +203,10 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(poolOf(mine).Spec).To(And(
 			HaveField("Addresses", []string{address + "-" + address}), HaveField("AutoAssign", HaveValue(BeFalse())),
 			HaveField("AllocateTo.Namespaces", []string{mine.ns})))
-		before := []client.Object{theirs.lease(Default, ctx, "shop"), other}
+		before := []client.Object{theirs.lease(ctx, Default, "shop"), other}
 		poolBefore := poolOf(theirs)
 
-		Expect(workload.Delete(ctx, mine.lease(Default, ctx, "shop"))).To(Succeed())
+		Expect(workload.Delete(ctx, mine.lease(ctx, Default, "shop"))).To(Succeed())
 		Eventually(func() bool {
 			return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: mine.ns, Name: "shop"}, &v1alpha1.IPLease{}))
 		}).WithTimeout(framework.Late).Should(BeTrue())
@@ -217,7 +217,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 			p.Status, p.ResourceVersion, p.ManagedFields = metallbv1beta1.IPAddressPoolStatus{}, "", nil
 		}
 		Expect(poolAfter).To(Equal(poolBefore))
-		after := []client.Object{theirs.lease(Default, ctx, "shop"), &corev1.Service{ObjectMeta: other.ObjectMeta}}
+		after := []client.Object{theirs.lease(ctx, Default, "shop"), &corev1.Service{ObjectMeta: other.ObjectMeta}}
 		Expect(workload.Get(ctx, client.ObjectKeyFromObject(other), after[1])).To(Succeed())
 		for i := range before {
 			Expect(after[i].GetResourceVersion()).To(Equal(before[i].GetResourceVersion()), "%T", before[i])
@@ -243,10 +243,10 @@ var _ = Describe("Services of leases", Ordered, func() {
 		// With its Service and without it.
 		Expect(workload.Delete(ctx, leaving["shop"])).To(Succeed())
 		for _, name := range []string{"shop", "mail"} {
-			Expect(workload.Delete(ctx, t.lease(Default, ctx, name))).To(Succeed())
+			Expect(workload.Delete(ctx, t.lease(ctx, Default, name))).To(Succeed())
 		}
 		drains := func(g Gomega, name, why string) {
-			g.Expect(t.lease(g, ctx, name).Status.Conditions).To(ContainElement(And(
+			g.Expect(t.lease(ctx, g, name).Status.Conditions).To(ContainElement(And(
 				HaveField("Type", v1alpha1.DrainingCondition), HaveField("Reason", v1alpha1.ConfirmingReason), HaveField("Message", ContainSubstring(why)))))
 		}
 		Eventually(func(g Gomega) {
@@ -254,8 +254,8 @@ var _ = Describe("Services of leases", Ordered, func() {
 			drains(g, "mail", "Service mail still has a port of it")
 		}).Should(Succeed())
 		Consistently(func(g Gomega) {
-			t.lease(g, ctx, "shop")
-			t.lease(g, ctx, "mail")
+			t.lease(ctx, g, "shop")
+			t.lease(ctx, g, "mail")
 		}).WithTimeout(6 * time.Second).WithPolling(time.Second).Should(Succeed())
 		resume()
 		for _, name := range []string{"shop", "mail"} {
