@@ -25,7 +25,7 @@ const askAgain = 10 * time.Second
 // that MetalLB has let go of the address. An operator may say so instead.
 func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for _, o := range l.leases {
-		if paused(o) || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+		if l.leftAlone(o) || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
 		why, err := l.stillShown(ctx, o)
@@ -41,9 +41,11 @@ func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool,
 			changed = true
 			continue
 		}
-		if told, err := l.tellDraining(ctx, o, why); told || err != nil {
-			return told, err
+		told, err := l.tellDraining(ctx, o, why)
+		if err != nil {
+			return false, err
 		}
+		changed = changed || told
 	}
 	return changed, nil
 }

@@ -85,7 +85,7 @@ func (l *look) writeTables(ctx context.Context, d *leaseports.Decision) (changed
 		if err := l.keepUIDs(ctx, o, table); err != nil {
 			return false, err
 		}
-		if paused(o) || slices.Equal(table, o.Status.Ports) {
+		if l.leftAlone(o) || slices.Equal(table, o.Status.Ports) {
 			continue
 		}
 		next := o.DeepCopy()

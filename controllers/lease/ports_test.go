@@ -74,14 +74,16 @@ func TestTwiceSeen(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{{0, false}, {time.Second, false}, {twice - time.Millisecond, false}, {twice, true}} {
-		l := &look{now: begin.Add(c.after), before: before, seen: map[sight]time.Time{}}
+		now := begin.Add(c.after)
+		l := &look{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, before: before, seen: map[sight]time.Time{}}
 		if got := l.twiceSeen(s); got != c.want {
 			t.Errorf("after %s: %v", c.after, got)
 		}
 		before = l.seen
 	}
 	// What was not seen in between begins anew.
-	l := &look{now: begin.Add(time.Hour), before: map[sight]time.Time{}, seen: map[sight]time.Time{}}
+	now := begin.Add(time.Hour)
+	l := &look{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, before: map[sight]time.Time{}, seen: map[sight]time.Time{}}
 	if l.twiceSeen(s) || l.wait != twice {
 		t.Errorf("it is proven at once; wait %s", l.wait)
 	}

@@ -7,6 +7,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -93,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.seen[l.namespace] = l.seen
 	}
 	r.mu.Unlock()
-	if apierrors.IsNotFound(err) {
+	if ownGone(err) {
 		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil // the cache is behind
 	}
 	result, err := guard.Retry(err, "serving the leases of namespace "+l.namespace)
@@ -101,6 +102,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		result.RequeueAfter = l.wait
 	}
 	return result, err
+}
+
+// ownGone reports whether a Service or a lease is gone that was to be written. That MetalLB's kinds are gone, or its
+// namespace, is a fault.
+func ownGone(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	kind := status.Status().Details.Kind
+	return kind == "services" || kind == "ipleases"
 }
 
 // gather reads what there is.
@@ -112,9 +124,8 @@ func (l *look) gather(ctx context.Context) error {
 		}
 	}
 	for i := range leases.Items {
-		if o := &leases.Items[i]; l.WatchFilter == "" || o.Labels[clusterv1.WatchLabel] == l.WatchFilter {
-			l.leases, l.known = append(l.leases, o), append(l.known, leaseports.LeaseOf(o))
-		}
+		o := &leases.Items[i]
+		l.leases, l.known = append(l.leases, o), append(l.known, leaseports.LeaseOf(o))
 	}
 	for i := range services.Items {
 		if s := &services.Items[i]; concerns(s) || l.holds(s.Name) {
@@ -143,7 +154,8 @@ func (l *look) holds(service string) bool {
 	})
 }
 
-// bringForward makes the writes that are due: none is made on what an earlier one has not brought about.
+// bringForward makes the writes that are due: none is made on what an earlier one has not brought about. What MetalLB does
+// not take stops nobody from being told, nor from giving up what he has.
 func (l *look) bringForward(ctx context.Context) error {
 	never := func(string, leaseports.Holder) bool { return false }
 	free, err := l.prove(ctx, leaseports.Decide(l.known, l.asking, never).Leaving)
@@ -152,14 +164,19 @@ func (l *look) bringForward(ctx context.Context) error {
 	}
 	d := leaseports.Decide(l.known, l.asking, free)
 	l.measure(&d)
+	var notShown error
+	show := func(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+		changed, notShown = l.show(ctx, d)
+		return changed && notShown == nil, nil
+	}
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		l.writeTables, l.hold, l.show, l.tell, l.publish, l.clear, l.letGo,
+		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.letGo,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
-			return err
+			return errors.Join(err, notShown)
 		}
 	}
-	return nil
+	return notShown
 }
 
 // leaseOf returns the lease of a name, nil: there is none.
@@ -170,17 +187,27 @@ func (l *look) leaseOf(name string) *v1alpha1.IPLease {
 	return nil
 }
 
-// paused reports whether a lease is left alone.
-func paused(o *v1alpha1.IPLease) bool { return annotations.HasPaused(o) }
+// leftAlone reports whether a lease is paused, or another manager's. All leases of a namespace have one IPAddressPool and
+// its Services, so they are decided on together, and its own is not written.
+func (l *look) leftAlone(o *v1alpha1.IPLease) bool {
+	return annotations.HasPaused(o) || (l.WatchFilter != "" && o.Labels[clusterv1.WatchLabel] != l.WatchFilter)
+}
 
-func addressOf(o *v1alpha1.IPLease) netip.Addr { return leaseports.LeaseOf(o).Address }
+// addressOf is the address of a lease, or that of its record: after a move or a restore there is no status yet.
+func addressOf(o *v1alpha1.IPLease) netip.Addr {
+	if a := leaseports.LeaseOf(o).Address; a.IsValid() {
+		return a
+	}
+	a, _ := netip.ParseAddr(o.Annotations[v1alpha1.AddressAnnotation])
+	return a
+}
 
 // twiceSeen reports whether a live read has shown something now and once before, some time ago. Else it is to be looked at
 // again.
 func (l *look) twiceSeen(s sight) bool {
 	since, before := l.before[s]
 	if !before {
-		since = l.now
+		since = l.Now() // after it was read; a look is as old as its begin
 	}
 	l.seen[s] = since
 	if wait := twice - l.now.Sub(since); wait > 0 {

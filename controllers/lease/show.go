@@ -23,7 +23,7 @@ import (
 // hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then.
 func (l *look) hold(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for _, o := range l.leases {
-		if paused(o) || len(o.Status.Ports) == 0 || o.DeletionTimestamp != nil || !addressOf(o).IsValid() || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+		if l.leftAlone(o) || len(o.Status.Ports) == 0 || o.DeletionTimestamp != nil || !addressOf(o).IsValid() || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
 		next := o.DeepCopy()
@@ -50,8 +50,8 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 	for _, o := range l.leases {
 		a := addressOf(o)
 		switch has := metallb.HasAddress(l.pool, a); {
-		case paused(o) && has:
-		case paused(o) || !shown(o):
+		case l.leftAlone(o) && has:
+		case l.leftAlone(o) || !shown(o):
 			continue
 		case !has:
 			live := &v1alpha1.IPLease{}
@@ -78,8 +78,8 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 // keptByOthers reports whether the IPAddressPool has an address that is not wanted by what the cache shows, and is by what
 // the API server has.
 func (l *look) keptByOthers(ctx context.Context, want []netip.Addr) (kept bool, err error) {
-	if l.pool == nil || len(want) >= len(l.pool.Spec.Addresses) {
-		return false, nil // none is taken away without one being added, which waits for that
+	if l.pool == nil || !metallb.ShowsLeases(l.pool) || !metallb.HasOthers(l.pool, want) {
+		return false, nil // none is taken away
 	}
 	live := &v1alpha1.IPLeaseList{}
 	if err := l.Live.List(ctx, live, client.InNamespace(l.namespace)); err != nil {
@@ -103,7 +103,7 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 		if granted {
 			for _, name := range l.asking[i].Leases {
 				o := l.leaseOf(name)
-				recorded = recorded && shown(o) && metallb.HasAddress(l.pool, addressOf(o)) && !paused(o)
+				recorded = recorded && shown(o) && metallb.HasAddress(l.pool, addressOf(o)) && !l.leftAlone(o)
 				p.Addresses = append(p.Addresses, addressOf(o))
 			}
 			p.Key = metallb.LeasePoolName(l.namespace)
@@ -114,6 +114,15 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 		write := p.Annotations(s)
 		if write == nil {
 			continue
+		}
+		if granted {
+			has, err := l.liveHas(ctx, &l.asking[i], p.Addresses)
+			if err != nil {
+				return false, err
+			}
+			if !has {
+				continue // the watch of the lease wakes us
+			}
 		}
 		next := s.DeepCopy()
 		for name, value := range write {
@@ -131,11 +140,29 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 	return changed, nil
 }
 
-// heldByPause reports whether a Service shows a lease that is paused: it stays as it is.
+// liveHas reports whether the leases of a Service have its ports on record, and these addresses, on the API server: the cache
+// may show a table from before somebody else got them, and the Service may have asked again since.
+func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []netip.Addr) (bool, error) {
+	var leases []leaseports.Lease
+	for i, name := range s.Leases {
+		live := &v1alpha1.IPLease{}
+		err := l.Live.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: name}, live)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading IPLease %s/%s, to publish Service %s: %w", l.namespace, name, s.Name, err)
+		}
+		if err != nil || !shown(live) || addressOf(live) != addresses[i] {
+			return false, nil
+		}
+		leases = append(leases, leaseports.LeaseOf(live))
+	}
+	return leaseports.Recorded(s, leases), nil
+}
+
+// heldByPause reports whether a Service shows a lease that is left alone: it stays as it is.
 func (l *look) heldByPause(s *corev1.Service) bool {
 	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
 		a := addressOf(o)
-		return paused(o) && a.IsValid() && leaseports.Shows(s, a)
+		return l.leftAlone(o) && a.IsValid() && leaseports.Shows(s, a)
 	})
 }
 
@@ -178,7 +205,10 @@ func conditionOf(s *corev1.Service) *metav1.Condition {
 
 // tell says on each Service that names a lease what became of that.
 func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
-	for _, s := range l.services {
+	for i, s := range l.services {
+		if granted, recorded := l.granted(d, &l.asking[i]); granted && !recorded {
+			continue // its lease is left alone
+		}
 		v, asks := d.Verdicts[s.UID]
 		next, is := s.DeepCopy(), conditionOf(s)
 		c := metav1.Condition{

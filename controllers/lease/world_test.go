@@ -219,6 +219,10 @@ func (w *world) toRest() {
 			continue
 		}
 		if steps := w.steps(); len(steps) > 0 {
+			if len(w.script) > 0 && w.r.IntN(30) == 0 { // while others are at work, too
+				w.act()
+				continue
+			}
 			s := steps[w.r.IntN(len(steps))]
 			w.Notef("%s", s.Text)
 			s.Do()

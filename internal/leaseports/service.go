@@ -30,7 +30,11 @@ func ServiceOf(s *corev1.Service) Service {
 		}
 	}
 	text, asks := s.Annotations[v1alpha1.LeaseAnnotation]
-	if !asks || s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil {
+	if !asks || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return out
+	}
+	if s.Spec.LoadBalancerClass != nil {
+		out.Problem = fmt.Sprintf("it has spec.loadBalancerClass %s; MetalLB gives addresses of leases to Services without a class", *s.Spec.LoadBalancerClass)
 		return out
 	}
 	for name := range strings.SplitSeq(text, ",") {

@@ -35,7 +35,7 @@ func TestServiceOf(t *testing.T) {
 		"half of two":        {of: aService("a,"), problem: true},
 		"with a former wish": {of: aService("a", func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.0.0.1" }), problem: true},
 		"of another type":    {of: aService("shop", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })},
-		"of another class":   {of: aService("shop", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("other") })},
+		"of another class":   {of: aService("shop", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("other") }), problem: true},
 		"without":            {of: aService("x", func(s *corev1.Service) { s.Annotations = nil })},
 	} {
 		got := ServiceOf(c.of)

@@ -27,15 +27,25 @@ const (
 // LeasePoolName is the name of the IPAddressPool that shows the leases of a namespace.
 func LeasePoolName(namespace string) string { return leasePoolPrefix + namespace }
 
-// NamespaceOfLeasePool is the namespace whose leases an IPAddressPool shows; false: it shows none.
+// NamespaceOfLeasePool is the namespace whose leases an IPAddressPool shows; false: it shows none, whatever it is called.
 func NamespaceOfLeasePool(p *metallbv1beta1.IPAddressPool) (string, bool) {
 	namespace, is := strings.CutPrefix(p.Name, leasePoolPrefix)
-	return namespace, is && p.Namespace == Namespace
+	return namespace, is && p.Namespace == Namespace && ShowsLeases(p)
 }
 
-// HasAddress reports whether an IPAddressPool has an address.
+// ShowsLeases reports whether an IPAddressPool is one of ours that shows leases.
+func ShowsLeases(p *metallbv1beta1.IPAddressPool) bool { return p.Labels[ManagedLabel] == LeasesValue }
+
+// HasAddress reports whether an IPAddressPool that shows leases has an address.
 func HasAddress(p *metallbv1beta1.IPAddressPool, a netip.Addr) bool {
-	return p != nil && slices.Contains(p.Spec.Addresses, leaseRange(a))
+	return p != nil && ShowsLeases(p) && slices.Contains(p.Spec.Addresses, leaseRange(a))
+}
+
+// HasOthers reports whether an IPAddressPool has more than these addresses, or others.
+func HasOthers(p *metallbv1beta1.IPAddressPool, than []netip.Addr) bool {
+	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
+		return !slices.ContainsFunc(than, func(a netip.Addr) bool { return leaseRange(a) == text })
+	})
 }
 
 func leaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
@@ -50,7 +60,10 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namesp
 		ranges = append(ranges, leaseRange(a))
 	}
 	switch {
-	case was == nil && len(ranges) == 0:
+	case was != nil && !ShowsLeases(was) && len(ranges) > 0:
+		return false, fmt.Errorf("IPAddressPool %s/%s is not one that shows leases, and has the name of one; give it another name, so that the leases of namespace %s can be shown",
+			Namespace, was.Name, namespace)
+	case (was == nil || !ShowsLeases(was)) && len(ranges) == 0:
 		return false, nil
 	case was == nil:
 		err := c.Create(ctx, leasePool(namespace, ranges), FieldOwner)
@@ -76,7 +89,7 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namesp
 		case err != nil:
 			return false, err
 		case counted(was): // all of them are other ones: the new ones first
-			to = slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, ranges)))
+			to = slices.Compact(slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, ranges))))
 		case refused == "":
 			return false, nil // the count of the last change wakes us
 		}
@@ -90,7 +103,7 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namesp
 // showsLeases reports whether an IPAddressPool is as it is to be.
 func showsLeases(p *metallbv1beta1.IPAddressPool, namespace string, ranges []string) bool {
 	to := p.Spec.AllocateTo
-	return slices.Equal(p.Spec.Addresses, ranges) && !ptr.Deref(p.Spec.AutoAssign, true) && p.Labels[ManagedLabel] == LeasesValue &&
+	return slices.Equal(p.Spec.Addresses, ranges) && !ptr.Deref(p.Spec.AutoAssign, true) && !p.Spec.AvoidBuggyIPs && ShowsLeases(p) &&
 		to != nil && slices.Equal(to.Namespaces, []string{namespace})
 }
 
@@ -113,7 +126,7 @@ func seemsCounted(p *metallbv1beta1.IPAddressPool, to []string) bool {
 
 func leasePool(namespace string, ranges []string) *unstructured.Unstructured {
 	u := object("IPAddressPool", LeasePoolName(namespace), map[string]any{
-		"addresses": list(ranges), "autoAssign": false,
+		"addresses": list(ranges), "autoAssign": false, "avoidBuggyIPs": false,
 		"serviceAllocation": map[string]any{"namespaces": []any{namespace}},
 	})
 	u.SetLabels(map[string]string{ManagedLabel: LeasesValue})

@@ -1,6 +1,8 @@
 package metallb
 
 import (
+	"net/netip"
+	"strings"
 	"testing"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
@@ -26,5 +28,21 @@ func TestSeemsCounted(t *testing.T) {
 		if takes, seems := takesAway(p, tc.to), seemsCounted(p, tc.to); takes != tc.takes || seems != tc.seem {
 			t.Errorf("%s: takes away %v, seems counted %v", name, takes, seems)
 		}
+	}
+}
+
+// An IPAddressPool of somebody else that is called as ours is left as it is: nothing is written, so there is no client.
+func TestForeignLeasePool(t *testing.T) {
+	p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.1-10.0.0.9"}}}
+	p.Namespace, p.Name = Namespace, LeasePoolName("office")
+	if _, is := NamespaceOfLeasePool(p); is {
+		t.Error("it shows leases")
+	}
+	if changed, err := ShowLeases(t.Context(), nil, nil, "office", nil, p); changed || err != nil {
+		t.Errorf("without leases: %v %v", changed, err)
+	}
+	changed, err := ShowLeases(t.Context(), nil, nil, "office", []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
+	if changed || err == nil || !strings.Contains(err.Error(), "give it another name") {
+		t.Errorf("with a lease: %v %v", changed, err)
 	}
 }
