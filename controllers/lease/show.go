@@ -146,11 +146,12 @@ func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []n
 	var leases []leaseports.Lease
 	for i, name := range s.Leases {
 		live := &v1alpha1.IPLease{}
+		// One that is gone is read as one without anything.
 		err := l.Live.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: name}, live)
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("reading IPLease %s/%s, to publish Service %s: %w", l.namespace, name, s.Name, err)
 		}
-		if err != nil || !shown(live) || addressOf(live) != addresses[i] {
+		if !shown(live) || addressOf(live) != addresses[i] {
 			return false, nil
 		}
 		leases = append(leases, leaseports.LeaseOf(live))
