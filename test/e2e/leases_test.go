@@ -28,8 +28,26 @@ type tenant struct{ ns string }
 func newTenant(ctx context.Context, pool, lease string) tenant {
 	GinkgoHelper()
 	t := tenant{workload.newNamespace(ctx)}
+	DeferCleanup(t.leave)
 	Expect(workload.Create(ctx, framework.MakeLease(t.ns, lease).GlobalPool(pool).Obj())).To(Succeed())
 	return t
+}
+
+// leave takes the Services and leases of a tenant away, and waits until MetalLB has nothing of it: other specs have this
+// cluster too.
+func (t tenant) leave(ctx SpecContext) {
+	services := &corev1.ServiceList{}
+	Expect(workload.List(ctx, services, client.InNamespace(t.ns))).To(Succeed())
+	for i := range services.Items {
+		Expect(client.IgnoreNotFound(workload.Delete(ctx, &services.Items[i]))).To(Succeed())
+	}
+	Expect(workload.DeleteAllOf(ctx, &v1alpha1.IPLease{}, client.InNamespace(t.ns))).To(Succeed())
+	Eventually(func(g Gomega) {
+		leases := &v1alpha1.IPLeaseList{}
+		g.Expect(workload.List(ctx, leases, client.InNamespace(t.ns))).To(Succeed())
+		g.Expect(leases.Items).To(BeEmpty())
+		g.Expect(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + t.ns}, &metallbv1beta1.IPAddressPool{})).To(Satisfy(apierrors.IsNotFound))
+	}).WithTimeout(framework.Late).Should(Succeed())
 }
 
 // service makes a Service that names leases.
@@ -104,7 +122,8 @@ var _ = Describe("Services of leases", Ordered, func() {
 		pool.Spec.Leases = &v1alpha1.Leases{}
 		Expect(workload.Create(ctx, pool)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(workload.DeleteAllOf(ctx, &v1alpha1.IPLease{}, client.InNamespace(metav1.NamespaceDefault))).To(Succeed())
+			advertisement := &metallbv1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "butler-leases"}}
+			Expect(client.IgnoreNotFound(workload.Delete(ctx, advertisement))).To(Succeed())
 		})
 	})
 
