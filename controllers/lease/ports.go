@@ -122,8 +122,7 @@ func (l *look) keepUIDs(ctx context.Context, o *v1alpha1.IPLease, table []v1alph
 	return nil
 }
 
-// granted reports whether a Service has all of its ports, and whether they are on record, and it was told, as both were read
-// (P3).
+// granted reports whether a Service is to have all of its ports, and whether they are on record, as the leases were read.
 func (l *look) granted(d *leaseports.Decision, s *leaseports.Service) (granted, recorded bool) {
 	granted = d.Verdicts[s.UID].Reason == v1alpha1.GrantedReason
 	return granted, granted && leaseports.Recorded(s, l.known)

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -406,7 +407,7 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 			continue
 		}
 		for _, p := range leaseports.ServiceOf(s).Ports {
-			if !slices.ContainsFunc(leases2list(live), func(l *v1alpha1.IPLease) bool {
+			if !slices.ContainsFunc(slices.Collect(maps.Values(live)), func(l *v1alpha1.IPLease) bool {
 				return l.Status.Address == text && slices.Contains(leaseports.LeaseOf(l).Table, leaseports.Holder{Port: p, Service: s.Name, UID: s.UID})
 			}) {
 				w.Wrongf("P3: Service %s is published with %s, and does not have %s on record", name, text, p)
@@ -429,13 +430,6 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 			w.checkGivenUp(name, l.Status.Address)
 		}
 	}
-}
-
-func leases2list(m map[string]*v1alpha1.IPLease) (out []*v1alpha1.IPLease) {
-	for _, l := range m {
-		out = append(out, l)
-	}
-	return out
 }
 
 // checkGivenUp checks that nobody shows the address of a lease that is given back. MetalLB tells by its count of a pool that
@@ -464,7 +458,8 @@ func (w *world) allocate() []step {
 	for _, l := range all {
 		used[l.Status.Address] = true
 	}
-	for _, l := range leases2list(all) {
+	for _, name := range slices.Sorted(maps.Keys(all)) { // a seed tells one story
+		l := all[name]
 		ref := faults.RefOf(l)
 		if l.DeletionTimestamp != nil && controllerutil.ContainsFinalizer(l, v1alpha1.IPLeaseFinalizer) && !controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) {
 			return []step{{Text: "the allocator releases " + l.Name, Do: func() {
@@ -529,7 +524,7 @@ func (w *world) metalLB() []step {
 		}
 	}
 	services := w.services()
-	for _, name := range slices.Sorted(mapsKeys(services)) {
+	for _, name := range slices.Sorted(maps.Keys(services)) {
 		s := services[name]
 		has, wants := "", s.Annotations["metallb.io/loadBalancerIPs"]
 		if len(s.Status.LoadBalancer.Ingress) > 0 {
@@ -701,16 +696,6 @@ func (w *world) examine() {
 		}
 		if (told == leaseports.Verdict{}) != (is == nil) || (is != nil && (is.Reason != told.Reason || is.Message != told.Message)) {
 			w.Wrongf("Service %s is told %+v, and is to be told %+v", s.Name, is, told)
-		}
-	}
-}
-
-func mapsKeys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -93,6 +94,15 @@ func hide(flags *pflag.FlagSet, names ...string) {
 			f.Hidden = true
 		}
 	}
+}
+
+// connectIn connects, and says in which namespace is looked: the one that is worked in, or all, which is the empty one.
+func (p *plugin) connectIn(all bool) (c client.Client, namespace string, err error) {
+	if c, err = p.connect(); err != nil || all {
+		return c, "", err
+	}
+	namespace, _, err = p.namespace()
+	return c, namespace, err
 }
 
 // namespace is the one that is worked in: the flag's, or the context's.

@@ -21,16 +21,9 @@ func (p *plugin) dropInCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam drop-in\n  kubectl butler-ipam drop-in -A -o yaml",
 		Args:    noArgs("drop-in shows all pools of the namespace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.connect()
+			c, namespace, err := p.connectIn(all)
 			if err != nil {
 				return err
-			}
-			namespace, _, err := p.namespace()
-			if err != nil {
-				return err
-			}
-			if all {
-				namespace = ""
 			}
 			found, err := dropin.Check(cmd.Context(), c, namespace)
 			if err != nil {

@@ -18,16 +18,9 @@ func (p *plugin) leasesCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam leases\n  kubectl butler-ipam leases -A -o yaml",
 		Args:    noArgs("leases shows all leases; for one, use `explain iplease/NAME`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.connect()
+			c, namespace, err := p.connectIn(all)
 			if err != nil {
 				return err
-			}
-			namespace, _, err := p.namespace()
-			if err != nil {
-				return err
-			}
-			if all {
-				namespace = ""
 			}
 			found := &v1alpha1.IPLeaseList{}
 			if err := list(cmd.Context(), c, namespace, found); err != nil {

@@ -18,16 +18,9 @@ func (p *plugin) poolsCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam pools\n  kubectl butler-ipam pools -A -o yaml",
 		Args:    noArgs("pools shows all pools; for one, use `free POOL`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.connect()
+			c, namespace, err := p.connectIn(all)
 			if err != nil {
 				return err
-			}
-			namespace, _, err := p.namespace()
-			if err != nil {
-				return err
-			}
-			if all {
-				namespace = ""
 			}
 			found, err := readPools(cmd.Context(), c, namespace)
 			if err != nil {

@@ -136,6 +136,11 @@ func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from,
 	if err := c.createBlocks(ctx, from, to); err != nil {
 		return 0, err
 	}
+	return c.unpaused(ctx, m, blockFulfilment, to)
+}
+
+// unpaused unpauses the pool, takes the time until so many of a kind were served ever, and pauses it again.
+func (c *clients) unpaused(ctx context.Context, m *framework.Manager, counter string, served int) (time.Duration, error) {
 	if err := allTold(ctx, m); err != nil {
 		return 0, err
 	}
@@ -143,7 +148,7 @@ func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from,
 	if err := c.pausePool(ctx, nil); err != nil {
 		return 0, err
 	}
-	if err := metric(ctx, m, blockFulfilment, float64(to)); err != nil {
+	if err := metric(ctx, m, counter, float64(served)); err != nil {
 		return 0, err
 	}
 	return time.Since(start), c.pausePool(ctx, "")

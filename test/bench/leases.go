@@ -112,17 +112,7 @@ func (c *clients) burstOfLeases(ctx context.Context, m *framework.Manager, from,
 	if err := c.createLeases(ctx, from, to); err != nil {
 		return 0, err
 	}
-	if err := allTold(ctx, m); err != nil {
-		return 0, err
-	}
-	start := time.Now()
-	if err := c.pausePool(ctx, nil); err != nil {
-		return 0, err
-	}
-	if err := metric(ctx, m, leaseFulfilment, float64(to)); err != nil {
-		return 0, err
-	}
-	return time.Since(start), c.pausePool(ctx, "")
+	return c.unpaused(ctx, m, leaseFulfilment, to)
 }
 
 // threeLeaseWrites are those of the manager: the record, the status and the event.
