@@ -211,7 +211,7 @@ type step struct {
 // it needs none of the controllers.
 func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder) *allocator.Allocator {
 	return allocator.New(allocator.Options{
-		Client:      mgr.GetClient(),
+		Client:      streams.Patching(mgr.GetClient()),
 		Live:        mgr.GetAPIReader(),
 		Lists:       streams,
 		Recorder:    recorder,

@@ -11,16 +11,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // other is a client that is asked for nothing but patches.
 type other struct{ client.Client }
 
 var errOther = errors.New("the other client was asked")
+
+func (o other) Status() client.SubResourceWriter { return otherStatus{} }
+
+type otherStatus struct{ client.SubResourceWriter }
+
+func (otherStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return errOther
+}
 
 func (other) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return errOther
@@ -72,6 +84,51 @@ func TestPatchesOfNodes(t *testing.T) {
 		t.Errorf("another kind: %v", err)
 	}
 	if err := c.Patch(t.Context(), got, patch, client.DryRunAll); !errors.Is(err, errOther) {
+		t.Errorf("with options: %v", err)
+	}
+}
+
+func TestPatchesOfLeases(t *testing.T) {
+	lease := &v1alpha1.IPLease{TypeMeta: metav1.TypeMeta{Kind: "IPLease", APIVersion: "x"}, ObjectMeta: meta(), Status: v1alpha1.IPLeaseStatus{Address: "10.0.0.1"}}
+	asked := ""
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(body)}, " ")
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "/late") {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, textOf(t, apierrors.NewConflict(schema.GroupResource{Resource: "ipleases"}, "late", errOther).Status()))
+			return
+		}
+		_, _ = io.WriteString(w, textOf(t, lease))
+	}).Patching(other{})
+	patch := client.RawPatch(types.MergePatchType, []byte(`{}`))
+	const path = "/apis/butler.butlerlabs.dev/v1alpha1/namespaces/ns/ipleases/name"
+	for want, do := range map[string]func(*v1alpha1.IPLease) error{
+		path:             func(l *v1alpha1.IPLease) error { return c.Patch(t.Context(), l, patch) },
+		path + "/status": func(l *v1alpha1.IPLease) error { return c.Status().Patch(t.Context(), l, patch) },
+	} {
+		got := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "name"}}
+		if err := do(got); err != nil {
+			t.Fatal(err)
+		}
+		if want = "PATCH " + want + " application/merge-patch+json {}"; asked != want {
+			t.Errorf("asked for %q, want %q", asked, want)
+		}
+		full := lease.DeepCopy()
+		full.TypeMeta, full.ManagedFields = metav1.TypeMeta{}, nil
+		if d := cmp.Diff(full, got); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+		got.Name = "late"
+		if err := do(got); !apierrors.IsConflict(err) {
+			t.Errorf("the reason is lost: %v", err)
+		}
+	}
+	if err := c.Status().Patch(t.Context(), &corev1.Pod{}, patch); !errors.Is(err, errOther) {
+		t.Errorf("another kind: %v", err)
+	}
+	if err := c.Status().Patch(t.Context(), lease, patch, client.FieldOwner("x")); !errors.Is(err, errOther) {
 		t.Errorf("with options: %v", err)
 	}
 }

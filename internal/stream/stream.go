@@ -37,10 +37,11 @@ type Client struct {
 	nodes       nodes
 }
 
-// reader reads the objects of a kind.
+// reader reads the objects of a kind, and what the API server answers to a patch of one, or of its part "status".
 type reader interface {
 	list(ctx context.Context, namespace string, visit func(client.Object)) (version string, err error)
 	watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
+	patch(ctx context.Context, o client.Object, patch client.Patch, part ...string) error
 }
 
 // kind is how objects O are asked for, and decoded: as L.
