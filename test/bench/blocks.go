@@ -66,8 +66,8 @@ func compareBlocks(ctx context.Context, bare, managed *clients, o options, t *ta
 		return err
 	}
 	err = inTurns(o.blocks, "allocations of 1 to 64 addresses", t,
-		func(from, to int) (time.Duration, error) { return bare.bareBlocks(ctx, from, to) },
-		func(from, to int) (time.Duration, error) { return managed.burstOfBlocks(ctx, m, from, to) })
+		func(from, to int) (pace, error) { return bare.bareBlocks(ctx, from, to) },
+		func(from, to int) (pace, error) { return managed.burstOfBlocks(ctx, m, from, to) })
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
@@ -76,8 +76,8 @@ func compareBlocks(ctx context.Context, bare, managed *clients, o options, t *ta
 	}
 	replaced := o.blocks * 3 / 10
 	err = inTurns(replaced, "of them replaced", t,
-		func(from, to int) (time.Duration, error) { return bare.bareReplacements(ctx, from, to) },
-		func(from, to int) (time.Duration, error) { return managed.replaceBlocks(ctx, m, o.blocks, from, to) })
+		func(from, to int) (pace, error) { return bare.bareReplacements(ctx, from, to) },
+		func(from, to int) (pace, error) { return managed.replaceBlocks(ctx, m, o.blocks, from, to) })
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
@@ -97,61 +97,54 @@ func compareBlocks(ctx context.Context, bare, managed *clients, o options, t *ta
 	return managed.checkBlocks(ctx, o.blocks, t)
 }
 
-// inTurns has a bare client and the manager do n things in rounds, and adds how fast they were.
-func inTurns(n int, what string, t *table, bare, managed func(from, to int) (time.Duration, error)) error {
-	var bareTook, managedTook time.Duration
-	for r := range rounds {
-		from, to := n*r/rounds, n*(r+1)/rounds
-		took, err := bare(from, to)
-		if err != nil {
-			return fmt.Errorf("by a bare client: %w", err)
-		}
-		bareTook += took
-		if took, err = managed(from, to); err != nil {
-			return err
-		}
-		managedTook += took
+// bareBlocks creates allocations, says on them that they are paused, and is how fast a bare client serves them.
+func (c *clients) bareBlocks(ctx context.Context, from, to int) (pace, error) {
+	if err := c.createBlocks(ctx, from, to); err != nil {
+		return pace{}, err
 	}
-	t.rate(fmt.Sprintf("%d %s, bare client", n, what), n, bareTook, 0)
-	t.rate(fmt.Sprintf("%d %s, in turns with it", n, what), n, managedTook, float64(n)/bareTook.Seconds())
-	return nil
+	err := each(ctx, to-from, func(ctx context.Context, i int) error {
+		return c.tellPaused(ctx, &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: blockName(from + i)}})
+	})
+	if err != nil {
+		return pace{}, err
+	}
+	return c.bareTurn(ctx, to-from, func(ctx context.Context, i int) error { return c.threeBlockWrites(ctx, blockName(from+i), from+i) })
 }
 
-// bareBlocks creates allocations, and takes the time that a bare client needs to serve them.
-func (c *clients) bareBlocks(ctx context.Context, from, to int) (time.Duration, error) {
-	if err := c.createBlocks(ctx, from, to); err != nil {
-		return 0, err
-	}
-	start := time.Now()
-	err := each(ctx, to-from, func(ctx context.Context, i int) error { return c.threeBlockWrites(ctx, blockName(from+i), from+i) })
-	return time.Since(start), err
+// tellPaused says on an object what a manager says on one of a paused pool: the objects of both are the same then.
+func (c *clients) tellPaused(ctx context.Context, o client.Object) error {
+	paused := condition(clusterv1.PausedCondition, "True", clusterv1.PausedReason, metav1.Now().UTC().Format(time.RFC3339))
+	paused["message"] = fmt.Sprintf("%s %s/%s is paused", v1alpha1.NetworkPoolKind, namespace, poolName)
+	return c.Status().Patch(ctx, o, status(map[string]any{conditions: []any{paused}}))
 }
 
 func (c *clients) createBlocks(ctx context.Context, from, to int) error {
 	return each(ctx, to-from, func(ctx context.Context, i int) error { return c.Create(ctx, blockOf(from+i, blockName(from+i))) })
 }
 
-// burstOfBlocks creates allocations in the paused pool, unpauses it, and takes the time until they are served.
-func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from, to int) (time.Duration, error) {
+// burstOfBlocks creates allocations in the paused pool, unpauses it, and is how fast they are served.
+func (c *clients) burstOfBlocks(ctx context.Context, m *framework.Manager, from, to int) (pace, error) {
 	if err := c.createBlocks(ctx, from, to); err != nil {
-		return 0, err
+		return pace{}, err
 	}
-	return c.unpaused(ctx, m, blockFulfilment, to)
+	return c.unpaused(ctx, m, blockFulfilment, from, to)
 }
 
-// unpaused unpauses the pool, takes the time until so many of a kind were served ever, and pauses it again.
-func (c *clients) unpaused(ctx context.Context, m *framework.Manager, counter string, served int) (time.Duration, error) {
+// unpaused unpauses the pool, is how fast those from one to another are served, and pauses the pool again.
+func (c *clients) unpaused(ctx context.Context, m *framework.Manager, counter string, from, to int) (pace, error) {
 	if err := allTold(ctx, m); err != nil {
-		return 0, err
+		return pace{}, err
 	}
-	start := time.Now()
-	if err := c.pausePool(ctx, nil); err != nil {
-		return 0, err
+	out, err := c.managedTurn(ctx, m, to-from, func() error {
+		if err := c.pausePool(ctx, nil); err != nil {
+			return err
+		}
+		return metric(ctx, m, counter, float64(to))
+	})
+	if err != nil {
+		return pace{}, err
 	}
-	if err := metric(ctx, m, counter, float64(served)); err != nil {
-		return 0, err
-	}
-	return time.Since(start), c.pausePool(ctx, "")
+	return out, c.pausePool(ctx, "")
 }
 
 // pausePool sets the annotation of the pool that pauses it, nil: takes it away.
@@ -160,31 +153,29 @@ func (c *clients) pausePool(ctx context.Context, value any) error {
 		metadata(map[string]any{annotations: map[string]any{clusterv1.PausedAnnotation: value}}))
 }
 
-// bareReplacements takes the time that a bare client needs to replace allocations.
-func (c *clients) bareReplacements(ctx context.Context, from, to int) (time.Duration, error) {
-	start := time.Now()
-	err := each(ctx, to-from, func(ctx context.Context, i int) error { return c.replace(ctx, from+i) })
-	return time.Since(start), err
+// bareReplacements is how fast a bare client replaces allocations.
+func (c *clients) bareReplacements(ctx context.Context, from, to int) (pace, error) {
+	return c.bareTurn(ctx, to-from, func(ctx context.Context, i int) error { return c.replace(ctx, from+i) })
 }
 
-// replaceBlocks deletes some of n allocations and creates others, and takes the time until the manager has released
-// and served them all.
-func (c *clients) replaceBlocks(ctx context.Context, m *framework.Manager, n, from, to int) (time.Duration, error) {
-	start := time.Now()
-	err := each(ctx, to-from, func(ctx context.Context, i int) error {
-		if err := c.Delete(ctx, blockOf(from+i, blockName(from+i))); err != nil {
+// replaceBlocks deletes some of n allocations and creates others, and is how fast the manager has released and served them
+// all.
+func (c *clients) replaceBlocks(ctx context.Context, m *framework.Manager, n, from, to int) (pace, error) {
+	return c.managedTurn(ctx, m, to-from, func() error {
+		err := each(ctx, to-from, func(ctx context.Context, i int) error {
+			if err := c.Delete(ctx, blockOf(from+i, blockName(from+i))); err != nil {
+				return err
+			}
+			return c.Create(ctx, blockOf(from+i+1, "again-"+blockName(from+i)))
+		})
+		if err != nil {
 			return err
 		}
-		return c.Create(ctx, blockOf(from+i+1, "again-"+blockName(from+i)))
+		if err := metric(ctx, m, blockFulfilment, float64(n+to)); err != nil {
+			return err
+		}
+		return metric(ctx, m, "butler_ipam_releases_total", float64(to))
 	})
-	if err != nil {
-		return 0, err
-	}
-	if err := metric(ctx, m, blockFulfilment, float64(n+to)); err != nil {
-		return 0, err
-	}
-	err = metric(ctx, m, "butler_ipam_releases_total", float64(to))
-	return time.Since(start), err
 }
 
 // checkBlocks counts the addresses that two allocations have.

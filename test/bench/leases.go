@@ -50,8 +50,8 @@ func compareLeases(ctx context.Context, bare, managed *clients, o options, n int
 		return err
 	}
 	err = inTurns(n, "leases", t,
-		func(from, to int) (time.Duration, error) { return bare.bareLeases(ctx, from, to) },
-		func(from, to int) (time.Duration, error) { return managed.burstOfLeases(ctx, m, from, to) })
+		func(from, to int) (pace, error) { return bare.bareLeases(ctx, from, to) },
+		func(from, to int) (pace, error) { return managed.burstOfLeases(ctx, m, from, to) })
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
@@ -97,22 +97,26 @@ func (c *clients) createLeases(ctx context.Context, from, to int) error {
 	})
 }
 
-// bareLeases creates leases, and takes the time that a bare client needs to serve them.
-func (c *clients) bareLeases(ctx context.Context, from, to int) (time.Duration, error) {
+// bareLeases creates leases, says on them that they are paused, and is how fast a bare client serves them.
+func (c *clients) bareLeases(ctx context.Context, from, to int) (pace, error) {
 	if err := c.createLeases(ctx, from, to); err != nil {
-		return 0, err
+		return pace{}, err
 	}
-	start := time.Now()
-	err := each(ctx, to-from, func(ctx context.Context, i int) error { return c.threeLeaseWrites(ctx, from+i) })
-	return time.Since(start), err
+	err := each(ctx, to-from, func(ctx context.Context, i int) error {
+		return c.tellPaused(ctx, framework.MakeLease(namespace, leaseName(from+i)).Obj())
+	})
+	if err != nil {
+		return pace{}, err
+	}
+	return c.bareTurn(ctx, to-from, func(ctx context.Context, i int) error { return c.threeLeaseWrites(ctx, from+i) })
 }
 
-// burstOfLeases creates leases in the paused pool, unpauses it, and takes the time until they are served.
-func (c *clients) burstOfLeases(ctx context.Context, m *framework.Manager, from, to int) (time.Duration, error) {
+// burstOfLeases creates leases in the paused pool, unpauses it, and is how fast they are served.
+func (c *clients) burstOfLeases(ctx context.Context, m *framework.Manager, from, to int) (pace, error) {
 	if err := c.createLeases(ctx, from, to); err != nil {
-		return 0, err
+		return pace{}, err
 	}
-	return c.unpaused(ctx, m, leaseFulfilment, to)
+	return c.unpaused(ctx, m, leaseFulfilment, from, to)
 }
 
 // threeLeaseWrites are those of the manager: the record, the status and the event.

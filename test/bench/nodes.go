@@ -24,7 +24,6 @@ const (
 	nodeRange, nodeHostBits = "10.128.0.0/9", 8
 
 	granted    = "node_ipam_controller_multicidrset_cidrs_allocations_total"
-	cpuSeconds = "process_cpu_seconds_total"
 )
 
 // Goals of what gives Nodes their pod CIDRs. They are shown beside what is measured.
@@ -87,21 +86,6 @@ func (f *fleet) prepare(ctx context.Context, t *table) error {
 			fmt.Sprintf("%.0f MB without the pages of the program; %.2f s of CPU", f.base.own/1e6, f.baseCPU))
 		return err
 	})
-}
-
-// pace is how fast Nodes got CIDRs.
-type pace struct {
-	// n were given in the time took, after the first ones were, which was so long after the start of who gives them.
-	n           int
-	took, start time.Duration
-	// own and server are seconds of CPU of the manager, without its start, and of the API server.
-	own, server float64
-}
-
-func (p pace) rate() float64 { return float64(p.n) / p.took.Seconds() }
-
-func (p pace) plus(q pace) pace {
-	return pace{p.n + q.n, p.took + q.took, p.start + q.start, p.own + q.own, p.server + q.server}
 }
 
 // registerAll creates the Nodes. removeAll deletes them, and is not called while somebody gives CIDRs.

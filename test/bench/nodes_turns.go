@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,22 +58,10 @@ func (f *fleet) inTurns(ctx context.Context, t *table) error {
 	return nil
 }
 
-// addPace adds how fast a party was in all its turns, and of the manager how soon. The share by CPU, of the API server
-// and who writes, says what is left of the other one when somebody else uses the machine.
+// addPace adds how fast a party was in all its turns, and of the manager how soon.
 func (f *fleet) addPace(t *table, p party, took, bare []pace) {
-	var sum, limit pace
-	var shares []string
-	for i := range took {
-		sum, limit = sum.plus(took[i]), limit.plus(bare[i])
-		shares = append(shares, fmt.Sprintf("%.2f", took[i].rate()/bare[i].rate()))
-	}
-	what, given := fmt.Sprintf("%d Nodes: %s", f.n, p.name), float64(f.n*len(took))
-	note := fmt.Sprintf("CPU a Node: %.2f ms, the API server %.2f ms", 1000*sum.own/given, 1000*sum.server/given)
-	if sum != limit {
-		note = fmt.Sprintf("%.2f of the raw limit (goal %.1f), by turns %s; by CPU %.2f; %s", sum.rate()/limit.rate(),
-			goalShare, strings.Join(shares, " "), (limit.own+limit.server)/(sum.own+sum.server), note)
-	}
-	t.add(what, fmt.Sprintf("%.0f/s", sum.rate()), note)
+	what := fmt.Sprintf("%d Nodes: %s", f.n, p.name)
+	sum := t.pace(what, f.n*len(took), took, bare)
 	if sum.start > 0 {
 		t.add(what+": start to first grant", fmt.Sprintf("%.2f s", sum.start.Seconds()/float64(len(took))),
 			fmt.Sprintf("mean of %d; goal %.0f s", len(took), goalStart))
@@ -122,29 +108,6 @@ func (f *fleet) bareCIDRs(ctx context.Context, patch func(string) client.Patch) 
 		return err
 	})
 	return out, err
-}
-
-// spends notes what CPU something takes the API server.
-func (f *fleet) spends(ctx context.Context, p *pace, do func() error) error {
-	before, err := f.ofServer(ctx, cpuSeconds)
-	if err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	after, err := f.ofServer(ctx, cpuSeconds)
-	p.server = after - before
-	return err
-}
-
-// selfCPU is how many seconds of CPU the bench has taken.
-func selfCPU() float64 {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // of oneself it always can be read
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
 }
 
 // managedCIDRs takes the time of a manager that finds the Nodes when it starts.
