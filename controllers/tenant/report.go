@@ -48,17 +48,18 @@ func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (
 }
 
 // unplaced says which Services MetalLB leaves waiting although there is room for them, and why if that is known.
-// Who has just begun to look does not take back what another manager said of them.
+// Who has not yet known all of them for long leaves what is said of them already: another manager, that knows them longer,
+// would write its own again, and so on.
 func (l *look) unplaced(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (string, wait, error) {
 	late, left := l.notes.unplaced(l.key, d.Verdicts, patience, l.now)
 	next := wait(0)
 	if left > 0 {
 		next = in(left)
 	}
+	if was := demand.Said(all); left > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
+		return was.Message, next, nil
+	}
 	if len(late) == 0 {
-		if was := demand.Said(all); left > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
-			return was.Message, next, nil
-		}
 		return "", next, nil
 	}
 	why, err := metallb.Refusal(ctx, live)

@@ -3,6 +3,7 @@ package tenant
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,6 +147,15 @@ func leaving(shown bool) func(*world) bool {
 	}
 }
 
+// shown: MetalLB is shown so many blocks.
+func shown(n int) func(*world) bool {
+	return func(w *world) bool {
+		return slices.ContainsFunc(listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools), func(p *metallbv1beta1.IPAddressPool) bool {
+			return len(p.Spec.Addresses) == n
+		})
+	}
+}
+
 // asking: a block was asked for, and is not granted.
 func asking(w *world) bool {
 	for _, a := range w.allocations() {
@@ -190,6 +200,9 @@ var scenarios = []scenario{
 	{name: "deleted block", initial: 1, increment: 1, script: []action{add("a"), add("b"), deleteBlock("ns-prod-lb-1")}},
 	{name: "deleted while frozen", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw),
+	}},
+	{name: "deleted while the growth is not counted", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), freeze, add("c"), at(shown(3), remove("b")), at(shown(3), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
 	}},
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),

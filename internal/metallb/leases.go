@@ -83,21 +83,14 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namesp
 	case showsLeases(was, namespace, ranges):
 		return false, nil
 	}
-	to := step(was, ranges)
-	if takesAway(was, to) && seemsCounted(was, to) {
-		switch refused, err := Refusal(ctx, live); {
-		case err != nil:
-			return false, err
-		case counted(was): // all of them are other ones: the new ones first
-			to = slices.Compact(slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, ranges))))
-		case refused == "":
-			return false, nil // the count of the last change wakes us
-		}
+	to, wait, err := next(ctx, live, was, ranges)
+	if wait || err != nil {
+		return false, err // the count of the last change wakes us
 	}
-	next := leasePool(namespace, to)
-	next.SetUID(was.UID)
-	next.SetResourceVersion(was.ResourceVersion)
-	return true, apply(ctx, c, next)
+	u := leasePool(namespace, to)
+	u.SetUID(was.UID)
+	u.SetResourceVersion(was.ResourceVersion)
+	return true, apply(ctx, c, u)
 }
 
 // showsLeases reports whether an IPAddressPool is as it is to be.
@@ -105,23 +98,6 @@ func showsLeases(p *metallbv1beta1.IPAddressPool, namespace string, ranges []str
 	to := p.Spec.AllocateTo
 	return slices.Equal(p.Spec.Addresses, ranges) && !ptr.Deref(p.Spec.AutoAssign, true) && !p.Spec.AvoidBuggyIPs && ShowsLeases(p) &&
 		to != nil && slices.Equal(to.Namespaces, []string{namespace})
-}
-
-// takesAway reports whether an IPAddressPool has an address that it is not to have any more.
-func takesAway(p *metallbv1beta1.IPAddressPool, to []string) bool {
-	return slices.ContainsFunc(p.Spec.Addresses, func(a string) bool { return !slices.Contains(to, a) })
-}
-
-// seemsCounted reports whether the count that MetalLB has made of an IPAddressPool would be taken for that of these
-// addresses: there are as many. Before it has counted at all, or in a release that does not, nothing can be told apart.
-func seemsCounted(p *metallbv1beta1.IPAddressPool, to []string) bool {
-	s := p.Status
-	if s.AssignedIPv4+s.AvailableIPv4+s.AssignedIPv6+s.AvailableIPv6 == 0 {
-		return false
-	}
-	next := p.DeepCopy()
-	next.Spec.Addresses = to
-	return counted(next)
 }
 
 func leasePool(namespace string, ranges []string) *unstructured.Unstructured {

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // What MetalLB has counted of an IPAddressPool says something of the next change only where the numbers differ.
@@ -44,5 +47,33 @@ func TestForeignLeasePool(t *testing.T) {
 	changed, err := ShowLeases(t.Context(), nil, nil, "office", []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
 	if changed || err == nil || !strings.Contains(err.Error(), "give it another name") {
 		t.Errorf("with a lease: %v %v", changed, err)
+	}
+}
+
+// Nothing is taken out of an IPAddressPool while the count of before would be taken for that of what is left.
+func TestNext(t *testing.T) {
+	const a, b = "10.0.0.1-10.0.0.1", "10.0.0.2-10.0.0.2"
+	refusing := &metallbv1beta1.ConfigurationState{}
+	refusing.Namespace, refusing.Name = Namespace, "controller"
+	meta.SetStatusCondition(&refusing.Status.Conditions, metav1.Condition{Type: "poolReconcilerValid", Status: metav1.ConditionFalse, Reason: "x", Message: "pools overlap"})
+	for name, tc := range map[string]struct {
+		has, want []string
+		counts    int64
+		live      []client.Object
+		to        string
+		wait      bool
+	}{
+		"one more":                        {[]string{a}, []string{a, b}, 1, nil, a + b, false},
+		"one goes":                        {[]string{a, b}, []string{b}, 2, nil, b, false},
+		"one goes, before one is counted": {[]string{a, b}, []string{b}, 1, nil, b, true},
+		"one goes, which is refused":      {[]string{a, b}, []string{b}, 1, []client.Object{refusing}, b, false},
+		"another instead":                 {[]string{a}, []string{b}, 1, nil, a + b, false},
+	} {
+		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.has}}
+		p.Status.AssignedIPv4 = tc.counts
+		to, wait, err := next(t.Context(), tenant(t, true, tc.live...), p, tc.want)
+		if err != nil || wait != tc.wait || strings.Join(to, "") != tc.to {
+			t.Errorf("%s: %v, wait %v, %v", name, to, wait, err)
+		}
 	}
 }

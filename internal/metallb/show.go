@@ -107,7 +107,11 @@ func (s setting) write(ctx context.Context, tenant client.Client) error {
 	if s.was == nil {
 		return create(ctx, tenant, s.to)
 	}
-	u := pool(s.to, step(s.was, addresses(s.to.Ranges)))
+	to, wait, err := next(ctx, tenant, s.was, addresses(s.to.Ranges))
+	if wait || err != nil {
+		return err // the count of the last change wakes who shows
+	}
+	u := pool(s.to, to)
 	u.SetUID(s.was.UID)
 	u.SetResourceVersion(s.was.ResourceVersion)
 	return apply(ctx, tenant, u)
@@ -141,6 +145,37 @@ func step(p *metallbv1beta1.IPAddressPool, want []string) []string {
 		return want
 	}
 	return stays
+}
+
+// next is what a pool is to have next (step); or that this has to wait, while MetalLB's count of before would be taken for
+// that of what is left: until that count is made, or MetalLB says that it refuses what it would count. It reads live.
+func next(ctx context.Context, live client.Reader, was *metallbv1beta1.IPAddressPool, want []string) (to []string, wait bool, err error) {
+	to = step(was, want)
+	if !takesAway(was, to) || !seemsCounted(was, to) {
+		return to, false, nil
+	}
+	refused, err := Refusal(ctx, live)
+	if err == nil && counted(was) { // all of them are other ones: the new ones first
+		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, want)))), false, nil
+	}
+	return to, refused == "", err
+}
+
+// takesAway reports whether an IPAddressPool has an address that it is not to have any more.
+func takesAway(p *metallbv1beta1.IPAddressPool, to []string) bool {
+	return slices.ContainsFunc(p.Spec.Addresses, func(a string) bool { return !slices.Contains(to, a) })
+}
+
+// seemsCounted reports whether the count that MetalLB has made of an IPAddressPool would be taken for that of these
+// addresses: there are as many. Before it has counted at all, or in a release that does not, nothing can be told apart.
+func seemsCounted(p *metallbv1beta1.IPAddressPool, to []string) bool {
+	s := p.Status
+	if s.AssignedIPv4+s.AvailableIPv4+s.AssignedIPv6+s.AvailableIPv6 == 0 {
+		return false
+	}
+	next := p.DeepCopy()
+	next.Spec.Addresses = to
+	return counted(next)
 }
 
 // object is what is said of an object of MetalLB's.
