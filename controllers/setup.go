@@ -188,7 +188,7 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	}
 	if o.ServiceLeases {
 		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter}
-		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(mgr, o.Shard) }})
+		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {
 		steps = append(steps, step{"setting up the audit", func() error { return mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}) }})

@@ -22,21 +22,43 @@ const (
 )
 
 const (
-	// LeaseAnnotation on a Service of type LoadBalancer names the lease of its namespace that it gets its address from, or
-	// two, one of each family, with a comma between them.
+	// LeaseAnnotation on a Service of type LoadBalancer names the lease that it gets its address from, or two, one of each
+	// family, with a comma between them. A lease of another namespace is named with that: "namespace/name".
 	LeaseAnnotation = "butler.butlerlabs.dev/lease"
 
 	// LeasedAddressesAnnotation on a Service is what the manager has published it with.
 	LeasedAddressesAnnotation = "butler.butlerlabs.dev/leased-addresses"
 
+	// LeasedLabel is on Services that the manager has published: MetalLB gives the addresses of leases to no others.
+	LeasedLabel = "butler.butlerlabs.dev/leased"
+
 	// LeaseSatisfiedCondition of a Service that names a lease is True where it has its ports.
 	LeaseSatisfiedCondition = "butler.butlerlabs.dev/LeaseSatisfied"
 
+	// MadeForServicesLabel is on leases that the manager makes for Services of a load balancer class. Its value is the name of
+	// the one Service that may use the lease; of a lease for an address that Services ask for it is empty.
+	MadeForServicesLabel = "butler.butlerlabs.dev/made-for-services"
+
+	// HostLoadBalancerClass is the class of Services whose addresses hosts show by themselves. Services of the other classes
+	// of pools are served by a MetalLB that is started with the class (--lb-class).
+	HostLoadBalancerClass = "butler.butlerlabs.dev/host"
+
+	// AnnouncedCondition of a lease is True where its address is announced, from the first Service on.
+	AnnouncedCondition = "Announced"
 	// MaxLeasedPorts is how many ports of a lease Services have at most.
 	MaxLeasedPorts = 512
 )
 
-// Reasons of LeaseSatisfiedCondition, beside QuotaExceededReason.
+// Reasons of AnnouncedCondition.
+const (
+	// AnnouncedReason: MetalLB has taken the address.
+	AnnouncedReason = "Announced"
+	// MetalLBRefusesReason: MetalLB does not take the address.
+	MetalLBRefusesReason = "MetalLBRefuses"
+)
+
+// Reasons of LeaseSatisfiedCondition, beside IdleReason: the Service had no ready endpoint for so long that its address was
+// given up.
 const (
 	// GrantedReason: the Service has all of its ports.
 	GrantedReason = "Granted"
@@ -50,10 +72,17 @@ const (
 	LeaseNotReadyReason = "LeaseNotReady"
 	// LeaseUnfitReason: what the Service asks for and what the leases are does not go together.
 	LeaseUnfitReason = "LeaseUnfit"
+	// NotAllowedReason: the lease is not for this Service, by its namespace or because it was made for another one.
+	NotAllowedReason = "NotAllowed"
+	// NoPoolReason: no pool of the load balancer class of the Service gives it an address.
+	NoPoolReason = "NoPool"
 )
 
-// ShownByMetalLB is what status.shownBy says of a lease whose address MetalLB announces.
-const ShownByMetalLB = "MetalLB"
+// What status.shownBy says of a lease: who announces its address.
+const (
+	ShownByMetalLB = "MetalLB"
+	ShownByHost    = "Host"
+)
 
 // LeasePort is a port that Services may have of a lease.
 type LeasePort struct {
@@ -64,11 +93,15 @@ type LeasePort struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// service is the name of the Service that may have the port. Absent, any Service of the namespace may. To change it
-	// hands the port over.
+	// service is the name of the Service that may have the port. Absent, any Service that may use the lease may. To change
+	// it hands the port over.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Service string `json:"service,omitempty"`
+	// namespace is that of the service, where it is not the one of the lease.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // LeasedPort is a port that a Service has.
@@ -79,6 +112,9 @@ type LeasedPort struct {
 	Port int32 `json:"port"`
 	// service is the name of the Service that has it.
 	Service string `json:"service"`
+	// namespace is that of the Service, where it is not the one of the lease.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
 	// uid is that of the Service.
 	UID types.UID `json:"uid"`
 }
@@ -89,6 +125,24 @@ type Leases struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	QuotaPerNamespace *int32 `json:"quotaPerNamespace,omitempty"`
+	// loadBalancerClass is the class of Services that get leases of this pool made for them. Absent, the pool gives addresses
+	// to leases that name it, and to no others. It begins with butler.butlerlabs.dev/, so that no other load balancer
+	// answers for it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=85
+	// +kubebuilder:validation:XValidation:rule="self.matches('^butler[.]butlerlabs[.]dev/[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",message="must be butler.butlerlabs.dev/ and a name of lower case letters, digits, dots and hyphens, such as butler.butlerlabs.dev/metallb"
+	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
+	// priority orders the pools of a class: the one with the lowest number that has room is asked first.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	Priority int32 `json:"priority,omitempty"`
+	// releaseIdleAfterSeconds is after how many seconds without a ready endpoint the lease of a Service of the class is given
+	// up; with an endpoint the Service gets an address again, maybe another. 0, the default: never.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2592000
+	ReleaseIdleAfterSeconds int32 `json:"releaseIdleAfterSeconds,omitempty"`
 }
 
 // IPLeaseSpec asks a pool for one address.
@@ -101,6 +155,10 @@ type IPLeaseSpec struct {
 	// address asks for this address and no other.
 	// +optional
 	Address PinnedAddress `json:"address,omitempty"`
+	// namespaceSelector selects, by their labels, other namespaces whose Services may use the lease. Absent, it is for those
+	// of its own namespace alone.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// ports are those that Services may have. Absent, they get the ports that they ask for, first come, first served.
 	// +optional
 	// +listType=map
@@ -118,7 +176,8 @@ type IPLeaseStatus struct {
 	// network names the layer-2 or routing domain that the address belongs to: spec.network of the pool.
 	// +optional
 	Network string `json:"network,omitempty"`
-	// shownBy is who shows the address to the world, from the first Service on: MetalLB.
+	// shownBy is who shows the address to the world, from the first Service on: MetalLB or Host. Services that somebody
+	// else shows do not get the lease then.
 	// +optional
 	ShownBy string `json:"shownBy,omitempty"`
 	// ports are those that Services have. A port belongs to one Service.

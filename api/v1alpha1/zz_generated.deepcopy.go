@@ -628,6 +628,11 @@ func (in *IPLeaseList) DeepCopyObject() runtime.Object {
 func (in *IPLeaseSpec) DeepCopyInto(out *IPLeaseSpec) {
 	*out = *in
 	out.PoolRef = in.PoolRef
+	if in.NamespaceSelector != nil {
+		in, out := &in.NamespaceSelector, &out.NamespaceSelector
+		*out = new(metav1.LabelSelector)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Ports != nil {
 		in, out := &in.Ports, &out.Ports
 		*out = make([]LeasePort, len(*in))

@@ -28,6 +28,7 @@ func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool,
 		if l.leftAlone(o) || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
+		l.asked[o.UID] = true
 		why, err := l.stillShown(ctx, o)
 		if err != nil {
 			return false, err
@@ -56,7 +57,7 @@ func (l *look) stillShown(ctx context.Context, o *v1alpha1.IPLease) (string, err
 		return "", nil
 	}
 	if len(o.Status.Ports) > 0 {
-		return fmt.Sprintf("Service %s still has a port of it", o.Status.Ports[0].Service), nil
+		return fmt.Sprintf("Service %s still has a port of it", leaseports.LeaseOf(o).Table[0].Service), nil
 	}
 	a := addressOf(o)
 	if !a.IsValid() {

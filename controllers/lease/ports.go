@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -27,18 +28,18 @@ type entry struct {
 // address.
 func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder) (func(string, leaseports.Holder) bool, error) {
 	proven := map[entry]bool{}
-	live := map[string]*corev1.Service{} // nil: there is none
+	live := map[leaseports.Ref]*corev1.Service{} // nil: there is none
 	for name, all := range leaving {
 		for _, h := range all {
 			s, known := live[h.Service]
 			if !known {
 				s = &corev1.Service{}
-				err := l.Live.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: h.Service}, s)
+				err := l.Live.Get(ctx, l.keyOf(h.Service), s)
 				if apierrors.IsNotFound(err) {
 					s, err = nil, nil
 				}
 				if err != nil {
-					return nil, fmt.Errorf("reading Service %s/%s, which had ports of a lease: %w", l.namespace, h.Service, err)
+					return nil, fmt.Errorf("reading Service %s, which had ports of a lease: %w", l.keyOf(h.Service), err)
 				}
 				live[h.Service] = s
 			}
@@ -57,18 +58,37 @@ func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder
 // ports, and is about to publish it. Who asks for the port no more has changed since, so that write is refused; who asks
 // still was told that it has lost the port.
 func (l *look) shows(s *corev1.Service, o *v1alpha1.IPLease, port leaseports.Port) bool {
-	is := leaseports.ServiceOf(s)
+	is := leaseports.ServiceOf(s, l.namespace)
 	if !slices.Contains(is.Ports, port) {
 		return false
 	}
 	if a := addressOf(o); a.IsValid() && leaseports.Shows(s, a) {
 		return true
 	}
-	if !slices.Contains(is.Leases, o.Name) {
+	if !is.Names(o.Name) {
 		return false
 	}
+	if is.Namespace != "" { // that it is not allowed is told it, whatever its labels are now
+		is.NamespaceLabels = l.labelsOf(is.Ref)
+	}
 	lease := leaseports.LeaseOf(o)
-	return satisfied(s) || (!lease.Deleting && lease.Gives(port, s.Name))
+	return satisfied(s) || (!toldOff(s) && !lease.Deleting && lease.Gives(port, &is))
+}
+
+// toldOff reports whether a Service was told that it has no lease, although it could have one.
+func toldOff(s *corev1.Service) bool {
+	c := conditionOf(s)
+	return c != nil && (c.Reason == v1alpha1.IdleReason || c.Reason == v1alpha1.NoPoolReason)
+}
+
+// labelsOf are the labels of the namespace of a Service, as they are decided on.
+func (l *look) labelsOf(r leaseports.Ref) labels.Set {
+	for i := range l.asking {
+		if l.asking[i].Ref == r {
+			return l.asking[i].NamespaceLabels
+		}
+	}
+	return nil
 }
 
 // satisfied reports whether a Service was told that it has its ports.
@@ -90,7 +110,7 @@ func (l *look) writeTables(ctx context.Context, d *leaseports.Decision) (changed
 		}
 		next := o.DeepCopy()
 		if next.Status.Ports = table; len(table) > 0 {
-			next.Status.ShownBy = v1alpha1.ShownByMetalLB
+			next.Status.ShownBy = d.By[o.Name]
 		}
 		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(o)); err != nil {
 			return false, fmt.Errorf("writing the ports of IPLease %s/%s: %w", o.Namespace, o.Name, err)
@@ -105,15 +125,16 @@ func (l *look) writeTables(ctx context.Context, d *leaseports.Decision) (changed
 func (l *look) keepUIDs(ctx context.Context, o *v1alpha1.IPLease, table []v1alpha1.LeasedPort) error {
 	for i := range table {
 		was := slices.IndexFunc(o.Status.Ports, func(p v1alpha1.LeasedPort) bool {
-			return p.Protocol == table[i].Protocol && p.Port == table[i].Port && p.Service == table[i].Service
+			return p.Protocol == table[i].Protocol && p.Port == table[i].Port && p.Service == table[i].Service && p.Namespace == table[i].Namespace
 		})
 		if was < 0 || o.Status.Ports[was].UID == table[i].UID {
 			continue
 		}
 		live := &corev1.Service{}
-		err := l.Live.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: table[i].Service}, live)
+		key := l.keyOf(leaseports.Ref{Namespace: table[i].Namespace, Name: table[i].Service})
+		err := l.Live.Get(ctx, key, live)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading Service %s/%s, which was made again: %w", l.namespace, table[i].Service, err)
+			return fmt.Errorf("reading Service %s, which was made again: %w", key, err)
 		}
 		if live.UID != table[i].UID {
 			table[i].UID = o.Status.Ports[was].UID

@@ -16,7 +16,7 @@ import (
 // P4: whom a port is not taken from yet.
 func TestShows(t *testing.T) {
 	service := func(change ...func(*corev1.Service)) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}}}
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web", Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}}}
 		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}}
 		for _, f := range change {
 			f(s)
@@ -33,7 +33,20 @@ func TestShows(t *testing.T) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
 	}
 	asksNot := func(s *corev1.Service) { delete(s.Annotations, v1alpha1.LeaseAnnotation) }
-	other := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
+	moved := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
+	elsewhere := func(s *corev1.Service) { s.Namespace, s.Annotations[v1alpha1.LeaseAnnotation] = other, ns+"/shop" }
+	ofClass := func(s *corev1.Service) {
+		delete(s.Annotations, v1alpha1.LeaseAnnotation)
+		s.Name, s.Spec.LoadBalancerClass, s.Spec.LoadBalancerIP = "web", ptr.To(byClass), "10.0.0.1"
+	}
+	because := func(reason string) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: reason})
+		}
+	}
+	madeFor := func(o *v1alpha1.IPLease) {
+		o.Name, o.Labels = "ip-10-0-0-1", map[string]string{v1alpha1.MadeForServicesLabel: ""}
+	}
 	deleted := func(o *v1alpha1.IPLease) { o.DeletionTimestamp = ptr.To(metav1.Now()) }
 	handed := func(o *v1alpha1.IPLease) {
 		o.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 80, Service: "v2"}}
@@ -43,23 +56,29 @@ func TestShows(t *testing.T) {
 		lease func(*v1alpha1.IPLease)
 		want  bool
 	}{
-		"it asks":                           {s: service(), want: true},
-		"it asks no more":                   {s: service(asksNot, told(metav1.ConditionTrue))},
-		"it asks no more, and is published": {s: service(asksNot, published), want: true},
-		"it asks no more, and is placed":    {s: service(asksNot, placed), want: true},
-		"it has another port":               {s: service(other, published, placed)},
-		"handed over":                       {s: service(told(metav1.ConditionFalse)), lease: handed},
-		"handed over, and not told":         {s: service(told(metav1.ConditionTrue)), lease: handed, want: true},
-		"handed over, and placed":           {s: service(told(metav1.ConditionFalse), placed), lease: handed, want: true},
-		"deleted":                           {s: service(told(metav1.ConditionFalse)), lease: deleted},
-		"deleted, and not told":             {s: service(told(metav1.ConditionTrue)), lease: deleted, want: true},
-		"deleted, and published":            {s: service(told(metav1.ConditionFalse), published), lease: deleted, want: true},
+		"it asks":                                       {s: service(), want: true},
+		"it asks no more":                               {s: service(asksNot, told(metav1.ConditionTrue))},
+		"it asks no more, and is published":             {s: service(asksNot, published), want: true},
+		"it asks no more, and is placed":                {s: service(asksNot, placed), want: true},
+		"it has another port":                           {s: service(moved, published, placed)},
+		"handed over":                                   {s: service(told(metav1.ConditionFalse)), lease: handed},
+		"handed over, and not told":                     {s: service(told(metav1.ConditionTrue)), lease: handed, want: true},
+		"handed over, and placed":                       {s: service(told(metav1.ConditionFalse), placed), lease: handed, want: true},
+		"of a namespace that is not selected":           {s: service(elsewhere, told(metav1.ConditionFalse))},
+		"of one, and not told":                          {s: service(elsewhere, told(metav1.ConditionTrue)), want: true},
+		"of one, and placed":                            {s: service(elsewhere, told(metav1.ConditionFalse), placed), want: true},
+		"of the class":                                  {s: service(ofClass), lease: madeFor, want: true},
+		"of the class, and told that it is idle":        {s: service(ofClass, because(v1alpha1.IdleReason)), lease: madeFor},
+		"of the class, told that it is idle, and shown": {s: service(ofClass, because(v1alpha1.IdleReason), published), lease: madeFor, want: true},
+		"deleted":                {s: service(told(metav1.ConditionFalse)), lease: deleted},
+		"deleted, and not told":  {s: service(told(metav1.ConditionTrue)), lease: deleted, want: true},
+		"deleted, and published": {s: service(told(metav1.ConditionFalse), published), lease: deleted, want: true},
 	} {
 		o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Status: v1alpha1.IPLeaseStatus{Address: "10.0.0.1"}}
 		if c.lease != nil {
 			c.lease(o)
 		}
-		l := &look{leases: []*v1alpha1.IPLease{o}}
+		l := &look{namespace: ns, leases: []*v1alpha1.IPLease{o}, known: []leaseports.Lease{leaseports.LeaseOf(o)}}
 		if got := l.shows(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -8,7 +8,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -28,11 +27,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 )
 
 // twice is how long apart two live reads are that prove something: longer than a write takes that MetalLB was about to make.
 const twice = 2 * time.Second
+
+// soon is when a namespace is looked at again that no watch wakes.
+const soon = 100 * time.Millisecond
 
 // Reconciler serves the leases of a namespace. Its rights are roles of their own, config/rbac/service_leases_role.yaml.
 type Reconciler struct {
@@ -47,14 +48,16 @@ type Reconciler struct {
 	mu sync.Mutex
 	// seen is when a live read first showed something, by namespace.
 	seen map[string]map[sight]time.Time
+
+	refusals refusals
 }
 
 // sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any.
 type sight struct {
 	lease types.UID
 	port  leaseports.Port
-	// by is the Service that had the port; empty: the address itself is let go of.
-	by string
+	// by is the Service that had the port; without a name: the address itself is let go of.
+	by leaseports.Ref
 }
 
 // look is one reconcile of a namespace.
@@ -65,20 +68,25 @@ type look struct {
 	now       time.Time
 	leases    []*v1alpha1.IPLease
 	services  []*corev1.Service
-	// known and asking are what is decided on.
+	// known and asking are what is decided on; asking has the order of the Services.
 	known  []leaseports.Lease
 	asking []leaseports.Service
-	// pool is the IPAddressPool of the namespace, nil: there is none.
-	pool *metallbv1beta1.IPAddressPool
+	// classes are the pools that leases are made of, by load balancer class; ofHosts, those whose leases hosts show.
+	classes []leaseports.Pool
+	ofHosts map[v1alpha1.PoolReference]bool
+	// pools are the IPAddressPools of the namespace, by name.
+	pools map[string]*metallbv1beta1.IPAddressPool
 	// before is what was seen before, seen what is seen now.
 	before, seen map[sight]time.Time
+	// asked are the leases of which it was asked whether they are shown still.
+	asked map[types.UID]bool
 	// wait is how long until something is to be looked at again; 0: until something changes.
 	wait time.Duration
 }
 
 // Reconcile brings the leases and the Services of one namespace forward: its name is that of the request.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	l := &look{Reconciler: r, namespace: req.Name, now: r.Now(), seen: map[sight]time.Time{}}
+	l := &look{Reconciler: r, namespace: req.Name, now: r.Now(), seen: map[sight]time.Time{}, asked: map[types.UID]bool{}}
 	if err := l.gather(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -87,6 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.mu.Unlock()
 	err := l.bringForward(ctx)
 	r.mu.Lock()
+	l.keepSights()
 	if r.seen == nil {
 		r.seen = map[string]map[sight]time.Time{}
 	}
@@ -95,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.mu.Unlock()
 	if ownGone(err) {
-		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil // the cache is behind
+		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind
 	}
 	result, err := guard.Retry(err, "serving the leases of namespace "+l.namespace)
 	if err == nil && result.RequeueAfter == 0 {
@@ -115,48 +124,24 @@ func ownGone(err error) bool {
 	return kind == "services" || kind == "ipleases"
 }
 
-// gather reads what there is.
-func (l *look) gather(ctx context.Context) error {
-	leases, services := &v1alpha1.IPLeaseList{}, &corev1.ServiceList{}
-	for _, list := range []client.ObjectList{leases, services} {
-		if err := l.Client.List(ctx, list, client.InNamespace(l.namespace)); err != nil {
-			return fmt.Errorf("reading the leases and Services of namespace %s: %w", l.namespace, err)
+// keepSights keeps when it was first seen that the addresses of leases are let go of: an earlier step has changed something,
+// and nobody looked this time. What a lease that is being deleted has lost it does not get again.
+func (l *look) keepSights() {
+	for s, since := range l.before {
+		_, again := l.seen[s]
+		if s.by == (leaseports.Ref{}) && !again && slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.UID == s.lease && !l.asked[s.lease] }) {
+			l.seen[s] = since
 		}
 	}
-	for i := range leases.Items {
-		o := &leases.Items[i]
-		l.leases, l.known = append(l.leases, o), append(l.known, leaseports.LeaseOf(o))
-	}
-	for i := range services.Items {
-		if s := &services.Items[i]; concerns(s) || l.holds(s.Name) {
-			l.services, l.asking = append(l.services, s), append(l.asking, leaseports.ServiceOf(s))
-		}
-	}
-	pool := &metallbv1beta1.IPAddressPool{}
-	err := l.Client.Get(ctx, client.ObjectKey{Namespace: metallb.Namespace, Name: metallb.LeasePoolName(l.namespace)}, pool)
-	if err == nil {
-		l.pool = pool
-	}
-	return client.IgnoreNotFound(err)
-}
-
-// concerns reports whether a Service names a lease, or bears what one that does is given.
-func concerns(s *corev1.Service) bool {
-	_, names := s.Annotations[v1alpha1.LeaseAnnotation]
-	_, published := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
-	return names || published || conditionOf(s) != nil
-}
-
-// holds reports whether a Service has a port of a lease.
-func (l *look) holds(service string) bool {
-	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
-		return slices.ContainsFunc(o.Status.Ports, func(p v1alpha1.LeasedPort) bool { return p.Service == service })
-	})
 }
 
 // bringForward makes the writes that are due: none is made on what an earlier one has not brought about. What MetalLB does
 // not take stops nobody from being told, nor from giving up what he has.
 func (l *look) bringForward(ctx context.Context) error {
+	services, made, next := leaseports.Make(l.asking, l.known, l.classes, l.now)
+	if l.asking = services; next > 0 {
+		l.wait = grants.Sooner(l.wait, next)
+	}
 	never := func(string, leaseports.Holder) bool { return false }
 	free, err := l.prove(ctx, leaseports.Decide(l.known, l.asking, never).Leaving)
 	if err != nil {
@@ -165,12 +150,13 @@ func (l *look) bringForward(ctx context.Context) error {
 	d := leaseports.Decide(l.known, l.asking, free)
 	l.measure(&d)
 	var notShown error
+	makeLeases := func(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) { return l.make(ctx, made) }
 	show := func(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 		changed, notShown = l.show(ctx, d)
 		return changed && notShown == nil, nil
 	}
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.letGo,
+		makeLeases, l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.letGo, l.endUnused, l.report,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
 			return errors.Join(err, notShown)

@@ -3,9 +3,11 @@ package lease
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,16 +16,24 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then.
-func (l *look) hold(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+// hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then. Once a
+// namespace has an IPAddressPool, its other leases are in it too, before they have a Service: whenever a pool changes MetalLB
+// writes the status of every Service that it has, so one change for all of them is better than one for each.
+func (l *look) hold(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+	inUse := slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
+		return len(o.Status.Ports) > 0 && o.Status.ShownBy == v1alpha1.ShownByMetalLB && !l.leftAlone(o)
+	})
 	for _, o := range l.leases {
-		if l.leftAlone(o) || len(o.Status.Ports) == 0 || o.DeletionTimestamp != nil || !addressOf(o).IsValid() || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+		ofOthers := o.Status.ShownBy == v1alpha1.ShownByHost || (o.Status.ShownBy == "" && l.byHosts(o))
+		if !inUse || ofOthers || d.Apart[o.Name] || l.leftAlone(o) || o.DeletionTimestamp != nil || !addressOf(o).IsValid() ||
+			!controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer) || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
 		next := o.DeepCopy()
@@ -36,49 +46,112 @@ func (l *look) hold(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 	return changed, nil
 }
 
-// shown reports whether the address of a lease is to be in the IPAddressPool of its namespace: from the first port on until
-// it is deleted.
+// byHosts reports whether hosts show the leases of the pool of a lease.
+func (l *look) byHosts(o *v1alpha1.IPLease) bool { return l.ofHosts[leaseports.LeaseOf(o).Pool] }
+
+// shown reports whether the address of a lease is to be in an IPAddressPool: from its first port on, or that of another of
+// the namespace, until it is deleted.
 func shown(o *v1alpha1.IPLease) bool {
-	return o.DeletionTimestamp == nil && addressOf(o).IsValid() && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) &&
-		controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer)
+	return o.DeletionTimestamp == nil && o.Status.ShownBy != v1alpha1.ShownByHost && addressOf(o).IsValid() &&
+		controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) && controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer)
 }
 
-// show brings the IPAddressPool of the namespace in line with its leases. An address is added to it only if a live read
-// shows its lease: the cache may show one that was given back.
+// isShown reports whether an IPAddressPool has the address of a lease, and is the one that is to have it.
+func (l *look) isShown(o *v1alpha1.IPLease) bool {
+	return metallb.HasAddress(l.pools[l.poolOf(o).Name()], addressOf(o))
+}
+
+// wanted is an IPAddressPool, and what it is to have.
+type wanted struct {
+	pool metallb.LeasePool
+	has  []netip.Addr
+}
+
+// show brings the IPAddressPools of the namespace in line with its leases: first what is taken away, as MetalLB refuses two
+// pools with one address.
 func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
-	var want []netip.Addr
-	for _, o := range l.leases {
-		a := addressOf(o)
-		switch has := metallb.HasAddress(l.pool, a); {
-		case l.leftAlone(o) && has:
-		case l.leftAlone(o) || !shown(o):
-			continue
-		case !has:
-			live := &v1alpha1.IPLease{}
-			if err := l.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-				return false, fmt.Errorf("reading IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
-			}
-			if live.UID != o.UID || !shown(live) || addressOf(live) != a {
-				return true, nil // the watch brings it
-			}
-		}
-		want = append(want, a)
+	all, stale, err := l.toShow(ctx)
+	if stale || err != nil {
+		return stale, err // the watch brings it
 	}
-	if kept, err := l.keptByOthers(ctx, want); kept || err != nil {
-		return kept, err
-	}
-	if len(want) > 0 {
+	if len(all) > 0 {
 		if err := metallb.AdvertiseLeases(ctx, l.Client); err != nil {
 			return false, fmt.Errorf("announcing leases: %w", err)
 		}
 	}
-	return metallb.ShowLeases(ctx, l.Client, l.Live, l.namespace, want, l.pool)
+	for _, name := range slices.Sorted(maps.Keys(l.pools)) {
+		p := l.pools[name]
+		w := all[name]
+		if w == nil {
+			w = &wanted{pool: metallb.LeasePoolOf(p)}
+		}
+		if !metallb.ShowsLeases(p) || !metallb.HasOthers(p, w.has) {
+			continue
+		}
+		if changed, err := metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, w.has, p); changed || err != nil {
+			return changed, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if changed, err := l.add(ctx, all[name]); changed || err != nil {
+			return changed, err
+		}
+	}
+	return false, nil
 }
 
-// keptByOthers reports whether the IPAddressPool has an address that is not wanted by what the cache shows, and is by what
-// the API server has.
-func (l *look) keptByOthers(ctx context.Context, want []netip.Addr) (kept bool, err error) {
-	if l.pool == nil || !metallb.ShowsLeases(l.pool) || !metallb.HasOthers(l.pool, want) {
+// toShow are the IPAddressPools that are to be, by name. An address is added to one only if a live read shows its lease, and
+// taken away only if a live read does not: the cache may show one that was given back, or not show one. Stale: it does.
+func (l *look) toShow(ctx context.Context) (_ map[string]*wanted, stale bool, err error) {
+	out := map[string]*wanted{}
+	want := map[netip.Addr]bool{}
+	for _, o := range l.leases {
+		a, pool := addressOf(o), l.poolOf(o)
+		has := l.holderOf(a)
+		switch {
+		case want[a]: // an older lease has it
+			continue
+		case l.leftAlone(o) && has != nil:
+			pool = metallb.LeasePoolOf(has)
+		case l.leftAlone(o) || !shown(o):
+			continue
+		case has == nil:
+			live := &v1alpha1.IPLease{} // one that is gone is read as one without anything
+			err := l.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
+			if client.IgnoreNotFound(err) != nil {
+				return nil, false, fmt.Errorf("reading IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
+			}
+			if live.UID != o.UID || !shown(live) || addressOf(live) != a {
+				return nil, true, nil
+			}
+		}
+		want[a] = true
+		if out[pool.Name()] == nil {
+			out[pool.Name()] = &wanted{pool: pool}
+		}
+		out[pool.Name()].has = append(out[pool.Name()].has, a)
+	}
+	stale, err = l.keptByOthers(ctx, want)
+	return out, stale, err
+}
+
+// holderOf is the IPAddressPool that has an address; nil: none has.
+func (l *look) holderOf(a netip.Addr) *metallbv1beta1.IPAddressPool {
+	for _, p := range l.pools {
+		if a.IsValid() && metallb.HasAddress(p, a) {
+			return p
+		}
+	}
+	return nil
+}
+
+// keptByOthers reports whether an IPAddressPool has an address that is not wanted by what the cache shows, and is by what the
+// API server has.
+func (l *look) keptByOthers(ctx context.Context, want map[netip.Addr]bool) (kept bool, err error) {
+	all := slices.Collect(maps.Keys(want))
+	if !slices.ContainsFunc(slices.Collect(maps.Values(l.pools)), func(p *metallbv1beta1.IPAddressPool) bool {
+		return metallb.ShowsLeases(p) && metallb.HasOthers(p, all)
+	}) {
 		return false, nil // none is taken away
 	}
 	live := &v1alpha1.IPLeaseList{}
@@ -86,8 +159,8 @@ func (l *look) keptByOthers(ctx context.Context, want []netip.Addr) (kept bool, 
 		return false, fmt.Errorf("listing the leases of namespace %s, to show fewer: %w", l.namespace, err)
 	}
 	for i := range live.Items {
-		if a := addressOf(&live.Items[i]); shown(&live.Items[i]) && metallb.HasAddress(l.pool, a) && !slices.Contains(want, a) {
-			return true, nil // the watch brings it
+		if a := addressOf(&live.Items[i]); shown(&live.Items[i]) && l.holderOf(a) != nil && !want[a] {
+			return true, nil
 		}
 	}
 	return false, nil
@@ -98,21 +171,23 @@ func (l *look) keptByOthers(ctx context.Context, want []netip.Addr) (kept bool, 
 func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
 		granted, recorded := l.granted(d, &l.asking[i])
+		if l.asking[i].By == v1alpha1.ShownByHost {
+			granted = false // it is not MetalLB's
+		}
 		recorded = recorded && satisfied(s)
 		var p leaseports.Published
 		if granted {
 			for _, name := range l.asking[i].Leases {
 				o := l.leaseOf(name)
-				recorded = recorded && shown(o) && metallb.HasAddress(l.pool, addressOf(o)) && !l.leftAlone(o)
-				p.Addresses = append(p.Addresses, addressOf(o))
+				recorded = recorded && shown(o) && l.isShown(o) && !l.leftAlone(o)
+				p.Addresses, p.Key = append(p.Addresses, addressOf(o)), l.poolOf(o).Name()
 			}
-			p.Key = metallb.LeasePoolName(l.namespace)
 		}
-		if (granted && !recorded) || l.heldByPause(s) {
+		if (granted && !recorded) || l.heldByPause(s) || !l.mine(s) {
 			continue
 		}
-		write := p.Annotations(s)
-		if write == nil {
+		next := p.Of(s)
+		if next == nil {
 			continue
 		}
 		if granted {
@@ -124,20 +199,21 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 				continue // the watch of the lease wakes us
 			}
 		}
-		next := s.DeepCopy()
-		for name, value := range write {
-			if value == nil {
-				delete(next.Annotations, name)
-			} else {
-				metav1.SetMetaDataAnnotation(&next.ObjectMeta, name, *value)
-			}
-		}
 		if err := l.Client.Patch(ctx, next, guard.SinceRead(s)); err != nil {
 			return false, fmt.Errorf("publishing Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
-		changed = true
+		changed = l.changes(s)
 	}
 	return changed, nil
+}
+
+// changes notes that a Service was written. Of one that another namespace has, and that asks for nothing any more, no watch
+// wakes this one.
+func (l *look) changes(s *corev1.Service) bool {
+	if _, asks := leaseports.AskedOf(s); !asks && s.Namespace != l.namespace {
+		l.wait = grants.Sooner(l.wait, soon)
+	}
+	return true
 }
 
 // liveHas reports whether the leases of a Service have its ports on record, and these addresses, on the API server: the cache
@@ -186,7 +262,7 @@ func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool,
 		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
 			return false, fmt.Errorf("taking the address of a lease from Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
-		changed = true
+		changed = l.changes(s)
 	}
 	return changed, nil
 }
@@ -207,8 +283,8 @@ func conditionOf(s *corev1.Service) *metav1.Condition {
 // tell says on each Service that names a lease what became of that.
 func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
-		if granted, recorded := l.granted(d, &l.asking[i]); granted && !recorded {
-			continue // its lease is left alone
+		if granted, recorded := l.granted(d, &l.asking[i]); (granted && !recorded) || !l.mine(s) {
+			continue // its lease is left alone, or it is told by another namespace
 		}
 		v, asks := d.Verdicts[s.UID]
 		next, is := s.DeepCopy(), conditionOf(s)
@@ -236,7 +312,7 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)
 			metrics.LeaseRefusals.WithLabelValues(l.namespace, v.Reason).Inc()
 		}
-		changed = true
+		changed = l.changes(s)
 	}
 	return changed, nil
 }

@@ -2,9 +2,13 @@ package lease
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -13,13 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 )
 
 // controllerName is what a namespace is called where managers share the namespaces.
@@ -28,42 +36,154 @@ const controllerName = "Namespace"
 // concurrency is how many namespaces are worked on at once.
 const concurrency = 10
 
-// Cached are the settings of the cache for MetalLB's kinds: the manager may read them in no other namespace.
+// Indexes of the cache: Services by the namespace of the leases that they name, where that is another one than theirs, and by
+// their load balancer class; IPAddressPools by the namespace whose leases they show.
+const (
+	foreignIndex = "leases.foreign"
+	classIndex   = "leases.class"
+	leasesIndex  = "leases.namespace"
+)
+
+// Cached are the settings of the cache for MetalLB's kinds, which the manager may read in no other namespace, and for
+// endpoints, of which it is read whether one is ready.
 func Cached() map[client.Object]cache.ByObject {
 	ofMetalLB := cache.ByObject{Namespaces: map[string]cache.Config{metallb.Namespace: {}}}
-	return map[client.Object]cache.ByObject{&metallbv1beta1.IPAddressPool{}: ofMetalLB, &metallbv1beta1.L2Advertisement{}: ofMetalLB}
+	return map[client.Object]cache.ByObject{
+		&metallbv1beta1.IPAddressPool{}: ofMetalLB, &metallbv1beta1.L2Advertisement{}: ofMetalLB,
+		&discoveryv1.EndpointSlice{}: {Transform: slim.EndpointSlice},
+	}
 }
 
-// SetupWithManager registers the watches: each wakes the namespace that it concerns.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, part shard.Shard) error {
-	namespaceOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
-	})
-	poolOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		p, is := o.(*metallbv1beta1.IPAddressPool)
-		if !is {
-			return nil
+func foreign(o client.Object) []string {
+	s, is := o.(*corev1.Service)
+	if !is {
+		return nil
+	}
+	if asked, asks := leaseports.AskedOf(s); asks && asked.Namespace != s.Namespace {
+		return []string{asked.Namespace}
+	}
+	return nil
+}
+
+func classOf(o client.Object) []string {
+	s, is := o.(*corev1.Service)
+	if !is {
+		return nil
+	}
+	if asked, asks := leaseports.AskedOf(s); asks && asked.Class != "" {
+		return []string{asked.Class}
+	}
+	return nil
+}
+
+func leasesOf(o client.Object) []string {
+	p, is := o.(*metallbv1beta1.IPAddressPool)
+	if !is {
+		return nil
+	}
+	if namespace, is := metallb.NamespaceOfLeasePool(p); is {
+		return []string{namespace}
+	}
+	return nil
+}
+
+// SetupWithManager registers the watches: each wakes the namespaces that it concerns.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, part shard.Shard) error {
+	for _, index := range []struct {
+		of   client.Object
+		name string
+		key  client.IndexerFunc
+	}{
+		{&corev1.Service{}, foreignIndex, foreign}, {&corev1.Service{}, classIndex, classOf}, {&metallbv1beta1.IPAddressPool{}, leasesIndex, leasesOf},
+	} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, index.of, index.name, index.key); err != nil {
+			return fmt.Errorf("indexing %T: %w", index.of, err)
 		}
-		namespace, is := metallb.NamespaceOfLeasePool(p)
-		if !is {
-			return nil
-		}
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: namespace}}}
-	})
+	}
+	ofPools := handler.EnqueueRequestsFromMapFunc(r.ofPool)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("lease").
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Watches(&v1alpha1.IPLease{}, namespaceOf).
-		Watches(&corev1.Service{}, namespaceOf, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return concernsObject(e.Object) },
-			DeleteFunc: func(e event.DeleteEvent) bool { return concernsObject(e.Object) },
-			UpdateFunc: func(e event.UpdateEvent) bool { return concernsObject(e.ObjectOld) || concernsObject(e.ObjectNew) },
+		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return namespaces(o.GetNamespace())
 		})).
-		Watches(&metallbv1beta1.IPAddressPool{}, poolOf).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofService)).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofEndpoints), builder.WithPredicates(predicate.Funcs{UpdateFunc: readyChanged})).
+		Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return namespaces(leasesOf(o)...)
+		})).
+		Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+			return namespaces(r.refusals.forget()...)
+		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.NetworkPool{}, ofPools, builder.WithPredicates(lookup.MoreRoom)).
+		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, builder.WithPredicates(lookup.MoreRoom)).
+		Watches(lookup.NamespaceMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.OnlyMetadata, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(guard.OfShard(part, controllerName, r))
 }
 
-func concernsObject(o client.Object) bool {
+func namespaces(all ...string) []reconcile.Request {
+	var out []reconcile.Request
+	for _, name := range all {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	}
+	return out
+}
+
+// ofService are the namespace of a Service, and that of the leases which it names, or did until now.
+func ofService(_ context.Context, o client.Object) []reconcile.Request {
 	s, is := o.(*corev1.Service)
-	return is && concerns(s)
+	if !is || !concerns(s) {
+		return nil
+	}
+	return namespaces(append(foreign(s), s.Namespace)...)
+}
+
+// ofEndpoints are the namespaces of the leases of the Service that has endpoints.
+func (r *Reconciler) ofEndpoints(ctx context.Context, o client.Object) []reconcile.Request {
+	s := &corev1.Service{}
+	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
+	if key.Name == "" || r.Client.Get(ctx, key, s) != nil {
+		return nil // of one that is gone, that it is wakes
+	}
+	return ofService(ctx, s)
+}
+
+// readyChanged passes endpoints of which one is ready, and none was, or the other way round.
+func readyChanged(e event.UpdateEvent) bool {
+	was, is := e.ObjectOld.(*discoveryv1.EndpointSlice)
+	now, too := e.ObjectNew.(*discoveryv1.EndpointSlice)
+	return is && too && ready(was) != ready(now)
+}
+
+// ofPool are the namespaces with Services of the class of a pool.
+func (r *Reconciler) ofPool(ctx context.Context, o client.Object) []reconcile.Request {
+	p, is := o.(v1alpha1.Pool)
+	if !is || p.PoolSpec().Leases == nil || p.PoolSpec().Leases.LoadBalancerClass == "" {
+		return nil
+	}
+	all := &corev1.ServiceList{}
+	in := client.ListOptions{Namespace: p.GetNamespace()} // none: all
+	if err := r.Client.List(ctx, all, &in, client.MatchingFields{classIndex: p.PoolSpec().Leases.LoadBalancerClass}); err != nil {
+		log.FromContext(ctx).Error(err, "Services of a load balancer class are looked at later", "pool", p.GetName())
+	}
+	seen := map[string]bool{}
+	for i := range all.Items {
+		seen[all.Items[i].Namespace] = true
+	}
+	return namespaces(slices.Sorted(maps.Keys(seen))...)
+}
+
+// ofNamespace are those whose leases select namespaces, and the one whose labels have changed.
+func (r *Reconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	all := &v1alpha1.IPLeaseList{}
+	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "leases that select namespaces are looked at later", "namespace", o.GetName())
+	}
+	seen := map[string]bool{o.GetName(): true}
+	for i := range all.Items {
+		if all.Items[i].Spec.NamespaceSelector != nil {
+			seen[all.Items[i].Namespace] = true
+		}
+	}
+	return namespaces(slices.Sorted(maps.Keys(seen))...)
 }

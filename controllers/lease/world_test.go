@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,20 +16,27 @@ import (
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // A world is an API server, managers, an allocator, MetalLB and a user, driven step by step in virtual time, in an order
@@ -36,7 +44,10 @@ import (
 // ones do, test/e2e finds out.
 
 const (
+	// ns has the leases, other has Services that use them too.
 	ns      = "team"
+	other   = "other"
+	byClass = "butler.butlerlabs.dev/metallb"
 	latency = 5 * time.Millisecond
 	// still is how long nothing happens before all is taken to be at rest: longer than anything is asked again.
 	still = time.Minute
@@ -45,7 +56,12 @@ const (
 )
 
 // watched are the kinds that managers watch.
-var watched = []faults.Kind{faults.Leases, faults.Services, faults.MetalLBPools, faults.Advertisements}
+var watched = []faults.Kind{
+	faults.Leases, faults.Services, faults.Endpoints, faults.MetalLBPools, faults.Advertisements, faults.Pools, faults.Namespaces,
+}
+
+// ofPool is the one address of each pool that leases are made of. Those that people make have others.
+var ofPool = map[string]string{"a": "10.0.1.1", "b": "10.0.2.1"}
 
 type class int
 
@@ -63,7 +79,7 @@ type manager struct {
 	cache        *cached
 	ctx          context.Context //nolint:containedctx // the life of the process
 	kill         context.CancelFunc
-	queue        schedule.Queue
+	queues       map[string]*schedule.Queue
 	seen         map[faults.Kind]int
 	dead, asleep bool
 }
@@ -88,11 +104,23 @@ func (c *cached) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 
 func (c *cached) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	var out []runtime.Object
-	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
-	kind := map[bool]faults.Kind{true: faults.Leases, false: faults.Services}[reflect.TypeOf(list) == reflect.TypeFor[*v1alpha1.IPLeaseList]()]
-	for ref, o := range c.objects {
-		if ref.Kind == kind && ref.Namespace == namespace {
-			out = append(out, o.DeepCopyObject())
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	items, _ := reflect.TypeOf(list).Elem().FieldByName("Items")
+	kind := faults.RefOf(reflect.New(items.Type.Elem()).Interface().(client.Object)).Kind
+	indexes := map[string]client.IndexerFunc{foreignIndex: foreign, classIndex: classOf, leasesIndex: leasesOf}
+	for ref, is := range c.objects {
+		fits := ref.Kind == kind && (o.Namespace == "" || ref.Namespace == o.Namespace) &&
+			(o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(is.GetLabels())))
+		for name, index := range indexes {
+			if o.FieldSelector == nil {
+				break
+			}
+			if value, asked := o.FieldSelector.RequiresExactMatch(name); asked {
+				fits = fits && slices.Contains(index(is), value)
+			}
+		}
+		if fits {
+			out = append(out, is.DeepCopyObject())
 		}
 	}
 	slices.SortFunc(out, func(a, b runtime.Object) int {
@@ -120,6 +148,8 @@ type world struct {
 	// running is MetalLB's configuration, by address; placing, what it has decided and not written; frozen, that it does
 	// nothing.
 	running map[string]bool
+	// last is which IPAddressPool had an address last.
+	last    map[string]string
 	placing func()
 	frozen  bool
 }
@@ -144,8 +174,9 @@ func TestWorlds(t *testing.T) {
 func runWorld(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}}
+		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}, last: map[string]string{}}
 		w.trouble = w.r.IntN(6)
+		w.build()
 		for range 6 + w.r.IntN(10) {
 			w.script = append(w.script, w.draw())
 		}
@@ -180,7 +211,7 @@ func runWorld(t *testing.T, seed uint64) {
 func (w *world) start() {
 	name := string(rune('a' + len(w.managers)))
 	c := &cached{w.api.Client(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now}}
+	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now}}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))
@@ -199,13 +230,48 @@ func (m *manager) show(c faults.Change) {
 	if delete(m.cache.objects, ref); !c.Deleted {
 		m.cache.objects[ref] = c.Object.DeepCopyObject().(client.Object)
 	}
+	ctx := context.Background() // a cache that is in memory
+	var woken []reconcile.Request
 	switch o := c.Object.(type) {
 	case *corev1.Service:
-		if was, is := old.(*corev1.Service); concerns(o) || (is && concerns(was)) {
-			m.queue.Wake()
+		woken = ofService(ctx, o)
+		if old != nil {
+			woken = append(woken, ofService(ctx, old)...)
 		}
-	case *metallbv1beta1.IPAddressPool, *v1alpha1.IPLease:
-		m.queue.Wake()
+	case *v1alpha1.IPLease:
+		woken = namespaces(o.Namespace)
+	case *metallbv1beta1.IPAddressPool:
+		woken = namespaces(append(leasesOf(o), m.refusals.forget()...)...)
+	case *discoveryv1.EndpointSlice:
+		woken = m.ofEndpoints(ctx, o)
+	case *v1alpha1.NetworkPool:
+		woken = m.ofPool(ctx, o)
+	case *metav1.PartialObjectMetadata:
+		woken = m.ofNamespace(ctx, o)
+	}
+	for _, r := range woken {
+		m.queues[r.Name].Wake()
+	}
+}
+
+// build makes what there is before a manager starts.
+func (w *world) build() {
+	for _, name := range []string{ns, other} {
+		o := lookup.NamespaceMetadata()
+		o.SetName(name)
+		o.SetLabels(map[string]string{"is": name})
+		_ = w.api.Create(o)
+	}
+	for _, name := range slices.Sorted(maps.Keys(ofPool)) {
+		pool := framework.MakePool(name).Namespace(ns).Addresses(ofPool[name]).Obj()
+		pool.Spec.Leases = &v1alpha1.Leases{LoadBalancerClass: byClass}
+		if name == "b" {
+			pool.Spec.Leases.Priority, pool.Spec.Leases.ReleaseIdleAfterSeconds = 1, 20
+		}
+		pool.Status.TotalIPs, pool.Status.AvailableIPs = 1, 1
+		meta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: "Ready"})
+		_ = w.api.Create(pool)
+		_ = w.api.EditStatus(faults.RefOf(pool), func(o client.Object) { o.(*v1alpha1.NetworkPool).Status = pool.Status })
 	}
 }
 
@@ -242,7 +308,9 @@ func (w *world) toRest() {
 		}
 		for _, m := range w.managers {
 			if !m.dead && !m.asleep {
-				next = m.queue.Sooner(next)
+				for _, q := range m.queues {
+					next = q.Sooner(next)
+				}
 			}
 		}
 		<-time.After(max(time.Until(next), time.Millisecond))
@@ -267,10 +335,14 @@ func (w *world) steps() []step {
 				}})
 			}
 		}
-		if m.queue.Due() {
-			out = append(out, step{Text: m.name + ": reconcile", Do: func() {
-				m.queue.Run(func() (reconcile.Result, error) {
-					return m.Reconcile(m.ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: ns}})
+		for _, name := range []string{ns, other} {
+			q := m.queues[name]
+			if !q.Due() {
+				continue
+			}
+			out = append(out, step{Text: m.name + ": reconcile " + name, Do: func() {
+				q.Run(func() (reconcile.Result, error) {
+					return m.Reconcile(m.ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 				}, func(text string) { w.Wrongf("%s", text) })
 			}})
 		}
@@ -377,11 +449,12 @@ func (w *world) change(by string, do func()) {
 	}
 }
 
+// services are those of both namespaces, by how the leases name them.
 func (w *world) services() map[string]*corev1.Service {
 	out := map[string]*corev1.Service{}
 	for _, o := range w.api.List(faults.Services) {
 		if s, is := o.(*corev1.Service); is {
-			out[s.Name] = s
+			out[leaseports.RefOf(s, ns).String()] = s
 		}
 	}
 	return out
@@ -406,9 +479,9 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 		if text == "" || was == nil || was.Annotations[v1alpha1.LeasedAddressesAnnotation] == text {
 			continue
 		}
-		for _, p := range leaseports.ServiceOf(s).Ports {
+		for _, p := range leaseports.ServiceOf(s, ns).Ports {
 			if !slices.ContainsFunc(slices.Collect(maps.Values(live)), func(l *v1alpha1.IPLease) bool {
-				return l.Status.Address == text && slices.Contains(leaseports.LeaseOf(l).Table, leaseports.Holder{Port: p, Service: s.Name, UID: s.UID})
+				return l.Status.Address == text && slices.Contains(leaseports.LeaseOf(l).Table, leaseports.Holder{Port: p, Service: leaseports.RefOf(s, ns), UID: s.UID})
 			}) {
 				w.Wrongf("P3: Service %s is published with %s, and does not have %s on record", name, text, p)
 			}
@@ -416,14 +489,18 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 	}
 	for name, l := range leases {
 		is := live[name]
-		for _, h := range l.Status.Ports {
-			s := now[h.Service]
-			if is == nil || is.UID != l.UID || slices.Contains(is.Status.Ports, h) || s == nil || s.UID != h.UID {
+		_, made := l.Labels[v1alpha1.MadeForServicesLabel]
+		if made && l.DeletionTimestamp == nil && (is == nil || is.UID != l.UID || is.DeletionTimestamp != nil) && len(l.Status.Ports) > 0 {
+			w.Wrongf("P5: lease %s is deleted, and Service %s has a port of it", name, l.Status.Ports[0].Service)
+		}
+		for _, h := range leaseports.LeaseOf(l).Table {
+			s := now[h.Service.String()]
+			if is == nil || is.UID != l.UID || slices.Contains(leaseports.LeaseOf(is).Table, h) || s == nil || s.UID != h.UID {
 				continue
 			}
-			behind := slices.Contains(leaseports.ServiceOf(s).Ports, leaseports.Port{Protocol: h.Protocol, Number: h.Port})
+			behind := slices.Contains(leaseports.ServiceOf(s, ns).Ports, h.Port)
 			if a, err := netip.ParseAddr(l.Status.Address); err == nil && behind && leaseports.Shows(s, a) {
-				w.Wrongf("P4: the port %s/%d of %s is taken from Service %s, which shows it", h.Protocol, h.Port, name, h.Service)
+				w.Wrongf("P4: the port %s of %s is taken from Service %s, which shows it", h.Port, name, h.Service)
 			}
 		}
 		if is != nil && is.UID == l.UID && controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) && !controllerutil.ContainsFinalizer(is, v1alpha1.LeaseShownFinalizer) {
@@ -438,7 +515,7 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 func (w *world) checkGivenUp(name, address string) {
 	tells := slices.ContainsFunc(w.api.List(faults.MetalLBPools), func(o client.Object) bool {
 		p, is := o.(*metallbv1beta1.IPAddressPool)
-		return is && p.Status.AvailableIPv4 > 0
+		return is && p.Status.AvailableIPv4 > 0 && p.Name == w.last[address]
 	})
 	if w.configured()[address] || (tells && w.running[address]) {
 		w.Wrongf("P6: lease %s is given back, and MetalLB has %s", name, address)
@@ -450,8 +527,8 @@ func (w *world) checkGivenUp(name, address string) {
 	}
 }
 
-// allocate is what the allocator does: a lease gets the first address that nobody has, and gives it back when it is deleted
-// and not shown.
+// allocate is what the allocator does: a lease gets the first address of its pool that nobody has, or is told that there is
+// none, and gives it back when it is deleted and not shown.
 func (w *world) allocate() []step {
 	used := map[string]bool{}
 	all := w.leases()
@@ -468,15 +545,93 @@ func (w *world) allocate() []step {
 				})
 			}}}
 		}
-		for _, a := range []string{"10.0.0.1", "10.0.0.2"} {
-			if l.DeletionTimestamp == nil && l.Status.Address == "" && !used[a] {
+		if l.DeletionTimestamp != nil || l.Status.Address != "" {
+			continue
+		}
+		for _, a := range addressesFor(l) {
+			if !used[a] {
 				return []step{{Text: "the allocator gives " + l.Name + " " + a, Do: func() {
 					w.change("granted", func() {
 						_ = w.api.Edit(ref, func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.IPLeaseFinalizer) })
-						_ = w.api.EditStatus(ref, func(o client.Object) { o.(*v1alpha1.IPLease).Status.Address = a })
+						_ = w.api.EditStatus(ref, func(o client.Object) {
+							o.(*v1alpha1.IPLease).Status.Address = a
+							setReady(o.(*v1alpha1.IPLease), metav1.ConditionTrue, v1alpha1.AllocatedReason)
+						})
 					})
 				}}}
 			}
+		}
+		if meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition) == nil {
+			return []step{{Text: "the allocator has nothing for " + l.Name, Do: func() {
+				w.change("refused", func() {
+					_ = w.api.EditStatus(ref, func(o client.Object) {
+						setReady(o.(*v1alpha1.IPLease), metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolExhaustedReason)
+					})
+				})
+			}}}
+		}
+	}
+	return w.countPools(used)
+}
+
+// countPools says in the status of the pools what is left.
+func (w *world) countPools(used map[string]bool) []step {
+	for _, o := range w.api.List(faults.Pools) {
+		p, _ := o.(*v1alpha1.NetworkPool)
+		left := int64(1)
+		if used[ofPool[p.Name]] {
+			left = 0
+		}
+		if p.Status.AvailableIPs != left {
+			return []step{{Text: "the allocator counts " + p.Name, Do: func() {
+				w.change("counted", func() {
+					_ = w.api.EditStatus(faults.RefOf(p), func(o client.Object) { o.(*v1alpha1.NetworkPool).Status.AvailableIPs = left })
+				})
+			}}}
+		}
+	}
+	return nil
+}
+
+// addressesFor are those that a lease can have.
+func addressesFor(l *v1alpha1.IPLease) []string {
+	switch only, made := ofPool[l.Spec.PoolRef.Name]; {
+	case !made:
+		return []string{"10.0.0.1", "10.0.0.2"}
+	case l.Spec.Address != "" && l.Spec.Address != only:
+		return nil
+	default:
+		return []string{only}
+	}
+}
+
+func setReady(l *v1alpha1.IPLease, is metav1.ConditionStatus, reason string) {
+	meta.SetStatusCondition(&l.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: is, Reason: reason})
+}
+
+// allowed reports whether MetalLB may give a Service an address: its IPAddressPool is for its namespace.
+func (w *world) allowed(s *corev1.Service, address string) bool {
+	for _, o := range w.api.List(faults.MetalLBPools) {
+		p, _ := o.(*metallbv1beta1.IPAddressPool)
+		if !metallb.HasAddress(p, netip.MustParseAddr(address)) || s.Labels[v1alpha1.LeasedLabel] == "" {
+			continue
+		}
+		if slices.Contains(p.Spec.AllocateTo.Namespaces, s.Namespace) {
+			return true
+		}
+		for _, text := range p.Spec.AllocateTo.NamespaceSelectors {
+			if selector, err := metav1.LabelSelectorAsSelector(&text); err == nil && selector.Matches(labels.Set(w.labels(s.Namespace))) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) labels(namespace string) map[string]string {
+	for _, o := range w.api.List(faults.Namespaces) {
+		if o.GetName() == namespace {
+			return o.GetLabels()
 		}
 	}
 	return nil
@@ -488,7 +643,7 @@ func (w *world) configured() map[string]bool {
 		if p, is := o.(*metallbv1beta1.IPAddressPool); is {
 			for _, text := range p.Spec.Addresses {
 				address, _, _ := strings.Cut(text, "-")
-				out[address] = true
+				out[address], w.last[address] = true, p.Name
 			}
 		}
 	}
@@ -526,15 +681,15 @@ func (w *world) metalLB() []step {
 	services := w.services()
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		s := services[name]
-		has, wants := "", s.Annotations["metallb.io/loadBalancerIPs"]
+		has, wants := "", cmp.Or(s.Annotations["metallb.io/loadBalancerIPs"], s.Spec.LoadBalancerIP)
 		if len(s.Status.LoadBalancer.Ingress) > 0 {
 			has = s.Status.LoadBalancer.Ingress[0].IP
 		}
 		next := has
 		switch {
-		case has != "" && !w.running[has]:
+		case has != "" && (!w.running[has] || !w.allowed(s, has)):
 			next = ""
-		case wants != "" && wants != has && w.running[wants] && w.mayShare(services, s, wants):
+		case wants != "" && wants != has && w.running[wants] && w.allowed(s, wants) && w.mayShare(services, s, wants):
 			next = wants
 		case wants != "" && wants != has && has != "":
 			next = ""
@@ -564,8 +719,11 @@ func (w *world) metalLB() []step {
 
 func (w *world) mayShare(services map[string]*corev1.Service, s *corev1.Service, address string) bool {
 	for _, other := range services {
-		if other.Name == s.Name || len(other.Status.LoadBalancer.Ingress) == 0 || other.Status.LoadBalancer.Ingress[0].IP != address {
+		if other.UID == s.UID || len(other.Status.LoadBalancer.Ingress) == 0 || other.Status.LoadBalancer.Ingress[0].IP != address {
 			continue
+		}
+		if key := s.Annotations["metallb.io/allow-shared-ip"]; key == "" || key != other.Annotations["metallb.io/allow-shared-ip"] {
+			return false
 		}
 		for _, p := range other.Spec.Ports {
 			if slices.ContainsFunc(s.Spec.Ports, func(q corev1.ServicePort) bool { return p.Port == q.Port && p.Protocol == q.Protocol }) {
@@ -587,11 +745,38 @@ func (w *world) draw() action {
 	edit := func(ref faults.Ref, text string, change func(client.Object)) action {
 		return action{text, func(w *world) { _ = w.api.Edit(ref, change) }}
 	}
-	switch w.r.IntN(13) {
+	switch w.r.IntN(22) {
 	case 0, 1, 2, 3:
-		return newService(name, lease, ports)
+		return newService(ns, name, lease, ports)
 	case 4, 5, 6:
 		return newLease(lease)
+	case 13, 14:
+		return newService(other, name, ns+"/"+lease, ports)
+	case 15:
+		return edit(of, fmt.Sprintf("%s selects another namespace, or none", lease), func(o client.Object) {
+			l := o.(*v1alpha1.IPLease)
+			if l.Spec.NamespaceSelector == nil {
+				l.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
+			} else {
+				l.Spec.NamespaceSelector = nil
+			}
+		})
+	case 16:
+		return edit(faults.Ref{Kind: faults.Namespaces, Name: other}, "the other namespace is labelled anew", func(o client.Object) {
+			if o.GetLabels()["is"] == other {
+				o.SetLabels(map[string]string{"is": "none"})
+			} else {
+				o.SetLabels(map[string]string{"is": other})
+			}
+		})
+	case 17, 18:
+		return newServiceOfClass(name, "", ports)
+	case 19:
+		return newServiceOfClass(name, ofPool["a"], ports)
+	case 20:
+		return endpoints(name)
+	case 21:
+		return deletion(faults.Ref{Kind: faults.Services, Namespace: other, Name: name})
 	case 7:
 		return deletion(service)
 	case 8:
@@ -613,10 +798,32 @@ func (w *world) draw() action {
 	}
 }
 
-func newService(name, lease string, ports []corev1.ServicePort) action {
-	return action{fmt.Sprintf("Service %s names %s: %v", name, lease, ports), func(w *world) {
+// newServiceOfClass makes a Service that gets a lease made, for an address or any.
+func newServiceOfClass(name, address string, ports []corev1.ServicePort) action {
+	return action{fmt.Sprintf("Service %s is of the class, address %q: %v", name, address, ports), func(w *world) {
 		_ = w.api.Create(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: lease}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports, LoadBalancerClass: ptr.To(byClass), LoadBalancerIP: address,
+			},
+		})
+	}}
+}
+
+// endpoints gives a Service a ready endpoint, or takes it away.
+func endpoints(name string) action {
+	return action{"Service " + name + " has an endpoint, or none", func(w *world) {
+		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}}}
+		if e.Endpoints = []discoveryv1.Endpoint{{}}; w.api.Create(e) != nil {
+			_ = w.api.Delete(faults.RefOf(e), false)
+		}
+	}}
+}
+
+func newService(namespace, name, lease string, ports []corev1.ServicePort) action {
+	return action{fmt.Sprintf("Service %s of %s names %s: %v", name, namespace, lease, ports), func(w *world) {
+		_ = w.api.Create(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: lease}},
 			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports},
 		})
 	}}
@@ -644,7 +851,7 @@ func freeze(howLong time.Duration) action {
 func unheard() []action {
 	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 	return []action{
-		newLease("shop"), newLease("mail"), newService("s0", "shop", ports), newService("s1", "mail", ports), freeze(40 * time.Second),
+		newLease("shop"), newLease("mail"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "mail", ports), freeze(40 * time.Second),
 		deletion(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}), deletion(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}),
 	}
 }
@@ -659,43 +866,69 @@ func (w *world) act() {
 // examine checks the end: whoever can be is served, and nothing is left of those that are gone.
 func (w *world) examine() {
 	services, all := w.services(), w.leases()
-	known, asking := []leaseports.Lease{}, []leaseports.Service{}
-	for _, l := range all {
-		if known = append(known, leaseports.LeaseOf(l)); l.DeletionTimestamp != nil {
-			w.Wrongf("lease %s is still being deleted", l.Name)
-		}
+	// What a manager would decide that starts now.
+	w.start()
+	m := w.managers[len(w.managers)-1]
+	l := &look{Reconciler: m.Reconciler, namespace: ns, now: time.Now(), seen: map[sight]time.Time{}, asked: map[types.UID]bool{}}
+	if err := l.gather(w.t.Context()); err != nil {
+		w.Wrongf("%v", err)
+		return
 	}
-	for _, s := range services {
-		asking = append(asking, leaseports.ServiceOf(s))
+	asking, made, _ := leaseports.Make(l.asking, l.known, l.classes, time.Now())
+	for _, one := range made {
+		w.Wrongf("lease %s is to be made", one.Name)
 	}
-	d := leaseports.Decide(known, asking, func(string, leaseports.Holder) bool { return true })
-	shown := map[string]bool{}
-	for _, l := range all {
-		if got, want := l.Status.Ports, leaseports.TableOf(d.Tables[l.Name]); !slices.Equal(got, want) {
-			w.Wrongf("lease %s has %v, and is to have %v", l.Name, got, want)
+	for _, one := range leaseports.Unused(l.known, asking) {
+		w.Wrongf("lease %s is of no use", one.Name)
+	}
+	d := leaseports.Decide(l.known, asking, func(string, leaseports.Holder) bool { return true })
+	shown, inUse := map[string]bool{}, false
+	for _, o := range all {
+		inUse = inUse || len(o.Status.Ports) > 0
+	}
+	for _, o := range all {
+		if o.DeletionTimestamp != nil {
+			w.Wrongf("lease %s is still being deleted", o.Name)
 		}
-		if controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) {
-			shown[l.Status.Address] = true
+		if got, want := o.Status.Ports, leaseports.TableOf(d.Tables[o.Name]); !slices.Equal(got, want) {
+			w.Wrongf("lease %s has %v, and is to have %v", o.Name, got, want)
+		}
+		held := controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer)
+		if inUse && !held && o.Status.Address != "" {
+			w.Wrongf("lease %s is not shown with the others", o.Name)
+		}
+		if held {
+			shown[o.Status.Address] = true
+		}
+		if announced := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition); len(o.Status.Ports) > 0 && !announced {
+			w.Wrongf("lease %s is not said to be announced", o.Name)
+		}
+		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition); len(o.Status.Ports) > 0 && (is == nil || is.Status != l.inUse(o).Status) {
+			w.Wrongf("lease %s says of its use %+v", o.Name, is)
 		}
 	}
 	if got := w.configured(); !reflect.DeepEqual(got, shown) {
 		w.Wrongf("MetalLB has %v, and is to have %v", got, shown)
 	}
-	for _, s := range services {
-		is, told := conditionOf(s), d.Verdicts[s.UID]
-		has := ""
-		if len(s.Status.LoadBalancer.Ingress) > 0 {
-			has = s.Status.LoadBalancer.Ingress[0].IP
-		}
-		want := ""
-		if told.Reason == v1alpha1.GrantedReason {
-			want = all[leaseports.ServiceOf(s).Leases[0]].Status.Address
-		}
-		if has != want || s.Annotations[v1alpha1.LeasedAddressesAnnotation] != want {
-			w.Wrongf("Service %s has %q, is published with %q, and is to have %q: %s", s.Name, has, s.Annotations[v1alpha1.LeasedAddressesAnnotation], want, told.Message)
-		}
-		if (told == leaseports.Verdict{}) != (is == nil) || (is != nil && (is.Reason != told.Reason || is.Message != told.Message)) {
-			w.Wrongf("Service %s is told %+v, and is to be told %+v", s.Name, is, told)
-		}
+	for _, is := range asking {
+		w.examineService(services[is.String()], &is, &d, all)
+	}
+}
+
+// examineService checks that a Service has what it is to have, and is told so.
+func (w *world) examineService(s *corev1.Service, as *leaseports.Service, d *leaseports.Decision, all map[string]*v1alpha1.IPLease) {
+	is, told := conditionOf(s), d.Verdicts[s.UID]
+	has, want := "", ""
+	if len(s.Status.LoadBalancer.Ingress) > 0 {
+		has = s.Status.LoadBalancer.Ingress[0].IP
+	}
+	if told.Reason == v1alpha1.GrantedReason {
+		want = all[as.Leases[0]].Status.Address
+	}
+	if has != want || s.Annotations[v1alpha1.LeasedAddressesAnnotation] != want {
+		w.Wrongf("Service %s has %q, is published with %q, and is to have %q: %s", as.Ref, has, s.Annotations[v1alpha1.LeasedAddressesAnnotation], want, told.Message)
+	}
+	if (told == leaseports.Verdict{}) != (is == nil) || (is != nil && (is.Reason != told.Reason || is.Message != told.Message)) {
+		w.Wrongf("Service %s is told %+v, and is to be told %+v", as.Ref, is, told)
 	}
 }

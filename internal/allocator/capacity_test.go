@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// A story of a pool of 100: how full it is at a minute, and which events are new then.
+// H26: a story of a pool of 100: how full it is at a minute, and which events are new then.
 func TestCapacityEvents(t *testing.T) {
 	const warning, critical, exhausted = v1alpha1.CapacityWarningCondition, v1alpha1.CapacityCriticalCondition, v1alpha1.CapacityExhaustedCondition
 	s := &v1alpha1.NetworkPoolStatus{}

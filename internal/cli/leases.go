@@ -50,6 +50,8 @@ func (p *plugin) leaseTable(rows []inspect.Lease) string {
 		switch {
 		case r.Draining != "":
 			ready = cell{"Draining: " + r.Draining, p.yellow}
+		case r.NotAnnounced != "":
+			ready = cell{"Not announced: " + r.NotAnnounced, p.red}
 		case r.Ready != "True":
 			ready = cell{r.Ready, p.red}
 			if r.Reason != "" {

@@ -103,7 +103,12 @@ type Entry struct {
 	Until time.Time
 	// Others names who else has the range, where the use is UseConflict.
 	Others []string
+	// Ports are those of the address, each with who has it, of an owner that shares them out.
+	Ports []string
 }
+
+// sharer is a kind whose claimants share what they have by ports.
+type sharer interface{ Ports(c *Claimant) []string }
 
 // EntriesFrom appends the next ranges from an address on, at most ViewChunk.
 func (m *Memory) EntriesFrom(from netip.Addr, to []Entry) []Entry {
@@ -145,6 +150,9 @@ func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
 	case c != nil:
 		out.Cluster = c.Cluster.Name
 		out.Use, out.Since = c.Kind.Use(c)
+		if k, shares := c.Kind.(sharer); shares {
+			out.Ports = k.Ports(c)
+		}
 	case best.Source == ledger.Object:
 		out.Use, out.Kind = UseNoClaim, m.kindOf(best.Owner.Kind).Traits().Attaches.Kind()
 	}

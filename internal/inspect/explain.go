@@ -86,6 +86,9 @@ func Explain(c Case) Explanation {
 			e.Served = false
 			add(fmt.Sprintf("nobody knows whether its Cluster can use it (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		}
+		if a := meta.FindStatusCondition(c.Conditions, v1alpha1.AnnouncedCondition); a != nil && a.Status == metav1.ConditionFalse {
+			add(fmt.Sprintf("it is not announced (%s): %s", a.Reason, a.Message), "see docs/leases.md#with-metallb")
+		}
 		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
 			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: the manager deletes an allocation only after it has seen its Cluster")
 		}
@@ -129,7 +132,11 @@ func (c Case) leaving(add func(what, do string)) {
 			}
 			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block")
 		case f == v1alpha1.LeaseShownFinalizer:
-			add("its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; whoever set the finalizer takes it off then")
+			text, do := "its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; whoever set the finalizer takes it off then"
+			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
+				text, do = "its address is shown to the world still: "+d.Message, "see docs/leases.md#with-metallb"
+			}
+			add(text, do)
 		case !slices.Contains(ours, f):
 			add("the finalizer "+f+" holds it", "whoever set it has to remove it")
 		}

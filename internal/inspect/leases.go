@@ -22,6 +22,8 @@ type Lease struct {
 	Ready   string `json:"ready"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// NotAnnounced is why a lease that Services have is not.
+	NotAnnounced string `json:"notAnnounced,omitempty"`
 	// Draining is what keeps a lease that is being deleted.
 	Draining string `json:"draining,omitempty"`
 }
@@ -40,13 +42,20 @@ func Leases(all []v1alpha1.IPLease) []Lease {
 		o := &all[i]
 		l := Lease{Namespace: o.Namespace, Name: o.Name, Pool: o.Spec.PoolRef.Name, Address: o.Status.Address, Ready: "Unknown"}
 		for _, p := range o.Status.Ports {
-			l.Ports = append(l.Ports, LeasePort{fmt.Sprintf("%s/%d", p.Protocol, p.Port), p.Service})
+			service := p.Service
+			if p.Namespace != "" {
+				service = p.Namespace + "/" + p.Service
+			}
+			l.Ports = append(l.Ports, LeasePort{fmt.Sprintf("%s/%d", p.Protocol, p.Port), service})
 		}
 		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition); c != nil {
 			l.Ready = string(c.Status)
 			if c.Status != "True" {
 				l.Reason, l.Message = c.Reason, c.Message
 			}
+		}
+		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); c != nil && c.Status == "False" {
+			l.NotAnnounced = c.Message
 		}
 		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.DrainingCondition); c != nil && c.Status == "True" {
 			l.Draining = c.Message

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -22,7 +23,7 @@ func udp(n int32) Port { return Port{corev1.ProtocolUDP, n} }
 
 // serviceOf is a Service of IPv4 that was created so many seconds after noon.
 func serviceOf(name string, second int, leases []string, ports ...Port) Service {
-	return Service{Name: name, UID: types.UID("uid-" + name), Created: noon.Add(time.Duration(second) * time.Second), Leases: leases, Ports: ports, Families: []int{4}}
+	return Service{Ref: Ref{Name: name}, UID: types.UID("uid-" + name), Created: noon.Add(time.Duration(second) * time.Second), Leases: leases, Ports: ports, Families: []int{4}, By: v1alpha1.ShownByMetalLB}
 }
 
 func leaseOf(name, address string, table ...Holder) Lease {
@@ -33,7 +34,9 @@ func leaseOf(name, address string, table ...Holder) Lease {
 	return out
 }
 
-func held(p Port, service string) Holder { return Holder{p, service, types.UID("uid-" + service)} }
+func held(p Port, service string) Holder {
+	return Holder{p, Ref{Name: service}, types.UID("uid-" + service)}
+}
 
 func TestDecide(t *testing.T) {
 	shop, both := []string{"shop"}, []string{"shop", "shop-6"}
@@ -42,7 +45,32 @@ func TestDecide(t *testing.T) {
 	requires := func(s Service) Service { s.RequireBoth = true; return dual(s) }
 	with := func(l Lease, table ...Holder) Lease { l.Table = table; return l }
 	deleting := func(l Lease) Lease { l.Deleting = true; return l }
-	declares := func(l Lease, ports map[Port]string) Lease { l.Declared = ports; return l }
+	declares := func(l Lease, ports map[Port]string) Lease {
+		l.Declared = map[Port]Ref{}
+		for p, name := range ports {
+			l.Declared[p] = Ref{Name: name}
+		}
+		return l
+	}
+	open := func(l Lease) Lease {
+		l.Others, l.Selector = labels.SelectorFromSet(labels.Set{"is": "other"}), "other"
+		return l
+	}
+	from := func(namespace string, s Service) Service {
+		s.Namespace, s.NamespaceLabels = namespace, labels.Set{"is": namespace}
+		s.UID = types.UID("uid-" + s.Name)
+		return s
+	}
+	prefers := func(s Service) Service { s.PreferBoth = true; return s }
+	ofSix := func(s Service) Service { s.Families = []int{6}; return s }
+	byHosts := func(s Service) Service { s.By = v1alpha1.ShownByHost; return s }
+	up := func(l Lease) Lease { l.By, l.Shown = v1alpha1.ShownByMetalLB, true; return l }
+	again := func(s Service) Service { s.UID = "uid-again"; return s }
+	declaresFor := func(l Lease, r Ref) Lease { l.Declared = map[Port]Ref{tcp(80): r}; return l }
+	madeFor := func(l Lease, service string) Lease { l.Made, l.For = true, service; return l }
+	shownBy := func(l Lease, by string) Lease { l.By = by; return l }
+	refused := func(l Lease, reason string) Lease { l.Refused = Verdict{reason, "no"}; return l }
+	waiting := func(s Service) Service { s.Waits = Verdict{"NoPool", "none"}; return s }
 	wrong := func(s Service, text string) Service { s.Leases, s.Problem = nil, text; return s }
 	for name, c := range map[string]struct {
 		leases   []Lease
@@ -52,32 +80,52 @@ func TestDecide(t *testing.T) {
 		want  []string
 		table []Holder
 	}{
-		"one":                         {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted: has TCP/80 of 10.0.0.1"}, table: []Holder{held(tcp(80), "a")}},
-		"two ports of a Service":      {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(443), tcp(80))}, want: []string{"Granted: has TCP/443, TCP/80 of 10.0.0.1"}, table: []Holder{held(tcp(80), "a"), held(tcp(443), "a")}},
-		"tcp and udp 53":              {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(53)), serviceOf("b", 0, shop, udp(53))}, want: []string{"Granted", "Granted"}, table: []Holder{held(tcp(53), "a"), held(udp(53), "b")}},
-		"the older one":               {leases: []Lease{plain}, services: []Service{serviceOf("young", 9, shop, tcp(80)), serviceOf("old", 0, shop, tcp(80))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is already allocated to Service old; choose another port or lease", "Granted"}, table: []Holder{held(tcp(80), "old")}},
-		"who has it keeps it":         {leases: []Lease{with(plain, held(tcp(80), "young"))}, services: []Service{serviceOf("young", 9, shop, tcp(80)), serviceOf("old", 0, shop, tcp(80))}, want: []string{"Granted", "PortTaken"}, table: []Holder{held(tcp(80), "young")}},
-		"all or none":                 {leases: []Lease{plain}, services: []Service{serviceOf("old", 0, shop, tcp(80)), serviceOf("young", 9, shop, tcp(80), tcp(81))}, want: []string{"Granted", "PortTaken"}, table: []Holder{held(tcp(80), "old")}},
-		"what it has, and one more":   {leases: []Lease{with(plain, held(tcp(80), "a"), held(tcp(81), "b"))}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(81)), serviceOf("b", 1, shop, tcp(81))}, want: []string{"PortTaken", "Granted"}, table: []Holder{held(tcp(80), "a"), held(tcp(81), "b")}},
-		"made again":                  {leases: []Lease{with(plain, Holder{tcp(80), "a", "uid-before"})}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
-		"gone, and not proven":        {leases: []Lease{with(plain, held(tcp(80), "gone"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is already allocated to Service gone"}, table: []Holder{held(tcp(80), "gone")}},
-		"gone":                        {leases: []Lease{with(plain, held(tcp(80), "gone"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, free: true, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
-		"asks no more, and is proven": {leases: []Lease{with(plain, held(tcp(80), "a"))}, services: []Service{serviceOf("a", 0, nil, tcp(80))}, free: true, want: []string{""}},
-		"no lease":                    {services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotFound: there is no IPLease shop in this namespace"}},
-		"no address":                  {leases: []Lease{leaseOf("shop", "")}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop has no address yet"}},
-		"being deleted":               {leases: []Lease{deleting(with(plain, held(tcp(80), "a")))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop is being deleted"}, table: []Holder{held(tcp(80), "a")}},
-		"declared":                    {leases: []Lease{declares(plain, map[Port]string{tcp(80): ""})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 0, shop, tcp(81))}, want: []string{"Granted", "NotDeclared: spec.ports of IPLease shop has no TCP/81 for this Service"}, table: []Holder{held(tcp(80), "a")}},
-		"declared for another":        {leases: []Lease{declares(plain, map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, want: []string{"NotDeclared", "Granted"}, table: []Holder{held(tcp(80), "b")}},
-		"handed over, and shown":      {leases: []Lease{declares(with(plain, held(tcp(80), "a")), map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, want: []string{"NotDeclared", "PortTaken"}, table: []Holder{held(tcp(80), "a")}},
-		"handed over":                 {leases: []Lease{declares(with(plain, held(tcp(80), "a")), map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, free: true, want: []string{"NotDeclared", "Granted"}, table: []Holder{held(tcp(80), "b")}},
-		"two families":                {leases: []Lease{plain, six}, services: []Service{requires(serviceOf("a", 0, both, tcp(80)))}, want: []string{"Granted: has TCP/80 of 10.0.0.1 and fd00::1"}, table: []Holder{held(tcp(80), "a")}},
-		"one of two, as preferred":    {leases: []Lease{plain}, services: []Service{dual(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
-		"one of two, as required":     {leases: []Lease{plain}, services: []Service{requires(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"LeaseUnfit: the Service requires both families"}},
-		"another family":              {leases: []Lease{six}, services: []Service{serviceOf("a", 0, []string{"shop-6"}, tcp(80))}, want: []string{"LeaseUnfit: IPLease shop-6 has an IPv6 address"}},
-		"two of one family":           {leases: []Lease{plain, leaseOf("more", "10.0.0.2")}, services: []Service{dual(serviceOf("a", 0, []string{"shop", "more"}, tcp(80)))}, want: []string{"LeaseUnfit: the leases shop and more are of one family"}},
-		"taken of the other lease":    {leases: []Lease{plain, with(six, held(tcp(80), "b"))}, services: []Service{dual(serviceOf("a", 0, both, tcp(80))), dual(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"PortTaken: fd00::1 TCP/80", "Granted"}},
-		"a problem":                   {leases: []Lease{plain}, services: []Service{wrong(serviceOf("a", 0, nil, tcp(80)), "it is odd")}, want: []string{"LeaseUnfit: it is odd"}},
-		"a port of two numbers":       {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"one":                             {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted: has TCP/80 of 10.0.0.1"}, table: []Holder{held(tcp(80), "a")}},
+		"two ports of a Service":          {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(443), tcp(80))}, want: []string{"Granted: has TCP/443, TCP/80 of 10.0.0.1"}, table: []Holder{held(tcp(80), "a"), held(tcp(443), "a")}},
+		"tcp and udp 53":                  {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(53)), serviceOf("b", 0, shop, udp(53))}, want: []string{"Granted", "Granted"}, table: []Holder{held(tcp(53), "a"), held(udp(53), "b")}},
+		"the older one":                   {leases: []Lease{plain}, services: []Service{serviceOf("young", 9, shop, tcp(80)), serviceOf("old", 0, shop, tcp(80))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is already allocated to Service old; choose another port or lease", "Granted"}, table: []Holder{held(tcp(80), "old")}},
+		"who has it keeps it":             {leases: []Lease{with(plain, held(tcp(80), "young"))}, services: []Service{serviceOf("young", 9, shop, tcp(80)), serviceOf("old", 0, shop, tcp(80))}, want: []string{"Granted", "PortTaken"}, table: []Holder{held(tcp(80), "young")}},
+		"all or none":                     {leases: []Lease{plain}, services: []Service{serviceOf("old", 0, shop, tcp(80)), serviceOf("young", 9, shop, tcp(80), tcp(81))}, want: []string{"Granted", "PortTaken"}, table: []Holder{held(tcp(80), "old")}},
+		"what it has, and one more":       {leases: []Lease{with(plain, held(tcp(80), "a"), held(tcp(81), "b"))}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(81)), serviceOf("b", 1, shop, tcp(81))}, want: []string{"PortTaken", "Granted"}, table: []Holder{held(tcp(80), "a"), held(tcp(81), "b")}},
+		"made again":                      {leases: []Lease{with(plain, Holder{tcp(80), Ref{Name: "a"}, "uid-before"})}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"gone, and not proven":            {leases: []Lease{with(plain, held(tcp(80), "gone"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is already allocated to Service gone"}, table: []Holder{held(tcp(80), "gone")}},
+		"gone":                            {leases: []Lease{with(plain, held(tcp(80), "gone"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, free: true, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"asks no more, and is proven":     {leases: []Lease{with(plain, held(tcp(80), "a"))}, services: []Service{serviceOf("a", 0, nil, tcp(80))}, free: true, want: []string{""}},
+		"no lease":                        {services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotFound: there is no IPLease shop in this namespace"}},
+		"no address":                      {leases: []Lease{leaseOf("shop", "")}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop has no address yet"}},
+		"being deleted":                   {leases: []Lease{deleting(with(plain, held(tcp(80), "a")))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop is being deleted"}, table: []Holder{held(tcp(80), "a")}},
+		"declared":                        {leases: []Lease{declares(plain, map[Port]string{tcp(80): ""})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 0, shop, tcp(81))}, want: []string{"Granted", "NotDeclared: spec.ports of IPLease shop has no TCP/81 for this Service"}, table: []Holder{held(tcp(80), "a")}},
+		"declared for another":            {leases: []Lease{declares(plain, map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, want: []string{"NotDeclared", "Granted"}, table: []Holder{held(tcp(80), "b")}},
+		"handed over, and shown":          {leases: []Lease{declares(with(plain, held(tcp(80), "a")), map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, want: []string{"NotDeclared", "PortTaken"}, table: []Holder{held(tcp(80), "a")}},
+		"handed over":                     {leases: []Lease{declares(with(plain, held(tcp(80), "a")), map[Port]string{tcp(80): "b"})}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 9, shop, tcp(80))}, free: true, want: []string{"NotDeclared", "Granted"}, table: []Holder{held(tcp(80), "b")}},
+		"two families":                    {leases: []Lease{plain, six}, services: []Service{requires(serviceOf("a", 0, both, tcp(80)))}, want: []string{"Granted: has TCP/80 of 10.0.0.1 and fd00::1"}, table: []Holder{held(tcp(80), "a")}},
+		"one of two, as preferred":        {leases: []Lease{plain}, services: []Service{dual(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"LeaseUnfit: the Service has addresses of both families, and a lease of one; MetalLB gives it both or none"}},
+		"one of two, by hosts":            {leases: []Lease{plain}, services: []Service{byHosts(dual(serviceOf("a", 0, shop, tcp(80))))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"one of two, as required":         {leases: []Lease{plain}, services: []Service{requires(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"LeaseUnfit: the Service requires both families"}},
+		"another family":                  {leases: []Lease{six}, services: []Service{serviceOf("a", 0, []string{"shop-6"}, tcp(80))}, want: []string{"LeaseUnfit: IPLease shop-6 has an IPv6 address"}},
+		"two of one family":               {leases: []Lease{plain, leaseOf("more", "10.0.0.2")}, services: []Service{dual(serviceOf("a", 0, []string{"shop", "more"}, tcp(80)))}, want: []string{"LeaseUnfit: the leases shop and more are of one family"}},
+		"taken of the other lease":        {leases: []Lease{plain, with(six, held(tcp(80), "b"))}, services: []Service{dual(serviceOf("a", 0, both, tcp(80))), ofSix(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"PortTaken: fd00::1 TCP/80", "Granted"}},
+		"a problem":                       {leases: []Lease{plain}, services: []Service{wrong(serviceOf("a", 0, nil, tcp(80)), "it is odd")}, want: []string{"LeaseUnfit: it is odd"}},
+		"of another namespace":            {leases: []Lease{open(plain)}, services: []Service{from("other", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{{tcp(80), Ref{"other", "a"}, "uid-a"}}},
+		"of one that it does not select":  {leases: []Lease{open(plain)}, services: []Service{from("wrong", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"NotAllowed: there is no IPLease shop that Services of namespace wrong may use"}},
+		"of one, without a selector":      {leases: []Lease{plain}, services: []Service{from("other", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"NotAllowed"}},
+		"of one, and there is none":       {services: []Service{from("other", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"NotAllowed"}},
+		"of one that is selected no more": {leases: []Lease{with(open(plain), Holder{tcp(80), Ref{"wrong", "a"}, "uid-a"})}, services: []Service{from("wrong", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"NotAllowed"}, table: []Holder{{tcp(80), Ref{"wrong", "a"}, "uid-a"}}},
+		"two of one name":                 {leases: []Lease{open(plain)}, services: []Service{from("other", serviceOf("a", 0, shop, tcp(80))), again(serviceOf("a", 9, shop, tcp(80)))}, want: []string{"Granted", "PortTaken: 10.0.0.1 TCP/80 is already allocated to Service other/a"}, table: []Holder{{tcp(80), Ref{"other", "a"}, "uid-a"}}},
+		"declared for another namespace":  {leases: []Lease{declaresFor(open(plain), Ref{"other", "a"})}, services: []Service{from("other", serviceOf("a", 0, shop, tcp(80))), serviceOf("b", 0, shop, tcp(80))}, want: []string{"Granted", "NotDeclared"}, table: []Holder{{tcp(80), Ref{"other", "a"}, "uid-a"}}},
+		"made for it":                     {leases: []Lease{madeFor(plain, "a")}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 0, shop, tcp(81))}, want: []string{"Granted", "NotAllowed: IPLease shop was made for Service a"}, table: []Holder{held(tcp(80), "a")}},
+		"made for an address":             {leases: []Lease{madeFor(plain, "")}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 0, shop, tcp(81))}, want: []string{"Granted", "Granted"}, table: []Holder{held(tcp(80), "a"), held(tcp(81), "b")}},
+		"by another":                      {leases: []Lease{with(shownBy(plain, "Host"), held(tcp(81), "b"))}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseUnfit: IPLease shop is shown by Host, and this Service would be by MetalLB"}, table: []Holder{held(tcp(81), "b")}},
+		"an address that an older has":    {leases: []Lease{plain, leaseOf("twin", "10.0.0.1")}, services: []Service{serviceOf("a", 0, []string{"twin"}, tcp(80))}, want: []string{"LeaseUnfit: IPLease twin has the address of IPLease shop"}},
+		"why it has no address":           {leases: []Lease{refused(leaseOf("shop", ""), "PoolExhausted")}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseNotReady: IPLease shop has no address: PoolExhausted: no"}},
+		"it waits":                        {services: []Service{waiting(serviceOf("a", 0, nil, tcp(80)))}, want: []string{"NoPool: none"}},
+		"different selectors":             {leases: []Lease{open(plain), six}, services: []Service{dual(serviceOf("a", 0, both, tcp(80)))}, want: []string{"LeaseUnfit: the leases shop and shop-6 have different namespaceSelectors"}},
+		"one of two, another is shown":    {leases: []Lease{plain, up(six)}, services: []Service{prefers(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"LeaseUnfit: the Service prefers two families and has a lease of one, so MetalLB would give it the address of IPLease shop-6 too"}},
+		"one of two, another is taken":    {leases: []Lease{plain, six}, services: []Service{ofSix(serviceOf("b", 0, []string{"shop-6"}, tcp(80))), prefers(serviceOf("a", 9, shop, tcp(80)))}, want: []string{"Granted", "LeaseUnfit"}},
+		"one of two, and was first":       {leases: []Lease{plain, six}, services: []Service{prefers(serviceOf("a", 0, shop, tcp(80))), ofSix(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"Granted", "LeaseUnfit: Service a prefers two families and has a lease of one, so MetalLB would give it the address of IPLease shop-6 too"}, table: []Holder{held(tcp(80), "a")}},
+		"both of two":                     {leases: []Lease{plain, up(six)}, services: []Service{dual(prefers(serviceOf("a", 0, both, tcp(80))))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"one of two, in different pools":  {leases: []Lease{plain, up(open(six))}, services: []Service{prefers(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"a port of two numbers":           {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Decide(c.leases, c.services, func(string, Holder) bool { return c.free })
@@ -95,6 +143,21 @@ func TestDecide(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// A lease of the other family does not go into the pool of a Service that would get it too.
+func TestApart(t *testing.T) {
+	s := serviceOf("a", 0, []string{"shop"}, tcp(80))
+	s.PreferBoth = true
+	leases := []Lease{leaseOf("shop", "10.0.0.1"), leaseOf("more", "10.0.0.2"), leaseOf("shop-6", "fd00::1")}
+	never := func(string, Holder) bool { return false }
+	if diff := cmp.Diff(map[string]bool{"shop-6": true}, Decide(leases, []Service{s}, never).Apart); diff != "" {
+		t.Error(diff)
+	}
+	s.PreferBoth = false
+	if apart := Decide(leases, []Service{s}, never).Apart; len(apart) > 0 {
+		t.Errorf("%v", apart)
 	}
 }
 
@@ -126,7 +189,10 @@ func TestDecideAnything(t *testing.T) {
 			l := leaseOf(name, fmt.Sprintf("10.0.0.%d", 1+i))
 			l.Deleting = rapid.IntRange(0, 9).Draw(rt, "deleting") == 0
 			if rapid.Bool().Draw(rt, "declares") {
-				l.Declared = rapid.MapOfN(rapid.SampledFrom(ports), rapid.SampledFrom(append(names, "", "")), 0, 4).Draw(rt, "declared")
+				l.Declared = map[Port]Ref{}
+				for p, name := range rapid.MapOfN(rapid.SampledFrom(ports), rapid.SampledFrom(append(names, "", "")), 0, 4).Draw(rt, "declared") {
+					l.Declared[p] = Ref{Name: name}
+				}
 			}
 			for p, s := range rapid.MapOfN(rapid.SampledFrom(ports), rapid.SampledFrom(append(names, "gone")), 0, 4).Draw(rt, "table") {
 				l.Table = append(l.Table, held(p, s))
@@ -159,7 +225,7 @@ func TestDecideAnything(t *testing.T) {
 			has := 0
 			for _, name := range s.Leases {
 				for _, p := range s.Ports {
-					if slices.Contains(d.Tables[name], Holder{p, s.Name, s.UID}) {
+					if slices.Contains(d.Tables[name], Holder{p, s.Ref, s.UID}) {
 						has++
 					}
 				}

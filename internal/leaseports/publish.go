@@ -1,6 +1,7 @@
 package leaseports
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,27 +24,37 @@ type Published struct {
 	Key string
 }
 
-// Annotations are those of a Service that is to be published so; the zero one: not at all. Nil: it has them. What somebody
-// else wrote there is set right while the Service names a lease, and left alone where we have not written.
-func (p Published) Annotations(s *corev1.Service) map[string]*string {
-	want := map[string]*string{ipsAnnotation: nil, sharedAnnotation: nil, v1alpha1.LeasedAddressesAnnotation: nil}
+// Of returns a Service as it is to be published; the zero one: not at all. Nil: it is so already. What somebody else wrote in
+// our places is set right while the Service has a lease, and left alone where we have not written.
+func (p Published) Of(s *corev1.Service) *corev1.Service {
+	next := s.DeepCopy()
 	if len(p.Addresses) > 0 {
 		var texts []string
 		for _, a := range p.Addresses {
 			texts = append(texts, a.String())
 		}
-		text, key := strings.Join(texts, ","), p.Key
-		want[ipsAnnotation], want[sharedAnnotation], want[v1alpha1.LeasedAddressesAnnotation] = &text, &key, &text
-	} else if _, ours := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; !ours {
+		text := strings.Join(texts, ",")
+		if next.Annotations == nil {
+			next.Annotations = map[string]string{}
+		}
+		next.Annotations[sharedAnnotation], next.Annotations[v1alpha1.LeasedAddressesAnnotation] = p.Key, text
+		if delete(next.Annotations, ipsAnnotation); s.Spec.LoadBalancerIP == "" { // MetalLB refuses who says it twice
+			next.Annotations[ipsAnnotation] = text
+		}
+		if next.Labels == nil {
+			next.Labels = map[string]string{}
+		}
+		next.Labels[v1alpha1.LeasedLabel] = "true"
+	} else if _, ours := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; ours {
+		for _, name := range []string{ipsAnnotation, sharedAnnotation, v1alpha1.LeasedAddressesAnnotation} {
+			delete(next.Annotations, name)
+		}
+		delete(next.Labels, v1alpha1.LeasedLabel)
+	}
+	if maps.Equal(next.Annotations, s.Annotations) && maps.Equal(next.Labels, s.Labels) {
 		return nil
 	}
-	for name, value := range want {
-		is, has := s.Annotations[name]
-		if has != (value != nil) || (has && is != *value) {
-			return want
-		}
-	}
-	return nil
+	return next
 }
 
 // Shows reports whether a Service shows an address: it was published with it, or its status has it.

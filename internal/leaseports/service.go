@@ -15,11 +15,99 @@ import (
 // maxLeases is how many leases a Service names: one of each family.
 const maxLeases = 2
 
-// ServiceOf is what a Service asks for. One that MetalLB does not serve asks for nothing.
-func ServiceOf(s *corev1.Service) Service {
+// classPrefix begins the load balancer classes of pools.
+var classPrefix = v1alpha1.GroupVersion.Group + "/"
+
+// Asked is what a Service asks of leases.
+type Asked struct {
+	// Namespace is that of the leases.
+	Namespace string
+	// Leases are those that it names; none: they are made for it, of pools of its class, with the address that it asks for,
+	// if any.
+	Leases  []string
+	Class   string
+	Address netip.Addr
+	// By is who shows a Service of its class.
+	By string
+	// Problem says what is wrong with it, empty if nothing.
+	Problem string
+}
+
+// AskedOf reads what a Service asks for; false: nothing.
+func AskedOf(s *corev1.Service) (Asked, bool) {
+	class := ptr.Deref(s.Spec.LoadBalancerClass, "")
+	ofPools := strings.HasPrefix(class, classPrefix)
+	text, names := s.Annotations[v1alpha1.LeaseAnnotation]
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || (!names && !ofPools) {
+		return Asked{}, false
+	}
+	out := Asked{Namespace: s.Namespace, By: v1alpha1.ShownByMetalLB}
+	if class == v1alpha1.HostLoadBalancerClass {
+		out.By = v1alpha1.ShownByHost
+	}
+	switch {
+	case class != "" && !ofPools:
+		out.Problem = fmt.Sprintf("it has spec.loadBalancerClass %s; addresses of leases are for Services without a class, or of one that begins with %s", class, classPrefix)
+	case names && s.Spec.LoadBalancerIP != "":
+		out.Problem = "it has spec.loadBalancerIP; remove that: the lease says the address"
+	case names:
+		out.name(text)
+	default:
+		out.Class = class
+		out.ask(s.Spec.LoadBalancerIP)
+	}
+	return out, true
+}
+
+// name reads names of leases.
+func (a *Asked) name(text string) {
+	own := a.Namespace
+	for i, name := range strings.Split(text, ",") {
+		namespace, rest, foreign := strings.Cut(strings.TrimSpace(name), "/")
+		if !foreign {
+			namespace, rest = own, namespace
+		}
+		if rest == "" || namespace == "" || slices.Contains(a.Leases, rest) || i == maxLeases || (i > 0 && namespace != a.Namespace) {
+			a.Namespace, a.Leases = own, nil
+			a.Problem = fmt.Sprintf("the annotation %s is %q; it is the name of a lease, or two names of one namespace with a comma between them", v1alpha1.LeaseAnnotation, text)
+			return
+		}
+		a.Namespace, a.Leases = namespace, append(a.Leases, rest)
+	}
+}
+
+// ask reads the address that a Service asks for.
+func (a *Asked) ask(text string) {
+	if text == "" {
+		return
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil || address.Zone() != "" {
+		a.Problem = fmt.Sprintf("its spec.loadBalancerIP %q is not an IP address; correct it, or remove it for any address", text)
+		return
+	}
+	a.Address, a.Leases = address.Unmap(), []string{nameOfAddress(address.Unmap())}
+}
+
+// nameOfAddress is the name of the lease that is made for an address.
+func nameOfAddress(a netip.Addr) string {
+	return "ip-" + strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())
+}
+
+// RefOf names a Service to the leases of a namespace.
+func RefOf(s *corev1.Service, namespace string) Ref {
+	if s.Namespace == namespace {
+		return Ref{Name: s.Name}
+	}
+	return Ref{s.Namespace, s.Name}
+}
+
+// ServiceOf is what a Service asks of the leases of a namespace. One that nobody serves asks for nothing.
+func ServiceOf(s *corev1.Service, namespace string) Service {
 	out := Service{
-		Name: s.Name, UID: s.UID, Created: s.CreationTimestamp.Time, Deleting: s.DeletionTimestamp != nil,
+		Ref: RefOf(s, namespace), UID: s.UID, Created: s.CreationTimestamp.Time, Deleting: s.DeletionTimestamp != nil,
 		RequireBoth: ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack,
+		PreferBoth:  ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack,
 	}
 	for _, p := range s.Spec.Ports {
 		out.Ports = append(out.Ports, Port{p.Protocol, p.Port})
@@ -29,45 +117,8 @@ func ServiceOf(s *corev1.Service) Service {
 			out.Families = append(out.Families, familyOf(a))
 		}
 	}
-	text, asks := s.Annotations[v1alpha1.LeaseAnnotation]
-	if !asks || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return out
-	}
-	if s.Spec.LoadBalancerClass != nil {
-		out.Problem = fmt.Sprintf("it has spec.loadBalancerClass %s; MetalLB gives addresses of leases to Services without a class", *s.Spec.LoadBalancerClass)
-		return out
-	}
-	for name := range strings.SplitSeq(text, ",") {
-		name = strings.TrimSpace(name)
-		switch {
-		case name == "" || slices.Contains(out.Leases, name) || len(out.Leases) == maxLeases:
-			out.Problem = fmt.Sprintf("the annotation %s is %q; it is the name of a lease, or two names with a comma between them", v1alpha1.LeaseAnnotation, text)
-		case s.Spec.LoadBalancerIP != "":
-			out.Problem = "it has spec.loadBalancerIP; remove that: the lease says the address"
-		}
-		if out.Problem != "" {
-			out.Leases = nil
-			break
-		}
-		out.Leases = append(out.Leases, name)
-	}
-	return out
-}
-
-// LeaseOf is what is known of a lease.
-func LeaseOf(l *v1alpha1.IPLease) Lease {
-	out := Lease{Name: l.Name, Deleting: l.DeletionTimestamp != nil}
-	if a, err := netip.ParseAddr(l.Status.Address); err == nil {
-		out.Address = a
-	}
-	if len(l.Spec.Ports) > 0 {
-		out.Declared = map[Port]string{}
-	}
-	for _, p := range l.Spec.Ports {
-		out.Declared[Port{p.Protocol, p.Port}] = p.Service
-	}
-	for _, h := range l.Status.Ports {
-		out.Table = append(out.Table, Holder{Port{h.Protocol, h.Port}, h.Service, h.UID})
+	if a, asks := AskedOf(s); asks && a.Namespace == namespace {
+		out.Leases, out.Class, out.Address, out.By, out.Problem = a.Leases, a.Class, a.Address, a.By, a.Problem
 	}
 	return out
 }
@@ -76,7 +127,7 @@ func LeaseOf(l *v1alpha1.IPLease) Lease {
 func TableOf(table []Holder) []v1alpha1.LeasedPort {
 	out := make([]v1alpha1.LeasedPort, 0, len(table))
 	for _, h := range table {
-		out = append(out, v1alpha1.LeasedPort{Protocol: h.Protocol, Port: h.Number, Service: h.Service, UID: h.UID})
+		out = append(out, v1alpha1.LeasedPort{Protocol: h.Protocol, Port: h.Number, Service: h.Service.Name, Namespace: h.Service.Namespace, UID: h.UID})
 	}
 	return out
 }
@@ -90,7 +141,7 @@ func Recorded(s *Service, leases []Lease) bool {
 			return false
 		}
 		for _, p := range s.Ports {
-			if !slices.Contains(leases[at].Table, Holder{p, s.Name, s.UID}) {
+			if !slices.Contains(leases[at].Table, Holder{p, s.Ref, s.UID}) {
 				return false
 			}
 		}

@@ -2,16 +2,24 @@ package metallb
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 const (
@@ -20,17 +28,50 @@ const (
 	LeasesValue = "butler-leases"
 	// LeasesAdvertisement is the L2Advertisement that announces them.
 	LeasesAdvertisement = "butler-leases"
-	// leasePoolPrefix begins the name of the IPAddressPool of the leases of a namespace.
+	// leasePoolPrefix begins the name of the IPAddressPools of the leases of a namespace.
 	leasePoolPrefix = "lease-"
 )
 
-// LeasePoolName is the name of the IPAddressPool that shows the leases of a namespace.
-func LeasePoolName(namespace string) string { return leasePoolPrefix + namespace }
+// leased is on the Services that are published: others may ask MetalLB for the address of a lease, and get nothing.
+var leased = map[string]string{v1alpha1.LeasedLabel: "true"}
 
-// NamespaceOfLeasePool is the namespace whose leases an IPAddressPool shows; false: it shows none, whatever it is called.
+// LeasePool is an IPAddressPool that shows leases of a namespace: to its Services, and to those of the other namespaces that
+// a selector takes. Leases with one selector are in one pool: both addresses of a Service have to be.
+type LeasePool struct {
+	Namespace string
+	// Others selects them; nil: none.
+	Others *metav1.LabelSelector
+}
+
+// Name is that of the IPAddressPool. A namespace has no dot in its name.
+func (p LeasePool) Name() string {
+	name := leasePoolPrefix + p.Namespace
+	if p.Others == nil {
+		return name
+	}
+	text, err := json.Marshal(p.Others)
+	if err != nil {
+		panic(err) // it is strings
+	}
+	sum := sha256.Sum256(text)
+	return name + "." + hex.EncodeToString(sum[:4])
+}
+
+// NamespaceOfLeasePool is the namespace whose leases an IPAddressPool shows, by its name; false: it is called otherwise.
 func NamespaceOfLeasePool(p *metallbv1beta1.IPAddressPool) (string, bool) {
-	namespace, is := strings.CutPrefix(p.Name, leasePoolPrefix)
-	return namespace, is && p.Namespace == Namespace && ShowsLeases(p)
+	rest, is := strings.CutPrefix(p.Name, leasePoolPrefix)
+	namespace, _, _ := strings.Cut(rest, ".")
+	return namespace, is && p.Namespace == Namespace
+}
+
+// LeasePoolOf is what an IPAddressPool that shows leases is for.
+func LeasePoolOf(p *metallbv1beta1.IPAddressPool) LeasePool {
+	namespace, _ := NamespaceOfLeasePool(p)
+	out := LeasePool{Namespace: namespace}
+	if to := p.Spec.AllocateTo; to != nil && len(to.NamespaceSelectors) > 0 {
+		out.Others = &to.NamespaceSelectors[0]
+	}
+	return out
 }
 
 // ShowsLeases reports whether an IPAddressPool is one of ours that shows leases.
@@ -41,6 +82,9 @@ func HasAddress(p *metallbv1beta1.IPAddressPool, a netip.Addr) bool {
 	return p != nil && ShowsLeases(p) && slices.Contains(p.Spec.Addresses, leaseRange(a))
 }
 
+// Took reports whether MetalLB says that it has taken an IPAddressPool as it is now, or says nothing of any.
+func Took(p *metallbv1beta1.IPAddressPool) bool { return counted(p) }
+
 // HasOthers reports whether an IPAddressPool has more than these addresses, or others.
 func HasOthers(p *metallbv1beta1.IPAddressPool, than []netip.Addr) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
@@ -50,11 +94,10 @@ func HasOthers(p *metallbv1beta1.IPAddressPool, than []netip.Addr) bool {
 
 func leaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
 
-// ShowLeases brings the IPAddressPool of a namespace to have these addresses, and no Service of another namespace have
-// them. It is written as it was observed, or not at all: the error is a conflict then; nil: there was none. It reports
-// whether something was written: MetalLB acknowledges by counting, so a change may have to wait until an earlier one is
-// counted.
-func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namespace string, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
+// ShowLeases brings an IPAddressPool to have these addresses, and no Services have them but those that it is for. It is
+// written as it was observed, or not at all: the error is a conflict then; nil: there was none. It reports whether something
+// was written: MetalLB acknowledges by counting, so a change may have to wait until an earlier one is counted.
+func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
 	ranges := make([]string, 0, len(want))
 	for _, a := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
 		ranges = append(ranges, leaseRange(a))
@@ -62,16 +105,16 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namesp
 	switch {
 	case was != nil && !ShowsLeases(was) && len(ranges) > 0:
 		return false, fmt.Errorf("IPAddressPool %s/%s is not one that shows leases, and has the name of one; give it another name, so that the leases of namespace %s can be shown",
-			Namespace, was.Name, namespace)
+			Namespace, was.Name, pool.Namespace)
 	case (was == nil || !ShowsLeases(was)) && len(ranges) == 0:
 		return false, nil
 	case was == nil:
-		err := c.Create(ctx, leasePool(namespace, ranges), FieldOwner)
+		err := c.Create(ctx, pool.object(ranges), FieldOwner)
 		if apierrors.IsAlreadyExists(err) {
-			err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), LeasePoolName(namespace), err)
+			err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), pool.Name(), err)
 		}
 		if err != nil {
-			return false, fmt.Errorf("creating IPAddressPool %s/%s: %w", Namespace, LeasePoolName(namespace), err)
+			return false, fmt.Errorf("creating IPAddressPool %s/%s: %w", Namespace, pool.Name(), err)
 		}
 		return true, nil
 	case len(ranges) == 0:
@@ -80,31 +123,46 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, namesp
 			return false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, was.Name, err)
 		}
 		return true, nil
-	case showsLeases(was, namespace, ranges):
+	case pool.is(was, ranges):
 		return false, nil
 	}
 	to, wait, err := next(ctx, live, was, ranges)
 	if wait || err != nil {
 		return false, err // the count of the last change wakes us
 	}
-	u := leasePool(namespace, to)
+	u := pool.object(to)
 	u.SetUID(was.UID)
 	u.SetResourceVersion(was.ResourceVersion)
 	return true, apply(ctx, c, u)
 }
 
-// showsLeases reports whether an IPAddressPool is as it is to be.
-func showsLeases(p *metallbv1beta1.IPAddressPool, namespace string, ranges []string) bool {
-	to := p.Spec.AllocateTo
-	return slices.Equal(p.Spec.Addresses, ranges) && !ptr.Deref(p.Spec.AutoAssign, true) && !p.Spec.AvoidBuggyIPs && ShowsLeases(p) &&
-		to != nil && slices.Equal(to.Namespaces, []string{namespace})
+// selectors are those of the namespaces whose Services the pool is for besides.
+func (p LeasePool) selectors() []metav1.LabelSelector {
+	if p.Others == nil {
+		return nil
+	}
+	return []metav1.LabelSelector{*p.Others}
 }
 
-func leasePool(namespace string, ranges []string) *unstructured.Unstructured {
-	u := object("IPAddressPool", LeasePoolName(namespace), map[string]any{
-		"addresses": list(ranges), "autoAssign": false, "avoidBuggyIPs": false,
-		"serviceAllocation": map[string]any{"namespaces": []any{namespace}},
-	})
+// is reports whether an IPAddressPool is as it is to be.
+func (p LeasePool) is(was *metallbv1beta1.IPAddressPool, ranges []string) bool {
+	to := was.Spec.AllocateTo
+	return slices.Equal(was.Spec.Addresses, ranges) && !ptr.Deref(was.Spec.AutoAssign, true) && !was.Spec.AvoidBuggyIPs && ShowsLeases(was) &&
+		to != nil && slices.Equal(to.Namespaces, []string{p.Namespace}) && equality.Semantic.DeepEqual(to.NamespaceSelectors, p.selectors()) &&
+		equality.Semantic.DeepEqual(to.ServiceSelectors, []metav1.LabelSelector{{MatchLabels: leased}})
+}
+
+// object is what is said of the IPAddressPool. It names a namespace always: nothing selected would mean everybody.
+func (p LeasePool) object(ranges []string) *unstructured.Unstructured {
+	to := map[string]any{"namespaces": []any{p.Namespace}, "serviceSelectors": []any{map[string]any{"matchLabels": map[string]any{v1alpha1.LeasedLabel: leased[v1alpha1.LeasedLabel]}}}}
+	if p.Others != nil {
+		selector, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Others)
+		if err != nil {
+			panic(err) // it is strings
+		}
+		to["namespaceSelectors"] = []any{selector}
+	}
+	u := object("IPAddressPool", p.Name(), map[string]any{"addresses": list(ranges), "autoAssign": false, "avoidBuggyIPs": false, "serviceAllocation": to})
 	u.SetLabels(map[string]string{ManagedLabel: LeasesValue})
 	return u
 }

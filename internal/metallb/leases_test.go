@@ -36,17 +36,50 @@ func TestSeemsCounted(t *testing.T) {
 
 // An IPAddressPool of somebody else that is called as ours is left as it is: nothing is written, so there is no client.
 func TestForeignLeasePool(t *testing.T) {
+	office := LeasePool{Namespace: "office"}
 	p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.1-10.0.0.9"}}}
-	p.Namespace, p.Name = Namespace, LeasePoolName("office")
-	if _, is := NamespaceOfLeasePool(p); is {
-		t.Error("it shows leases")
-	}
-	if changed, err := ShowLeases(t.Context(), nil, nil, "office", nil, p); changed || err != nil {
+	p.Namespace, p.Name = Namespace, office.Name()
+	if changed, err := ShowLeases(t.Context(), nil, nil, office, nil, p); changed || err != nil {
 		t.Errorf("without leases: %v %v", changed, err)
 	}
-	changed, err := ShowLeases(t.Context(), nil, nil, "office", []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
+	changed, err := ShowLeases(t.Context(), nil, nil, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
 	if changed || err == nil || !strings.Contains(err.Error(), "give it another name") {
 		t.Errorf("with a lease: %v %v", changed, err)
+	}
+}
+
+// The leases of a namespace that select other namespaces are in an IPAddressPool of their own, which says so.
+func TestLeasePool(t *testing.T) {
+	a := []netip.Addr{netip.MustParseAddr("10.1.0.1")}
+	selects := func(value string) LeasePool {
+		return LeasePool{Namespace: "team", Others: &metav1.LabelSelector{MatchLabels: map[string]string{"is": value}}}
+	}
+	names := map[string]bool{}
+	for _, pool := range []LeasePool{{Namespace: "team"}, selects("a"), selects("b"), {Namespace: "team", Others: &metav1.LabelSelector{}}} {
+		names[pool.Name()] = true
+		c := tenant(t, true)
+		if changed, err := ShowLeases(t.Context(), c, c, pool, a, nil); !changed || err != nil {
+			t.Fatalf("%v: %v %v", pool, changed, err)
+		}
+		got := &metallbv1beta1.IPAddressPool{}
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: pool.Name()}, got); err != nil {
+			t.Fatal(err)
+		}
+		if namespace, is := NamespaceOfLeasePool(got); namespace != "team" || !is || !ShowsLeases(got) || !HasAddress(got, a[0]) {
+			t.Errorf("%s is of %s", got.Name, namespace)
+		}
+		if to := got.Spec.AllocateTo; len(to.Namespaces) != 1 || to.Namespaces[0] != "team" || (len(to.NamespaceSelectors) == 1) != (pool.Others != nil) {
+			t.Errorf("%s is for %+v", got.Name, to)
+		}
+		if is := LeasePoolOf(got); is.Name() != pool.Name() {
+			t.Errorf("%s is read as %s", pool.Name(), is.Name())
+		}
+		if changed, err := ShowLeases(t.Context(), c, c, pool, a, got); changed || err != nil {
+			t.Errorf("%s is shown again: %v %v", got.Name, changed, err)
+		}
+	}
+	if len(names) != 4 {
+		t.Errorf("they have the names %v", names)
 	}
 }
 

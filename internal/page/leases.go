@@ -119,9 +119,11 @@ type lease struct {
 	Name      string `json:"name"`
 	Pool      string `json:"pool"`
 	Address   string `json:"address,omitempty"`
-	Since     int64  `json:"since"`
-	Reason    string `json:"reason,omitempty"`
-	Message   string `json:"message,omitempty"`
+	// Ports are those that Services have, as in "TCP/80 web".
+	Ports   []string `json:"ports,omitempty"`
+	Since   int64    `json:"since"`
+	Reason  string   `json:"reason,omitempty"`
+	Message string   `json:"message,omitempty"`
 }
 
 type leases struct {
@@ -134,7 +136,7 @@ func (l *Leases) state(r *http.Request) (any, error) {
 	for _, u := range l.Pools.LeaseUsage("") {
 		l.Pools.Walk(u.Key, lowest, func(e grants.Entry) bool {
 			if e.Kind == v1alpha1.IPLeaseKind && (namespace == "" || namespace == e.Namespace) {
-				out.Leases = append(out.Leases, lease{Namespace: e.Namespace, Name: e.Name, Pool: nameOf(u.Key), Address: e.Range.From().String(), Since: unix(e.Since)})
+				out.Leases = append(out.Leases, lease{Namespace: e.Namespace, Name: e.Name, Pool: nameOf(u.Key), Address: e.Range.From().String(), Ports: e.Ports, Since: unix(e.Since)})
 			}
 			return true
 		})

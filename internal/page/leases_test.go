@@ -41,7 +41,7 @@ func (rented) LeaseUsage(namespace string) []grants.LeaseUsage {
 func (rented) Walk(pool pools.Key, _ netip.Addr, visit func(grants.Entry) bool) {
 	a := netip.MustParseAddr("203.0.113.7")
 	if pool == public {
-		_ = visit(grants.Entry{Range: netipx.IPRangeFrom(a, a), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-a", Name: "shop", Since: fleet.Noon}) &&
+		_ = visit(grants.Entry{Range: netipx.IPRangeFrom(a, a), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-a", Name: "shop", Since: fleet.Noon, Ports: []string{"TCP/80 web"}}) &&
 			visit(grants.Entry{Range: netipx.IPRangeFrom(a.Next(), a.Next()), Kind: "IPAddressClaim", Namespace: "team-a", Name: "machine"}) &&
 			visit(grants.Entry{Range: netipx.IPRangeFrom(a.Prev(), a.Prev()), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-b", Name: "shop", Since: fleet.Noon})
 	}
@@ -69,7 +69,7 @@ func TestLeases(t *testing.T) {
 		"usage?pool=public&namespace=team-b": {200, `{"pools":[` + line + `,"namespace":{"name":"team-b","used":5,"quota":4,"left":0}}]}`},
 		"usage?pool=private&namespace=n":     {200, `{"pools":[{"kind":"NetworkPool","poolNamespace":"team-a","name":"private","total":14,"inUse":0,"available":14,"resting":0,"waiting":0,"namespace":{"name":"n","used":0}}]}`},
 		"usage?pool=withdrawn":               {404, `{"error":"there is no pool of this name that gives leases, or this manager does not know it"}`},
-		"state?namespace=team-a":             {200, `{"leases":[{"namespace":"team-a","name":"shop","pool":"public","address":"203.0.113.7","since":` + unixText + `}]}`},
+		"state?namespace=team-a":             {200, `{"leases":[{"namespace":"team-a","name":"shop","pool":"public","address":"203.0.113.7","ports":["TCP/80 web"],"since":` + unixText + `}]}`},
 		"state?namespace=nobody":             {200, `{"leases":[]}`},
 		"waiting":                            {200, `{"leases":[{"namespace":"team-b","name":"late","pool":"public","since":` + unixText + `,"reason":"PoolExhausted","message":"full"}]}`},
 		"waiting?namespace=team-a":           {200, `{"leases":[]}`},

@@ -25,6 +25,7 @@ type owner struct {
 	Since     int64    `json:"since,omitempty"`
 	Until     int64    `json:"until,omitempty"`
 	Others    []string `json:"others,omitempty"`
+	Ports     []string `json:"ports,omitempty"`
 	Reason    string   `json:"reason,omitempty"`
 	Message   string   `json:"message,omitempty"`
 }
@@ -32,7 +33,7 @@ type owner struct {
 func ownerOf(h grants.Entry) owner {
 	return owner{
 		Range: poolutil.ShowRange(h.Range), First: h.Range.From().String(), Use: uses[h.Use], Kind: h.Kind, Namespace: h.Namespace, Name: h.Name,
-		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others,
+		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others, Ports: h.Ports,
 	}
 }
 

@@ -90,10 +90,10 @@ func (c *clients) elasticPool(ctx context.Context, initial int32) error {
 
 // service makes a Service of type LoadBalancer and takes the time until it has an address, as a watch shows it.
 func (c *clients) service(ctx context.Context, i int) (time.Duration, error) {
-	return c.annotatedService(ctx, fmt.Sprintf("service-%03d", i), nil)
+	return c.annotatedService(ctx, fmt.Sprintf("service-%03d", i), 80, nil)
 }
 
-func (c *clients) annotatedService(ctx context.Context, name string, annotated map[string]string) (time.Duration, error) {
+func (c *clients) annotatedService(ctx context.Context, name string, port int32, annotated map[string]string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	w, err := c.Watch(ctx, &corev1.ServiceList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
@@ -104,7 +104,7 @@ func (c *clients) annotatedService(ctx context.Context, name string, annotated m
 	start := time.Now()
 	if err := c.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotated},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: port}}},
 	}); err != nil {
 		return 0, err
 	}

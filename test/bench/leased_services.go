@@ -10,8 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// measureLeasedServices adds how long a Service waits until MetalLB has given it the address of its lease: each has a lease
-// of its own, and all are of one namespace, which is the unit of work of the controller.
+// measureLeasedServices adds how long a Service waits until MetalLB has given it the address of its lease. All are of one
+// namespace, which is the unit of work of the controller: first each on a lease of its own that was there before, then
+// others on leases that have one, then each on a lease that is made for it.
 func measureLeasedServices(ctx context.Context, o options, t *table) error {
 	return bed(ctx, func(c *clients) error {
 		if err := c.cp.InstallMetalLB(ctx); err != nil {
@@ -38,18 +39,44 @@ func (c *clients) publishLeases(ctx context.Context, m *framework.Manager, n int
 	if err := metric(ctx, m, leaseFulfilment, float64(n)); err != nil {
 		return err
 	}
-	took := make([]time.Duration, n)
-	for i := range took {
-		var err error
-		if took[i], err = c.annotatedService(ctx, fmt.Sprintf("service-%03d", i), map[string]string{v1alpha1.LeaseAnnotation: leaseName(i)}); err != nil {
-			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+	text := func(d time.Duration) string { return fmt.Sprintf("%.0f ms", ms(d)) }
+	// each makes Services, one after the other, and takes the time of each.
+	each := func(n int, number int32, lease func(i int) (string, error)) ([]time.Duration, error) {
+		took := make([]time.Duration, n)
+		for i := range took {
+			name, err := lease(i)
+			if err != nil {
+				return nil, err
+			}
+			took[i], err = c.annotatedService(ctx, fmt.Sprintf("service-%d-%03d", number, i), number, map[string]string{v1alpha1.LeaseAnnotation: name})
+			if err != nil {
+				return nil, fmt.Errorf("%w\n%s", err, m.LogTail(20))
+			}
 		}
+		return took, nil
+	}
+	took, err := each(n, 80, func(i int) (string, error) { return leaseName(i), nil })
+	if err != nil {
+		return err
 	}
 	part := max(1, n/10)
-	text := func(d time.Duration) string { return fmt.Sprintf("%.0f ms", ms(d)) }
 	first, last := median(took[:part]), median(took[n-part:])
 	t.add("Service to the address of its lease, p50", text(median(took)), fmt.Sprintf("of %d; slowest %s", n, text(slices.Max(took))))
 	t.add(fmt.Sprintf("the last %d of them, p50", part), text(last), fmt.Sprintf("%.2f times the first %d, %s", ms(last)/ms(first), part, text(first)))
-	_, err := rested(ctx, m)
+	if took, err = each(part, 81, func(i int) (string, error) { return leaseName(i), nil }); err != nil {
+		return err
+	}
+	t.add("a second Service of a lease, p50", text(median(took)), fmt.Sprintf("of %d, beside %d Services", part, n))
+	took, err = each(part, 82, func(i int) (string, error) {
+		if err := c.createLeases(ctx, n+i, n+i+1); err != nil {
+			return "", err
+		}
+		return leaseName(n + i), metric(ctx, m, leaseFulfilment, float64(n+i+1))
+	})
+	if err != nil {
+		return err
+	}
+	t.add("a Service whose lease has just been made, p50", text(median(took)), fmt.Sprintf("of %d, beside %d Services: each is a change of MetalLB's pools", part, n+part))
+	_, err = rested(ctx, m)
 	return err
 }

@@ -23,7 +23,7 @@ const (
 	// nodeRange has room for 32,768 Nodes. It ends with what the bench gives single Nodes itself.
 	nodeRange, nodeHostBits = "10.128.0.0/9", 8
 
-	granted    = "node_ipam_controller_multicidrset_cidrs_allocations_total"
+	granted = "node_ipam_controller_multicidrset_cidrs_allocations_total"
 )
 
 // Goals of what gives Nodes their pod CIDRs. They are shown beside what is measured.

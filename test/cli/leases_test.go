@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,6 +70,29 @@ func TestLookAtLeases(t *testing.T) {
 			"tenant-a   shop     10.95.0.1  p     TCP/80 web, UDP/53 dns  True\n", "leases", "-n", ns)
 		expect(t, 0, "web dns", "leases", "-n", ns, "-o", "jsonpath={.items[2].ports[*].service}")
 		expect(t, 0, "There are no leases in namespace default; -A shows those of all namespaces.\n", "leases", "-n", "default")
+	})
+	t.Run("not announced", func(t *testing.T) {
+		for o, c := range map[*v1alpha1.IPLease]metav1.Condition{
+			shop:    {Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.MetalLBRefusesReason, Message: "pools overlap"},
+			leaving: {Type: v1alpha1.DrainingCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ConfirmingReason, Message: "Service web has it"},
+		} {
+			if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				t.Fatal(err)
+			}
+			meta.SetStatusCondition(&o.Status.Conditions, c)
+			o.Status.Ports = nil
+			if err := k8s.Status().Update(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect(t, 0, "NAMESPACE  NAME     ADDRESS    POOL  PORTS  READY\n"+
+			"tenant-a   late                p            False (QuotaExceeded)\n"+
+			"tenant-a   leaving  10.95.0.2  p            Draining: Service web has it\n"+
+			"tenant-a   shop     10.95.0.1  p            Not announced: pools overlap\n", "leases", "-n", ns)
+		expect(t, 0, "IPLease "+ns+"/shop has 10.95.0.1 of NetworkPool p\n  why:    it is not announced (MetalLBRefuses): pools overlap\n"+
+			"  to do:  see docs/leases.md#with-metallb\n", "explain", "iplease/shop", "-n", ns)
+		expect(t, 1, "IPLease "+ns+"/leaving is being deleted\n  why:    its address is shown to the world still: Service web has it\n"+
+			"  to do:  see docs/leases.md#with-metallb\n", "explain", "iplease/leaving", "-n", ns)
 	})
 	t.Run("who", func(t *testing.T) {
 		expect(t, 0, "10.95.0.1 is used in NetworkPool "+ns+"/p\n  IPLease  "+ns+"/shop\n  since    TIME\n", "who", "10.95.0.1", "-n", ns)

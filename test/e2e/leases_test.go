@@ -22,31 +22,48 @@ import (
 )
 
 // tenant is a namespace with leases, of a management cluster that is its own workload cluster.
-type tenant struct{ ns string }
+type tenant struct {
+	cluster
+
+	ns string
+}
 
 // newTenant makes a namespace and a lease of a global pool.
 func newTenant(ctx context.Context, pool, lease string) tenant {
 	GinkgoHelper()
-	t := tenant{workload.newNamespace(ctx)}
-	DeferCleanup(t.leave)
-	Expect(workload.Create(ctx, framework.MakeLease(t.ns, lease).GlobalPool(pool).Obj())).To(Succeed())
+	t := workload.newTenant(ctx)
+	t.newLease(ctx, lease, pool)
 	return t
+}
+
+// newTenant makes a namespace.
+func (c cluster) newTenant(ctx context.Context) tenant {
+	GinkgoHelper()
+	t := tenant{c, c.newNamespace(ctx)}
+	DeferCleanup(t.leave)
+	return t
+}
+
+// newLease makes a lease of a global pool.
+func (t tenant) newLease(ctx context.Context, name, pool string) {
+	GinkgoHelper()
+	Expect(t.Create(ctx, framework.MakeLease(t.ns, name).GlobalPool(pool).Obj())).To(Succeed())
 }
 
 // leave takes the Services and leases of a tenant away, and waits until MetalLB has nothing of it: other specs have this
 // cluster too.
 func (t tenant) leave(ctx SpecContext) {
 	services := &corev1.ServiceList{}
-	Expect(workload.List(ctx, services, client.InNamespace(t.ns))).To(Succeed())
+	Expect(t.List(ctx, services, client.InNamespace(t.ns))).To(Succeed())
 	for i := range services.Items {
-		Expect(client.IgnoreNotFound(workload.Delete(ctx, &services.Items[i]))).To(Succeed())
+		Expect(client.IgnoreNotFound(t.Delete(ctx, &services.Items[i]))).To(Succeed())
 	}
-	Expect(workload.DeleteAllOf(ctx, &v1alpha1.IPLease{}, client.InNamespace(t.ns))).To(Succeed())
+	Expect(t.DeleteAllOf(ctx, &v1alpha1.IPLease{}, client.InNamespace(t.ns))).To(Succeed())
 	Eventually(func(g Gomega) {
 		leases := &v1alpha1.IPLeaseList{}
-		g.Expect(workload.List(ctx, leases, client.InNamespace(t.ns))).To(Succeed())
+		g.Expect(t.List(ctx, leases, client.InNamespace(t.ns))).To(Succeed())
 		g.Expect(leases.Items).To(BeEmpty())
-		g.Expect(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + t.ns}, &metallbv1beta1.IPAddressPool{})).To(Satisfy(apierrors.IsNotFound))
+		g.Expect(t.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + t.ns}, &metallbv1beta1.IPAddressPool{})).To(Satisfy(apierrors.IsNotFound))
 	}).WithTimeout(framework.Late).Should(Succeed())
 }
 
@@ -57,7 +74,7 @@ func (t tenant) service(ctx context.Context, name, leases string, ports ...corev
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.ns, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: leases}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: ptr.To(false), Ports: ports},
 	}
-	Expect(workload.Create(ctx, s)).To(Succeed())
+	Expect(t.Create(ctx, s)).To(Succeed())
 	return s
 }
 
@@ -68,7 +85,7 @@ func port(protocol corev1.Protocol, n int32) corev1.ServicePort {
 // lease reads a lease anew.
 func (t tenant) lease(ctx context.Context, g Gomega, name string) *v1alpha1.IPLease {
 	l := &v1alpha1.IPLease{}
-	g.Expect(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, l)).To(Succeed())
+	g.Expect(t.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, l)).To(Succeed())
 	return l
 }
 
@@ -85,10 +102,20 @@ func (t tenant) addressOf(ctx context.Context, name string) (address string) {
 // published waits until Services have an address, and the condition that says so.
 func published(ctx context.Context, address string, services ...*corev1.Service) {
 	GinkgoHelper()
+	workload.published(ctx, []string{address}, services...)
+}
+
+// published waits until Services have addresses, and the condition that says so.
+func (c cluster) published(ctx context.Context, addresses []string, services ...*corev1.Service) {
+	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		for _, s := range services {
-			g.Expect(workload.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
-			g.Expect(s.Status.LoadBalancer.Ingress).To(HaveExactElements(HaveField("IP", address)), "%s: %+v", s.Name, s.Status.Conditions)
+			g.Expect(c.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
+			var has []string
+			for _, in := range s.Status.LoadBalancer.Ingress {
+				has = append(has, in.IP)
+			}
+			g.Expect(has).To(ConsistOf(addresses), "%s: %+v", s.Name, s.Status.Conditions)
 			g.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)).To(BeTrue())
 		}
 	}).Should(Succeed())
@@ -97,30 +124,49 @@ func published(ctx context.Context, address string, services ...*corev1.Service)
 // told waits until a Service is told a reason, and has no address.
 func told(ctx context.Context, s *corev1.Service, reason, message string) {
 	GinkgoHelper()
+	workload.told(ctx, s, reason, message)
+}
+
+// told waits until a Service is told a reason, and has no address.
+func (c cluster) told(ctx context.Context, s *corev1.Service, reason, message string) {
+	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		g.Expect(workload.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
+		g.Expect(c.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
 		g.Expect(meta.FindStatusCondition(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)).To(
 			HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason), HaveField("Message", ContainSubstring(message)))))
 		g.Expect(s.Status.LoadBalancer.Ingress).To(BeEmpty())
 	}).Should(Succeed())
 }
 
+// startLeases starts a manager that serves Services of leases, for the container.
+func (c cluster) startLeases(ctx context.Context) {
+	GinkgoHelper()
+	kubeconfig, err := c.LeasesManagerKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--service-leases", "--shrink-grace=" + grace}})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() {
+		if CurrentSpecReport().Failed() {
+			GinkgoWriter.Println(m.LogTail(40))
+		}
+		Expect(m.Kill()).To(Succeed())
+	})
+}
+
+// leasePool makes a pool that gives leases.
+func (c cluster) leasePool(ctx context.Context, name, cidr string, leases v1alpha1.Leases) *v1alpha1.GlobalNetworkPool {
+	GinkgoHelper()
+	pool := framework.MakeGlobalPool(name).CIDR(cidr).Obj()
+	pool.Spec.Leases = &leases
+	Expect(c.Create(ctx, pool)).To(Succeed())
+	return pool
+}
+
 var _ = Describe("Services of leases", Ordered, func() {
 	var pool *v1alpha1.GlobalNetworkPool
 	BeforeAll(func(ctx SpecContext) {
-		kubeconfig, err := workload.LeasesManagerKubeconfig(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--service-leases"}})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() {
-			if CurrentSpecReport().Failed() {
-				GinkgoWriter.Println(m.LogTail(40))
-			}
-			Expect(m.Kill()).To(Succeed())
-		})
-		pool = framework.MakeGlobalPool("leases").CIDR("10.210.0.0/27").Obj()
-		pool.Spec.Leases = &v1alpha1.Leases{}
-		Expect(workload.Create(ctx, pool)).To(Succeed())
+		workload.startLeases(ctx)
+		pool = workload.leasePool(ctx, "leases", "10.210.0.0/27", v1alpha1.Leases{})
 		DeferCleanup(func(ctx SpecContext) {
 			advertisement := &metallbv1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "butler-leases"}}
 			Expect(client.IgnoreNotFound(workload.Delete(ctx, advertisement))).To(Succeed())
@@ -198,7 +244,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		}
 		Expect(workload.Create(ctx, thief)).To(Succeed())
 		named := theirs.service(ctx, "named", mine.ns+"/shop", port(corev1.ProtocolTCP, 82))
-		told(ctx, named, v1alpha1.LeaseNotFoundReason, "there is no IPLease")
+		told(ctx, named, v1alpha1.NotAllowedReason, "there is no IPLease shop that Services of namespace "+theirs.ns+" may use")
 		Eventually(func(g Gomega) {
 			events := &corev1.EventList{}
 			g.Expect(workload.List(ctx, events, client.InNamespace(theirs.ns))).To(Succeed())
@@ -208,7 +254,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(thief.Status.LoadBalancer.Ingress).To(BeEmpty())
 	})
 
-	It("are taken down with their lease, and nobody else's: purge of one deletes no other tenant's", func(ctx SpecContext) { // A8, A15
+	It("are taken down with their lease, and nobody else's: purge of one deletes no other tenant's", func(ctx SpecContext) { // A8, A9, A15
 		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
 		address, their := mine.addressOf(ctx, "shop"), theirs.addressOf(ctx, "shop")
 		web, other := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), theirs.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
@@ -221,7 +267,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		}
 		Expect(poolOf(mine).Spec).To(And(
 			HaveField("Addresses", []string{address + "-" + address}), HaveField("AutoAssign", HaveValue(BeFalse())),
-			HaveField("AllocateTo.Namespaces", []string{mine.ns})))
+			HaveField("AllocateTo.Namespaces", []string{mine.ns}), HaveField("AllocateTo.ServiceSelectors", []metav1.LabelSelector{{MatchLabels: map[string]string{"butler.butlerlabs.dev/leased": "true"}}})))
 		before := []client.Object{theirs.lease(ctx, Default, "shop"), other}
 		poolBefore := poolOf(theirs)
 

@@ -48,7 +48,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	var err error
 	binary, err = framework.BuildManager(ctx, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
-	management, workload = startCluster(), startCluster()
+	management, workload = startCluster(framework.Options{}), startCluster(twoFamilies)
 	Expect(workload.InstallMetalLB(ctx)).To(Succeed())
 	metalLB, err = workload.StartMetalLB(ctx)
 	Expect(err).NotTo(HaveOccurred())
@@ -61,10 +61,13 @@ var _ = AfterEach(func() {
 	}
 })
 
-// startCluster starts a cluster that lives as long as the suite.
-func startCluster() cluster {
+// twoFamilies are the options of a cluster whose Services may have addresses of both.
+var twoFamilies = framework.Options{APIServerArgs: map[string]string{"service-cluster-ip-range": "10.0.0.0/16,fd00:10:96::/112"}}
+
+// startCluster starts a cluster that lives as long as the suite, or the container.
+func startCluster(o framework.Options) cluster {
 	GinkgoHelper()
-	cp, err := framework.Start(framework.Options{})
+	cp, err := framework.Start(o)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
 	stop, err := cp.StartControllerManager()

@@ -6,6 +6,7 @@ import (
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,6 +38,7 @@ const (
 	ConfigMaps   Kind = "ConfigMap"
 
 	Services       Kind = "Service"
+	Endpoints      Kind = "EndpointSlice"
 	MetalLBPools   Kind = "IPAddressPool"
 	Advertisements Kind = "L2Advertisement"
 	MetalLBStates  Kind = "ConfigurationState"
@@ -67,6 +69,7 @@ var empties = map[Kind]func() client.Object{
 	ClusterCIDRs:   func() client.Object { return &v1alpha1.ClusterCIDR{} },
 	ConfigMaps:     func() client.Object { return &corev1.ConfigMap{} },
 	Services:       func() client.Object { return &corev1.Service{} },
+	Endpoints:      func() client.Object { return &discoveryv1.EndpointSlice{} },
 	MetalLBPools:   func() client.Object { return &metallbv1beta1.IPAddressPool{} },
 	Advertisements: func() client.Object { return &metallbv1beta1.L2Advertisement{} },
 	MetalLBStates:  func() client.Object { return &metallbv1beta1.ConfigurationState{} },

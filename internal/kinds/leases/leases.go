@@ -34,6 +34,8 @@ type facts struct {
 	asked      string
 	network    string
 	generation int64
+	// ports are those that Services have, each with the Service: "TCP/80 web".
+	ports []string
 }
 
 func factsOf(c *grants.Claimant) *facts { return c.Own.(*facts) }
@@ -61,6 +63,13 @@ func (kind) Of(o grants.Object) *grants.Claimant { return of(o.(*v1alpha1.IPLeas
 // of is what is remembered of an IPLease.
 func of(l *v1alpha1.IPLease) *grants.Claimant {
 	own := &facts{asked: grants.Intern(l.Spec.Address), network: grants.Intern(l.Status.Network), generation: l.Generation}
+	for _, p := range l.Status.Ports {
+		service := p.Service
+		if p.Namespace != "" {
+			service = p.Namespace + "/" + p.Service
+		}
+		own.ports = append(own.ports, grants.Intern(fmt.Sprintf("%s/%d %s", p.Protocol, p.Port, service)))
+	}
 	out := grants.ClaimantOf(kind{}, l, own)
 	out.Paused = annotations.HasPaused(l)
 	out.PauseTold = grants.PauseIn(l.Status.Conditions)
@@ -161,5 +170,8 @@ func thisOne(m *grants.Memory, c *grants.Claimant, asked string) (netipx.IPRange
 func (kind) Shape(*grants.Memory, *grants.Claimant) grants.Shape { return grants.Shape{} }
 
 func (kind) NoRoom(m *grants.Memory, _ *grants.Claimant) *grants.Refusal { return m.NoAddress() }
+
+// Ports are those of the address that Services have.
+func (kind) Ports(c *grants.Claimant) []string { return factsOf(c).ports }
 
 func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseLease, c.Created }

@@ -11,6 +11,7 @@ export function describe(o) {
   if (o.cluster) parts.push(`cluster ${o.cluster}`);
   if (o.until) parts.push(`until ${when(o.until)}`);
   if (o.since) parts.push(`since ${when(o.since)}`);
+  if (o.ports) parts.push(`ports ${o.ports.join(', ')}`);
   if (o.others) parts.push(`also: ${o.others.join('; ')}`);
   return parts.join(' · ');
 }
@@ -23,7 +24,7 @@ export function table({ owners, more }, go) {
     ['Address', 'address', (o) => (o.range ? link(o) : '–'), owners.some((o) => o.range)],
     ['Pool', '', (o) => o.pool.replace(/^[^/]*\/+/, ''), owners.some((o) => o.pool)],
     ['Use', 'use', (o) => h('span', {}, h('span', { class: `dot ${o.use}` }), words[o.use] ?? o.use), owners.some((o) => o.use !== 'waiting')],
-    ['Owner', '', (o) => h('span', {}, whose(o) || '–', o.others ? h('div', { class: 'soft' }, `also: ${o.others.join('; ')}`) : ''), true],
+    ['Owner', '', (o) => h('span', {}, whose(o) || '–', o.ports ? h('div', { class: 'soft' }, o.ports.join(', ')) : '', o.others ? h('div', { class: 'soft' }, `also: ${o.others.join('; ')}`) : ''), true],
     ['Cluster', '', (o) => o.cluster ?? '', true],
     ['Since', 'when', (o) => (o.until ? `until ${when(o.until)}` : o.since ? `${when(o.since)} (${ago(o.since)})` : ''), true],
     ['What it was told', '', (o) => (o.use !== 'waiting' ? '' : o.reason ? `${o.reason}: ${o.message}` : 'nothing yet'), owners.some((o) => o.use === 'waiting')],

@@ -1,0 +1,103 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+)
+
+// make makes leases for Services of a load balancer class. One that never had an address goes first where its pool has
+// nothing for it and another pool has. They have no owner: the lease of a Service that is made again stays.
+func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, err error) {
+	for i := range all {
+		m := &all[i]
+		if m.Instead != nil {
+			if l.leftAlone(l.leaseOf(m.Name)) {
+				continue
+			}
+			if err := l.remove(ctx, m.Instead); err != nil {
+				return false, err
+			}
+		}
+		o := &v1alpha1.IPLease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: m.Name, Labels: map[string]string{v1alpha1.MadeForServicesLabel: m.For}},
+			Spec:       v1alpha1.IPLeaseSpec{PoolRef: m.Pool},
+		}
+		if l.WatchFilter != "" {
+			o.Labels[clusterv1.WatchLabel] = l.WatchFilter
+		}
+		if m.Address.IsValid() {
+			o.Spec.Address = m.Address.String()
+		}
+		if tried := leaseports.TriedText(m.Tried); tried != "" {
+			o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: tried}
+		}
+		err := l.Client.Create(ctx, o)
+		if apierrors.IsAlreadyExists(err) {
+			err = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("ipleases").GroupResource(), m.Name, err) // the cache is behind
+		}
+		if err != nil {
+			return false, fmt.Errorf("making IPLease %s/%s for a Service: %w", l.namespace, m.Name, err)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// endUnused deletes the leases that were made for Services and that none uses any more (P5): as they were read, so that a
+// port which was added meanwhile keeps one.
+func (l *look) endUnused(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	for _, is := range leaseports.Unused(l.known, l.asking) {
+		if o := l.leaseOf(is.Name); l.leftAlone(o) {
+			continue
+		}
+		asked, err := l.liveAsks(ctx, is)
+		if err != nil {
+			return false, err
+		}
+		if asked {
+			continue // the watch brings it
+		}
+		if err := l.remove(ctx, is); err != nil {
+			return false, err
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// liveAsks reports whether a Service of the namespace asks for a lease, as the API server has it: the cache may show one from
+// before.
+func (l *look) liveAsks(ctx context.Context, is *leaseports.Lease) (bool, error) {
+	all := &corev1.ServiceList{}
+	if err := l.Live.List(ctx, all, client.InNamespace(l.namespace)); err != nil {
+		return false, fmt.Errorf("listing the Services of namespace %s, for one that uses IPLease %s: %w", l.namespace, is.Name, err)
+	}
+	for i := range all.Items {
+		s := leaseports.ServiceOf(&all.Items[i], l.namespace)
+		if c := conditionOf(&all.Items[i]); c != nil && c.Reason == v1alpha1.IdleReason {
+			continue
+		}
+		if s.Names(is.Name) && is.Allows(&s) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// remove deletes a lease as it was read.
+func (l *look) remove(ctx context.Context, is *leaseports.Lease) error {
+	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: is.Name}}
+	if err := l.Client.Delete(ctx, o, client.Preconditions{UID: &is.UID, ResourceVersion: &is.Version}); err != nil {
+		return fmt.Errorf("deleting IPLease %s/%s, which was made for a Service: %w", l.namespace, is.Name, err)
+	}
+	return nil
+}
