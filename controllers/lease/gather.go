@@ -27,12 +27,21 @@ import (
 // gather reads what there is.
 func (l *look) gather(ctx context.Context) error {
 	leases := &v1alpha1.IPLeaseList{}
-	if err := l.Client.List(ctx, leases, client.InNamespace(l.namespace)); err != nil {
+	if err := l.Client.List(ctx, leases, client.InNamespace(l.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the leases of namespace %s: %w", l.namespace, err)
 	}
+	l.byAddress = map[netip.Addr][]*v1alpha1.IPLease{}
+	l.byName, l.holders, l.endpoints = map[string]*v1alpha1.IPLease{}, map[leaseports.Ref]bool{}, map[string]map[string]bool{}
 	for i := range leases.Items {
 		o := &leases.Items[i]
-		l.leases, l.known = append(l.leases, o), append(l.known, leaseports.LeaseOf(o))
+		is := leaseports.LeaseOf(o)
+		l.leases, l.known, l.byName[o.Name] = append(l.leases, o), append(l.known, is), o
+		if a := addressOf(o); a.IsValid() {
+			l.byAddress[a] = append(l.byAddress[a], o)
+		}
+		for _, h := range is.Table {
+			l.holders[h.Service] = true
+		}
 	}
 	for _, read := range []func(context.Context) error{l.gatherServices, l.gatherClasses, l.gatherPools} {
 		if err := read(ctx); err != nil {
@@ -45,10 +54,10 @@ func (l *look) gather(ctx context.Context) error {
 // gatherServices reads the Services that ask for leases of the namespace, or have something of one.
 func (l *look) gatherServices(ctx context.Context) error {
 	own, foreign := &corev1.ServiceList{}, &corev1.ServiceList{}
-	if err := l.Client.List(ctx, own, client.InNamespace(l.namespace)); err != nil {
+	if err := l.Client.List(ctx, own, client.InNamespace(l.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the Services of namespace %s: %w", l.namespace, err)
 	}
-	if err := l.Client.List(ctx, foreign, client.MatchingFields{foreignIndex: l.namespace}); err != nil {
+	if err := l.Client.List(ctx, foreign, client.MatchingFields{foreignIndex: l.namespace}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the Services that name leases of namespace %s: %w", l.namespace, err)
 	}
 	known := map[leaseports.Ref]bool{}
@@ -56,7 +65,7 @@ func (l *look) gatherServices(ctx context.Context) error {
 		for i := range all {
 			s := &all[i]
 			ref := leaseports.RefOf(s, l.namespace)
-			if known[ref] || (!concerns(s) && !l.holds(ref)) {
+			if known[ref] || (!concerns(s) && !l.holders[ref]) {
 				continue
 			}
 			known[ref] = true
@@ -65,21 +74,18 @@ func (l *look) gatherServices(ctx context.Context) error {
 			}
 		}
 	}
-	for _, o := range l.known {
-		for _, h := range o.Table {
-			if known[h.Service] || h.Service.Namespace == "" {
-				continue
-			}
-			known[h.Service] = true
-			s := &corev1.Service{}
-			if err := l.Client.Get(ctx, l.keyOf(h.Service), s); apierrors.IsNotFound(err) {
-				continue
-			} else if err != nil {
-				return fmt.Errorf("reading Service %s, which has a port of a lease: %w", h.Service, err)
-			}
-			if err := l.ask(ctx, s, h.Service); err != nil {
-				return err
-			}
+	for ref := range l.holders {
+		if known[ref] || ref.Namespace == "" {
+			continue
+		}
+		s := &corev1.Service{}
+		if err := l.Client.Get(ctx, l.keyOf(ref), s); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("reading Service %s, which has a port of a lease: %w", ref, err)
+		}
+		if err := l.ask(ctx, s, ref); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -91,7 +97,7 @@ func (l *look) ask(ctx context.Context, s *corev1.Service, ref leaseports.Ref) e
 	if c := conditionOf(s); c != nil {
 		is.ToldIdle = c.Reason == v1alpha1.IdleReason
 	}
-	if is.Class != "" || l.holds(ref) {
+	if is.Class != "" || l.holders[ref] {
 		ready, err := l.hasEndpoint(ctx, s)
 		if err != nil {
 			return err
@@ -121,11 +127,20 @@ func (l *look) namespaceLabels(ctx context.Context, name string) (map[string]str
 
 // hasEndpoint reports whether a Service has a ready endpoint.
 func (l *look) hasEndpoint(ctx context.Context, s *corev1.Service) (bool, error) {
-	all := &discoveryv1.EndpointSliceList{}
-	if err := l.Client.List(ctx, all, client.InNamespace(s.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.Name}); err != nil {
-		return false, fmt.Errorf("reading the endpoints of Service %s/%s: %w", s.Namespace, s.Name, err)
+	if l.endpoints[s.Namespace] == nil {
+		all := &discoveryv1.EndpointSliceList{}
+		if err := l.Client.List(ctx, all, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return false, fmt.Errorf("reading the endpoints of namespace %s: %w", s.Namespace, err)
+		}
+		has := map[string]bool{}
+		for i := range all.Items {
+			if e := &all.Items[i]; ready(e) {
+				has[e.Labels[discoveryv1.LabelServiceName]] = true
+			}
+		}
+		l.endpoints[s.Namespace] = has
 	}
-	return slices.ContainsFunc(all.Items, func(e discoveryv1.EndpointSlice) bool { return ready(&e) }), nil
+	return l.endpoints[s.Namespace][s.Name], nil
 }
 
 // ready reports whether there is a ready endpoint.
@@ -139,13 +154,6 @@ func concerns(s *corev1.Service) bool {
 	_, names := s.Annotations[v1alpha1.LeaseAnnotation]
 	_, published := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
 	return asks || names || published || conditionOf(s) != nil
-}
-
-// holds reports whether a Service has a port of a lease.
-func (l *look) holds(service leaseports.Ref) bool {
-	return slices.ContainsFunc(l.known, func(o leaseports.Lease) bool {
-		return slices.ContainsFunc(o.Table, func(h leaseports.Holder) bool { return h.Service == service })
-	})
 }
 
 // keyOf is where a Service is.
@@ -163,16 +171,16 @@ func (l *look) mine(s *corev1.Service) bool {
 	if asks {
 		return asked.Namespace == l.namespace
 	}
-	return s.Namespace == l.namespace || l.holds(leaseports.RefOf(s, l.namespace))
+	return s.Namespace == l.namespace || l.holders[leaseports.RefOf(s, l.namespace)]
 }
 
 // gatherClasses reads the pools that leases are made of for Services.
 func (l *look) gatherClasses(ctx context.Context) error {
 	own, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	if err := l.Client.List(ctx, own, client.InNamespace(l.namespace)); err != nil {
+	if err := l.Client.List(ctx, own, client.InNamespace(l.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the NetworkPools of namespace %s: %w", l.namespace, err)
 	}
-	if err := l.Client.List(ctx, global); err != nil {
+	if err := l.Client.List(ctx, global, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the GlobalNetworkPools: %w", err)
 	}
 	labels, err := l.namespaceLabels(ctx, l.namespace)
@@ -224,12 +232,16 @@ func (l *look) addClass(p v1alpha1.Pool, from tenancy.Namespace) {
 // gatherPools reads the IPAddressPools of the namespace.
 func (l *look) gatherPools(ctx context.Context) error {
 	all := &metallbv1beta1.IPAddressPoolList{}
-	if err := l.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.MatchingFields{leasesIndex: l.namespace}); err != nil {
+	if err := l.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.MatchingFields{leasesIndex: l.namespace}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the IPAddressPools of the leases of namespace %s: %w", l.namespace, err)
 	}
-	l.pools = map[string]*metallbv1beta1.IPAddressPool{}
+	l.pools, l.shownIn = map[string]*metallbv1beta1.IPAddressPool{}, map[netip.Addr]*metallbv1beta1.IPAddressPool{}
 	for i := range all.Items {
-		l.pools[all.Items[i].Name] = &all.Items[i]
+		p := &all.Items[i]
+		l.pools[p.Name] = p
+		for _, a := range metallb.LeasesIn(p) {
+			l.shownIn[a] = p
+		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, e
 	for i := range all {
 		m := &all[i]
 		if m.Instead != nil {
-			if l.leftAlone(l.leaseOf(m.Name)) {
+			if l.leftAlone(l.byName[m.Name]) {
 				continue
 			}
 			if err := l.remove(ctx, m.Instead); err != nil {
@@ -56,7 +56,7 @@ func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, e
 // port which was added meanwhile keeps one.
 func (l *look) endUnused(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for _, is := range leaseports.Unused(l.known, l.asking) {
-		if o := l.leaseOf(is.Name); l.leftAlone(o) {
+		if o := l.byName[is.Name]; l.leftAlone(o) {
 			continue
 		}
 		asked, err := l.liveAsks(ctx, is)

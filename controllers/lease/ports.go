@@ -43,7 +43,7 @@ func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder
 				}
 				live[h.Service] = s
 			}
-			o := l.leaseOf(name)
+			o := l.byName[name]
 			if s != nil && l.shows(s, o, h.Port) {
 				l.wait = grants.Sooner(l.wait, askAgain) // it may be a Service that no watch wakes us for any more
 			} else if l.twiceSeen(sight{o.UID, h.Port, h.Service}) {

@@ -60,7 +60,7 @@ type sight struct {
 	by leaseports.Ref
 }
 
-// look is one reconcile of a namespace.
+// look is one reconcile of a namespace. What it has read is the cache's, and is not changed.
 type look struct {
 	*Reconciler
 
@@ -74,8 +74,14 @@ type look struct {
 	// classes are the pools that leases are made of, by load balancer class; ofHosts, those whose leases hosts show.
 	classes []leaseports.Pool
 	ofHosts map[v1alpha1.PoolReference]bool
-	// pools are the IPAddressPools of the namespace, by name.
-	pools map[string]*metallbv1beta1.IPAddressPool
+	// pools are the IPAddressPools of the namespace, by name, and shownIn by the addresses that they have.
+	pools   map[string]*metallbv1beta1.IPAddressPool
+	shownIn map[netip.Addr]*metallbv1beta1.IPAddressPool
+	// byName are the leases, holders those that have ports of them, endpoints which Service of a namespace has a ready one.
+	byName    map[string]*v1alpha1.IPLease
+	byAddress map[netip.Addr][]*v1alpha1.IPLease
+	holders   map[leaseports.Ref]bool
+	endpoints map[string]map[string]bool
 	// before is what was seen before, seen what is seen now.
 	before, seen map[sight]time.Time
 	// asked are the leases of which it was asked whether they are shown still.
@@ -165,14 +171,6 @@ func (l *look) bringForward(ctx context.Context) error {
 	return notShown
 }
 
-// leaseOf returns the lease of a name, nil: there is none.
-func (l *look) leaseOf(name string) *v1alpha1.IPLease {
-	if at := slices.IndexFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.Name == name }); at >= 0 {
-		return l.leases[at]
-	}
-	return nil
-}
-
 // leftAlone reports whether a lease is paused, or another manager's. All leases of a namespace have one IPAddressPool and
 // its Services, so they are decided on together, and its own is not written.
 func (l *look) leftAlone(o *v1alpha1.IPLease) bool {
@@ -181,10 +179,10 @@ func (l *look) leftAlone(o *v1alpha1.IPLease) bool {
 
 // addressOf is the address of a lease, or that of its record: after a move or a restore there is no status yet.
 func addressOf(o *v1alpha1.IPLease) netip.Addr {
-	if a := leaseports.LeaseOf(o).Address; a.IsValid() {
-		return a
+	a, err := netip.ParseAddr(o.Status.Address)
+	if err != nil {
+		a, _ = netip.ParseAddr(o.Annotations[v1alpha1.AddressAnnotation])
 	}
-	a, _ := netip.ParseAddr(o.Annotations[v1alpha1.AddressAnnotation])
 	return a
 }
 

@@ -52,11 +52,11 @@ func (r *refusals) find(namespace string, a netip.Addr, now time.Time) (text str
 }
 
 // keep forgets of a namespace what is not wanted any more.
-func (r *refusals) keep(namespace string, wanted func(netip.Addr) bool) {
+func (r *refusals) keep(namespace string, wanted map[netip.Addr]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for a := range r.of[namespace] {
-		if !wanted(a) {
+		if !wanted[a] {
 			delete(r.of[namespace], a)
 		}
 	}
@@ -82,10 +82,10 @@ func (r *refusals) forget() []string {
 func (l *look) add(ctx context.Context, w *wanted) (changed bool, err error) {
 	p := l.pools[w.pool.Name()]
 	var has, more []netip.Addr
-	for _, a := range w.has {
-		held := l.holderOf(a)
+	for a := range w.has {
+		held := l.shownIn[a]
 		switch text, left := l.refusals.find(l.namespace, a, l.now); {
-		case metallb.HasAddress(p, a):
+		case held != nil && held == p:
 			has = append(has, a)
 		case held != nil: // another one has it, until MetalLB has counted
 		case text != "":
@@ -101,7 +101,7 @@ func (l *look) add(ctx context.Context, w *wanted) (changed bool, err error) {
 	if !refuses(err) || len(more) == 0 {
 		return changed, err
 	}
-	for _, a := range more {
+	for _, a := range slices.SortedFunc(slices.Values(more), netip.Addr.Compare) {
 		changed, err = metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, append(slices.Clone(has), a), p)
 		if !refuses(err) {
 			return changed, err

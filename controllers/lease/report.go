@@ -20,19 +20,29 @@ import (
 
 // report says on the leases that Services have whether they are announced, and in use.
 func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
-	l.refusals.keep(l.namespace, func(a netip.Addr) bool {
-		return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool { return addressOf(o) == a && o.DeletionTimestamp == nil })
-	})
+	is := map[netip.Addr]bool{}
+	for _, o := range l.leases {
+		is[addressOf(o)] = is[addressOf(o)] || o.DeletionTimestamp == nil
+	}
+	l.refusals.keep(l.namespace, is)
+	byRef := map[leaseports.Ref]*leaseports.Service{}
+	for i := range l.asking {
+		byRef[l.asking[i].Ref] = &l.asking[i]
+	}
+	took := map[string]bool{}
+	for name, p := range l.pools {
+		took[name] = metallb.Took(p)
+	}
 	for _, o := range l.leases {
 		if l.leftAlone(o) || o.DeletionTimestamp != nil {
 			continue
 		}
-		next := o.DeepCopy()
-		announced, err := l.announced(ctx, o)
+		announced, err := l.announced(ctx, o, took)
 		if err != nil {
 			return false, err
 		}
-		for _, c := range []*metav1.Condition{announced, l.inUse(o)} {
+		next := slices.Clone(o.Status.Conditions)
+		for _, c := range []*metav1.Condition{announced, inUse(o, byRef)} {
 			if c == nil {
 				continue
 			}
@@ -40,12 +50,14 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 			if was := meta.FindStatusCondition(o.Status.Conditions, c.Type); was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
 				continue
 			}
-			meta.SetStatusCondition(&next.Status.Conditions, *c)
+			meta.SetStatusCondition(&next, *c)
 		}
-		if len(next.Status.Conditions) == len(o.Status.Conditions) && slices.Equal(next.Status.Conditions, o.Status.Conditions) {
+		if slices.Equal(next, o.Status.Conditions) {
 			continue
 		}
-		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(o)); err != nil {
+		changes := o.DeepCopy()
+		changes.Status.Conditions = next
+		if err := l.Client.Status().Patch(ctx, changes, guard.SinceRead(o)); err != nil {
 			return false, fmt.Errorf("saying on IPLease %s/%s whether it is announced: %w", o.Namespace, o.Name, err)
 		}
 		if was := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); announced != nil && announced.Status == metav1.ConditionFalse && (was == nil || was.Reason != announced.Reason) {
@@ -73,8 +85,9 @@ func (l *look) tellServices(o *v1alpha1.IPLease, c *metav1.Condition) {
 	}
 }
 
-// announced says whether MetalLB has the address of a lease that a Service has; nil: nothing new is known.
-func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease) (*metav1.Condition, error) {
+// announced says whether MetalLB has the address of a lease that a Service has, given the pools that it has taken; nil: nothing
+// new is known.
+func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease, took map[string]bool) (*metav1.Condition, error) {
 	if o.Status.ShownBy != v1alpha1.ShownByMetalLB || len(o.Status.Ports) == 0 {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
@@ -85,11 +98,10 @@ func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease) (*metav1.Cond
 	if why, _ := l.refusals.find(l.namespace, addressOf(o), l.now); why != "" {
 		return refuses(why + "; correct the IPAddressPool that has the address too, or delete this lease"), nil
 	}
-	p := l.pools[name]
 	switch {
-	case !metallb.HasAddress(p, addressOf(o)):
+	case !l.isShown(o):
 		return nil, nil //nolint:nilnil // it is about to be
-	case metallb.Took(p):
+	case took[name]:
 		return &metav1.Condition{
 			Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AnnouncedReason, Message: "MetalLB has the address in IPAddressPool " + name,
 		}, nil
@@ -103,16 +115,14 @@ func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease) (*metav1.Cond
 }
 
 // inUse says whether a Service of a lease has a ready endpoint; nil: it never had a Service.
-func (l *look) inUse(o *v1alpha1.IPLease) *metav1.Condition {
+func inUse(o *v1alpha1.IPLease, services map[leaseports.Ref]*leaseports.Service) *metav1.Condition {
 	is := leaseports.LeaseOf(o)
 	if len(is.Table) == 0 && meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition) == nil {
 		return nil
 	}
 	for _, h := range is.Table {
-		for i := range l.asking {
-			if s := &l.asking[i]; s.Ref == h.Service && s.Ready {
-				return &metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service that has the lease has a ready endpoint"}
-			}
+		if s := services[h.Service]; s != nil && s.Ready {
+			return &metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service that has the lease has a ready endpoint"}
 		}
 	}
 	return &metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.IdleReason, Message: "no Service that has the lease has a ready endpoint"}

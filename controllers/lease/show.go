@@ -58,13 +58,14 @@ func shown(o *v1alpha1.IPLease) bool {
 
 // isShown reports whether an IPAddressPool has the address of a lease, and is the one that is to have it.
 func (l *look) isShown(o *v1alpha1.IPLease) bool {
-	return metallb.HasAddress(l.pools[l.poolOf(o).Name()], addressOf(o))
+	p := l.shownIn[addressOf(o)]
+	return p != nil && p.Name == l.poolOf(o).Name()
 }
 
 // wanted is an IPAddressPool, and what it is to have.
 type wanted struct {
 	pool metallb.LeasePool
-	has  []netip.Addr
+	has  map[netip.Addr]bool
 }
 
 // show brings the IPAddressPools of the namespace in line with its leases: first what is taken away, as MetalLB refuses two
@@ -88,7 +89,7 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 		if !metallb.ShowsLeases(p) || !metallb.HasOthers(p, w.has) {
 			continue
 		}
-		if changed, err := metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, w.has, p); changed || err != nil {
+		if changed, err := metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, slices.Collect(maps.Keys(w.has)), p); changed || err != nil {
 			return changed, err
 		}
 	}
@@ -107,7 +108,7 @@ func (l *look) toShow(ctx context.Context) (_ map[string]*wanted, stale bool, er
 	want := map[netip.Addr]bool{}
 	for _, o := range l.leases {
 		a, pool := addressOf(o), l.poolOf(o)
-		has := l.holderOf(a)
+		has := l.shownIn[a]
 		switch {
 		case want[a]: // an older lease has it
 			continue
@@ -127,30 +128,19 @@ func (l *look) toShow(ctx context.Context) (_ map[string]*wanted, stale bool, er
 		}
 		want[a] = true
 		if out[pool.Name()] == nil {
-			out[pool.Name()] = &wanted{pool: pool}
+			out[pool.Name()] = &wanted{pool, map[netip.Addr]bool{}}
 		}
-		out[pool.Name()].has = append(out[pool.Name()].has, a)
+		out[pool.Name()].has[a] = true
 	}
 	stale, err = l.keptByOthers(ctx, want)
 	return out, stale, err
 }
 
-// holderOf is the IPAddressPool that has an address; nil: none has.
-func (l *look) holderOf(a netip.Addr) *metallbv1beta1.IPAddressPool {
-	for _, p := range l.pools {
-		if a.IsValid() && metallb.HasAddress(p, a) {
-			return p
-		}
-	}
-	return nil
-}
-
 // keptByOthers reports whether an IPAddressPool has an address that is not wanted by what the cache shows, and is by what the
 // API server has.
 func (l *look) keptByOthers(ctx context.Context, want map[netip.Addr]bool) (kept bool, err error) {
-	all := slices.Collect(maps.Keys(want))
 	if !slices.ContainsFunc(slices.Collect(maps.Values(l.pools)), func(p *metallbv1beta1.IPAddressPool) bool {
-		return metallb.ShowsLeases(p) && metallb.HasOthers(p, all)
+		return metallb.ShowsLeases(p) && metallb.HasOthers(p, want)
 	}) {
 		return false, nil // none is taken away
 	}
@@ -159,7 +149,7 @@ func (l *look) keptByOthers(ctx context.Context, want map[netip.Addr]bool) (kept
 		return false, fmt.Errorf("listing the leases of namespace %s, to show fewer: %w", l.namespace, err)
 	}
 	for i := range live.Items {
-		if a := addressOf(&live.Items[i]); shown(&live.Items[i]) && l.holderOf(a) != nil && !want[a] {
+		if a := addressOf(&live.Items[i]); shown(&live.Items[i]) && l.shownIn[a] != nil && !want[a] {
 			return true, nil
 		}
 	}
@@ -169,6 +159,10 @@ func (l *look) keptByOthers(ctx context.Context, want map[netip.Addr]bool) (kept
 // publish has MetalLB give Services the addresses of their leases, and takes away those that they have no right to any more
 // (P3). What a person writes there is set right while the Service names a lease.
 func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+	shared := map[string]bool{}
+	for i := range l.known {
+		shared[l.known[i].Name] = l.known[i].Shared()
+	}
 	for i, s := range l.services {
 		granted, recorded := l.granted(d, &l.asking[i])
 		if l.asking[i].By == v1alpha1.ShownByHost {
@@ -178,9 +172,10 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 		var p leaseports.Published
 		if granted {
 			for _, name := range l.asking[i].Leases {
-				o := l.leaseOf(name)
+				o := l.byName[name]
 				recorded = recorded && shown(o) && l.isShown(o) && !l.leftAlone(o)
 				p.Addresses, p.Key = append(p.Addresses, addressOf(o)), l.poolOf(o).Name()
+				p.Shared = p.Shared || shared[name]
 			}
 		}
 		if (granted && !recorded) || l.heldByPause(s) || !l.mine(s) {
@@ -235,12 +230,18 @@ func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []n
 	return leaseports.Recorded(s, leases), nil
 }
 
+// leasesOf are the leases whose address a Service shows.
+func (l *look) leasesOf(s *corev1.Service) []*v1alpha1.IPLease {
+	var out []*v1alpha1.IPLease
+	for _, a := range leaseports.Shown(s) {
+		out = append(out, l.byAddress[a]...)
+	}
+	return out
+}
+
 // heldByPause reports whether a Service shows a lease that is left alone: it stays as it is.
 func (l *look) heldByPause(s *corev1.Service) bool {
-	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
-		a := addressOf(o)
-		return l.leftAlone(o) && a.IsValid() && leaseports.Shows(s, a)
-	})
+	return slices.ContainsFunc(l.leasesOf(s), l.leftAlone)
 }
 
 // clear takes an address out of the status of a Service that has no right to it any more: MetalLB leaves a Service what it
@@ -251,9 +252,8 @@ func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool,
 		if granted, _ := l.granted(d, &l.asking[i]); granted || l.heldByPause(s) {
 			continue
 		}
-		if !slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
-			a := addressOf(o)
-			return o.DeletionTimestamp == nil && a.IsValid() && leaseports.OnlyLeft(s, a)
+		if !slices.ContainsFunc(l.leasesOf(s), func(o *v1alpha1.IPLease) bool {
+			return o.DeletionTimestamp == nil && leaseports.OnlyLeft(s, addressOf(o))
 		}) {
 			continue
 		}
@@ -265,14 +265,6 @@ func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool,
 		changed = l.changes(s)
 	}
 	return changed, nil
-}
-
-// showsAny reports whether a Service shows the address of a lease.
-func (l *look) showsAny(s *corev1.Service) bool {
-	return slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
-		a := addressOf(o)
-		return a.IsValid() && leaseports.Shows(s, a)
-	})
 }
 
 // conditionOf is what a Service was told.
@@ -296,7 +288,7 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 			c.Status = metav1.ConditionTrue
 		}
 		switch {
-		case !asks && l.showsAny(s): // it is looked at until it does not
+		case !asks && len(l.leasesOf(s)) > 0: // it is looked at until it does not
 			continue
 		case !asks && is == nil, asks && is != nil && is.Status == c.Status && is.Reason == c.Reason && is.Message == c.Message:
 			continue

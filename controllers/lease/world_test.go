@@ -613,7 +613,7 @@ func setReady(l *v1alpha1.IPLease, is metav1.ConditionStatus, reason string) {
 func (w *world) allowed(s *corev1.Service, address string) bool {
 	for _, o := range w.api.List(faults.MetalLBPools) {
 		p, _ := o.(*metallbv1beta1.IPAddressPool)
-		if !metallb.HasAddress(p, netip.MustParseAddr(address)) || s.Labels[v1alpha1.LeasedLabel] == "" {
+		if !slices.Contains(metallb.LeasesIn(p), netip.MustParseAddr(address)) || s.Labels[v1alpha1.LeasedLabel] == "" {
 			continue
 		}
 		if slices.Contains(p.Spec.AllocateTo.Namespaces, s.Namespace) {
@@ -882,9 +882,13 @@ func (w *world) examine() {
 		w.Wrongf("lease %s is of no use", one.Name)
 	}
 	d := leaseports.Decide(l.known, asking, func(string, leaseports.Holder) bool { return true })
-	shown, inUse := map[string]bool{}, false
+	shown, used := map[string]bool{}, false
 	for _, o := range all {
-		inUse = inUse || len(o.Status.Ports) > 0
+		used = used || len(o.Status.Ports) > 0
+	}
+	byRef := map[leaseports.Ref]*leaseports.Service{}
+	for i := range asking {
+		byRef[asking[i].Ref] = &asking[i]
 	}
 	for _, o := range all {
 		if o.DeletionTimestamp != nil {
@@ -894,7 +898,7 @@ func (w *world) examine() {
 			w.Wrongf("lease %s has %v, and is to have %v", o.Name, got, want)
 		}
 		held := controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer)
-		if inUse && !held && o.Status.Address != "" {
+		if used && !held && o.Status.Address != "" {
 			w.Wrongf("lease %s is not shown with the others", o.Name)
 		}
 		if held {
@@ -903,7 +907,7 @@ func (w *world) examine() {
 		if announced := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition); len(o.Status.Ports) > 0 && !announced {
 			w.Wrongf("lease %s is not said to be announced", o.Name)
 		}
-		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition); len(o.Status.Ports) > 0 && (is == nil || is.Status != l.inUse(o).Status) {
+		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition); len(o.Status.Ports) > 0 && (is == nil || is.Status != inUse(o, byRef).Status) {
 			w.Wrongf("lease %s says of its use %+v", o.Name, is)
 		}
 	}

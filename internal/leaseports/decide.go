@@ -138,25 +138,33 @@ type Decision struct {
 // Decide decides on the ports of all leases of a namespace. Free reports whether it is proven that nobody is shown behind
 // the port of an entry.
 func Decide(leases []Lease, services []Service, free func(lease string, h Holder) bool) Decision {
-	d := decider{byName: map[string]*Lease{}, services: map[Ref]*Service{}, taken: map[string]map[Port]Holder{}, twins: map[string]string{}}
+	d := decider{byName: map[string]*Lease{}, services: map[Ref]*Service{}, taken: map[string]map[Port]Holder{}, twins: map[string]string{}, shown: map[group]string{}, lonely: map[group]*Service{}}
 	d.out = Decision{Tables: map[string][]Holder{}, By: map[string]string{}, Apart: map[string]bool{}, Verdicts: map[types.UID]Verdict{}, Leaving: map[string][]Holder{}}
 	for i := range leases {
 		l := &leases[i]
 		d.leases, d.byName[l.Name], d.taken[l.Name], d.out.By[l.Name] = append(d.leases, l), l, map[Port]Holder{}, l.By
-		for j := range leases {
-			if older(&leases[j], l) && leases[j].Address.IsValid() && leases[j].Address == l.Address {
-				d.twins[l.Name] = leases[j].Name
-			}
+	}
+	slices.SortFunc(d.leases, func(a, b *Lease) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	first := map[netip.Addr]string{}
+	for _, l := range d.leases {
+		if older, is := first[l.Address]; is && l.Address.IsValid() {
+			d.twins[l.Name] = older
+		} else {
+			first[l.Address] = l.Name
+		}
+		if l.Shown {
+			d.show(l)
 		}
 	}
-	slices.SortFunc(d.leases, func(a, b *Lease) int { return cmp.Compare(a.Name, b.Name) })
 	ordered := slices.Clone(services)
 	slices.SortFunc(ordered, func(a, b Service) int { return a.compare(&b) })
 	for i := range ordered {
 		d.services[ordered[i].Ref] = &ordered[i]
 	}
-	for i := range leases {
-		d.keep(&leases[i], free)
+	for _, l := range d.leases {
+		d.keep(l, free)
 	}
 	// Once more: who is refused is told of all that has a port, whoever was decided on first.
 	for range 2 {
@@ -166,8 +174,8 @@ func Decide(leases []Lease, services []Service, free func(lease string, h Holder
 			}
 		}
 	}
-	for i := range leases {
-		if l := &leases[i]; !l.Shown && l.Address.IsValid() && d.lonely(l) != nil {
+	for _, l := range d.leases {
+		if !l.Shown && l.Address.IsValid() && d.lonely[l.others()] != nil {
 			d.out.Apart[l.Name] = true
 		}
 	}
@@ -188,9 +196,16 @@ func (s *Service) compare(o *Service) int {
 // asks reports whether a Service asks for anything.
 func (s *Service) asks() bool { return len(s.Leases) > 0 || s.Problem != "" || s.Waits != Verdict{} }
 
-func older(a, b *Lease) bool {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) < 0
+// group is the leases of one family that are in one IPAddressPool.
+type group struct {
+	selector string
+	family   int
 }
+
+func (l *Lease) group() group { return group{l.Selector, familyOf(l.Address)} }
+
+// others are the leases of the other family of the pool.
+func (l *Lease) others() group { return group{l.Selector, 4 + 6 - familyOf(l.Address)} }
 
 type decider struct {
 	leases   []*Lease
@@ -199,7 +214,29 @@ type decider struct {
 	taken    map[string]map[Port]Holder
 	// twins are the leases whose address an older one has too, with that.
 	twins map[string]string
-	out   Decision
+	// shown is a lease of each group that MetalLB has, or is about to; lonely, the oldest Service that has one of the group
+	// and would be given one of the other family too.
+	shown  map[group]string
+	lonely map[group]*Service
+	out    Decision
+}
+
+// show notes that MetalLB has a lease.
+func (d *decider) show(l *Lease) {
+	if g := l.group(); l.Address.IsValid() && (d.shown[g] == "" || l.Name < d.shown[g]) {
+		d.shown[g] = l.Name
+	}
+}
+
+// give notes that a Service has a lease.
+func (d *decider) give(l *Lease, s *Service) {
+	if s.By != v1alpha1.ShownByMetalLB {
+		return
+	}
+	d.show(l)
+	if first := d.lonely[l.group()]; l.Address.IsValid() && s.PreferBoth && len(s.Leases) == 1 && (first == nil || s.compare(first) < 0) {
+		d.lonely[l.group()] = s
+	}
 }
 
 // keep takes over what is in the table of a lease: what its Service still has a right to, and what is not proven to be
@@ -210,6 +247,7 @@ func (d *decider) keep(l *Lease, free func(lease string, h Holder) bool) {
 		switch {
 		case s != nil && slices.Contains(s.Leases, l.Name) && slices.Contains(s.Ports, h.Port) && l.Gives(h.Port, s) && !l.Deleting:
 			h.UID = s.UID
+			d.give(l, s)
 		case free(l.Name, h):
 			continue
 		default:
@@ -263,6 +301,7 @@ func (d *decider) grant(s *Service) Verdict {
 			d.taken[name][p] = Holder{p, s.Ref, s.UID}
 		}
 		d.out.By[name] = s.By
+		d.give(d.byName[name], s)
 		texts = append(texts, d.byName[name].Address.String())
 	}
 	return Verdict{v1alpha1.GrantedReason, fmt.Sprintf("has %s of %s", portsOf(s), strings.Join(texts, " and "))}
@@ -359,35 +398,14 @@ func (d *decider) mixing(s *Service) *Verdict {
 	}
 	for _, name := range s.Leases {
 		l := d.byName[name]
-		if first := d.lonely(l); first != nil && first.Ref != s.Ref && !l.Shown {
+		if first := d.lonely[l.others()]; first != nil && first.Ref != s.Ref && !l.Shown {
 			return ptr.To(unfit("Service %s prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; give that Service a lease of each, or ipFamilyPolicy SingleStack", first.Ref, name))
 		}
-		if !s.PreferBoth || len(s.Leases) > 1 {
-			continue
-		}
-		for _, o := range d.leases {
-			if o.Address.IsValid() && o.Selector == l.Selector && familyOf(o.Address) != familyOf(l.Address) && (o.Shown || len(d.taken[o.Name]) > 0) && d.out.By[o.Name] == s.By {
-				return ptr.To(unfit("the Service prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; name a lease of each, or set ipFamilyPolicy SingleStack", o.Name))
-			}
+		if other := d.shown[l.others()]; s.PreferBoth && len(s.Leases) == 1 && other != "" {
+			return ptr.To(unfit("the Service prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; name a lease of each, or set ipFamilyPolicy SingleStack", other))
 		}
 	}
 	return nil
-}
-
-// lonely returns the oldest Service that MetalLB would give the address of a lease besides its own; nil: there is none.
-func (d *decider) lonely(l *Lease) (first *Service) {
-	for _, o := range d.leases {
-		if !o.Address.IsValid() || o.Selector != l.Selector || familyOf(o.Address) == familyOf(l.Address) || d.out.By[o.Name] != v1alpha1.ShownByMetalLB {
-			continue
-		}
-		for _, h := range d.taken[o.Name] {
-			s := d.services[h.Service]
-			if s != nil && s.PreferBoth && len(s.Leases) == 1 && (first == nil || s.compare(first) < 0) {
-				first = s
-			}
-		}
-	}
-	return first
 }
 
 func familyOf(a netip.Addr) int {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,11 @@ func LeaseOf(l *v1alpha1.IPLease) Lease {
 	return out
 }
 
+// Shared reports whether several Services have ports of the lease.
+func (l *Lease) Shared() bool {
+	return slices.ContainsFunc(l.Table, func(h Holder) bool { return h.Service != l.Table[0].Service })
+}
+
 // refIn names a Service to the leases of a namespace, which may be written out.
 func refIn(leases, namespace, name string) Ref {
 	if namespace == leases || name == "" {
@@ -80,8 +86,11 @@ type tried struct {
 // triedOf reads with which pools a lease was tried. What cannot be read counts as nothing: they are tried again.
 func triedOf(l *v1alpha1.IPLease) map[v1alpha1.PoolReference]string {
 	text, is := l.Annotations[v1alpha1.TriedPoolsAnnotation]
+	if !is {
+		return nil
+	}
 	var all []tried
-	if !is || json.Unmarshal([]byte(text), &all) != nil {
+	if json.Unmarshal([]byte(text), &all) != nil {
 		return nil
 	}
 	out := map[v1alpha1.PoolReference]string{}

@@ -20,12 +20,16 @@ const (
 // Published is what a Service is published with.
 type Published struct {
 	Addresses []netip.Addr
-	// Key is what those have in common that may share the addresses.
-	Key string
+	// Key is what those have in common that may share the addresses. Shared: another Service has ports of one of them.
+	Key    string
+	Shared bool
 }
 
 // Of returns a Service as it is to be published; the zero one: not at all. Nil: it is so already. What somebody else wrote in
 // our places is set right while the Service has a lease, and left alone where we have not written.
+//
+// A Service has the key from the first time on that it shares: whenever MetalLB places one with a key, it looks at all
+// Services that it has, and writes each.
 func (p Published) Of(s *corev1.Service) *corev1.Service {
 	next := s.DeepCopy()
 	if len(p.Addresses) > 0 {
@@ -37,7 +41,12 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 		if next.Annotations == nil {
 			next.Annotations = map[string]string{}
 		}
-		next.Annotations[sharedAnnotation], next.Annotations[v1alpha1.LeasedAddressesAnnotation] = p.Key, text
+		next.Annotations[v1alpha1.LeasedAddressesAnnotation] = text
+		if p.Shared {
+			next.Annotations[sharedAnnotation] = p.Key
+		} else if next.Annotations[sharedAnnotation] != p.Key {
+			delete(next.Annotations, sharedAnnotation)
+		}
 		if delete(next.Annotations, ipsAnnotation); s.Spec.LoadBalancerIP == "" { // MetalLB refuses who says it twice
 			next.Annotations[ipsAnnotation] = text
 		}
@@ -57,10 +66,25 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 	return next
 }
 
-// Shows reports whether a Service shows an address: it was published with it, or its status has it.
-func Shows(s *corev1.Service, a netip.Addr) bool {
-	return slices.Contains(strings.Split(s.Annotations[v1alpha1.LeasedAddressesAnnotation], ","), a.String()) || has(s, a)
+// Shown are the addresses that a Service shows: it was published with them, or its status has them.
+func Shown(s *corev1.Service) []netip.Addr {
+	var out []netip.Addr
+	add := func(text string) {
+		if a, err := netip.ParseAddr(text); err == nil && !slices.Contains(out, a.Unmap()) {
+			out = append(out, a.Unmap())
+		}
+	}
+	for text := range strings.SplitSeq(s.Annotations[v1alpha1.LeasedAddressesAnnotation], ",") {
+		add(text)
+	}
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		add(in.IP)
+	}
+	return out
 }
+
+// Shows reports whether a Service shows an address.
+func Shows(s *corev1.Service, a netip.Addr) bool { return slices.Contains(Shown(s), a) }
 
 func has(s *corev1.Service, a netip.Addr) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {

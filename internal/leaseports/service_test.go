@@ -86,7 +86,8 @@ func TestAskedOf(t *testing.T) {
 
 func TestPublished(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
-	published := Published{Addresses: []netip.Addr{a}, Key: "k"}
+	published := Published{Addresses: []netip.Addr{a}, Key: "k", Shared: true}
+	alone := Published{Addresses: []netip.Addr{a}, Key: "k"}
 	is := func(ips, key, ours string) func(*corev1.Service) {
 		return func(s *corev1.Service) {
 			for name, value := range map[string]string{ipsAnnotation: ips, sharedAnnotation: key, v1alpha1.LeasedAddressesAnnotation: ours} {
@@ -112,6 +113,10 @@ func TestPublished(t *testing.T) {
 		"a person's address":      {published, aService("shop", is("10.0.0.9", "k", "10.0.0.1")), aService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
 		"a person's key":          {published, aService("shop", is("10.0.0.1", "mine", "10.0.0.1")), aService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
 		"without the label":       {published, aService("shop", is("10.0.0.1", "k", "10.0.0.1"), unlabelled), aService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
+		"alone":                   {alone, aService("shop"), aService("shop", is("10.0.0.1", "", "10.0.0.1"))},
+		"alone, not before":       {alone, aService("shop", is("10.0.0.1", "k", "10.0.0.1")), nil},
+		"alone, a person's key":   {alone, aService("shop", is("10.0.0.1", "mine", "10.0.0.1")), aService("shop", is("10.0.0.1", "", "10.0.0.1"))},
+		"shared by now":           {published, aService("shop", is("10.0.0.1", "", "10.0.0.1")), aService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
 		"no more":                 {Published{}, aService("shop", is("10.0.0.1", "k", "10.0.0.1")), aService("shop")},
 		"never, and a person's":   {Published{}, aService("shop", is("10.0.0.1", "k", "")), nil},
 		"never":                   {Published{}, aService("shop"), nil},

@@ -77,18 +77,28 @@ func LeasePoolOf(p *metallbv1beta1.IPAddressPool) LeasePool {
 // ShowsLeases reports whether an IPAddressPool is one of ours that shows leases.
 func ShowsLeases(p *metallbv1beta1.IPAddressPool) bool { return p.Labels[ManagedLabel] == LeasesValue }
 
-// HasAddress reports whether an IPAddressPool that shows leases has an address.
-func HasAddress(p *metallbv1beta1.IPAddressPool, a netip.Addr) bool {
-	return p != nil && ShowsLeases(p) && slices.Contains(p.Spec.Addresses, leaseRange(a))
+// LeasesIn are the addresses of an IPAddressPool that shows leases.
+func LeasesIn(p *metallbv1beta1.IPAddressPool) []netip.Addr {
+	if !ShowsLeases(p) {
+		return nil
+	}
+	var out []netip.Addr
+	for _, text := range p.Spec.Addresses {
+		if r, err := rangeOf(text); err == nil && r.From() == r.To() {
+			out = append(out, r.From())
+		}
+	}
+	return out
 }
 
 // Took reports whether MetalLB says that it has taken an IPAddressPool as it is now, or says nothing of any.
 func Took(p *metallbv1beta1.IPAddressPool) bool { return counted(p) }
 
 // HasOthers reports whether an IPAddressPool has more than these addresses, or others.
-func HasOthers(p *metallbv1beta1.IPAddressPool, than []netip.Addr) bool {
+func HasOthers(p *metallbv1beta1.IPAddressPool, than map[netip.Addr]bool) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
-		return !slices.ContainsFunc(than, func(a netip.Addr) bool { return leaseRange(a) == text })
+		r, err := rangeOf(text)
+		return err != nil || r.From() != r.To() || !than[r.From()]
 	})
 }
 

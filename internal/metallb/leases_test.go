@@ -2,6 +2,7 @@ package metallb
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,7 +66,7 @@ func TestLeasePool(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: pool.Name()}, got); err != nil {
 			t.Fatal(err)
 		}
-		if namespace, is := NamespaceOfLeasePool(got); namespace != "team" || !is || !ShowsLeases(got) || !HasAddress(got, a[0]) {
+		if namespace, is := NamespaceOfLeasePool(got); namespace != "team" || !is || !ShowsLeases(got) || !slices.Equal(LeasesIn(got), a) || HasOthers(got, map[netip.Addr]bool{a[0]: true}) || !HasOthers(got, nil) {
 			t.Errorf("%s is of %s", got.Name, namespace)
 		}
 		if to := got.Spec.AllocateTo; len(to.Namespaces) != 1 || to.Namespaces[0] != "team" || (len(to.NamespaceSelectors) == 1) != (pool.Others != nil) {

@@ -65,3 +65,29 @@ func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
 		g.Expect(err).To(MatchError(ContainSubstring("a lease keeps its address; delete this IPLease and create another one")), what)
 	}
 }
+
+// The class of Services is one that no other load balancer answers for.
+func TestClassesOfLeases(t *testing.T) {
+	for class, good := range map[string]bool{
+		"":                               true,
+		"butler.butlerlabs.dev/host":     true,
+		"butler.butlerlabs.dev/a.b-c1":   true,
+		"butler.butlerlabs.dev/":         false,
+		"butler.butlerlabs.dev/Upper":    false,
+		"butler.butlerlabs.dev/a/b":      false,
+		"xbutler.butlerlabs.dev/a":       false,
+		"metallb.io/metallb":             false,
+		"metallb":                        false,
+		"butler.butlerlabs.dev/ends-in-": false,
+	} {
+		g := NewWithT(t)
+		pool := framework.MakePool("classes").Namespace(metav1.NamespaceDefault).CIDR("10.0.0.0/28").Obj()
+		pool.Spec.Leases = &v1alpha1.Leases{LoadBalancerClass: class}
+		err := k8s.Create(t.Context(), pool, client.DryRunAll)
+		if good {
+			g.Expect(err).NotTo(HaveOccurred(), class)
+			continue
+		}
+		g.Expect(err).To(MatchError(And(ContainSubstring("spec.leases.loadBalancerClass"), ContainSubstring("such as butler.butlerlabs.dev/metallb"))), class)
+	}
+}

@@ -176,6 +176,11 @@ var _ = Describe("More Services of leases", Ordered, func() {
 				g.Expect(workload.List(ctx, blocks, client.InNamespace(t.ns))).To(Succeed())
 				g.Expect(blocks.Items).To(BeEmpty())
 			}).WithTimeout(framework.Late).Should(Succeed())
+			for _, left := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} { // of a Cluster that is gone
+				left.SetNamespace(framework.MetalLBNamespace)
+				left.SetName("default-pool")
+				Expect(client.IgnoreNotFound(workload.Delete(ctx, left))).To(Succeed())
+			}
 		})
 		Expect(workload.Create(ctx, framework.MakeLease(t.ns, "same-pool").Pool("elastic").Obj())).To(Succeed())
 		shop, same := t.addressOf(ctx, "shop"), t.addressOf(ctx, "same-pool")

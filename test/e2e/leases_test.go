@@ -237,8 +237,8 @@ var _ = Describe("Services of leases", Ordered, func() {
 		published(ctx, address, web)
 		Expect(theirs.addressOf(ctx, "shop")).NotTo(Equal(address))
 		thief := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: theirs.ns, Name: "thief", Annotations: map[string]string{
-				"metallb.io/loadBalancerIPs": address, "metallb.io/allow-shared-ip": web.Annotations["metallb.io/allow-shared-ip"],
+			ObjectMeta: metav1.ObjectMeta{Namespace: theirs.ns, Name: "thief", Labels: map[string]string{v1alpha1.LeasedLabel: "true"}, Annotations: map[string]string{
+				"metallb.io/loadBalancerIPs": address, "metallb.io/allow-shared-ip": "lease-" + mine.ns,
 			}},
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{port(corev1.ProtocolTCP, 81)}},
 		}
