@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -14,11 +15,14 @@ func (l *look) measure(d *leaseports.Decision) {
 		metrics.ForgetLeases(l.namespace)
 		return
 	}
-	ports, waiting, draining := 0, 0, 0
+	ports, waiting, draining, refused := 0, 0, 0, 0
 	for _, o := range l.leases {
 		ports += len(o.Status.Ports)
 		if o.DeletionTimestamp != nil && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			draining++
+		}
+		if meta.IsStatusConditionFalse(o.Status.Conditions, v1alpha1.AnnouncedCondition) && len(o.Status.Ports) > 0 {
+			refused++
 		}
 	}
 	for _, v := range d.Verdicts {
@@ -29,4 +33,5 @@ func (l *look) measure(d *leaseports.Decision) {
 	metrics.LeasePorts.WithLabelValues(l.namespace).Set(float64(ports))
 	metrics.LeaseWaiting.WithLabelValues(l.namespace).Set(float64(waiting))
 	metrics.LeaseDraining.WithLabelValues(l.namespace).Set(float64(draining))
+	metrics.LeaseRefused.WithLabelValues(l.namespace).Set(float64(refused))
 }

@@ -197,6 +197,9 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 		if err := l.Client.Patch(ctx, next, guard.SinceRead(s)); err != nil {
 			return false, fmt.Errorf("publishing Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
+		if _, before := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; granted && !before {
+			metrics.LeaseServiceWait.Observe(l.now.Sub(s.CreationTimestamp.Time).Seconds())
+		}
 		changed = l.changes(s)
 	}
 	return changed, nil

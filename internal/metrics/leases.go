@@ -10,10 +10,18 @@ var (
 	LeasePorts    = gauge("lease_ports", "Ports of leases that Services have.", "namespace")
 	LeaseWaiting  = gauge("lease_waiting_services", "Services that name a lease and do not have its ports.", "namespace")
 	LeaseDraining = gauge("lease_draining", "Leases that are being deleted, and may still be shown.", "namespace")
+	LeaseRefused  = gauge("lease_not_announced", "Leases that Services have, and whose address MetalLB refuses.", "namespace")
 	LeaseRefusals = counter("lease_refusals_total", "Times a Service was told that it does not have the ports of a lease, by reason.", "namespace", "reason")
 )
 
-var leases = []*prometheus.GaugeVec{LeasePorts, LeaseWaiting, LeaseDraining}
+var leases = []*prometheus.GaugeVec{LeasePorts, LeaseWaiting, LeaseDraining, LeaseRefused}
+
+// LeaseServiceWait is how long it takes until a Service is published with the address of its lease.
+var LeaseServiceWait = prometheus.NewHistogram(prometheus.HistogramOpts{
+	Namespace: namespace, Name: "lease_service_seconds",
+	Help:    "Time from the creation of a Service to its publication with the address of its lease.",
+	Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 1800},
+})
 
 // ForgetLeases drops the gauges of a namespace that has no leases.
 func ForgetLeases(namespace string) {
@@ -22,4 +30,4 @@ func ForgetLeases(namespace string) {
 	}
 }
 
-func init() { metrics.Registry.MustRegister(LeasePorts, LeaseWaiting, LeaseDraining, LeaseRefusals) }
+func init() { metrics.Registry.MustRegister(LeasePorts, LeaseWaiting, LeaseDraining, LeaseRefused, LeaseRefusals, LeaseServiceWait) }
