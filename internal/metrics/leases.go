@@ -30,4 +30,6 @@ func ForgetLeases(namespace string) {
 	}
 }
 
-func init() { metrics.Registry.MustRegister(LeasePorts, LeaseWaiting, LeaseDraining, LeaseRefused, LeaseRefusals, LeaseServiceWait) }
+func init() {
+	metrics.Registry.MustRegister(LeasePorts, LeaseWaiting, LeaseDraining, LeaseRefused, LeaseRefusals, LeaseServiceWait)
+}

@@ -24,7 +24,7 @@ var (
 	requirement = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d{1,2})\*\* \S`)
 	// rule is an invariant or a rule of docs/design.md, level one of docs/reliability.md: a row of a table, a heading,
 	// or an item of a list.
-	rule  = regexp.MustCompile(`(?m)^(?:\| |#+ |- \*\*)([IRP]\d{1,2})\b`)
+	rule  = regexp.MustCompile(`(?m)^(?:\| |#+ |- \*\*)([IRPT]\d{1,2})\b`)
 	level = regexp.MustCompile(`(?m)^\| (L\d) `)
 )
 

@@ -1,0 +1,82 @@
+package hostlb
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// What a host does, by what it knows of one address.
+func TestDecide(t *testing.T) {
+	a := netip.MustParseAddr("192.0.2.10")
+	these := []netip.Addr{a}
+	now := start.Add(time.Hour)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	hosts := hostsOf(2)
+	order := Rank(a, hosts, nil) // who is first
+	me, other := order[0], order[1]
+	base := func(change ...func(*View)) *View {
+		v := &View{
+			Wanted: []Wanted{{Address: a}}, Fresh: true, Locks: map[netip.Addr]Lock{}, Hosts: hosts, Heard: map[string]time.Time{me: now, other: now},
+			Free: map[netip.Addr]time.Time{}, Ours: map[netip.Addr]time.Time{}, Wire: map[netip.Addr]Asked{}, Claimed: map[netip.Addr]bool{},
+		}
+		for _, f := range change {
+			f(v)
+		}
+		return v
+	}
+	held := func(by string) func(*View) { return func(v *View) { v.Locks[a] = Lock{"1", by} } }
+	free := func(d time.Duration) func(*View) { return func(v *View) { v.Free[a] = ago(d) } }
+	on := func(d time.Duration) func(*View) { return func(v *View) { v.Ours[a] = ago(d) } }
+	said := func(w Word, d time.Duration) func(*View) { return func(v *View) { v.Wire[a] = Asked{w, ago(d), "m"} } }
+	silent := func(name string, d time.Duration) func(*View) { return func(v *View) { v.Heard[name] = ago(d) } }
+	old := func(v *View) { v.Fresh = false }
+	ends := func(v *View) { v.Wanted[0].Ends = true }
+	stops := func(v *View) { v.Stopping = true }
+	unwanted := func(v *View) { v.Wanted = nil }
+	for name, c := range map[string]struct {
+		me   string
+		v    *View
+		want Plan
+	}{
+		"nobody has it":                   {me, base(free(0)), Plan{Lock: these}},
+		"nobody has it, and it is second": {other, base(free(0)), Plan{Next: now.Add(200 * time.Millisecond)}},
+		"nobody has taken it":             {other, base(free(time.Second)), Plan{Lock: these}},
+		"nobody has it, as was read":      {me, base(free(time.Hour), old), Plan{}},
+		"it ends, and nobody has it":      {me, base(free(time.Hour), ends), Plan{}},
+		"another one has it":              {me, base(held(other)), Plan{Next: now.Add(12500 * time.Millisecond)}},
+		"another one is dead":             {me, base(held(other), silent(other, time.Minute), free(0)), Plan{Lock: these}},
+		"another one was never heard":     {me, base(held("gone"), free(time.Hour)), Plan{}},
+		"it has the lock":                 {me, base(held(me)), Plan{Probe: these}},
+		"the wire is silent":              {me, base(held(me), said(Silent, 0)), Plan{Add: these}},
+		"the wire was silent":             {me, base(held(me), said(Silent, time.Minute)), Plan{Probe: these}},
+		"the one before answers":          {me, base(held(me), said(Former, 0)), Plan{Contested: these, Next: now.Add(time.Second)}},
+		"the one before answered":         {me, base(held(me), said(Former, time.Second)), Plan{Contested: these, Probe: these}},
+		"somebody else answers":           {me, base(held(me), said(Foreign, 0)), Plan{InUse: these, Next: now.Add(time.Second)}},
+		"it is on":                        {me, base(held(me), on(0)), Plan{Next: now.Add(DefaultTiming().refresh())}},
+		"it is to be refreshed":           {me, base(held(me), on(4*time.Second)), Plan{Refresh: these}},
+		"no API server":                   {me, base(held(me), on(4*time.Second), old), Plan{Refresh: these}},
+		"no API server, and it is off":    {me, base(held(me), said(Silent, 0), old), Plan{}},
+		"no API server, and claimed":      {me, base(held(me), on(0), old, func(v *View) { v.Claimed[a] = true }), Plan{Remove: these}},
+		"claimed":                         {me, base(held(me), on(4*time.Second), func(v *View) { v.Claimed[a] = true }), Plan{Refresh: these}},
+		"the lock is lost":                {me, base(held(other), on(0)), Plan{Remove: these}},
+		"from before a restart":           {me, base(unwanted, on(0)), Plan{Remove: these}},
+		"it ends":                         {me, base(held(me), on(0), ends), Plan{Remove: these}},
+		"it ends, and is off":             {me, base(held(me), said(Silent, time.Hour), ends), Plan{Empty: these}},
+		"it ends, and was never on":       {me, base(held(me), ends), Plan{Probe: these}},
+		"it ends, and another answers":    {me, base(held(me), said(Former, 0), ends), Plan{Contested: these, Next: now.Add(time.Second)}},
+		"it ends, and a dead one has it":  {other, base(held("h9"), silent("h9", time.Minute), free(time.Minute), ends), Plan{Lock: these}},
+		"it stops":                        {me, base(held(me), on(0), stops), Plan{Remove: these}},
+		"it stops, and is off":            {me, base(held(me), said(Silent, time.Hour), stops), Plan{Empty: these}},
+		"it stops, and was never on":      {me, base(held(me), stops), Plan{Probe: these}},
+		"it stops, another's":             {me, base(held(other), silent(other, time.Minute), free(time.Minute), stops), Plan{}},
+		"another network":                 {me, base(held(me), on(0), func(v *View) { v.Hosts = nil }), Plan{Remove: these}},
+	} {
+		if diff := cmp.Diff(c.want, Decide(now, c.me, c.v, DefaultTiming()), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}

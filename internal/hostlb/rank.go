@@ -1,0 +1,55 @@
+// Package hostlb decides what a host does that shows addresses of leases by itself: which address it takes, asks the wire
+// for, adds, keeps and gives up. It reads and writes nothing, and knows no clock but the one that it is given: the rules
+// that the code names, T1 to T6, are in docs/design.md.
+//
+// An address is on one host of a wire: that which holds its lock, a coordination Lease. The kernel takes an address away
+// that is not refreshed, so a host that is frozen or killed shows nothing after that; a host that is cut off from the API
+// server keeps what it has, and who would take an address over asks the wire first whether somebody answers for it.
+package hostlb
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+)
+
+// Host is a host that shows addresses.
+type Host struct {
+	Name string
+	// Networks are those that it has an address of: it can answer for addresses of these.
+	Networks []netip.Prefix
+	// Node is the name of its Node, empty if it is outside of the cluster.
+	Node string
+	// MAC is that of the interface by which it answers, as it writes itself.
+	MAC string
+}
+
+// Reaches reports whether a host has an address of the network of another address.
+func (h *Host) Reaches(a netip.Addr) bool {
+	return slices.ContainsFunc(h.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Rank orders the hosts that may have an address: those that reach it, and whose Node is one of nodes, nil: any. It is
+// rendezvous hashing: when a host goes, the addresses of the others stay where they are. It returns their names.
+func Rank(a netip.Addr, hosts []Host, nodes map[string]bool) []string {
+	type scored struct {
+		name  string
+		score uint64
+	}
+	var all []scored
+	for i := range hosts {
+		h := &hosts[i]
+		if h.Reaches(a) && (nodes == nil || nodes[h.Node]) {
+			sum := sha256.Sum256([]byte(a.String() + "\x00" + h.Name))
+			all = append(all, scored{h.Name, binary.BigEndian.Uint64(sum[:8])})
+		}
+	}
+	slices.SortFunc(all, func(x, y scored) int { return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.name, y.name)) })
+	out := make([]string, 0, len(all))
+	for _, s := range all {
+		out = append(out, s.name)
+	}
+	return out
+}
