@@ -22,10 +22,10 @@ import (
 const askAgain = 10 * time.Second
 
 // letGo gives up the leases that are being deleted and that nobody shows any more (P6): two looks, some time apart, show
-// that MetalLB has let go of the address. An operator may say so instead.
+// that MetalLB has let go of the address. An operator may say so instead. Of what a host shows, the host says it.
 func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for _, o := range l.leases {
-		if l.leftAlone(o) || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+		if l.leftAlone(o) || o.Status.ShownBy == v1alpha1.ShownByHost || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
 		l.asked[o.UID] = true

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,45 +12,64 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
-// make makes leases for Services of a load balancer class. One that never had an address goes first where its pool has
-// nothing for it and another pool has. They have no owner: the lease of a Service that is made again stays.
-func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, err error) {
+// notMadeFor is how long a lease is not asked for again that the API server has refused: by a ResourceQuota, or an admission
+// policy.
+const notMadeFor = time.Minute
+
+// make makes leases for Services of a load balancer class. They have no owner: the lease of a Service that is made again stays.
+// It returns why the API server takes one not, by name; that keeps nobody else from what is due.
+func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, refused map[string]string, err error) {
+	refused = map[string]string{}
 	for i := range all {
-		m := &all[i]
-		if m.Instead != nil {
-			if l.leftAlone(l.byName[m.Name]) {
-				continue
-			}
-			if err := l.remove(ctx, m.Instead); err != nil {
-				return false, err
-			}
+		err := l.makeOne(ctx, &all[i])
+		switch {
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+			refused[all[i].Name] = err.Error()
+			l.wait = grants.Sooner(l.wait, notMadeFor)
+		case err != nil:
+			return changed, refused, err
+		default:
+			changed = true
 		}
-		o := &v1alpha1.IPLease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: m.Name, Labels: map[string]string{v1alpha1.MadeForServicesLabel: m.For}},
-			Spec:       v1alpha1.IPLeaseSpec{PoolRef: m.Pool},
-		}
-		if l.WatchFilter != "" {
-			o.Labels[clusterv1.WatchLabel] = l.WatchFilter
-		}
-		if m.Address.IsValid() {
-			o.Spec.Address = m.Address.String()
-		}
-		if tried := leaseports.TriedText(m.Tried); tried != "" {
-			o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: tried}
-		}
-		err := l.Client.Create(ctx, o)
-		if apierrors.IsAlreadyExists(err) {
-			err = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("ipleases").GroupResource(), m.Name, err) // the cache is behind
-		}
-		if err != nil {
-			return false, fmt.Errorf("making IPLease %s/%s for a Service: %w", l.namespace, m.Name, err)
-		}
-		changed = true
 	}
-	return changed, nil
+	return changed, refused, nil
+}
+
+// makeOne makes a lease. One that never had an address goes first where its pool has nothing for it and another pool has.
+func (l *look) makeOne(ctx context.Context, m *leaseports.Made) error {
+	if m.Instead != nil {
+		if l.leftAlone(l.byName[m.Name]) {
+			return nil
+		}
+		if err := l.remove(ctx, m.Instead); err != nil {
+			return err
+		}
+	}
+	o := &v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: m.Name, Labels: map[string]string{v1alpha1.MadeForServicesLabel: m.For}},
+		Spec:       v1alpha1.IPLeaseSpec{PoolRef: m.Pool},
+	}
+	if l.WatchFilter != "" {
+		o.Labels[clusterv1.WatchLabel] = l.WatchFilter
+	}
+	if m.Address.IsValid() {
+		o.Spec.Address = m.Address.String()
+	}
+	if tried := leaseports.TriedText(m.Tried); tried != "" {
+		o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: tried}
+	}
+	err := l.Client.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		err = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("ipleases").GroupResource(), m.Name, err) // the cache is behind
+	}
+	if err != nil {
+		return fmt.Errorf("making IPLease %s/%s for a Service: %w", l.namespace, m.Name, err)
+	}
+	return nil
 }
 
 // endUnused deletes the leases that were made for Services and that none uses any more (P5): as they were read, so that a
@@ -83,7 +103,7 @@ func (l *look) liveAsks(ctx context.Context, is *leaseports.Lease) (bool, error)
 	}
 	for i := range all.Items {
 		s := leaseports.ServiceOf(&all.Items[i], l.namespace)
-		if c := conditionOf(&all.Items[i]); c != nil && c.Reason == v1alpha1.IdleReason {
+		if toldOff(&all.Items[i]) {
 			continue
 		}
 		if s.Names(is.Name) && is.Allows(&s) {

@@ -148,6 +148,9 @@ func (l *look) bringForward(ctx context.Context) error {
 	if l.asking = services; next > 0 {
 		l.wait = grants.Sooner(l.wait, next)
 	}
+	if changed, err := l.makeAll(ctx, made); changed || err != nil {
+		return err
+	}
 	never := func(string, leaseports.Holder) bool { return false }
 	free, err := l.prove(ctx, leaseports.Decide(l.known, l.asking, never).Leaving)
 	if err != nil {
@@ -156,19 +159,31 @@ func (l *look) bringForward(ctx context.Context) error {
 	d := leaseports.Decide(l.known, l.asking, free)
 	l.measure(&d)
 	var notShown error
-	makeLeases := func(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) { return l.make(ctx, made) }
 	show := func(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 		changed, notShown = l.show(ctx, d)
 		return changed && notShown == nil, nil
 	}
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		makeLeases, l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.letGo, l.endUnused, l.report,
+		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.letGo, l.endUnused, l.report,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
 			return errors.Join(err, notShown)
 		}
 	}
 	return notShown
+}
+
+// makeAll makes the leases that are to be made, and notes for which Services it cannot.
+func (l *look) makeAll(ctx context.Context, made []leaseports.Made) (changed bool, err error) {
+	changed, refused, err := l.make(ctx, made)
+	for i := range l.asking {
+		for _, name := range l.asking[i].Leases {
+			if why := refused[name]; why != "" {
+				l.asking[i].NotMade = why
+			}
+		}
+	}
+	return changed, err
 }
 
 // leftAlone reports whether a lease is paused, or another manager's. All leases of a namespace have one IPAddressPool and

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 )
 
 // refusedFor is how long an address is not shown to MetalLB again that it refused, while none of its pools changes.
@@ -97,12 +96,12 @@ func (l *look) add(ctx context.Context, w *wanted) (changed bool, err error) {
 	if len(has)+len(more) == 0 {
 		return false, nil // what there was to be taken away is
 	}
-	changed, err = metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, slices.Concat(has, more), p)
+	changed, err = l.showLeases(ctx, w.pool, slices.Concat(has, more), p)
 	if !refuses(err) || len(more) == 0 {
 		return changed, err
 	}
 	for _, a := range slices.SortedFunc(slices.Values(more), netip.Addr.Compare) {
-		changed, err = metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, append(slices.Clone(has), a), p)
+		changed, err = l.showLeases(ctx, w.pool, append(slices.Clone(has), a), p)
 		if !refuses(err) {
 			return changed, err
 		}

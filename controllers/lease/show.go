@@ -32,7 +32,7 @@ func (l *look) hold(ctx context.Context, d *leaseports.Decision) (changed bool, 
 	})
 	for _, o := range l.leases {
 		ofOthers := o.Status.ShownBy == v1alpha1.ShownByHost || (o.Status.ShownBy == "" && l.byHosts(o))
-		if !inUse || ofOthers || d.Apart[o.Name] || l.leftAlone(o) || o.DeletionTimestamp != nil || !addressOf(o).IsValid() ||
+		if !inUse || ofOthers || d.Apart[o.Name] || leaseports.LeaseOf(o).Invalid != "" || l.leftAlone(o) || o.DeletionTimestamp != nil || !addressOf(o).IsValid() ||
 			!controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer) || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
@@ -52,7 +52,7 @@ func (l *look) byHosts(o *v1alpha1.IPLease) bool { return l.ofHosts[leaseports.L
 // shown reports whether the address of a lease is to be in an IPAddressPool: from its first port on, or that of another of
 // the namespace, until it is deleted.
 func shown(o *v1alpha1.IPLease) bool {
-	return o.DeletionTimestamp == nil && o.Status.ShownBy != v1alpha1.ShownByHost && addressOf(o).IsValid() &&
+	return o.DeletionTimestamp == nil && o.Status.ShownBy != v1alpha1.ShownByHost && addressOf(o).IsValid() && leaseports.LeaseOf(o).Invalid == "" &&
 		controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) && controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer)
 }
 
@@ -89,7 +89,7 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 		if !metallb.ShowsLeases(p) || !metallb.HasOthers(p, w.has) {
 			continue
 		}
-		if changed, err := metallb.ShowLeases(ctx, l.Client, l.Live, w.pool, slices.Collect(maps.Keys(w.has)), p); changed || err != nil {
+		if changed, err := l.showLeases(ctx, w.pool, slices.Collect(maps.Keys(w.has)), p); changed || err != nil {
 			return changed, err
 		}
 	}
@@ -99,6 +99,16 @@ func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, 
 		}
 	}
 	return false, nil
+}
+
+// showLeases brings an IPAddressPool to have these addresses. Where that has to wait for MetalLB, which may say somewhere that
+// is not watched that it never will do, it is looked at again.
+func (l *look) showLeases(ctx context.Context, pool metallb.LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
+	changed, waits, err := metallb.ShowLeases(ctx, l.Client, l.Live, pool, want, was)
+	if waits {
+		l.wait = grants.Sooner(l.wait, askAgain)
+	}
+	return changed, err
 }
 
 // toShow are the IPAddressPools that are to be, by name. An address is added to one only if a live read shows its lease, and
@@ -214,8 +224,8 @@ func (l *look) changes(s *corev1.Service) bool {
 	return true
 }
 
-// liveHas reports whether the leases of a Service have its ports on record, and these addresses, on the API server: the cache
-// may show a table from before somebody else got them, and the Service may have asked again since.
+// liveHas reports whether the leases of a Service have its ports on record, and give them to it, and have these addresses, on the
+// API server: the cache may show a table from before somebody else got them, and the Service may have asked again since.
 func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []netip.Addr) (bool, error) {
 	var leases []leaseports.Lease
 	for i, name := range s.Leases {
@@ -228,7 +238,13 @@ func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []n
 		if !shown(live) || addressOf(live) != addresses[i] {
 			return false, nil
 		}
-		leases = append(leases, leaseports.LeaseOf(live))
+		is := leaseports.LeaseOf(live)
+		for _, p := range s.Ports {
+			if !is.Gives(p, s) {
+				return false, nil
+			}
+		}
+		leases = append(leases, is)
 	}
 	return leaseports.Recorded(s, leases), nil
 }
@@ -252,7 +268,7 @@ func (l *look) heldByPause(s *corev1.Service) bool {
 // itself, as no IPAddressPool has it: so it shows that it has let go.
 func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
-		if granted, _ := l.granted(d, &l.asking[i]); granted || l.heldByPause(s) {
+		if granted, _ := l.granted(d, &l.asking[i]); granted || l.asking[i].By == v1alpha1.ShownByHost || l.heldByPause(s) {
 			continue
 		}
 		if !slices.ContainsFunc(l.leasesOf(s), func(o *v1alpha1.IPLease) bool {

@@ -115,10 +115,38 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 		Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 			return namespaces(r.refusals.forget()...)
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.NetworkPool{}, ofPools, builder.WithPredicates(lookup.MoreRoom)).
-		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, builder.WithPredicates(lookup.MoreRoom)).
+		Watches(&metallbv1beta1.L2Advertisement{}, handler.EnqueueRequestsFromMapFunc(r.ofAdvertisement)).
+		Watches(&v1alpha1.NetworkPool{}, ofPools, poolChanges).
+		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, poolChanges).
 		Watches(lookup.NamespaceMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.OnlyMetadata, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(guard.OfShard(part, controllerName, r))
+}
+
+// poolChanges are those that decide on where a lease is made: of the spec, of what pauses a pool, and of what is left of it.
+var poolChanges = builder.WithPredicates(predicate.Or(
+	lookup.MoreRoom, predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(v1alpha1.Pool)
+		now, too := e.ObjectNew.(v1alpha1.Pool)
+		return is && too && now.PoolStatus().AvailableIPs > was.PoolStatus().AvailableIPs
+	}},
+))
+
+// ofAdvertisement are the namespaces with leases that MetalLB has, where what announces them has changed.
+func (r *Reconciler) ofAdvertisement(ctx context.Context, o client.Object) []reconcile.Request {
+	if o.GetName() != metallb.LeasesAdvertisement {
+		return nil
+	}
+	all := &metallbv1beta1.IPAddressPoolList{}
+	if err := r.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "leases are announced again later")
+	}
+	seen := map[string]bool{}
+	for i := range all.Items {
+		for _, name := range leasesOf(&all.Items[i]) {
+			seen[name] = true
+		}
+	}
+	return namespaces(slices.Sorted(maps.Keys(seen))...)
 }
 
 func namespaces(all ...string) []reconcile.Request {

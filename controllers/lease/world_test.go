@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -50,7 +51,7 @@ const (
 	byClass = "butler.butlerlabs.dev/metallb"
 	latency = 5 * time.Millisecond
 	// still is how long nothing happens before all is taken to be at rest: longer than anything is asked again.
-	still = time.Minute
+	still = 2 * time.Minute
 	// tooMany steps that change nothing are too many.
 	tooMany = 300
 )
@@ -152,6 +153,8 @@ type world struct {
 	last    map[string]string
 	placing func()
 	frozen  bool
+	// noLeases: a quota refuses those that are made.
+	noLeases bool
 }
 
 type action struct {
@@ -244,6 +247,8 @@ func (m *manager) show(c faults.Change) {
 		woken = namespaces(append(leasesOf(o), m.refusals.forget()...)...)
 	case *discoveryv1.EndpointSlice:
 		woken = m.ofEndpoints(ctx, o)
+	case *metallbv1beta1.L2Advertisement:
+		woken = m.ofAdvertisement(ctx, o)
 	case *v1alpha1.NetworkPool:
 		woken = m.ofPool(ctx, o)
 	case *metav1.PartialObjectMetadata:
@@ -433,7 +438,13 @@ func (w *world) answer(m *manager, r *faults.Request, value any, err error) {
 // happens has a call of a manager happen, and checks the promise.
 func (w *world) happens(r *faults.Request) (value any, err error) {
 	services, leases := w.services(), w.leases()
-	w.change(r.String(), func() { value, err = w.api.Do(r) })
+	w.change(r.String(), func() {
+		if w.noLeases && r.Verb == "create" && r.Ref.Kind == faults.Leases {
+			err = apierrors.NewForbidden(schema.GroupResource{Resource: "ipleases"}, r.Ref.Name, errors.New("exceeded quota"))
+			return
+		}
+		value, err = w.api.Do(r)
+	})
 	if err == nil && r.Write() {
 		w.Writes++
 		w.check(services, leases)
@@ -745,7 +756,7 @@ func (w *world) draw() action {
 	edit := func(ref faults.Ref, text string, change func(client.Object)) action {
 		return action{text, func(w *world) { _ = w.api.Edit(ref, change) }}
 	}
-	switch w.r.IntN(22) {
+	switch w.r.IntN(23) {
 	case 0, 1, 2, 3:
 		return newService(ns, name, lease, ports)
 	case 4, 5, 6:
@@ -775,6 +786,11 @@ func (w *world) draw() action {
 		return newServiceOfClass(name, ofPool["a"], ports)
 	case 20:
 		return endpoints(name)
+	case 22:
+		return action{"a quota refuses leases", func(w *world) {
+			w.noLeases = true
+			w.After(0, time.Duration(3+w.r.IntN(90))*time.Second, func() { w.noLeases, w.lastNews = false, time.Now() })
+		}}
 	case 21:
 		return deletion(faults.Ref{Kind: faults.Services, Namespace: other, Name: name})
 	case 7:

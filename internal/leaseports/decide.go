@@ -73,6 +73,8 @@ type Service struct {
 	// Problem says what is wrong with what it asks for, empty if nothing; Waits, why it has no lease yet.
 	Problem string
 	Waits   Verdict
+	// NotMade says why the API server takes no lease that is to be made for it, empty if it does.
+	NotMade string
 	// Deleting: it keeps what it has until it is gone.
 	Deleting bool
 }
@@ -95,16 +97,17 @@ type Lease struct {
 	// Address is the one that it has; not valid: none. Refused says then why, empty if nobody has said it.
 	Address netip.Addr
 	Refused Verdict
-	// Deleting: nobody gets anything of it any more.
-	Deleting bool
+	// Deleting: nobody gets anything of it any more. Recorded: an address was given to it, which the status may not show yet.
+	Deleting, Recorded bool
 	// Made: the manager has made it for Services; For is the only one that may use it then, empty: any that asks for the
 	// address. Tried are the pools that had nothing for it, and how they were.
 	Made  bool
 	For   string
 	Tried map[v1alpha1.PoolReference]string
-	// Others selects the other namespaces whose Services may use it, nil: none may; Selector is how it is written.
-	Others   labels.Selector
-	Selector string
+	// Others selects the other namespaces whose Services may use it, nil: none may; Selector is how it is written, and Invalid
+	// what is wrong with that.
+	Others            labels.Selector
+	Selector, Invalid string
 	// By is who shows it, empty: nobody yet; Shown: it is in MetalLB's pool, or about to be.
 	By    string
 	Shown bool
@@ -343,6 +346,8 @@ func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
 	switch {
 	case s.Namespace != "" && (l == nil || !l.Allows(s)): // what another namespace has is not told
 		return &Verdict{v1alpha1.NotAllowedReason, fmt.Sprintf("there is no IPLease %s that Services of namespace %s may use; its spec.namespaceSelector has to select that", name, s.Namespace)}
+	case l == nil && s.NotMade != "":
+		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s cannot be made: %s", name, s.NotMade)}
 	case l == nil && s.Class != "":
 		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being made", name)}
 	case l == nil:
@@ -355,6 +360,8 @@ func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
 		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s has no address: %s: %s", name, l.Refused.Reason, l.Refused.Message)}
 	case !l.Address.IsValid():
 		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s has no address yet; its condition Ready says why", name)}
+	case l.Invalid != "":
+		return ptr.To(unfit("spec.namespaceSelector of IPLease %s is not valid: %s", name, l.Invalid))
 	case d.twins[name] != "":
 		return ptr.To(unfit("IPLease %s has the address of IPLease %s, which is older, from another pool; name that one, or correct the pools", name, d.twins[name]))
 	case d.out.By[name] != "" && d.out.By[name] != s.By:

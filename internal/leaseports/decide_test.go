@@ -67,6 +67,8 @@ func TestDecide(t *testing.T) {
 	up := func(l Lease) Lease { l.By, l.Shown = v1alpha1.ShownByMetalLB, true; return l }
 	again := func(s Service) Service { s.UID = "uid-again"; return s }
 	declaresFor := func(l Lease, r Ref) Lease { l.Declared = map[Port]Ref{tcp(80): r}; return l }
+	invalid := func(l Lease) Lease { l.Invalid = "no"; return l }
+	unmade := func(s Service) Service { s.Class, s.NotMade = class, "quota"; return s }
 	madeFor := func(l Lease, service string) Lease { l.Made, l.For = true, service; return l }
 	shownBy := func(l Lease, by string) Lease { l.By = by; return l }
 	refused := func(l Lease, reason string) Lease { l.Refused = Verdict{reason, "no"}; return l }
@@ -125,6 +127,8 @@ func TestDecide(t *testing.T) {
 		"one of two, and was first":       {leases: []Lease{plain, six}, services: []Service{prefers(serviceOf("a", 0, shop, tcp(80))), ofSix(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"Granted", "LeaseUnfit: Service a prefers two families and has a lease of one, so MetalLB would give it the address of IPLease shop-6 too"}, table: []Holder{held(tcp(80), "a")}},
 		"both of two":                     {leases: []Lease{plain, up(six)}, services: []Service{dual(prefers(serviceOf("a", 0, both, tcp(80))))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
 		"one of two, in different pools":  {leases: []Lease{plain, up(open(six))}, services: []Service{prefers(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"a selector that is not valid":    {leases: []Lease{invalid(plain)}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"LeaseUnfit: spec.namespaceSelector of IPLease shop is not valid: no"}},
+		"it cannot be made":               {services: []Service{unmade(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"LeaseNotReady: IPLease shop cannot be made: quota"}},
 		"a port of two numbers":           {leases: []Lease{plain}, services: []Service{serviceOf("a", 0, shop, tcp(80), tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,9 +34,11 @@ func LeaseOf(l *v1alpha1.IPLease) Lease {
 		out.By = cmp.Or(out.By, v1alpha1.ShownByMetalLB)
 		out.Shown = out.By == v1alpha1.ShownByMetalLB
 	}
-	if l.Spec.NamespaceSelector != nil { // one that cannot be read selects nothing
-		if others, err := metav1.LabelSelectorAsSelector(l.Spec.NamespaceSelector); err == nil {
-			out.Others = others
+	_, out.Recorded = l.Annotations[v1alpha1.AddressAnnotation]
+	if l.Spec.NamespaceSelector != nil {
+		others, err := metav1.LabelSelectorAsSelector(l.Spec.NamespaceSelector)
+		if out.Others = others; err != nil {
+			out.Others, out.Invalid = nil, err.Error()
 		}
 	}
 	if len(l.Spec.Ports) > 0 {

@@ -175,7 +175,7 @@ func (s *Service) made() (families []int, names map[int]string) {
 
 // Names reports whether a Service asks for a lease, which may be made for it.
 func (s *Service) Names(lease string) bool {
-	if s.Class == "" {
+	if s.Class == "" || s.Problem != "" {
 		return slices.Contains(s.Leases, lease)
 	}
 	_, names := s.made()
@@ -213,7 +213,7 @@ func (m *maker) idle(s *Service, names map[int]string, now time.Time) bool {
 // lease returns the lease that is to be made, or made anew of another pool, nil: none is; or why there can be none.
 func (m *maker) lease(s *Service, name string, family int) (*Made, Verdict) {
 	l := m.byName[name]
-	if m.made[name] || (l != nil && (!l.Made || l.Deleting || l.Address.IsValid() || l.Refused.Reason == "")) {
+	if m.made[name] || s.Deleting || (l != nil && (!l.Made || l.Deleting || l.Recorded || l.Address.IsValid() || l.Refused.Reason == "")) {
 		return nil, Verdict{}
 	}
 	out := Made{Name: name, Address: s.Address, Instead: l}

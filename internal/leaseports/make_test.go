@@ -83,6 +83,8 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 		"of another class":                {services: []Service{of("web")}, pools: []Pool{poolOf("a", 0, 9, func(p *Pool) { p.Class = "other" })}, want: "NoPool"},
 		"it is there":                     {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
 		"it is about to be served":        {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
+		"its address is on record":        {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted", func(l *Lease) { l.Recorded = true })}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
+		"it is being deleted":             {services: []Service{of("web", func(s *Service) { s.Deleting = true })}, pools: []Pool{poolOf("a", 0, 9)}, want: "web-ipv4"},
 		"it waits, another has room":      {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, make: "web-ipv4 of b for web instead, tried a 0/0", want: "web-ipv4"},
 		"it waits, none has room":         {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 0)}, want: "web-ipv4"},
 		"the other one was tried":         {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "QuotaExceeded", tried("b", "0/9"))}, pools: []Pool{poolOf("a", 0, 5), poolOf("b", 1, 9)}, want: "web-ipv4"},
@@ -153,6 +155,18 @@ func TestTried(t *testing.T) {
 	o.Annotations[v1alpha1.TriedPoolsAnnotation] = "nonsense"
 	if LeaseOf(o).Tried != nil {
 		t.Error("it cannot be read")
+	}
+}
+
+// A Service that asks for something that cannot be asks for no lease that was made for it before.
+func TestNames(t *testing.T) {
+	s := serviceOf("web", 0, nil, tcp(80))
+	s.Class = class
+	if !s.Names("web-ipv4") || s.Names("web-ipv6") || s.Names("other-ipv4") {
+		t.Error("of its class")
+	}
+	if s.Problem = "its spec.loadBalancerIP is none"; s.Names("web-ipv4") {
+		t.Error("with a problem")
 	}
 }
 

@@ -106,44 +106,44 @@ func leaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
 
 // ShowLeases brings an IPAddressPool to have these addresses, and no Services have them but those that it is for. It is
 // written as it was observed, or not at all: the error is a conflict then; nil: there was none. It reports whether something
-// was written: MetalLB acknowledges by counting, so a change may have to wait until an earlier one is counted.
-func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
+// was written; or that the change waits: MetalLB acknowledges by counting, and an earlier one is not counted yet.
+func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed, waits bool, err error) {
 	ranges := make([]string, 0, len(want))
 	for _, a := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
 		ranges = append(ranges, leaseRange(a))
 	}
 	switch {
 	case was != nil && !ShowsLeases(was) && len(ranges) > 0:
-		return false, fmt.Errorf("IPAddressPool %s/%s is not one that shows leases, and has the name of one; give it another name, so that the leases of namespace %s can be shown",
+		return false, false, fmt.Errorf("IPAddressPool %s/%s is not one that shows leases, and has the name of one; give it another name, so that the leases of namespace %s can be shown",
 			Namespace, was.Name, pool.Namespace)
 	case (was == nil || !ShowsLeases(was)) && len(ranges) == 0:
-		return false, nil
+		return false, false, nil
 	case was == nil:
 		err := c.Create(ctx, pool.object(ranges), FieldOwner)
 		if apierrors.IsAlreadyExists(err) {
 			err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), pool.Name(), err)
 		}
 		if err != nil {
-			return false, fmt.Errorf("creating IPAddressPool %s/%s: %w", Namespace, pool.Name(), err)
+			return false, false, fmt.Errorf("creating IPAddressPool %s/%s: %w", Namespace, pool.Name(), err)
 		}
-		return true, nil
+		return true, false, nil
 	case len(ranges) == 0:
 		err := c.Delete(ctx, was, client.Preconditions{UID: &was.UID, ResourceVersion: &was.ResourceVersion})
 		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, was.Name, err)
+			return false, false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, was.Name, err)
 		}
-		return true, nil
+		return true, false, nil
 	case pool.is(was, ranges):
-		return false, nil
+		return false, false, nil
 	}
 	to, wait, err := next(ctx, live, was, ranges)
 	if wait || err != nil {
-		return false, err // the count of the last change wakes us
+		return false, wait, err // the count of the last change wakes us
 	}
 	u := pool.object(to)
 	u.SetUID(was.UID)
 	u.SetResourceVersion(was.ResourceVersion)
-	return true, apply(ctx, c, u)
+	return true, false, apply(ctx, c, u)
 }
 
 // selectors are those of the namespaces whose Services the pool is for besides.

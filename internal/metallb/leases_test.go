@@ -40,10 +40,10 @@ func TestForeignLeasePool(t *testing.T) {
 	office := LeasePool{Namespace: "office"}
 	p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.1-10.0.0.9"}}}
 	p.Namespace, p.Name = Namespace, office.Name()
-	if changed, err := ShowLeases(t.Context(), nil, nil, office, nil, p); changed || err != nil {
+	if changed, _, err := ShowLeases(t.Context(), nil, nil, office, nil, p); changed || err != nil {
 		t.Errorf("without leases: %v %v", changed, err)
 	}
-	changed, err := ShowLeases(t.Context(), nil, nil, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
+	changed, _, err := ShowLeases(t.Context(), nil, nil, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
 	if changed || err == nil || !strings.Contains(err.Error(), "give it another name") {
 		t.Errorf("with a lease: %v %v", changed, err)
 	}
@@ -59,7 +59,7 @@ func TestLeasePool(t *testing.T) {
 	for _, pool := range []LeasePool{{Namespace: "team"}, selects("a"), selects("b"), {Namespace: "team", Others: &metav1.LabelSelector{}}} {
 		names[pool.Name()] = true
 		c := tenant(t, true)
-		if changed, err := ShowLeases(t.Context(), c, c, pool, a, nil); !changed || err != nil {
+		if changed, _, err := ShowLeases(t.Context(), c, c, pool, a, nil); !changed || err != nil {
 			t.Fatalf("%v: %v %v", pool, changed, err)
 		}
 		got := &metallbv1beta1.IPAddressPool{}
@@ -75,7 +75,7 @@ func TestLeasePool(t *testing.T) {
 		if is := LeasePoolOf(got); is.Name() != pool.Name() {
 			t.Errorf("%s is read as %s", pool.Name(), is.Name())
 		}
-		if changed, err := ShowLeases(t.Context(), c, c, pool, a, got); changed || err != nil {
+		if changed, _, err := ShowLeases(t.Context(), c, c, pool, a, got); changed || err != nil {
 			t.Errorf("%s is shown again: %v %v", got.Name, changed, err)
 		}
 	}

@@ -1,0 +1,66 @@
+package hostlb
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func node(name, address string, is corev1.ConditionStatus) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: "fd00::" + name[1:]}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}},
+		},
+	}
+}
+
+func TestBackends(t *testing.T) {
+	nodes := []corev1.Node{node("n2", "10.1.0.2", corev1.ConditionTrue), node("n1", "10.1.0.1", corev1.ConditionTrue), node("n3", "10.1.0.3", corev1.ConditionUnknown)}
+	endpointsOf := []discoveryv1.EndpointSlice{{
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("web"), Port: ptr.To[int32](8080)}, {Name: ptr.To("dns"), Port: ptr.To[int32](5353)}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.244.0.1"}, NodeName: ptr.To("n1")},
+			{Addresses: []string{"10.244.0.2"}, NodeName: ptr.To("n2"), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}},
+			{Addresses: []string{"10.244.0.9"}, NodeName: ptr.To("n3"), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
+		},
+	}}
+	service := func(policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
+		return &corev1.Service{Spec: corev1.ServiceSpec{
+			ExternalTrafficPolicy: policy, ClusterIPs: []string{"10.96.0.7", "fd00:96::7"},
+			Ports: []corev1.ServicePort{{Name: "web", Port: 80, NodePort: 30080}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}},
+		}}
+	}
+	web, dns := Port{corev1.ProtocolTCP, 80}, Port{corev1.ProtocolUDP, 53}
+	for name, c := range map[string]struct {
+		policy corev1.ServiceExternalTrafficPolicy
+		via    Via
+		is6    bool
+		want   map[Port]string
+	}{
+		"node ports, of nodes that are ready": {via: NodePorts, want: map[Port]string{web: "[10.1.0.1:30080 10.1.0.2:30080]", dns: "[]"}},
+		"of IPv6":                             {via: NodePorts, is6: true, want: map[Port]string{web: "[[fd00::1]:30080 [fd00::2]:30080]", dns: "[]"}},
+		"of nodes with an endpoint":           {policy: corev1.ServiceExternalTrafficPolicyLocal, via: NodePorts, want: map[Port]string{web: "[10.1.0.1:30080]", dns: "[]"}},
+		"endpoints that are ready":            {via: Endpoints, want: map[Port]string{web: "[10.244.0.1:8080 10.244.0.9:8080]", dns: "[10.244.0.1:5353 10.244.0.9:5353]"}},
+		"the cluster address":                 {via: ClusterIPs, want: map[Port]string{web: "[10.96.0.7:80]", dns: "[10.96.0.7:53]"}},
+		"the cluster address of IPv6":         {via: ClusterIPs, is6: true, want: map[Port]string{web: "[[fd00:96::7]:80]", dns: "[[fd00:96::7]:53]"}},
+	} {
+		got := map[Port]string{}
+		for p, to := range Backends(service(c.policy), endpointsOf, nodes, c.via, c.is6) {
+			if to == nil {
+				to = []netip.AddrPort{}
+			}
+			got[p] = fmt.Sprint(to)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
