@@ -1,0 +1,294 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const patience = 10 * time.Second
+
+func at(t *testing.T, protocol corev1.Protocol, address string) Port {
+	t.Helper()
+	a := netip.MustParseAddr(address)
+	// A port that is free now, and stays so: nothing else takes ports of this address.
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		t.Skipf("%s cannot be listened on here: %v", address, err)
+	}
+	defer func() { _ = l.Close() }()
+	return Port{protocol, l.Addr().(*net.TCPAddr).AddrPort()}
+}
+
+// forwarder forwards one port, and expects that it can.
+func forwarder(t *testing.T, p Port, backends ...netip.AddrPort) *Forwarder {
+	t.Helper()
+	f := &Forwarder{}
+	if failed := f.Set(t.Context(), map[Port][]netip.AddrPort{p: backends}); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	t.Cleanup(func() { f.Set(context.Background(), nil) })
+	return f
+}
+
+// backend is a server of TCP that sends back what it was sent, after its name, when the client has ended.
+func backend(t *testing.T, name string) netip.AddrPort {
+	t.Helper()
+	l, err := openTCP(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				text, err := io.ReadAll(c) // until the client closes its half
+				if err == nil {
+					_, _ = io.WriteString(c, name+": "+string(text))
+				}
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func connect(t *testing.T, to Port) (net.Conn, error) {
+	t.Helper()
+	return (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", to.Address.String())
+}
+
+// say sends a text, closes that half, and returns what comes back.
+func say(t *testing.T, to Port, text string) string {
+	t.Helper()
+	c, err := connect(t, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	back, err := io.ReadAll(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(back)
+}
+
+// A client may close its half, and is answered; backends take turns; one that does not answer is passed over.
+func TestTCP(t *testing.T) {
+	p, a, b := at(t, corev1.ProtocolTCP, "127.77.0.1"), backend(t, "a"), backend(t, "b")
+	dead := at(t, corev1.ProtocolTCP, "127.77.0.2").Address
+	f := forwarder(t, p, a, b, dead)
+	got := map[string]int{}
+	for range 6 {
+		got[say(t, p, "hello")]++
+	}
+	if got["a: hello"]+got["b: hello"] != 6 || got["a: hello"] < 2 || got["b: hello"] < 2 {
+		t.Errorf("%v", got)
+	}
+	if c := &f.Counts; c.Connections.Load() != 6 || c.DialErrors.Load() < 2 {
+		t.Errorf("%d connections, %d errors", c.Connections.Load(), c.DialErrors.Load())
+	}
+	// Another backend from the next connection on; none: the connection is closed.
+	f.Set(t.Context(), map[Port][]netip.AddrPort{p: {b}})
+	if got := say(t, p, "x"); got != "b: x" {
+		t.Errorf("%q", got)
+	}
+	f.Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+	if got := say(t, p, ""); strings.Contains(got, ":") && !strings.Contains(got, "reset") {
+		t.Errorf("without a backend: %q", got)
+	}
+	f.Set(t.Context(), nil)
+	if c, err := connect(t, p); err == nil {
+		_ = c.Close()
+		t.Error("it is listened on still")
+	}
+}
+
+// More connections than the process may have are refused, and counted.
+func TestMaxConnections(t *testing.T) {
+	p := at(t, corev1.ProtocolTCP, "127.77.0.3")
+	f := forwarder(t, p, backend(t, "a"))
+	f.MaxConnections = 1
+	first, err := connect(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	until(t, func() bool { return f.Counts.Open.Load() == 1 })
+	second, err := connect(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Close() }()
+	_ = second.SetDeadline(time.Now().Add(patience))
+	if n, err := second.Read(make([]byte, 1)); err == nil {
+		t.Errorf("the second one reads %d", n)
+	}
+	if f.Counts.Refused.Load() != 1 || f.Counts.Open.Load() != 1 {
+		t.Errorf("%d refused, %d open", f.Counts.Refused.Load(), f.Counts.Open.Load())
+	}
+}
+
+// An address that is in use is told from a port that is: then no other address helps.
+func TestInUse(t *testing.T) {
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		all, port := open(t, Port{protocol, netip.AddrPortFrom(netip.IPv4Unspecified(), 0)})
+		p := Port{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.77.0.7"), port)}
+		var in *InUseError
+		failed := (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+		if err := failed[p]; !errors.As(err, &in) || !in.Wildcard || !strings.Contains(err.Error(), "stop it, or choose another port") {
+			t.Errorf("%s on all addresses: %v", protocol, failed)
+		}
+		_ = all.Close()
+		held, _ := open(t, p)
+		failed = (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+		if err := failed[p]; !errors.As(err, &in) || in.Wildcard || !strings.Contains(err.Error(), "a process of the host listens on it") {
+			t.Errorf("%s: %v", protocol, failed)
+		}
+		_ = held.Close()
+	}
+	odd := Port{corev1.ProtocolSCTP, netip.MustParseAddrPort("127.0.0.1:1")}
+	if failed := (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{odd: nil}); !errors.Is(failed[odd], errors.ErrUnsupported) {
+		t.Errorf("SCTP: %v", failed)
+	}
+	gone := Port{corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80")}
+	if failed := (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{gone: nil}); failed[gone] == nil || errors.As(failed[gone], new(*InUseError)) {
+		t.Errorf("an address that is not here: %v", failed)
+	}
+}
+
+func open(t *testing.T, p Port) (held io.Closer, port uint16) {
+	t.Helper()
+	if p.Protocol == corev1.ProtocolUDP {
+		c, err := openUDP(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	}
+	l, err := openTCP(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, l.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+// echo is a server of UDP that sends back what it is sent, after its name.
+func echo(t *testing.T, name string) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	go func() {
+		buffer := make([]byte, maxPacket)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteToUDPAddrPort(append([]byte(name+": "), buffer[:n]...), from)
+		}
+	}()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+func client(t *testing.T, to Port) *net.UDPConn {
+	t.Helper()
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to.Address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+func ask(t *testing.T, c *net.UDPConn, text string) string {
+	t.Helper()
+	if _, err := c.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	n, err := c.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buffer[:n])
+}
+
+// A client stays with its backend, and gets its answers from the address that it has sent to; another client gets another one.
+func TestUDP(t *testing.T) {
+	p := at(t, corev1.ProtocolUDP, "127.77.0.4")
+	f := forwarder(t, p, echo(t, "a"), echo(t, "b"))
+	first, second := client(t, p), client(t, p)
+	was, other := ask(t, first, "1"), ask(t, second, "1")
+	if was == other {
+		t.Errorf("both get %q", was)
+	}
+	for range 3 {
+		if got := ask(t, first, "1"); got != was {
+			t.Errorf("%q, was %q", got, was)
+		}
+	}
+	if n := f.Counts.Sessions.Load(); n != 2 {
+		t.Errorf("%d sessions", n)
+	}
+	f.Forget(time.Now())
+	if n := f.Counts.Sessions.Load(); n != 2 {
+		t.Errorf("%d sessions, and none was idle", n)
+	}
+	f.Forget(time.Now().Add(sessionIdle))
+	if n := f.Counts.Sessions.Load(); n != 0 {
+		t.Errorf("%d sessions, and all were idle", n)
+	}
+	_ = ask(t, first, "1") // begins anew
+	f.Set(t.Context(), nil)
+	if n := f.Counts.Sessions.Load(); n != 0 {
+		t.Errorf("%d sessions of a port that is closed", n)
+	}
+}
+
+// Clients that there is no room for are dropped, and counted; so are those of a port without a backend.
+func TestUDPDrops(t *testing.T) {
+	p := at(t, corev1.ProtocolUDP, "127.77.0.5")
+	f := forwarder(t, p, echo(t, "a"))
+	f.ports[p].(*udpPort).max = 1
+	first, second := client(t, p), client(t, p)
+	_ = ask(t, first, "1")
+	if _, err := second.Write([]byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return f.Counts.Dropped.Load() == 1 })
+	f.Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+	f.Forget(time.Now().Add(sessionIdle))
+	if _, err := first.Write([]byte("3")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return f.Counts.Dropped.Load() == 2 })
+}
+
+func until(t *testing.T, is func() bool) {
+	t.Helper()
+	NewWithT(t).Eventually(is).WithTimeout(patience).WithPolling(time.Millisecond).Should(BeTrue())
+}
