@@ -1,0 +1,87 @@
+//go:build linux
+
+package wire
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/mdlayher/ndp"
+	"golang.org/x/net/ipv6"
+)
+
+// errNoLinkLocal says that an interface has no link-local address, so it speaks no IPv6.
+var errNoLinkLocal = errors.New("the interface has no link-local address of IPv6")
+
+// overNDP is IPv6.
+type overNDP struct {
+	conn *ndp.Conn
+	mac  net.HardwareAddr
+}
+
+func openNDP(ifi *net.Interface) (*overNDP, error) {
+	all, err := ifi.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	has := false
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		has = has || (err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast())
+	}
+	if !has {
+		return nil, errNoLinkLocal
+	}
+	c, _, err := ndp.Listen(ifi, ndp.LinkLocal)
+	if err != nil {
+		return nil, err
+	}
+	var filter ipv6.ICMPFilter
+	filter.SetAll(true)
+	filter.Accept(ipv6.ICMPTypeNeighborAdvertisement)
+	if err := c.SetICMPFilter(&filter); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &overNDP{c, ifi.HardwareAddr}, nil
+}
+
+// ask solicits the neighbour that has an address.
+func (o *overNDP) ask(a netip.Addr) error {
+	group, err := ndp.SolicitedNodeMulticast(a)
+	if err != nil {
+		return err
+	}
+	return o.conn.WriteTo(&ndp.NeighborSolicitation{
+		TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: o.mac}},
+	}, nil, group)
+}
+
+// tell advertises an address to all nodes, over what they knew of it.
+func (o *overNDP) tell(a netip.Addr) error {
+	return o.conn.WriteTo(&ndp.NeighborAdvertisement{
+		Override: true, TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: o.mac}},
+	}, nil, netip.IPv6LinkLocalAllNodes())
+}
+
+// read returns who says that he has an address.
+func (o *overNDP) read() (Claim, error) {
+	for {
+		m, _, _, err := o.conn.ReadFrom()
+		if err != nil {
+			return Claim{}, err
+		}
+		na, is := m.(*ndp.NeighborAdvertisement)
+		if !is {
+			continue
+		}
+		for _, option := range na.Options {
+			if of, is := option.(*ndp.LinkLayerAddress); is && of.Direction == ndp.Target {
+				return Claim{na.TargetAddress, of.Addr}, nil
+			}
+		}
+	}
+}
+
+// Close ends it.
+func (o *overNDP) Close() error { return o.conn.Close() }

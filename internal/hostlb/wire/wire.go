@@ -1,0 +1,186 @@
+//go:build linux
+
+// Package wire asks a wire who answers for an address, tells it who does, and hears who else says so: by ARP for IPv4, as RFC
+// 5227 has it, and by neighbour discovery for IPv6.
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// times is how often the wire is asked, and how often it is told; apart, how long after each other.
+	times = 3
+	apart = 200 * time.Millisecond
+	// heard is how many claims wait to be taken; more are dropped: who claims says so again.
+	heard = 64
+)
+
+// Claim says that somebody answers for an address, or is about to.
+type Claim struct {
+	Address netip.Addr
+	MAC     net.HardwareAddr
+}
+
+// family is what asks and tells for addresses of one family.
+type family interface {
+	ask(a netip.Addr) error
+	tell(a netip.Addr) error
+	// read returns what somebody says of himself, or an error when it is closed.
+	read() (Claim, error)
+	Close() error
+}
+
+// Wire is that of one interface.
+type Wire struct {
+	mac      net.HardwareAddr
+	families map[bool]family // by whether it is IPv6
+	claims   chan Claim
+	done     chan struct{}
+
+	mu      sync.Mutex
+	waiting map[netip.Addr][]chan net.HardwareAddr
+	readers sync.WaitGroup
+}
+
+// Open listens on the wire of an interface. It needs the right to raw sockets (CAP_NET_RAW). An interface without a link-local
+// address has no IPv6.
+func Open(name string) (*Wire, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("finding the interface %s: %w", name, err)
+	}
+	w := &Wire{mac: ifi.HardwareAddr, families: map[bool]family{}, claims: make(chan Claim, heard), done: make(chan struct{}), waiting: map[netip.Addr][]chan net.HardwareAddr{}}
+	four, err := openARP(ifi)
+	if err != nil {
+		return nil, fmt.Errorf("listening for ARP on %s: %w", name, err)
+	}
+	w.families[false] = four
+	six, err := openNDP(ifi)
+	switch {
+	case err == nil:
+		w.families[true] = six
+	case !errors.Is(err, errNoLinkLocal):
+		return nil, errors.Join(fmt.Errorf("listening for neighbours on %s: %w", name, err), four.Close())
+	}
+	for _, f := range w.families {
+		w.readers.Go(func() { w.listen(f) })
+	}
+	return w, nil
+}
+
+// Close ends it.
+func (w *Wire) Close() error {
+	close(w.done)
+	var errs []error
+	for _, f := range w.families {
+		errs = append(errs, f.Close())
+	}
+	w.readers.Wait()
+	close(w.claims)
+	return errors.Join(errs...)
+}
+
+// Claims are what others say that they have. Of those that nobody takes in time, some are missing. It is closed by Close.
+func (w *Wire) Claims() <-chan Claim { return w.claims }
+
+// Probe asks three times who answers for an address, 200 ms apart, and returns the first that does; nil: nobody. It takes 600
+// ms where nobody does.
+func (w *Wire) Probe(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
+	f := w.families[a.Is6()]
+	if f == nil {
+		return nil, fmt.Errorf("asking for %s: %w", a, errNoLinkLocal)
+	}
+	answers := make(chan net.HardwareAddr, 1)
+	w.mu.Lock()
+	w.waiting[a] = append(w.waiting[a], answers)
+	w.mu.Unlock()
+	defer w.forget(a, answers)
+	for range times {
+		if err := f.ask(a); err != nil {
+			return nil, fmt.Errorf("asking for %s: %w", a, err)
+		}
+		select {
+		case mac := <-answers:
+			return mac, nil
+		case <-ctx.Done():
+			return nil, fmt.Errorf("asking for %s: %w", a, ctx.Err())
+		case <-time.After(apart):
+		}
+	}
+	return nil, nil
+}
+
+// forget ends a question.
+func (w *Wire) forget(a netip.Addr, answers chan net.HardwareAddr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.waiting[a]
+	for i, c := range all {
+		if c == answers {
+			all = append(all[:i], all[i+1:]...)
+			break
+		}
+	}
+	if w.waiting[a] = all; len(all) == 0 {
+		delete(w.waiting, a)
+	}
+}
+
+// Announce tells the wire three times, 200 ms apart, that this host answers for an address.
+func (w *Wire) Announce(ctx context.Context, a netip.Addr) error {
+	f := w.families[a.Is6()]
+	if f == nil {
+		return fmt.Errorf("announcing %s: %w", a, errNoLinkLocal)
+	}
+	for i := range times {
+		if err := f.tell(a); err != nil {
+			return fmt.Errorf("announcing %s: %w", a, err)
+		}
+		if i == times-1 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("announcing %s: %w", a, ctx.Err())
+		case <-time.After(apart):
+		}
+	}
+	return nil
+}
+
+// listen hears what is said of one family, until that is closed.
+func (w *Wire) listen(f family) {
+	for {
+		c, err := f.read()
+		if err != nil {
+			select { // of one packet, or of an interface that is down
+			case <-w.done:
+				return
+			case <-time.After(apart):
+			}
+			continue
+		}
+		if c.MAC.String() == w.mac.String() {
+			continue // our own word
+		}
+		w.mu.Lock()
+		for _, answers := range w.waiting[c.Address] {
+			select {
+			case answers <- c.MAC:
+			default: // it has one
+			}
+		}
+		w.mu.Unlock()
+		select {
+		case w.claims <- c:
+		default:
+		}
+	}
+}

@@ -1,0 +1,105 @@
+//go:build linux
+
+package wire
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// open makes a network namespace for the test with a wire in it, and listens on one end. The other end has the addresses
+// 192.0.2.1 and 2001:db8::1, for which the kernel answers.
+func open(t *testing.T) (w *Wire, other net.HardwareAddr) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: a network namespace needs root")
+	}
+	runtime.LockOSThread() // the thread has the namespace: it ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("SKIPPED: no network namespace can be made here: %v", err)
+	}
+	g := NewWithT(t)
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire0"}, PeerName: "wire1"}); err != nil {
+		t.Skipf("SKIPPED: no wire can be made here: %v", err)
+	}
+	for _, name := range []string{"wire0", "wire1"} { // an address of IPv6 may be used at once
+		g.Expect(os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0o600)).To(Succeed())
+		l, err := netlink.LinkByName(name)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(netlink.LinkSetUp(l)).To(Succeed())
+	}
+	peer, err := netlink.LinkByName("wire1")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, text := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
+		a, err := netlink.ParseAddr(text)
+		g.Expect(err).NotTo(HaveOccurred())
+		a.Flags = unix.IFA_F_NODAD
+		g.Expect(netlink.AddrAdd(peer, a)).To(Succeed())
+	}
+	g.Eventually(func() error {
+		w, err = Open("wire0")
+		if err == nil && w.families[true] == nil {
+			err = w.Close() // it has no link-local address yet
+			if err == nil {
+				err = errNoLinkLocal
+			}
+		}
+		return err
+	}).WithTimeout(10 * time.Second).WithPolling(10 * time.Millisecond).Should(Succeed())
+	t.Cleanup(func() { NewWithT(t).Expect(w.Close()).To(Succeed()) })
+	return w, peer.Attrs().HardwareAddr
+}
+
+// Somebody answers for an address that the other end has, and nobody for one that it has not.
+func TestProbe(t *testing.T) {
+	w, other := open(t)
+	g := NewWithT(t)
+	for text, mac := range map[string]net.HardwareAddr{
+		"192.0.2.1": other, "192.0.2.9": nil, "2001:db8::1": other, "2001:db8::9": nil,
+	} {
+		got, err := w.Probe(t.Context(), netip.MustParseAddr(text))
+		g.Expect(err).NotTo(HaveOccurred(), text)
+		g.Expect(got).To(Equal(mac), text)
+	}
+	g.Expect(w.waiting).To(BeEmpty())
+}
+
+// What one end announces, the other one hears, and not its own word.
+func TestAnnounce(t *testing.T) {
+	w, mac := open(t)
+	g := NewWithT(t)
+	other, err := Open("wire1")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(other.Close()).To(Succeed()) }()
+	for _, text := range []string{"192.0.2.20", "2001:db8::20"} {
+		a := netip.MustParseAddr(text)
+		g.Expect(other.Announce(t.Context(), a)).To(Succeed())
+		for range times {
+			g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(Equal(Claim{a, mac})))
+		}
+	}
+	g.Expect(other.Claims()).NotTo(Receive(HaveField("MAC", mac)))
+	// A host that asks for an address is about to have it.
+	_, err = other.Probe(t.Context(), netip.MustParseAddr("192.0.2.30"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.Claims()).To(Receive(Equal(Claim{netip.MustParseAddr("192.0.2.30"), mac})))
+}
+
+func TestProblems(t *testing.T) {
+	w, _ := open(t)
+	g := NewWithT(t)
+	_, err := Open("nowhere")
+	g.Expect(err).To(MatchError(ContainSubstring("finding the interface nowhere")))
+	four := &Wire{families: map[bool]family{false: w.families[false]}}
+	_, err = four.Probe(t.Context(), netip.MustParseAddr("2001:db8::1"))
+	g.Expect(err).To(MatchError(errNoLinkLocal))
+	g.Expect(four.Announce(t.Context(), netip.MustParseAddr("2001:db8::1"))).To(MatchError(errNoLinkLocal))
+}
