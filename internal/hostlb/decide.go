@@ -212,13 +212,16 @@ func (d *decider) hold(a netip.Addr) {
 	last, on := d.v.Ours[a]
 	asked := d.v.Wire[a]
 	switch {
-	case on && !d.v.Fresh && d.v.Claimed[a]:
+	case on && !d.v.Fresh && (d.v.Claimed[a] || asked.Word == Former || asked.Word == Foreign):
 		d.out.Remove = append(d.out.Remove, a) // somebody has taken it over meanwhile, and the lock cannot be read
 	case on:
 		if at := last.Add(d.t.refresh()); !d.now.Before(at) {
 			d.out.Refresh = append(d.out.Refresh, a)
 		} else {
 			d.out.again(at)
+		}
+		if at := asked.At.Add(d.t.Lifetime); !d.v.Fresh && !d.now.Before(at) {
+			d.out.Probe = append(d.out.Probe, a) // who took it over has said so while this end of the wire was cut off
 		}
 	case !d.v.Fresh: // it is added by who has just read that the lock is his
 	case asked.Word == Silent && d.now.Sub(asked.At) < d.t.Again:

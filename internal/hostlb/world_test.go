@@ -44,6 +44,7 @@ type simulated struct {
 	wire     map[netip.Addr]Asked
 	former   map[netip.Addr]string
 	probes   map[netip.Addr]time.Time
+	claimed  map[netip.Addr]bool
 	wanted   []Wanted
 	lastBeat time.Time
 }
@@ -51,7 +52,7 @@ type simulated struct {
 func (s *simulated) forget() {
 	s.locks, s.heard, s.beat, s.free = map[netip.Addr]Lock{}, map[string]time.Time{}, map[string]int{}, map[netip.Addr]time.Time{}
 	s.ours, s.wire, s.former, s.probes = map[netip.Addr]time.Time{}, map[netip.Addr]Asked{}, map[netip.Addr]string{}, map[netip.Addr]time.Time{}
-	s.wanted, s.hosts, s.lastBeat = nil, nil, time.Time{}
+	s.wanted, s.hosts, s.lastBeat, s.claimed = nil, nil, time.Time{}, map[netip.Addr]bool{}
 }
 
 type world struct {
@@ -67,8 +68,10 @@ type world struct {
 	foreign map[netip.Addr]int
 	// excused are hosts that were cut off from the API server, and from the wire of one that took an address over from them.
 	excused map[string]bool
-	texts   []string
-	wrong   string
+	// both is since when two answer on one wire of which one is excused.
+	both  map[netip.Addr]time.Time
+	texts []string
+	wrong string
 }
 
 func (w *world) notef(format string, args ...any) {
@@ -80,7 +83,7 @@ var addresses = []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseA
 func newWorld(seed uint64, n int) *world {
 	w := &world{
 		r: rand.New(rand.NewPCG(seed, 3)), now: start, locks: map[netip.Addr]Lock{}, beats: map[string]int{},
-		wanted: map[netip.Addr]*Wanted{}, foreign: map[netip.Addr]int{}, excused: map[string]bool{},
+		wanted: map[netip.Addr]*Wanted{}, foreign: map[netip.Addr]int{}, excused: map[string]bool{}, both: map[netip.Addr]time.Time{},
 	}
 	for i := range n {
 		h := &simulated{Host: Host{
@@ -255,14 +258,23 @@ func (w *world) step() {
 
 func (w *world) check() {
 	for _, a := range addresses {
-		all := w.answering(a)
+		all, both := w.answering(a), false
 		for i, x := range all {
 			for _, y := range all[:i] {
+				both = both || x.side == y.side
 				if x.side == y.side && !w.excused[x.Name] && !w.excused[y.Name] && w.wrong == "" {
 					w.notef("WRONG")
 					w.wrong = fmt.Sprintf("%s and %s both answer for %s", y.Name, x.Name, a)
 				}
 			}
+		}
+		switch since, is := w.both[a]; {
+		case !both:
+			delete(w.both, a)
+		case !is:
+			w.both[a] = w.now
+		case w.now.Sub(since) > DefaultTiming().Lifetime+2*time.Second && !w.paused(all) && w.wrong == "":
+			w.wrong = fmt.Sprintf("two hosts answer for %s for %s", a, w.now.Sub(since))
 		}
 	}
 	for name := range w.excused { // until it has found out
@@ -273,16 +285,15 @@ func (w *world) check() {
 	}
 }
 
+// paused reports whether a host is frozen, killed or stopped, which finds nothing out.
+func (w *world) paused(all []*simulated) bool {
+	return slices.ContainsFunc(all, func(h *simulated) bool { return h.off || w.now.Before(h.frozenUntil) })
+}
+
 // look is what a host does each tick: it reads, decides and acts.
 func (w *world) look(h *simulated) {
 	if !h.cut {
 		w.read(h)
-	}
-	claimed := map[netip.Addr]bool{}
-	for a := range h.kernel { // what it hears of others
-		for _, o := range w.answering(a) {
-			claimed[a] = claimed[a] || (o != h && o.side == h.side)
-		}
 	}
 	for a, at := range h.probes {
 		if word, mac := w.answers(h, a); word != Silent || !w.now.Before(at.Add(probing)) {
@@ -291,7 +302,7 @@ func (w *world) look(h *simulated) {
 		}
 	}
 	v := &View{
-		Wanted: h.wanted, Fresh: !h.cut, Locks: h.locks, Hosts: h.hosts, Heard: h.heard, Free: h.free, Ours: h.ours, Wire: h.wire, Claimed: claimed, Stopping: h.stopping,
+		Wanted: h.wanted, Fresh: !h.cut, Locks: h.locks, Hosts: h.hosts, Heard: h.heard, Free: h.free, Ours: h.ours, Wire: h.wire, Claimed: h.claimed, Stopping: h.stopping,
 	}
 	w.act(h, Decide(w.now, h.Name, v, DefaultTiming()))
 }
@@ -377,10 +388,16 @@ func (w *world) act(h *simulated, p Plan) {
 		w.notef("%s: takes %s off", h.Name, a)
 		delete(h.kernel, a)
 		delete(h.ours, a)
+		delete(h.claimed, a)
 	}
 	for _, a := range p.Add {
 		w.notef("%s: adds %s", h.Name, a)
 		w.excuse(h, a)
+		for _, o := range w.answering(a) { // it is announced: who is on that side hears it
+			if o != h && o.side == h.side {
+				o.claimed[a] = true
+			}
+		}
 		h.kernel[a], h.ours[a] = w.now.Add(DefaultTiming().Lifetime), w.now
 	}
 	for _, a := range p.Refresh {
