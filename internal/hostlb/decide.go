@@ -68,11 +68,13 @@ type Asked struct {
 // View is what a host knows when it looks. Its times are of its own monotonic clock.
 type View struct {
 	Wanted []Wanted
-	// Fresh: the locks and heartbeats were read now. Otherwise the API server did not answer, and they are those of before.
+	// Fresh: the locks and heartbeats were read now. Otherwise the API server did not answer, and they are those of before;
+	// nil: they were never read.
 	Fresh bool
 	Locks map[netip.Addr]Lock
 	Hosts []Host
-	// Heard is when the heartbeat of each host last changed, or was first seen.
+	// Heard is when the heartbeat of each host last changed, or was first seen. That of one which has a lock and no heartbeat
+	// is since when that was first seen.
 	Heard map[string]time.Time
 	// Free is since when the lock of an address is seen to be without a living holder.
 	Free map[netip.Addr]time.Time
@@ -159,9 +161,12 @@ func (d *decider) mayHave(a netip.Addr, w *Wanted) bool {
 }
 
 // without is for an address whose lock another host has, or nobody (T2, T6). What is on the interface goes at once: the lock
-// was lost, or it is from before a restart.
+// was lost, or it is from before a restart. While nothing was ever read that is not known: the kernel ends it, if nobody does.
 func (d *decider) without(a netip.Addr, w *Wanted) {
 	if _, on := d.v.Ours[a]; on {
+		if d.v.Locks == nil {
+			return
+		}
 		d.out.Remove = append(d.out.Remove, a)
 		return
 	}
@@ -243,8 +248,9 @@ func (d *decider) hold(a netip.Addr) {
 }
 
 // giveUp is for an address whose lock the host holds and which it is not to have (T5): off the interface first, then the lock.
-// An empty lock says that nobody answers for the address. Who has taken the lock over, and never had the address, asks the
-// wire before: the host that had it may live, cut off from the API server. Until nobody answers the lock stays.
+// An empty lock says that nobody answers for the address, so the wire is asked before: the host that had the lock before may
+// live, cut off from the API server, and the wire may have been parted when it was asked last. Until nobody answers the
+// lock stays.
 func (d *decider) giveUp(a netip.Addr) {
 	asked := d.v.Wire[a]
 	_, on := d.v.Ours[a]
@@ -253,9 +259,9 @@ func (d *decider) giveUp(a netip.Addr) {
 	case on:
 		d.out.Remove = append(d.out.Remove, a)
 	case !d.v.Fresh:
-	case asked.Word == Silent:
+	case asked.Word == Silent && d.now.Before(again):
 		d.out.Empty = append(d.out.Empty, a)
-	case asked.Word != Unasked && d.now.Before(again):
+	case (asked.Word == Former || asked.Word == Foreign) && d.now.Before(again):
 		d.out.Contested = append(d.out.Contested, a)
 		d.out.again(again)
 	default:

@@ -50,7 +50,7 @@ type simulated struct {
 }
 
 func (s *simulated) forget() {
-	s.locks, s.heard, s.beat, s.free = map[netip.Addr]Lock{}, map[string]time.Time{}, map[string]int{}, map[netip.Addr]time.Time{}
+	s.locks, s.heard, s.beat, s.free = nil, map[string]time.Time{}, map[string]int{}, map[netip.Addr]time.Time{}
 	s.ours, s.wire, s.former, s.probes = map[netip.Addr]time.Time{}, map[netip.Addr]Asked{}, map[netip.Addr]string{}, map[netip.Addr]time.Time{}
 	s.wanted, s.hosts, s.lastBeat, s.claimed = nil, nil, time.Time{}, map[netip.Addr]bool{}
 }
@@ -157,7 +157,12 @@ func (w *world) run() {
 func (w *world) disturb() {
 	h := w.hosts[w.r.IntN(len(w.hosts))]
 	a := addresses[w.r.IntN(len(addresses))]
-	switch w.r.IntN(12) {
+	switch w.r.IntN(13) {
+	case 12:
+		if h.off {
+			delete(w.beats, h.Name)
+			w.notef("the heartbeat of %s is deleted", h.Name)
+		}
 	case 0:
 		h.cut = !h.cut
 		w.notef("%s cut off from the API server: %v", h.Name, h.cut)
@@ -346,6 +351,9 @@ func (w *world) read(h *simulated) {
 	h.locks = maps.Clone(w.locks)
 	for _, a := range addresses {
 		holder := h.locks[a].Holder
+		if _, known := h.heard[holder]; !known && holder != "" {
+			h.heard[holder] = w.now // it has no heartbeat
+		}
 		heard, known := h.heard[holder]
 		if holder == "" || (known && w.now.Sub(heard) >= DefaultTiming().patience()) {
 			if _, seen := h.free[a]; !seen {
@@ -406,6 +414,11 @@ func (w *world) act(h *simulated, p Plan) {
 		}
 	}
 	for _, a := range p.Empty {
+		for _, o := range w.answering(a) {
+			if o != h && o.side == h.side && w.wrong == "" {
+				w.wrong = fmt.Sprintf("%s empties the lock of %s, and %s answers", h.Name, a, o.Name)
+			}
+		}
 		w.excuse(h, a)
 		write(a, "")
 	}

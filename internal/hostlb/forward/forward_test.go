@@ -240,7 +240,8 @@ func ask(t *testing.T, c *net.UDPConn, text string) string {
 // A client stays with its backend, and gets its answers from the address that it has sent to; another client gets another one.
 func TestUDP(t *testing.T) {
 	p := at(t, corev1.ProtocolUDP, "127.77.0.4")
-	f := forwarder(t, p, echo(t, "a"), echo(t, "b"))
+	a, b := echo(t, "a"), echo(t, "b")
+	f := forwarder(t, p, a, b)
 	first, second := client(t, p), client(t, p)
 	was, other := ask(t, first, "1"), ask(t, second, "1")
 	if was == other {
@@ -262,7 +263,16 @@ func TestUDP(t *testing.T) {
 	if n := f.Counts.Sessions.Load(); n != 0 {
 		t.Errorf("%d sessions, and all were idle", n)
 	}
-	_ = ask(t, first, "1") // begins anew
+	now := ask(t, first, "1") // begins anew
+	// Its backend goes: the other one answers.
+	left := a
+	if now == "a: 1" {
+		left = b
+	}
+	f.Set(t.Context(), map[Port][]netip.AddrPort{p: {left}})
+	if got := ask(t, first, "1"); got == now {
+		t.Errorf("%q, and that backend is gone", got)
+	}
 	f.Set(t.Context(), nil)
 	if n := f.Counts.Sessions.Load(); n != 0 {
 		t.Errorf("%d sessions of a port that is closed", n)

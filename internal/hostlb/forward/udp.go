@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -56,6 +57,23 @@ func (f *Forwarder) listenUDP(_ context.Context, p Port) (listener, error) {
 	out := &udpPort{conn: c, f: f, max: maxSessions, sessions: map[netip.AddrPort]*session{}}
 	go out.serve()
 	return out, nil
+}
+
+// to sets the backends. Clients of one that is not among them any more get another with their next packet: it may be off, and
+// nothing says so.
+func (u *udpPort) to(all []netip.AddrPort) {
+	u.backends.to(all)
+	u.mu.Lock()
+	left := map[netip.AddrPort]*session{}
+	for client, s := range u.sessions {
+		if of, is := s.RemoteAddr().(*net.UDPAddr); is && !slices.Contains(all, of.AddrPort()) {
+			left[client] = s
+		}
+	}
+	u.mu.Unlock()
+	for client, s := range left {
+		u.end(client, s)
+	}
 }
 
 // serve sends what clients send to their backends, until the socket is closed.

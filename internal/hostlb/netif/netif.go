@@ -38,10 +38,20 @@ func Open(name string) (*Link, error) {
 	return &Link{name, l.Attrs().Index}, nil
 }
 
+// ErrOwn says that the host has an address itself, on this interface or another.
+var ErrOwn = errors.New("the host has this address itself")
+
 // Add puts an address on the interface, alone in its prefix, for a lifetime in whole seconds. It is never the source of what
 // the host itself sends. IPv6 does not look for who has it: that was asked.
 func (l *Link) Add(a netip.Addr, lifetime time.Duration) error {
-	if err := l.set(a, lifetime); err != nil {
+	all, err := list()
+	if err == nil && slices.ContainsFunc(all, func(o assigned) bool { return o.address == a && (!o.ours || o.index != l.index) }) {
+		err = ErrOwn // nobody hears that on the wire, and the kernel would take it for one of ours from now on
+	}
+	if err == nil {
+		err = l.set(a, lifetime)
+	}
+	if err != nil {
 		return fmt.Errorf("adding %s to %s: %w", a, l.name, err)
 	}
 	return nil
@@ -78,37 +88,71 @@ func (l *Link) Remove(a netip.Addr) error {
 
 // Ours are the addresses on the interface that bear our mark, ordered.
 func (l *Link) Ours() ([]netip.Addr, error) {
-	req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
-	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	all, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
+	is, err := netlink.LinkByIndex(l.index)
+	if err == nil && is.Attrs().Name != l.name {
+		err = fmt.Errorf("it is called %s now", is.Attrs().Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the interface %s again: %w", l.name, err)
+	}
+	all, err := list()
 	if err != nil {
 		return nil, fmt.Errorf("listing the addresses of %s: %w", l.name, err)
 	}
 	var out []netip.Addr
-	for _, m := range all {
-		msg := nl.DeserializeIfAddrmsg(m)
-		if int(msg.Index) != l.index {
-			continue
-		}
-		attrs, err := nl.ParseRouteAttr(m[msg.Len():])
-		if err != nil {
-			return nil, fmt.Errorf("reading an address of %s: %w", l.name, err)
-		}
-		var address netip.Addr
-		marked := false
-		for _, attr := range attrs {
-			switch attr.Attr.Type {
-			case unix.IFA_ADDRESS:
-				address, _ = netip.AddrFromSlice(attr.Value)
-			case ifaProto:
-				marked = len(attr.Value) > 0 && attr.Value[0] == ours
-			}
-		}
-		if marked && address.IsValid() {
-			out = append(out, address.Unmap())
+	for _, o := range all {
+		if o.ours && o.index == l.index {
+			out = append(out, o.address)
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
+	return out, nil
+}
+
+// assigned is an address of the host.
+type assigned struct {
+	address netip.Addr
+	index   int
+	ours    bool
+}
+
+// list lists the addresses of the host. One that changes meanwhile breaks it off: it is tried again, once.
+func list() ([]assigned, error) {
+	out, err := dump()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		out, err = dump()
+	}
+	return out, err
+}
+
+func dump() ([]assigned, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	all, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
+	if err != nil {
+		return nil, err
+	}
+	var out []assigned
+	for _, m := range all {
+		msg := nl.DeserializeIfAddrmsg(m)
+		attrs, err := nl.ParseRouteAttr(m[msg.Len():])
+		if err != nil {
+			return nil, err
+		}
+		o := assigned{index: int(msg.Index)}
+		for _, attr := range attrs {
+			switch attr.Attr.Type {
+			case unix.IFA_ADDRESS:
+				address, _ := netip.AddrFromSlice(attr.Value)
+				o.address = address.Unmap()
+			case ifaProto:
+				o.ours = len(attr.Value) > 0 && attr.Value[0] == ours
+			}
+		}
+		if o.address.IsValid() {
+			out = append(out, o)
+		}
+	}
 	return out, nil
 }
 

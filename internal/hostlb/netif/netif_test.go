@@ -65,6 +65,9 @@ func TestAddresses(t *testing.T) {
 		g.Expect(l.Refresh(a, time.Hour)).To(Succeed())
 	}
 	g.Expect(l.Ours()).To(Equal([]netip.Addr{four, six}))
+	for _, own := range []string{"192.0.2.1", "2001:db8::1", "127.0.0.1"} {
+		g.Expect(l.Add(netip.MustParseAddr(own), time.Minute)).To(MatchError(ErrOwn), own)
+	}
 	all, err := netlink.AddrList(dev, netlink.FAMILY_ALL)
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, a := range all {
@@ -110,5 +113,7 @@ func TestProblems(t *testing.T) {
 	g.Expect(l.Add(four, time.Millisecond)).To(MatchError(ContainSubstring("less than a second")))
 	gone := &Link{"gone", 9999}
 	g.Expect(gone.Add(four, time.Minute)).To(MatchError(ContainSubstring("adding 192.0.2.10 to gone")))
+	_, err = gone.Ours()
+	g.Expect(err).To(MatchError(ContainSubstring("finding the interface gone again")))
 	g.Expect(gone.Remove(four)).To(MatchError(ContainSubstring("taking 192.0.2.10 off gone")))
 }

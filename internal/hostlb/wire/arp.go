@@ -67,11 +67,11 @@ func (o *overARP) read() (Claim, error) {
 		if frame.UnmarshalBinary(buffer[:n]) != nil || p.UnmarshalBinary(frame.Payload) != nil {
 			continue
 		}
-		of := p.SenderIP
-		if of.IsUnspecified() {
+		of, asks := p.SenderIP, p.SenderIP.IsUnspecified()
+		if asks {
 			of = p.TargetIP
 		}
-		return Claim{of, append(net.HardwareAddr{}, p.SenderHardwareAddr...)}, nil
+		return Claim{of, append(net.HardwareAddr{}, p.SenderHardwareAddr...), asks}, nil
 	}
 }
 

@@ -77,7 +77,7 @@ func (o *overNDP) read() (Claim, error) {
 		}
 		for _, option := range na.Options {
 			if of, is := option.(*ndp.LinkLayerAddress); is && of.Direction == ndp.Target {
-				return Claim{na.TargetAddress, of.Addr}, nil
+				return Claim{na.TargetAddress, of.Addr, false}, nil
 			}
 		}
 	}

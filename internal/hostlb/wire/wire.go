@@ -22,10 +22,12 @@ const (
 	heard = 64
 )
 
-// Claim says that somebody answers for an address, or is about to.
+// Claim says that somebody answers for an address.
 type Claim struct {
 	Address netip.Addr
 	MAC     net.HardwareAddr
+	// Probe: he asks whether somebody does, and is about to. Who has the address has it still.
+	Probe bool
 }
 
 // family is what asks and tells for addresses of one family.

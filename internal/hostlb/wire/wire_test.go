@@ -83,14 +83,14 @@ func TestAnnounce(t *testing.T) {
 		a := netip.MustParseAddr(text)
 		g.Expect(other.Announce(t.Context(), a)).To(Succeed())
 		for range times {
-			g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(Equal(Claim{a, mac})))
+			g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(Equal(Claim{a, mac, false})))
 		}
 	}
 	g.Expect(other.Claims()).NotTo(Receive(HaveField("MAC", mac)))
 	// A host that asks for an address is about to have it.
 	_, err = other.Probe(t.Context(), netip.MustParseAddr("192.0.2.30"))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(w.Claims()).To(Receive(Equal(Claim{netip.MustParseAddr("192.0.2.30"), mac})))
+	g.Expect(w.Claims()).To(Receive(Equal(Claim{netip.MustParseAddr("192.0.2.30"), mac, true})))
 }
 
 func TestProblems(t *testing.T) {
