@@ -5,8 +5,6 @@ package netif
 import (
 	"errors"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -14,31 +12,14 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/wires"
 )
 
-// link makes a network namespace for the test, with one end of a wire in it.
+// link is one end of a wire in a network namespace of the test's own.
 func link(t *testing.T) *Link {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: a network namespace needs root")
-	}
-	runtime.LockOSThread() // the thread has the namespace: it ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("SKIPPED: no network namespace can be made here: %v", err)
-	}
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire0"}, PeerName: "wire1"}
-	if err := netlink.LinkAdd(veth); err != nil {
-		t.Skipf("SKIPPED: no wire can be made here: %v", err)
-	}
-	for _, name := range []string{"lo", "wire0", "wire1"} {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.LinkSetUp(l); err != nil {
-			t.Fatal(err)
-		}
-	}
+	wires.New(t)
 	out, err := Open("wire0")
 	if err != nil {
 		t.Fatal(err)

@@ -5,37 +5,22 @@ package wire
 import (
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/wires"
 )
 
 // open makes a network namespace for the test with a wire in it, and listens on one end. The other end has the addresses
 // 192.0.2.1 and 2001:db8::1, for which the kernel answers.
 func open(t *testing.T) (w *Wire, other net.HardwareAddr) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: a network namespace needs root")
-	}
-	runtime.LockOSThread() // the thread has the namespace: it ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("SKIPPED: no network namespace can be made here: %v", err)
-	}
+	wires.New(t)
 	g := NewWithT(t)
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire0"}, PeerName: "wire1"}); err != nil {
-		t.Skipf("SKIPPED: no wire can be made here: %v", err)
-	}
-	for _, name := range []string{"wire0", "wire1"} { // an address of IPv6 may be used at once
-		g.Expect(os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0o600)).To(Succeed())
-		l, err := netlink.LinkByName(name)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(netlink.LinkSetUp(l)).To(Succeed())
-	}
 	peer, err := netlink.LinkByName("wire1")
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, text := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
