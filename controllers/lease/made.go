@@ -25,28 +25,28 @@ const notMadeFor = time.Minute
 func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, refused map[string]string, err error) {
 	refused = map[string]string{}
 	for i := range all {
-		err := l.makeOne(ctx, &all[i])
+		wrote, err := l.makeOne(ctx, &all[i])
+		changed = changed || wrote
 		switch {
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 			refused[all[i].Name] = err.Error()
 			l.wait = grants.Sooner(l.wait, notMadeFor)
 		case err != nil:
 			return changed, refused, err
-		default:
-			changed = true
 		}
 	}
 	return changed, refused, nil
 }
 
-// makeOne makes a lease. One that never had an address goes first where its pool has nothing for it and another pool has.
-func (l *look) makeOne(ctx context.Context, m *leaseports.Made) error {
+// makeOne makes a lease. One that never had an address goes first where its pool has nothing for it and another pool has:
+// nothing is written where that one is left alone.
+func (l *look) makeOne(ctx context.Context, m *leaseports.Made) (wrote bool, err error) {
 	if m.Instead != nil {
 		if l.leftAlone(l.byName[m.Name]) {
-			return nil
+			return false, nil
 		}
 		if err := l.remove(ctx, m.Instead); err != nil {
-			return err
+			return false, err
 		}
 	}
 	o := &v1alpha1.IPLease{
@@ -62,14 +62,14 @@ func (l *look) makeOne(ctx context.Context, m *leaseports.Made) error {
 	if tried := leaseports.TriedText(m.Tried); tried != "" {
 		o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: tried}
 	}
-	err := l.Client.Create(ctx, o)
+	err = l.Client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
 		err = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("ipleases").GroupResource(), m.Name, err) // the cache is behind
 	}
 	if err != nil {
-		return fmt.Errorf("making IPLease %s/%s for a Service: %w", l.namespace, m.Name, err)
+		return false, fmt.Errorf("making IPLease %s/%s for a Service: %w", l.namespace, m.Name, err)
 	}
-	return nil
+	return true, nil
 }
 
 // endUnused deletes the leases that were made for Services and that none uses any more (P5): as they were read, so that a

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,9 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
 // P4: whom a port is not taken from yet.
@@ -81,6 +84,28 @@ func TestShows(t *testing.T) {
 		l := &look{namespace: ns, leases: []*v1alpha1.IPLease{o}, known: []leaseports.Lease{leaseports.LeaseOf(o)}}
 		if got := l.shows(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A lease that is left alone is not made again of another pool, and that ends no pass: the others get what is due to them.
+func TestLeftAloneIsNotMadeAgain(t *testing.T) {
+	for name, leave := range map[string]func(*Reconciler, *v1alpha1.IPLease){
+		"paused": func(_ *Reconciler, o *v1alpha1.IPLease) {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, clusterv1.PausedAnnotation, "")
+		},
+		"another manager's": func(r *Reconciler, _ *v1alpha1.IPLease) { r.WatchFilter = "mine" },
+	} {
+		api, o := faults.New(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}}
+		_ = api.Create(o)
+		r := &Reconciler{Client: api.Client("manager")}
+		leave(r, o)
+		is := leaseports.LeaseOf(o)
+		l := &look{Reconciler: r, namespace: ns, byName: map[string]*v1alpha1.IPLease{"web": o}}
+		ctx, done := context.WithCancel(t.Context())
+		done() // a call that it makes fails at once
+		if changed, err := l.makeAll(ctx, []leaseports.Made{{Name: "web", Instead: &is}}); changed || err != nil || len(api.Waiting()) > 0 {
+			t.Errorf("%s: changed %v, %v, waiting %d", name, changed, err, len(api.Waiting()))
 		}
 	}
 }
