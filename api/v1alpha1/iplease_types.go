@@ -119,6 +119,14 @@ type LeasedPort struct {
 	UID types.UID `json:"uid"`
 }
 
+// Of is the name of the Service, after its namespace where that is not the one of the lease.
+func (p *LeasedPort) Of() string {
+	if p.Namespace == "" {
+		return p.Service
+	}
+	return p.Namespace + "/" + p.Service
+}
+
 // Leases let a pool give addresses to IPLeases.
 type Leases struct {
 	// quotaPerNamespace is how many addresses of this pool the leases of one namespace may have. Absent: any number.

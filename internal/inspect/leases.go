@@ -42,11 +42,7 @@ func Leases(all []v1alpha1.IPLease) []Lease {
 		o := &all[i]
 		l := Lease{Namespace: o.Namespace, Name: o.Name, Pool: o.Spec.PoolRef.Name, Address: o.Status.Address, Ready: "Unknown"}
 		for _, p := range o.Status.Ports {
-			service := p.Service
-			if p.Namespace != "" {
-				service = p.Namespace + "/" + p.Service
-			}
-			l.Ports = append(l.Ports, LeasePort{fmt.Sprintf("%s/%d", p.Protocol, p.Port), service})
+			l.Ports = append(l.Ports, LeasePort{fmt.Sprintf("%s/%d", p.Protocol, p.Port), p.Of()})
 		}
 		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition); c != nil {
 			l.Ready = string(c.Status)

@@ -64,11 +64,7 @@ func (kind) Of(o grants.Object) *grants.Claimant { return of(o.(*v1alpha1.IPLeas
 func of(l *v1alpha1.IPLease) *grants.Claimant {
 	own := &facts{asked: grants.Intern(l.Spec.Address), network: grants.Intern(l.Status.Network), generation: l.Generation}
 	for _, p := range l.Status.Ports {
-		service := p.Service
-		if p.Namespace != "" {
-			service = p.Namespace + "/" + p.Service
-		}
-		own.ports = append(own.ports, grants.Intern(fmt.Sprintf("%s/%d %s", p.Protocol, p.Port, service)))
+		own.ports = append(own.ports, grants.Intern(fmt.Sprintf("%s/%d %s", p.Protocol, p.Port, p.Of())))
 	}
 	out := grants.ClaimantOf(kind{}, l, own)
 	out.Paused = annotations.HasPaused(l)
