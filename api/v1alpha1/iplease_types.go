@@ -43,6 +43,10 @@ const (
 	// of pools are served by a MetalLB that is started with the class (--lb-class).
 	HostLoadBalancerClass = "butler.butlerlabs.dev/host"
 
+	// HostLBAnnotation on coordination Leases of the namespace butler-host-lb is what hosts say of themselves and of the
+	// addresses that they show.
+	HostLBAnnotation = "butler.butlerlabs.dev/host-lb"
+
 	// AnnouncedCondition of a lease is True where its address is announced, from the first Service on.
 	AnnouncedCondition = "Announced"
 	// MaxLeasedPorts is how many ports of a lease Services have at most.
@@ -51,10 +55,25 @@ const (
 
 // Reasons of AnnouncedCondition.
 const (
-	// AnnouncedReason: MetalLB has taken the address.
+	// AnnouncedReason: MetalLB has taken the address, or a host has it.
 	AnnouncedReason = "Announced"
 	// MetalLBRefusesReason: MetalLB does not take the address.
 	MetalLBRefusesReason = "MetalLBRefuses"
+	// NoHostReason: no host that is alive has the address.
+	NoHostReason = "NoHost"
+	// NoCommonNodeReason: no host's Node has a ready endpoint of every Service of the lease that is to be served by its own
+	// Node (externalTrafficPolicy Local).
+	NoCommonNodeReason = "NoCommonNode"
+	// AddressInUseReason: somebody who is none of the hosts answers for the address.
+	AddressInUseReason = "AddressInUse"
+	// ContestedReason: another one of the hosts answers for the address, or somebody claims it that a host has.
+	ContestedReason = "Contested"
+	// PortInUseOnHostReason: a process of the host listens on a port that is to be forwarded.
+	PortInUseOnHostReason = "PortInUseOnHost"
+	// PortNotSupportedReason: a host that forwards by itself does not forward that protocol.
+	PortNotSupportedReason = "PortNotSupported"
+	// HostErrorReason: a host cannot do what it is to, for the reason that the message says.
+	HostErrorReason = "HostError"
 )
 
 // Reasons of LeaseSatisfiedCondition, beside IdleReason: the Service had no ready endpoint for so long that its address was

@@ -19,16 +19,26 @@ import (
 type Host struct {
 	Name string
 	// Networks are those that it has an address of: it can answer for addresses of these.
-	Networks []netip.Prefix
+	Networks []Network
+	// Network names the layer-2 or routing domain that these are in: spec.network of pools.
+	Network string
 	// Node is the name of its Node, empty if it is outside of the cluster.
 	Node string
-	// MAC is that of the interface by which it answers, as it writes itself.
-	MAC string
+	// Forwards: it forwards by itself, so it needs no endpoint of its own.
+	Forwards bool
+}
+
+// Network is a network that a host has an address of.
+type Network struct {
+	Prefix netip.Prefix `json:"prefix"`
+	// MAC is that of the interface by which the host answers, as it writes itself; Interface, its name.
+	MAC       string `json:"mac"`
+	Interface string `json:"interface"`
 }
 
 // Reaches reports whether a host has an address of the network of another address.
 func (h *Host) Reaches(a netip.Addr) bool {
-	return slices.ContainsFunc(h.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.ContainsFunc(h.Networks, func(n Network) bool { return n.Prefix.Contains(a) })
 }
 
 // Rank orders the hosts that may have an address: those that reach it, and whose Node is one of nodes, nil: any. It is

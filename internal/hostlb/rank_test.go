@@ -12,7 +12,7 @@ func hostsOf(n int) []Host {
 	for i := range n {
 		out = append(out, Host{
 			Name: fmt.Sprintf("h%d", i), Node: fmt.Sprintf("n%d", i),
-			Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fd00::/64")},
+			Networks: []Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}, {Prefix: netip.MustParsePrefix("fd00::/64")}},
 		})
 	}
 	return out

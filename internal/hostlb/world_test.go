@@ -87,7 +87,7 @@ func newWorld(seed uint64, n int) *world {
 	}
 	for i := range n {
 		h := &simulated{Host: Host{
-			Name: fmt.Sprintf("h%d", i+1), Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, MAC: fmt.Sprintf("02::%d", i+1), Node: fmt.Sprintf("n%d", i+1),
+			Name: fmt.Sprintf("h%d", i+1), Networks: []Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: fmt.Sprintf("02::%d", i+1)}}, Node: fmt.Sprintf("n%d", i+1),
 		}, kernel: map[netip.Addr]time.Time{}}
 		h.forget()
 		w.hosts = append(w.hosts, h)
@@ -319,9 +319,9 @@ func (w *world) answers(h *simulated, a netip.Addr) (Word, string) {
 			continue
 		}
 		if o.Name == h.former[a] {
-			return Former, o.MAC
+			return Former, o.Networks[0].MAC
 		}
-		return Foreign, o.MAC
+		return Foreign, o.Networks[0].MAC
 	}
 	if side, is := w.foreign[a]; is && side == h.side {
 		return Foreign, "somebody"

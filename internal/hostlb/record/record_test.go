@@ -1,0 +1,79 @@
+package record
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+)
+
+var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+
+// What is written is what is read.
+func TestLock(t *testing.T) {
+	g := NewWithT(t)
+	for _, want := range []Lock{
+		{Address: netip.MustParseAddr("192.0.2.10")},
+		{Address: netip.MustParseAddr("2001:db8::1"), Network: "dmz", Left: "h1"},
+		{Address: netip.MustParseAddr("192.0.2.11"), Report: &Report{
+			Lease: "u", Announced: true, Reason: "r", Message: "m", Ports: []PortReport{{corev1.ProtocolTCP, 80, "r", "m"}},
+		}},
+	} {
+		o := &coordinationv1.Lease{}
+		want.Write(o, "h2")
+		got, holder, err := LockOf(o)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(holder).To(Equal("h2"))
+		g.Expect(cmp.Diff(want, got, addresses)).To(BeEmpty())
+		g.Expect(got.Report.Equal(want.Report)).To(BeTrue())
+		g.Expect(IsLock(o.Name) && !IsHost(o.Name)).To(BeTrue())
+		g.Expect(got.Proven("")).To(Equal(want.Left == ""))
+		g.Expect(got.Proven("h2")).To(BeFalse())
+	}
+	g.Expect(LockName(netip.MustParseAddr("192.0.2.10"), "")).To(Equal("ip-192-0-2-10"))
+	g.Expect(LockName(netip.MustParseAddr("2001:db8::1"), "dmz")).To(Equal("ip-2001-0db8-0000-0000-0000-0000-0000-0001-dmz"))
+	g.Expect((&Report{Lease: "a"}).Equal(&Report{Lease: "b"})).To(BeFalse())
+	g.Expect((&Report{}).Equal(nil)).To(BeFalse())
+}
+
+func TestHost(t *testing.T) {
+	g := NewWithT(t)
+	want := hostlb.Host{
+		Name: "h1", Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}, Network: "dmz", Node: "n1", Forwards: true,
+	}
+	o := &coordinationv1.Lease{}
+	at := metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	WriteHost(o, &want, "boot", at, 10)
+	got, machine, err := HostOf(o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(machine).To(Equal("boot"))
+	g.Expect(cmp.Diff(want, got, addresses)).To(BeEmpty())
+	g.Expect(o.Spec.RenewTime.Equal(&at)).To(BeTrue())
+	g.Expect(*o.Spec.LeaseDurationSeconds).To(BeEquivalentTo(10))
+	g.Expect(IsHost(o.Name) && !IsLock(o.Name)).To(BeTrue())
+}
+
+// What a person wrote there is told with what to do.
+func TestUnreadable(t *testing.T) {
+	g := NewWithT(t)
+	for _, text := range []string{"", "{", `{"address": 7}`, `{"networks": 7}`} {
+		o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "ip-192-0-2-10", Annotations: map[string]string{v1alpha1.HostLBAnnotation: text}}}
+		_, _, lock := LockOf(o)
+		_, _, host := HostOf(o)
+		for _, err := range []error{lock, host} {
+			if err != nil {
+				g.Expect(err).To(MatchError(ContainSubstring("Lease butler-host-lb/ip-192-0-2-10 cannot be read; delete the Lease")))
+			}
+		}
+		g.Expect(lock != nil || host != nil).To(BeTrue(), text)
+	}
+}
