@@ -2,6 +2,7 @@ package hostlb
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,19 +17,31 @@ func TestDecide(t *testing.T) {
 	now := start.Add(time.Hour)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	hosts := hostsOf(2)
-	order := Rank(a, hosts, nil) // who is first
+	order := Rank(a, hosts, nil) // the first one first
 	me, other := order[0], order[1]
 	base := func(change ...func(*View)) *View {
 		v := &View{
 			Wanted: []Wanted{{Address: a}}, Fresh: true, Locks: map[netip.Addr]Lock{}, Hosts: hosts, Heard: map[string]time.Time{me: now, other: now},
-			Free: map[netip.Addr]time.Time{}, Ours: map[netip.Addr]time.Time{}, Wire: map[netip.Addr]Asked{}, Claimed: map[netip.Addr]bool{},
+			Free: map[netip.Addr]time.Time{}, Ours: map[netip.Addr]time.Time{}, Wire: map[netip.Addr]Asked{}, Claimed: map[netip.Addr]time.Time{}, Failed: map[netip.Addr]Failure{},
 		}
 		for _, f := range change {
 			f(v)
 		}
 		return v
 	}
-	held := func(by string) func(*View) { return func(v *View) { v.Locks[a] = Lock{"1", by} } }
+	held := func(by string) func(*View) {
+		return func(v *View) { v.Locks[a] = Lock{Version: "1", Holder: by, Sure: by == me || by == other} }
+	}
+	left := func(by string) func(*View) { return func(v *View) { v.Locks[a] = Lock{Version: "1", Left: by} } }
+	unsure := func(v *View) { v.Locks[a] = Lock{Version: "1", Holder: me} }
+	claimed := func(d time.Duration) func(*View) { return func(v *View) { v.Claimed[a] = ago(d) } }
+	failed := func(since, last time.Duration) func(*View) {
+		return func(v *View) { v.Failed[a] = Failure{ago(since), ago(last), "no"} }
+	}
+	on1 := func(v *View) { v.Wanted[0].Nodes = map[string]bool{"n7": true} }
+	onOther := func(v *View) {
+		v.Wanted[0].Nodes = map[string]bool{hosts[slices.IndexFunc(hosts, func(h Host) bool { return h.Name == other })].Node: true}
+	}
 	free := func(d time.Duration) func(*View) { return func(v *View) { v.Free[a] = ago(d) } }
 	on := func(d time.Duration) func(*View) { return func(v *View) { v.Ours[a] = ago(d) } }
 	said := func(w Word, d time.Duration) func(*View) { return func(v *View) { v.Wire[a] = Asked{w, ago(d), "m"} } }
@@ -42,42 +55,66 @@ func TestDecide(t *testing.T) {
 		v    *View
 		want Plan
 	}{
-		"nobody has it":                   {me, base(free(0)), Plan{Lock: these}},
-		"nobody has it, and it is second": {other, base(free(0)), Plan{Next: now.Add(200 * time.Millisecond)}},
-		"nobody has taken it":             {other, base(free(time.Second)), Plan{Lock: these}},
-		"nobody has it, as was read":      {me, base(free(time.Hour), old), Plan{}},
-		"it ends, and nobody has it":      {me, base(free(time.Hour), ends), Plan{}},
-		"another one has it":              {me, base(held(other)), Plan{Next: now.Add(12500 * time.Millisecond)}},
-		"another one is dead":             {me, base(held(other), silent(other, time.Minute), free(0)), Plan{Lock: these}},
-		"another one was never heard":     {me, base(held("gone"), free(time.Hour)), Plan{}},
-		"it has the lock":                 {me, base(held(me)), Plan{Probe: these}},
-		"the wire is silent":              {me, base(held(me), said(Silent, 0)), Plan{Add: these}},
-		"the wire was silent":             {me, base(held(me), said(Silent, time.Minute)), Plan{Probe: these}},
-		"the one before answers":          {me, base(held(me), said(Former, 0)), Plan{Contested: these, Next: now.Add(time.Second)}},
-		"the one before answered":         {me, base(held(me), said(Former, time.Second)), Plan{Contested: these, Probe: these}},
-		"somebody else answers":           {me, base(held(me), said(Foreign, 0)), Plan{InUse: these, Next: now.Add(time.Second)}},
-		"it is on":                        {me, base(held(me), on(0)), Plan{Next: now.Add(DefaultTiming().refresh())}},
-		"it is to be refreshed":           {me, base(held(me), on(4*time.Second)), Plan{Refresh: these}},
-		"no API server, and it asked":     {me, base(held(me), on(4*time.Second), said(Silent, time.Second), old), Plan{Refresh: these}},
-		"no API server, another answers":  {me, base(held(me), on(0), said(Foreign, 0), old), Plan{Remove: these}},
-		"no API server":                   {me, base(held(me), on(4*time.Second), old), Plan{Refresh: these, Probe: these}},
-		"no API server, and it is off":    {me, base(held(me), said(Silent, 0), old), Plan{}},
-		"no API server, and claimed":      {me, base(held(me), on(0), old, func(v *View) { v.Claimed[a] = true }), Plan{Remove: these}},
-		"claimed":                         {me, base(held(me), on(4*time.Second), func(v *View) { v.Claimed[a] = true }), Plan{Refresh: these}},
-		"the lock is lost":                {me, base(held(other), on(0)), Plan{Remove: these}},
-		"from before a restart":           {me, base(unwanted, on(0)), Plan{Remove: these}},
-		"it ends":                         {me, base(held(me), on(0), ends), Plan{Remove: these}},
-		"it ends, and is off":             {me, base(held(me), said(Silent, 0), ends), Plan{Empty: these}},
-		"it ends, and was silent once":    {me, base(held(me), said(Silent, time.Hour), ends), Plan{Probe: these}},
-		"never read, and it is on":        {me, base(on(0), old, func(v *View) { v.Locks = nil }), Plan{}},
-		"it ends, and was never on":       {me, base(held(me), ends), Plan{Probe: these}},
-		"it ends, and another answers":    {me, base(held(me), said(Former, 0), ends), Plan{Contested: these, Next: now.Add(time.Second)}},
-		"it ends, and a dead one has it":  {other, base(held("h9"), silent("h9", time.Minute), free(time.Minute), ends), Plan{Lock: these}},
-		"it stops":                        {me, base(held(me), on(0), stops), Plan{Remove: these}},
-		"it stops, and is off":            {me, base(held(me), said(Silent, 0), stops), Plan{Empty: these}},
-		"it stops, and was never on":      {me, base(held(me), stops), Plan{Probe: these}},
-		"it stops, another's":             {me, base(held(other), silent(other, time.Minute), free(time.Minute), stops), Plan{}},
-		"another network":                 {me, base(held(me), on(0), func(v *View) { v.Hosts = nil }), Plan{Remove: these}},
+		"nobody has it":                         {me, base(free(0)), Plan{Lock: these}},
+		"nobody has it, and it is second":       {other, base(free(0)), Plan{Next: now.Add(200 * time.Millisecond)}},
+		"nobody has taken it":                   {other, base(free(time.Second)), Plan{Lock: these}},
+		"nobody has it, and no API server":      {me, base(free(time.Hour), old), Plan{}},
+		"nobody has it, and nothing was read":   {me, base(func(v *View) { v.Locks = nil }), Plan{}},
+		"the other one has left it":             {other, base(left(me), free(0)), Plan{Lock: these}},
+		"it has left it itself":                 {me, base(left(me), free(0)), Plan{Next: now.Add(200 * time.Millisecond)}},
+		"it ends, and nobody has it":            {me, base(free(time.Hour), ends), Plan{}},
+		"it ends, and nobody has asked":         {me, base(left("h9"), free(time.Hour), ends), Plan{Lock: these}},
+		"it could not add it, not long ago":     {me, base(free(time.Hour), failed(time.Hour, 10*time.Second)), Plan{Next: now.Add(50 * time.Second)}},
+		"it could not add it, long ago":         {me, base(free(time.Hour), failed(time.Hour, time.Minute)), Plan{Lock: these}},
+		"another one has it":                    {me, base(held(other)), Plan{Next: now.Add(12500 * time.Millisecond)}},
+		"another one is dead":                   {me, base(held(other), silent(other, time.Minute), free(0)), Plan{Lock: these}},
+		"another one was never heard":           {me, base(held("gone"), free(0)), Plan{Lock: these}},
+		"it has the lock, by what was read":     {me, base(unsure), Plan{Lock: these}},
+		"it has the lock":                       {me, base(held(me)), Plan{Probe: these}},
+		"the wire is silent":                    {me, base(held(me), said(Silent, 0)), Plan{Add: these}},
+		"the wire was silent":                   {me, base(held(me), said(Silent, time.Minute)), Plan{Probe: these}},
+		"another host answers":                  {me, base(held(me), said(Another, 0)), Plan{Contested: these, Next: now.Add(time.Second)}},
+		"another host answered":                 {me, base(held(me), said(Another, time.Second)), Plan{Contested: these, Probe: these}},
+		"somebody else answers":                 {me, base(held(me), said(Foreign, 0)), Plan{InUse: these, Next: now.Add(10 * time.Second)}},
+		"somebody else answered":                {me, base(held(me), said(Foreign, 10*time.Second)), Plan{InUse: these, Probe: these}},
+		"it could not ask":                      {me, base(held(me), failed(time.Second, 0)), Plan{Next: now.Add(time.Second)}},
+		"it could not ask, and asks again":      {me, base(held(me), failed(2*time.Second, time.Second)), Plan{Probe: these}},
+		"it could not ask for long":             {me, base(held(me), failed(5*time.Second, 0)), Plan{Leave: these}},
+		"it is on":                              {me, base(held(me), on(0)), Plan{Next: now.Add(DefaultTiming().refresh())}},
+		"it is on, and something had failed":    {me, base(held(me), on(0), failed(time.Hour, time.Minute)), Plan{Next: now.Add(DefaultTiming().refresh())}},
+		"it is on, by what was read":            {me, base(unsure, on(0)), Plan{Next: now.Add(DefaultTiming().refresh())}},
+		"it is to be refreshed":                 {me, base(held(me), on(4*time.Second)), Plan{Refresh: these}},
+		"no API server, and it asked":           {me, base(held(me), on(4*time.Second), said(Silent, time.Second), old), Plan{Refresh: these, Next: now.Add(9 * time.Second)}},
+		"no API server, another answers":        {me, base(held(me), on(0), said(Foreign, 0), old), Plan{Remove: these}},
+		"no API server, another answered once":  {me, base(held(me), on(0), said(Foreign, time.Minute), old), Plan{Probe: these, Next: now.Add(DefaultTiming().refresh())}},
+		"no API server":                         {me, base(held(me), on(4*time.Second), old), Plan{Refresh: these, Probe: these}},
+		"no API server, and it is blind":        {me, base(held(me), on(0), old, failed(10*time.Second, 0)), Plan{Remove: these}},
+		"no API server, and it is off":          {me, base(held(me), said(Silent, 0), old), Plan{}},
+		"no API server, and claimed":            {me, base(held(me), on(0), old, claimed(0)), Plan{Remove: these}},
+		"no API server, and claimed once":       {me, base(held(me), on(4*time.Second), old, claimed(time.Minute)), Plan{Refresh: these, Probe: these}},
+		"claimed":                               {me, base(held(me), on(4*time.Second), claimed(0)), Plan{Refresh: these}},
+		"the lock is lost":                      {me, base(held(other), on(0)), Plan{Remove: these}},
+		"from before a restart":                 {me, base(unwanted, on(0)), Plan{Remove: these}},
+		"it has no ports any more":              {me, base(held(me), on(0), unwanted), Plan{Remove: these}},
+		"it has no ports any more, and is off":  {me, base(held(me), unwanted), Plan{Leave: these}},
+		"it ends":                               {me, base(held(me), on(0), ends), Plan{Remove: these}},
+		"it ends, and is off":                   {me, base(held(me), said(Silent, 0), ends), Plan{Empty: these}},
+		"it ends, and was silent once":          {me, base(held(me), said(Silent, time.Hour), ends), Plan{Probe: these}},
+		"it ends, and it cannot ask":            {me, base(held(me), ends, failed(5*time.Second, 0)), Plan{Leave: these}},
+		"it ends, and no API server":            {me, base(held(me), said(Silent, 0), ends, old), Plan{}},
+		"never read, and it is on":              {me, base(on(0), old, func(v *View) { v.Locks = nil }), Plan{}},
+		"it ends, and was never on":             {me, base(held(me), ends), Plan{Probe: these}},
+		"it ends, and another answers":          {me, base(held(me), said(Another, 0), ends), Plan{Contested: these, Next: now.Add(time.Second)}},
+		"it ends, and a dead one has it":        {other, base(held("h9"), silent("h9", time.Minute), free(time.Minute), ends), Plan{Lock: these}},
+		"it stops":                              {me, base(held(me), on(0), stops), Plan{Remove: these}},
+		"it stops, and is off":                  {me, base(held(me), stops), Plan{Leave: these}},
+		"it stops, and no API server":           {me, base(held(me), stops, old), Plan{}},
+		"it stops, another's":                   {me, base(held(other), silent(other, time.Minute), free(time.Minute), stops), Plan{}},
+		"another network":                       {me, base(held(me), on(0), func(v *View) { v.Hosts = nil }), Plan{Remove: these}},
+		"another network, and no API server":    {me, base(held(me), on(0), old, func(v *View) { v.Hosts = nil }), Plan{Remove: these}},
+		"its endpoints are on the other's Node": {me, base(held(me), on(0), onOther), Plan{Remove: these}},
+		"its endpoints are on no host's Node":   {me, base(held(me), on(0), on1), Plan{Next: now.Add(DefaultTiming().refresh())}},
+		"the other's Node has no living host":   {me, base(held(me), on(0), onOther, silent(other, time.Minute)), Plan{Next: now.Add(DefaultTiming().refresh())}},
 	} {
 		if diff := cmp.Diff(c.want, Decide(now, c.me, c.v, DefaultTiming()), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)

@@ -41,7 +41,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// A host that has no address of the network, or no endpoint where one is needed, has none.
+// A host that has no address of the network has none; one that has no endpoint, where one is needed, only where no host has one.
 func TestRankAmongThoseThatMay(t *testing.T) {
 	all := hostsOf(3)
 	for name, c := range map[string]struct {
@@ -53,10 +53,14 @@ func TestRankAmongThoseThatMay(t *testing.T) {
 		"of IPv6":          {"fd00::9", nil, 3},
 		"another network":  {"198.51.100.9", nil, 0},
 		"with an endpoint": {"192.0.2.9", map[string]bool{"n1": true}, 1},
-		"none has one":     {"192.0.2.9", map[string]bool{}, 0},
+		"none has one":     {"192.0.2.9", map[string]bool{}, 3},
 	} {
 		if got := Rank(netip.MustParseAddr(c.a), all, c.nodes); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+	all[2].Forwards = true
+	if got := Rank(netip.MustParseAddr("192.0.2.9"), all, map[string]bool{"n1": true}); len(got) != 2 {
+		t.Errorf("one that forwards by itself needs no endpoint: %v", got)
 	}
 }

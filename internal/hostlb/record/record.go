@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -56,33 +53,10 @@ type Lock struct {
 }
 
 // Report is what a host says of an address whose lock it holds.
-type Report struct {
-	// Lease is the IPLease that the address is shown for.
-	Lease types.UID `json:"lease"`
-	// Announced: the host has the address on an interface, and has told the wire.
-	Announced bool `json:"announced,omitempty"`
-	// Reason is a reason of v1alpha1.AnnouncedCondition, empty where nothing is wrong; Message says it with the next step.
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-	// Ports are those that the host cannot serve, ordered.
-	Ports []PortReport `json:"ports,omitempty"`
-}
+type Report = hostlb.Report
 
-// PortReport says why a host does not serve a port.
-type PortReport struct {
-	Protocol corev1.Protocol `json:"protocol"`
-	Port     int32           `json:"port"`
-	Reason   string          `json:"reason"`
-	Message  string          `json:"message"`
-}
-
-// Equal reports whether two reports say the same.
-func (r *Report) Equal(o *Report) bool {
-	if r == nil || o == nil {
-		return r == o
-	}
-	return r.Lease == o.Lease && r.Announced == o.Announced && r.Reason == o.Reason && r.Message == o.Message && slices.Equal(r.Ports, o.Ports)
-}
+// PortReport is why a host does not serve a port.
+type PortReport = hostlb.PortReport
 
 // Proven reports whether nobody answers for the address of a lock, as the wire was asked (T5).
 func (l *Lock) Proven(holder string) bool { return holder == "" && l.Left == "" }

@@ -25,7 +25,7 @@ func TestLock(t *testing.T) {
 		{Address: netip.MustParseAddr("192.0.2.10")},
 		{Address: netip.MustParseAddr("2001:db8::1"), Network: "dmz", Left: "h1"},
 		{Address: netip.MustParseAddr("192.0.2.11"), Report: &Report{
-			Lease: "u", Announced: true, Reason: "r", Message: "m", Ports: []PortReport{{corev1.ProtocolTCP, 80, "r", "m"}},
+			Lease: "u", Announced: true, Reason: "r", Message: "m", Ports: []PortReport{{Protocol: corev1.ProtocolTCP, Port: 80, Reason: "r", Message: "m"}},
 		}},
 	} {
 		o := &coordinationv1.Lease{}

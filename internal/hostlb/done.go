@@ -1,0 +1,104 @@
+package hostlb
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Done takes in what became of an Op.
+func (m *Memory) Done(now time.Time, op *Op, r Result) {
+	m.fresh(now)
+	a := op.Address
+	switch op.Kind {
+	case Beat:
+		if m.beating = false; r.Err == nil && now.Sub(op.At) < m.Timing.Lifetime {
+			m.beaten = op.At
+		}
+	case Take, Leave, Empty, Tell:
+		m.wrote(now, op, &r)
+	case Probe:
+		delete(m.asking, a)
+		m.heardOf(now, a, &r)
+	case Add:
+		if m.did(now, a, r.Err); r.Err == nil {
+			m.ours[a] = op.At
+			delete(m.claimed, a)
+		}
+		delete(m.wire, a) // what it said was before
+	case Refresh:
+		if r.Err == nil {
+			m.ours[a] = op.At
+		}
+	case Remove:
+		if r.Err == nil {
+			delete(m.ours, a)
+		}
+		delete(m.claimed, a)
+		delete(m.wire, a)
+	}
+}
+
+// wrote takes in what became of a write of a lock.
+func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
+	l := m.lockOf(op.Address)
+	l.writing = false
+	if r.Err != nil {
+		l.notBefore = now.Add(m.Timing.Again)
+	}
+	if r.Version == "" {
+		return
+	}
+	l.version, l.wrote, l.shown = r.Version, now, false
+	switch op.Kind { //nolint:exhaustive // the others write no lock
+	case Take:
+		l.holder, l.left, l.report = m.Self.Name, "", nil
+		l.sure, l.lapses = r.Err == nil, op.lapses
+		delete(m.wire, op.Address)
+		if f, failed := m.failed[op.Address]; failed && now.Sub(f.Last) >= m.Timing.rest() {
+			delete(m.failed, op.Address)
+		}
+	case Leave:
+		l.holder, l.left, l.report, l.sure = "", m.Self.Name, nil, false
+	case Empty:
+		l.holder, l.left, l.report, l.sure = "", "", nil, false
+	case Tell:
+		l.report = op.Report
+	}
+}
+
+// heardOf takes in what the wire said of an address.
+func (m *Memory) heardOf(now time.Time, a netip.Addr, r *Result) {
+	if r.Err != nil {
+		m.did(now, a, r.Err)
+		return
+	}
+	if l := m.locks[a]; l == nil || l.holder != m.Self.Name {
+		return
+	}
+	is := Asked{Silent, now, r.MAC}
+	if _, on := m.ours[a]; on {
+		delete(m.failed, a) // it is not blind
+	}
+	switch {
+	case r.MAC == "":
+	case m.hostOf(r.MAC) != "":
+		is.Word = Another
+	default:
+		is.Word = Foreign
+	}
+	m.wire[a] = is
+}
+
+// did notes what could not be done.
+func (m *Memory) did(now time.Time, a netip.Addr, err error) {
+	if err == nil {
+		delete(m.failed, a)
+		return
+	}
+	f, before := m.failed[a]
+	if !before || now.Sub(f.Last) >= m.Timing.rest() {
+		f.Since = now
+	}
+	f.Last, f.Text = now, err.Error()
+	m.failed[a] = f
+}
