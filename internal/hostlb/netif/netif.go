@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package netif puts addresses on an interface of a host, for as long as they are refreshed: the kernel takes one away whose
+// Package netif puts addresses on interfaces of a host, for as long as they are refreshed: the kernel takes one away whose
 // lifetime is over, whatever became of who put it there. It needs Linux 5.18, which can mark an address (IFA_PROTO).
 package netif
 
@@ -23,36 +23,83 @@ const (
 	ifaProto = 11
 )
 
-// Link is an interface.
+// Link is an interface of the host that is up, as it was read.
 type Link struct {
-	name  string
-	index int
+	Name  string
+	Index int
+	// MAC is empty for one that has none.
+	MAC string
+	// Own are the addresses of the host itself, each with its network; Ours, those with our mark.
+	Own  []netip.Prefix
+	Ours []netip.Addr
 }
 
-// Open finds an interface by its name.
-func Open(name string) (*Link, error) {
-	l, err := netlink.LinkByName(name)
+// Read reads all interfaces that are up, and their addresses. It is one request of each.
+func Read() ([]Link, error) {
+	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("finding the interface %s: %w", name, err)
+		return nil, fmt.Errorf("listing the interfaces: %w", err)
 	}
-	return &Link{name, l.Attrs().Index}, nil
+	all, err := list()
+	if err != nil {
+		return nil, fmt.Errorf("listing the addresses: %w", err)
+	}
+	var out []Link
+	for _, l := range links {
+		is := l.Attrs()
+		if is.OperState == netlink.OperDown || is.RawFlags&unix.IFF_UP == 0 {
+			continue
+		}
+		link := Link{Name: is.Name, Index: is.Index, MAC: is.HardwareAddr.String()}
+		for _, a := range all {
+			switch {
+			case a.index != is.Index:
+			case a.ours:
+				link.Ours = append(link.Ours, a.prefix.Addr())
+			default:
+				link.Own = append(link.Own, a.prefix)
+			}
+		}
+		out = append(out, link)
+	}
+	return out, nil
 }
 
 // ErrOwn says that the host has an address itself, on this interface or another.
-var ErrOwn = errors.New("the host has this address itself")
+var ErrOwn = errors.New("the host has this address itself; take it off, or use another one for the lease")
+
+// ErrNoMark says that the kernel does not mark addresses, so ours cannot be told from those of the host.
+var ErrNoMark = errors.New("the kernel does not mark addresses (IFA_PROTO): Linux 5.18 or newer is needed")
 
 // Add puts an address on the interface, alone in its prefix, for a lifetime in whole seconds. It is never the source of what
 // the host itself sends. IPv6 does not look for who has it: that was asked.
 func (l *Link) Add(a netip.Addr, lifetime time.Duration) error {
 	all, err := list()
-	if err == nil && slices.ContainsFunc(all, func(o assigned) bool { return o.address == a && (!o.ours || o.index != l.index) }) {
+	if err == nil && slices.ContainsFunc(all, func(o assigned) bool { return o.prefix.Addr() == a && (!o.ours || o.index != l.Index) }) {
 		err = ErrOwn // nobody hears that on the wire, and the kernel would take it for one of ours from now on
 	}
 	if err == nil {
 		err = l.set(a, lifetime)
 	}
+	if err == nil {
+		err = l.marked(a)
+	}
 	if err != nil {
-		return fmt.Errorf("adding %s to %s: %w", a, l.name, err)
+		return fmt.Errorf("adding %s to %s: %w", a, l.Name, err)
+	}
+	return nil
+}
+
+// marked checks that an address which was just added bears our mark: without it, it is taken off again.
+func (l *Link) marked(a netip.Addr) error {
+	all, err := list()
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if o.prefix.Addr() == a && o.index == l.Index && !o.ours {
+			return errors.Join(ErrNoMark, l.Remove(a))
+		}
 	}
 	return nil
 }
@@ -60,67 +107,65 @@ func (l *Link) Add(a netip.Addr, lifetime time.Duration) error {
 // ErrNotThere says that an address is not on the interface any more.
 var ErrNotThere = errors.New("it is not on the interface")
 
-// Refresh gives an address another lifetime. One that is not there is not added: its lifetime was over, and by now somebody
-// else may have it (ErrNotThere).
-func (l *Link) Refresh(a netip.Addr, lifetime time.Duration) error {
-	is, err := l.Ours()
-	if err == nil && !slices.Contains(is, a) {
-		err = ErrNotThere
+// Refresh gives addresses another lifetime, and returns those for which that failed. One that is not there is not added: its
+// lifetime was over, and by now somebody else may have it (ErrNotThere).
+func (l *Link) Refresh(addresses []netip.Addr, lifetime time.Duration) map[netip.Addr]error {
+	is, err := l.has()
+	out := map[netip.Addr]error{}
+	for _, a := range addresses {
+		one := err
+		switch {
+		case one != nil:
+		case !is[a]:
+			one = ErrNotThere
+		default:
+			one = l.set(a, lifetime)
+		}
+		if one != nil {
+			out[a] = fmt.Errorf("refreshing %s on %s: %w", a, l.Name, one)
+		}
 	}
-	if err == nil {
-		err = l.set(a, lifetime)
-	}
-	if err != nil {
-		return fmt.Errorf("refreshing %s on %s: %w", a, l.name, err)
-	}
-	return nil
+	return out
 }
 
 // Remove takes an address off the interface; one that is not there is none to take off.
 func (l *Link) Remove(a netip.Addr) error {
 	req := nl.NewNetlinkRequest(unix.RTM_DELADDR, unix.NLM_F_ACK)
 	l.about(req, a, 0)
-	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-		return fmt.Errorf("taking %s off %s: %w", a, l.name, err)
+	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("taking %s off %s: %w", a, l.Name, err)
 	}
 	return nil
 }
 
-// Ours are the addresses on the interface that bear our mark, ordered.
-func (l *Link) Ours() ([]netip.Addr, error) {
-	is, err := netlink.LinkByIndex(l.index)
-	if err == nil && is.Attrs().Name != l.name {
-		err = fmt.Errorf("it is called %s now", is.Attrs().Name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("finding the interface %s again: %w", l.name, err)
-	}
+// has are the addresses on the interface that bear our mark.
+func (l *Link) has() (map[netip.Addr]bool, error) {
 	all, err := list()
-	if err != nil {
-		return nil, fmt.Errorf("listing the addresses of %s: %w", l.name, err)
-	}
-	var out []netip.Addr
+	out := map[netip.Addr]bool{}
 	for _, o := range all {
-		if o.ours && o.index == l.index {
-			out = append(out, o.address)
+		if o.ours && o.index == l.Index {
+			out[o.prefix.Addr()] = true
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return out, nil
+	return out, err
 }
 
 // assigned is an address of the host.
 type assigned struct {
-	address netip.Addr
-	index   int
-	ours    bool
+	prefix netip.Prefix
+	index  int
+	ours   bool
 }
 
-// list lists the addresses of the host. One that changes meanwhile breaks it off: it is tried again, once.
-func list() ([]assigned, error) {
-	out, err := dump()
-	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		out, err = dump()
+// tries is how often a list is read that something changes meanwhile.
+const tries = 5
+
+// list lists the addresses of the host. One that changes meanwhile breaks it off, and it is read again.
+func list() (out []assigned, err error) {
+	for range tries {
+		if out, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
 	}
 	return out, err
 }
@@ -139,17 +184,23 @@ func dump() ([]assigned, error) {
 		if err != nil {
 			return nil, err
 		}
-		o := assigned{index: int(msg.Index)}
+		o, of := assigned{index: int(msg.Index)}, map[uint16]netip.Addr{}
 		for _, attr := range attrs {
 			switch attr.Attr.Type {
-			case unix.IFA_ADDRESS:
+			case unix.IFA_ADDRESS, unix.IFA_LOCAL:
 				address, _ := netip.AddrFromSlice(attr.Value)
-				o.address = address.Unmap()
+				of[attr.Attr.Type] = address.Unmap()
 			case ifaProto:
 				o.ours = len(attr.Value) > 0 && attr.Value[0] == ours
 			}
 		}
-		if o.address.IsValid() {
+		// Of a link between two, IFA_ADDRESS is the other end.
+		address, local := of[unix.IFA_LOCAL]
+		if !local {
+			address = of[unix.IFA_ADDRESS]
+		}
+		if address.IsValid() {
+			o.prefix = netip.PrefixFrom(address, int(msg.Prefixlen))
 			out = append(out, o)
 		}
 	}
@@ -178,7 +229,7 @@ func (l *Link) about(req *nl.NetlinkRequest, a netip.Addr, flags uint32) {
 		family = unix.AF_INET6
 	}
 	msg := nl.NewIfAddrmsg(family)
-	msg.Index, msg.Prefixlen, msg.Scope = uint32(l.index), uint8(a.BitLen()), unix.RT_SCOPE_UNIVERSE
+	msg.Index, msg.Prefixlen, msg.Scope = uint32(l.Index), uint8(a.BitLen()), unix.RT_SCOPE_UNIVERSE
 	req.AddData(msg)
 	req.AddData(nl.NewRtAttr(unix.IFA_LOCAL, a.AsSlice()))
 	req.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, a.AsSlice()))

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/packet"
+	"golang.org/x/net/bpf"
 )
 
 // overARP is IPv4.
@@ -20,7 +21,16 @@ type overARP struct {
 const etherARP = 0x0806
 
 func openARP(ifi *net.Interface) (*overARP, error) {
-	c, err := packet.Listen(ifi, packet.Raw, etherARP, nil)
+	filter, err := bpf.Assemble([]bpf.Instruction{ // what is of a VLAN of the interface is another wire's
+		bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipFalse: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := packet.Listen(ifi, packet.Raw, etherARP, &packet.Config{Filter: filter})
 	if err != nil {
 		return nil, err
 	}

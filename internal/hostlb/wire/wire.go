@@ -5,6 +5,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,63 +42,94 @@ type family interface {
 
 // Wire is that of one interface.
 type Wire struct {
-	mac      net.HardwareAddr
-	families map[bool]family // by whether it is IPv6
-	claims   chan Claim
-	done     chan struct{}
+	ifi    *net.Interface
+	mine   func(netip.Addr) bool
+	claims chan Claim
+	done   chan struct{}
 
-	mu      sync.Mutex
-	waiting map[netip.Addr][]chan net.HardwareAddr
-	readers sync.WaitGroup
+	mu       sync.Mutex
+	families map[bool]family // by whether it is IPv6
+	waiting  map[netip.Addr][]chan net.HardwareAddr
+	readers  sync.WaitGroup
 }
 
-// Open listens on the wire of an interface. It needs the right to raw sockets (CAP_NET_RAW). An interface without a link-local
-// address has no IPv6.
-func Open(name string) (*Wire, error) {
+// Open listens on the wire of an interface, for whoever claims to have an address of mine. It needs the right to raw sockets
+// (CAP_NET_RAW). IPv6 begins once the interface has a link-local address.
+func Open(name string, mine func(netip.Addr) bool) (*Wire, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding the interface %s: %w", name, err)
 	}
-	w := &Wire{mac: ifi.HardwareAddr, families: map[bool]family{}, claims: make(chan Claim, heard), done: make(chan struct{}), waiting: map[netip.Addr][]chan net.HardwareAddr{}}
-	four, err := openARP(ifi)
-	if err != nil {
-		return nil, fmt.Errorf("listening for ARP on %s: %w", name, err)
+	w := &Wire{ifi: ifi, mine: mine, families: map[bool]family{}, claims: make(chan Claim, heard), done: make(chan struct{}), waiting: map[netip.Addr][]chan net.HardwareAddr{}}
+	if _, err := w.family(false); err != nil {
+		return nil, err
 	}
-	w.families[false] = four
-	six, err := openNDP(ifi)
-	switch {
-	case err == nil:
-		w.families[true] = six
-	case !errors.Is(err, errNoLinkLocal):
-		return nil, errors.Join(fmt.Errorf("listening for neighbours on %s: %w", name, err), four.Close())
-	}
-	for _, f := range w.families {
-		w.readers.Go(func() { w.listen(f) })
+	if _, err := w.family(true); err != nil && !errors.Is(err, errNoLinkLocal) {
+		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
 
+// family is what asks and tells for addresses of a family: where it was not open yet, it is now.
+func (w *Wire) family(is6 bool) (family, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f := w.families[is6]; f != nil {
+		return f, nil
+	}
+	select {
+	case <-w.done:
+		return nil, net.ErrClosed
+	default:
+	}
+	f, err := w.open(is6)
+	if err != nil {
+		return nil, err
+	}
+	w.families[is6] = f
+	w.readers.Go(func() { w.listen(f) })
+	return f, nil
+}
+
+func (w *Wire) open(is6 bool) (family, error) {
+	if is6 {
+		f, err := openNDP(w.ifi)
+		if err != nil {
+			return nil, fmt.Errorf("listening for neighbours on %s: %w", w.ifi.Name, err)
+		}
+		return f, nil
+	}
+	f, err := openARP(w.ifi)
+	if err != nil {
+		return nil, fmt.Errorf("listening for ARP on %s: %w", w.ifi.Name, err)
+	}
+	return f, nil
+}
+
 // Close ends it.
 func (w *Wire) Close() error {
+	w.mu.Lock()
 	close(w.done)
 	var errs []error
 	for _, f := range w.families {
 		errs = append(errs, f.Close())
 	}
+	w.mu.Unlock()
 	w.readers.Wait()
 	close(w.claims)
 	return errors.Join(errs...)
 }
 
-// Claims are what others say that they have. Of those that nobody takes in time, some are missing. It is closed by Close.
+// Claims are what others say that they have, of the addresses that are mine. Of those that nobody takes in time, some are
+// missing. It is closed by Close.
 func (w *Wire) Claims() <-chan Claim { return w.claims }
 
 // Probe asks three times who answers for an address, 200 ms apart, and returns the first that does; nil: nobody. It takes 600
 // ms where nobody does.
 func (w *Wire) Probe(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
-	f := w.families[a.Is6()]
-	if f == nil {
-		return nil, fmt.Errorf("asking for %s: %w", a, errNoLinkLocal)
+	f, err := w.family(a.Is6())
+	if err != nil {
+		return nil, fmt.Errorf("asking for %s: %w", a, err)
 	}
 	answers := make(chan net.HardwareAddr, 1)
 	w.mu.Lock()
@@ -137,9 +169,9 @@ func (w *Wire) forget(a netip.Addr, answers chan net.HardwareAddr) {
 
 // Announce tells the wire three times, 200 ms apart, that this host answers for an address.
 func (w *Wire) Announce(ctx context.Context, a netip.Addr) error {
-	f := w.families[a.Is6()]
-	if f == nil {
-		return fmt.Errorf("announcing %s: %w", a, errNoLinkLocal)
+	f, err := w.family(a.Is6())
+	if err != nil {
+		return fmt.Errorf("announcing %s: %w", a, err)
 	}
 	for i := range times {
 		if err := f.tell(a); err != nil {
@@ -169,7 +201,7 @@ func (w *Wire) listen(f family) {
 			}
 			continue
 		}
-		if c.MAC.String() == w.mac.String() {
+		if bytes.Equal(c.MAC, w.ifi.HardwareAddr) {
 			continue // our own word
 		}
 		w.mu.Lock()
@@ -180,6 +212,9 @@ func (w *Wire) listen(f family) {
 			}
 		}
 		w.mu.Unlock()
+		if !w.mine(c.Address) {
+			continue
+		}
 		select {
 		case w.claims <- c:
 		default:

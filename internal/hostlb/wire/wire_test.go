@@ -5,6 +5,7 @@ package wire
 import (
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/wires"
 )
+
+func all(netip.Addr) bool { return true }
 
 // open makes a network namespace for the test with a wire in it, and listens on one end. The other end has the addresses
 // 192.0.2.1 and 2001:db8::1, for which the kernel answers.
@@ -29,17 +32,19 @@ func open(t *testing.T) (w *Wire, other net.HardwareAddr) {
 		a.Flags = unix.IFA_F_NODAD
 		g.Expect(netlink.AddrAdd(peer, a)).To(Succeed())
 	}
+	w, err = Open("wire0", all)
+	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(func() error {
-		w, err = Open("wire0")
-		if err == nil && w.families[true] == nil {
-			err = w.Close() // it has no link-local address yet
-			if err == nil {
-				err = errNoLinkLocal
-			}
-		}
+		_, err := w.family(true) // it may have no link-local address yet
 		return err
 	}).WithTimeout(10 * time.Second).WithPolling(10 * time.Millisecond).Should(Succeed())
-	t.Cleanup(func() { NewWithT(t).Expect(w.Close()).To(Succeed()) })
+	t.Cleanup(func() {
+		select {
+		case <-w.done:
+		default:
+			NewWithT(t).Expect(w.Close()).To(Succeed())
+		}
+	})
 	return w, peer.Attrs().HardwareAddr
 }
 
@@ -61,7 +66,7 @@ func TestProbe(t *testing.T) {
 func TestAnnounce(t *testing.T) {
 	w, mac := open(t)
 	g := NewWithT(t)
-	other, err := Open("wire1")
+	other, err := Open("wire1", all)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(other.Close()).To(Succeed()) }()
 	for _, text := range []string{"192.0.2.20", "2001:db8::20"} {
@@ -81,10 +86,44 @@ func TestAnnounce(t *testing.T) {
 func TestProblems(t *testing.T) {
 	w, _ := open(t)
 	g := NewWithT(t)
-	_, err := Open("nowhere")
+	_, err := Open("nowhere", all)
 	g.Expect(err).To(MatchError(ContainSubstring("finding the interface nowhere")))
-	four := &Wire{families: map[bool]family{false: w.families[false]}}
-	_, err = four.Probe(t.Context(), netip.MustParseAddr("2001:db8::1"))
+	g.Expect(w.Close()).To(Succeed())
+	_, err = w.Probe(t.Context(), netip.MustParseAddr("192.0.2.1"))
+	g.Expect(err).To(HaveOccurred())
+}
+
+// An interface without a link-local address has no IPv6 until it gets one.
+func TestWithoutLinkLocal(t *testing.T) {
+	wires.New(t)
+	g := NewWithT(t)
+	g.Expect(os.WriteFile("/proc/sys/net/ipv6/conf/wire0/disable_ipv6", []byte("1"), 0o600)).To(Succeed())
+	w, err := Open("wire0", all)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(w.Close()).To(Succeed()) }()
+	six := netip.MustParseAddr("2001:db8::1")
+	_, err = w.Probe(t.Context(), six)
 	g.Expect(err).To(MatchError(errNoLinkLocal))
-	g.Expect(four.Announce(t.Context(), netip.MustParseAddr("2001:db8::1"))).To(MatchError(errNoLinkLocal))
+	g.Expect(w.Announce(t.Context(), six)).To(MatchError(errNoLinkLocal))
+	g.Expect(os.WriteFile("/proc/sys/net/ipv6/conf/wire0/disable_ipv6", []byte("0"), 0o600)).To(Succeed())
+	g.Eventually(func() error {
+		_, err := w.Probe(t.Context(), six)
+		return err
+	}).WithTimeout(20 * time.Second).Should(Succeed())
+}
+
+// What others say of addresses that are not ours is not told: it would drown the rest.
+func TestOnlyOurs(t *testing.T) {
+	wires.New(t)
+	g := NewWithT(t)
+	mine := netip.MustParseAddr("192.0.2.20")
+	w, err := Open("wire0", func(a netip.Addr) bool { return a == mine })
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(w.Close()).To(Succeed()) }()
+	other, err := Open("wire1", all)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(other.Close()).To(Succeed()) }()
+	g.Expect(other.Announce(t.Context(), netip.MustParseAddr("192.0.2.21"))).To(Succeed())
+	g.Expect(other.Announce(t.Context(), mine)).To(Succeed())
+	g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(HaveField("Address", mine)))
 }
