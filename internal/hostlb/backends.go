@@ -33,7 +33,7 @@ type Port struct {
 // NodePort, where these are asked for, has no backend.
 func Backends(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []corev1.Node, via Via, is6 bool) map[Port][]netip.AddrPort {
 	out := map[Port][]netip.AddrPort{}
-	local := localNodes(s, slicesOf)
+	local := LocalNodes(s, slicesOf)
 	for _, p := range s.Spec.Ports {
 		var to []netip.AddrPort
 		switch via {
@@ -54,8 +54,8 @@ func Backends(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []c
 	return out
 }
 
-// localNodes are the Nodes that a Service may be served on; nil: all.
-func localNodes(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice) map[string]bool {
+// LocalNodes are the Nodes that a Service may be served on; nil: all.
+func LocalNodes(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice) map[string]bool {
 	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return nil
 	}

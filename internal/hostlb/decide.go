@@ -27,8 +27,11 @@ func TimingOf(lifetime time.Duration) Timing {
 	return Timing{Lifetime: lifetime, Step: 200 * time.Millisecond, Again: time.Second}
 }
 
-// patience is after how long without a heartbeat a host is taken for dead: longer than its addresses live, by its own clock.
-func (t Timing) patience() time.Duration { return t.Lifetime + t.Lifetime/4 }
+// Patience is after how long without a heartbeat a host is taken for dead: longer than its addresses live, by its own clock.
+func (t Timing) Patience() time.Duration { return t.Lifetime + t.Lifetime/4 }
+
+// Timeout is how long an answer of the API server is waited for.
+func (t Timing) Timeout() time.Duration { return t.Lifetime / 3 }
 
 // refresh is how often an address is refreshed, and a heartbeat written.
 func (t Timing) refresh() time.Duration { return t.Lifetime / 3 }
@@ -170,7 +173,7 @@ type decider struct {
 // alive reports whether the heartbeat of a host has changed not long ago.
 func (d *decider) alive(name string) bool {
 	heard, known := d.v.Heard[name]
-	return known && d.now.Sub(heard) < d.t.patience()
+	return known && d.now.Sub(heard) < d.t.Patience()
 }
 
 func (d *decider) address(a netip.Addr) {
@@ -216,7 +219,7 @@ func (d *decider) without(a netip.Addr, w *Wanted, l *Lock) {
 	}
 	switch {
 	case l.Holder != "" && d.alive(l.Holder):
-		d.out.again(d.v.Heard[l.Holder].Add(d.t.patience()))
+		d.out.again(d.v.Heard[l.Holder].Add(d.t.Patience()))
 		return
 	case l.Holder == "" && l.Left == "" && w.Ends:
 		return // it is off the wire: nobody holds it

@@ -7,7 +7,7 @@ import (
 
 // Done takes in what became of an Op.
 func (m *Memory) Done(now time.Time, op *Op, r Result) {
-	m.fresh(now)
+	m.Fresh(now)
 	a := op.Address
 	switch op.Kind {
 	case Beat:

@@ -207,8 +207,8 @@ func (m *Memory) Woke() {
 // lapse is that others may take this host for dead.
 func (m *Memory) lapse() { m.lapses++ }
 
-// fresh reports whether nobody takes this host for dead.
-func (m *Memory) fresh(now time.Time) bool {
+// Fresh reports whether nobody takes this host for dead.
+func (m *Memory) Fresh(now time.Time) bool {
 	if !m.beaten.IsZero() && now.Sub(m.beaten) >= m.Timing.Lifetime {
 		m.beaten = time.Time{}
 		m.lapse()
@@ -219,7 +219,7 @@ func (m *Memory) fresh(now time.Time) bool {
 // View is what Decide decides on.
 func (m *Memory) View(now time.Time) *View {
 	v := &View{
-		Wanted: m.wanted, Fresh: m.fresh(now), Heard: map[string]time.Time{}, Free: map[netip.Addr]time.Time{}, Ours: m.ours,
+		Wanted: m.wanted, Fresh: m.Fresh(now), Heard: map[string]time.Time{}, Free: map[netip.Addr]time.Time{}, Ours: m.ours,
 		Wire: m.wire, Claimed: map[netip.Addr]time.Time{}, Failed: m.failed, Stopping: m.Stopping, Hosts: []Host{m.Self},
 	}
 	for name, h := range m.heard {
@@ -246,7 +246,7 @@ func (m *Memory) View(now time.Time) *View {
 		l := m.lockOf(a)
 		h := m.heard[l.holder]
 		switch {
-		case l.holder != "" && (h == nil || now.Sub(h.since) < m.Timing.patience()):
+		case l.holder != "" && (h == nil || now.Sub(h.since) < m.Timing.Patience()):
 			l.free = time.Time{}
 			continue
 		case l.free.IsZero():
@@ -255,6 +255,16 @@ func (m *Memory) View(now time.Time) *View {
 		v.Free[a] = l.free
 	}
 	return v
+}
+
+// Count counts the addresses that are wanted, those whose lock this host has, and those that it shows.
+func (m *Memory) Count() (wanted, locked, shown int) {
+	for _, l := range m.locks {
+		if l.holder == m.Self.Name {
+			locked++
+		}
+	}
+	return len(m.wanted), locked, len(m.ours)
 }
 
 // Holds reports whether the host has any lock, or address.

@@ -20,7 +20,7 @@ func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
 	add(Refresh, p.Refresh)
 	if at := m.beatAt.Add(m.beatEvery()); !m.beating && !m.Stopping && !now.Before(at) {
 		m.beating, m.beatAt = true, now
-		ops = append(ops, Op{Kind: Beat, At: now})
+		ops = append(ops, Op{Kind: Beat, At: now, Host: m.Self})
 	} else if !m.Stopping {
 		p.again(at)
 	}

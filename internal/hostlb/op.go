@@ -48,6 +48,8 @@ type Op struct {
 	Ends  bool
 	// Report is what to tell.
 	Report *Report
+	// Host is what the heartbeat says.
+	Host Host
 
 	lapses int
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
@@ -35,6 +36,8 @@ var (
 		metallbv1beta1.GroupVersion, []string{"IPAddressPool", "L2Advertisement"},
 		"MetalLB is not installed in this cluster; run without --service-leases, or install it",
 	}}
+	// ForHosts are those that hosts need which show leases.
+	ForHosts = []Needed{{v1alpha1.GroupVersion, []string{v1alpha1.IPLeaseKind}, noCRDs}}
 	ForNodes = []Needed{{v1alpha1.GroupVersion, []string{v1alpha1.ClusterCIDRKind}, noCRDs}}
 	// Its objects would otherwise be thought of as none at all, and the ranges of its Nodes as nobody's.
 	ForNetworkingX = []Needed{{
@@ -43,6 +46,9 @@ var (
 	}}
 )
 
+// ErrKindUnknown says that the API server has no such kind.
+var ErrKindUnknown = errors.New("is unknown")
+
 // CheckKinds returns which kinds the manager needs and the API server does not have. Watching one would fail with a
 // text that names Go types.
 func CheckKinds(mapper meta.RESTMapper, needed []Needed) error {
@@ -50,7 +56,7 @@ func CheckKinds(mapper meta.RESTMapper, needed []Needed) error {
 		for _, kind := range needs.kinds {
 			_, err := mapper.RESTMapping(needs.group.WithKind(kind).GroupKind(), needs.group.Version)
 			if meta.IsNoMatchError(err) {
-				return fmt.Errorf("%s: kind %s of %s is unknown", needs.do, kind, needs.group)
+				return fmt.Errorf("%s: kind %s of %s %w", needs.do, kind, needs.group, ErrKindUnknown)
 			}
 			if err != nil {
 				return fmt.Errorf("asking the API server which kinds it has: %w", err)

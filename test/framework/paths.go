@@ -114,18 +114,27 @@ func moduleDir(ctx context.Context, dir, module string) (string, error) {
 // BuildManager builds the manager from the current source into dir and returns its path, so that a
 // test runs the code it stands beside and not an older bin/manager.
 func BuildManager(ctx context.Context, dir string) (string, error) {
+	return build(ctx, dir, "manager", ".")
+}
+
+// BuildHost is BuildManager for the program that shows addresses on a host.
+func BuildHost(ctx context.Context, dir string) (string, error) {
+	return build(ctx, dir, "butler-host-lb", "./cmd/butler-host-lb")
+}
+
+func build(ctx context.Context, dir, name, source string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(dir, "manager")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", bin, ".")
+	bin := filepath.Join(dir, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", bin, source)
 	cmd.Dir = root
 	if !strings.Contains(os.Getenv("GOFLAGS"), "-race") { // which needs it
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the manager: %w\n%s", err, out)
+		return "", fmt.Errorf("building %s: %w\n%s", source, err, out)
 	}
 	return bin, nil
 }

@@ -7,12 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
 // ManagerKubeconfig writes a kubeconfig of a user who has the manager's role of config/rbac and
@@ -30,6 +33,20 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 // LeasesManagerKubeconfig is ManagerKubeconfig with the roles that --service-leases needs besides.
 func (c *ControlPlane) LeasesManagerKubeconfig(ctx context.Context) (string, error) {
 	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", "rbac/role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml")
+}
+
+// HostKubeconfig returns a kubeconfig of a user who has the rights of config/host-lb and nothing else, and makes the namespace
+// that hosts write into.
+func (c *ControlPlane) HostKubeconfig(ctx context.Context) ([]byte, error) {
+	admin, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: record.Namespace}}
+	if err := client.IgnoreAlreadyExists(admin.Create(ctx, ns)); err != nil {
+		return nil, err
+	}
+	return c.kubeconfigOf(ctx, "butler-host-lb", "host-lb/role.yaml")
 }
 
 // NodesManager is the user that a manager is in its own cluster, which config/policy knows it by.

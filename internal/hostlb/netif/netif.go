@@ -23,10 +23,12 @@ const (
 	ifaProto = 11
 )
 
-// Link is an interface of the host that is up, as it was read.
+// Link is an interface of the host, as it was read.
 type Link struct {
 	Name  string
 	Index int
+	// Up: it is switched on, and its cable is in.
+	Up bool
 	// MAC is empty for one that has none.
 	MAC string
 	// Own are the addresses of the host itself, each with its network; Ours, those with our mark.
@@ -34,7 +36,7 @@ type Link struct {
 	Ours []netip.Addr
 }
 
-// Read reads all interfaces that are up, and their addresses. It is one request of each.
+// Read reads all interfaces, and their addresses. It is one request of each.
 func Read() ([]Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -47,10 +49,10 @@ func Read() ([]Link, error) {
 	var out []Link
 	for _, l := range links {
 		is := l.Attrs()
-		if is.OperState == netlink.OperDown || is.RawFlags&unix.IFF_UP == 0 {
-			continue
+		link := Link{
+			Name: is.Name, Index: is.Index, MAC: is.HardwareAddr.String(),
+			Up: is.RawFlags&unix.IFF_UP != 0 && !slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, is.OperState),
 		}
-		link := Link{Name: is.Name, Index: is.Index, MAC: is.HardwareAddr.String()}
 		for _, a := range all {
 			switch {
 			case a.index != is.Index:

@@ -1,0 +1,182 @@
+//go:build linux
+
+// butler-host-lb shows the addresses of IPLeases on the host that it runs on.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/logs"
+	logsv1 "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/agent"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
+)
+
+// version is what the linker writes here: VERSION of the Makefile. A plain `go build` knows none.
+var version = "v0.0.0-dev"
+
+// socket is bound while the program runs: in the abstract namespace, of which each network namespace has its own.
+const socket = "@butler-host-lb"
+
+func main() {
+	o := &options{}
+	fs := pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) // it prints all flags for --help, not for one that is wrong
+	o.addFlags(fs)
+	logOptions := logs.NewOptions()
+	logsv1.AddFlags(logOptions, fs)
+	fs.AddGoFlagSet(flag.CommandLine) // --kubeconfig
+	fs.SortFlags = true
+	showVersion := fs.Bool("version", false, "Print the version and exit.")
+	switch err := fs.Parse(os.Args[1:]); {
+	case errors.Is(err, pflag.ErrHelp):
+		return
+	case err != nil:
+		refuse(err.Error())
+	}
+	if *showVersion {
+		fmt.Println("butler-host-lb", version)
+		return
+	}
+	if args := fs.Args(); len(args) > 0 {
+		refuse(fmt.Sprintf("%q: the program takes flags only", args[0]))
+	}
+	is, err := o.check()
+	if err != nil {
+		refuse(err.Error())
+	}
+	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
+		refuse("logging flags: " + err.Error())
+	}
+	ctrl.SetLogger(process.Quietly(klog.Background()))
+	if err := run(ctrl.SetupSignalHandler(), o, is); err != nil {
+		klog.Background().Error(err, "The host ended with an error")
+		os.Exit(1)
+	}
+}
+
+// refuse ends the program: it cannot run with these flags.
+func refuse(why string) {
+	fmt.Fprintln(os.Stderr, why+"\n--help lists the flags")
+	os.Exit(2)
+}
+
+func run(ctx context.Context, o *options, is agent.Options) error {
+	alone, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("another butler-host-lb runs on this host, in the same network namespace; end it first: %w", err)
+	}
+	defer func() { _ = alone.Close() }()
+	cfg, err := process.Connection()
+	if err != nil {
+		return err
+	}
+	cfg.UserAgent = "butler-host-lb"
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	var host *agent.Agent
+	state := func(ok func() bool) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if !ok() {
+				http.Error(w, "the host has not read what there is, or its heartbeat was never answered", http.StatusServiceUnavailable)
+			}
+		})
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme,
+		Metrics: metricsserver.Options{BindAddress: o.metrics, ExtraHandlers: map[string]http.Handler{
+			"/healthz": state(func() bool { return true }),
+			"/readyz":  state(func() bool { return host != nil && host.Ready() }),
+		}},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject:         map[client.Object]cache.ByObject{&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{record.Namespace: {}}}},
+		},
+		GracefulShutdownTimeout: ptr.To(10 * time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	if err := await(ctx, mgr); err != nil {
+		return err
+	}
+	host = agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
+	if err := watch(ctx, mgr, host); err != nil {
+		return err
+	}
+	if err := mgr.Add(host); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Starting the host", "version", version, "host", is.Name)
+	return mgr.Start(ctx)
+}
+
+// await waits until the API server answers, and has the kind of leases.
+func await(ctx context.Context, mgr manager.Manager) error {
+	for {
+		err := process.CheckKinds(mgr.GetRESTMapper(), process.ForHosts)
+		if err == nil || errors.Is(err, process.ErrKindUnknown) {
+			return err
+		}
+		klog.FromContext(ctx).Error(err, "The API server is asked again")
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// watch has the host look whenever something changes of what it reads.
+func watch(ctx context.Context, mgr manager.Manager, host *agent.Agent) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &discoveryv1.EndpointSlice{}, agent.ServiceIndex, agent.OfService); err != nil {
+		return err
+	}
+	kinds := []client.Object{&v1alpha1.IPLease{}, &coordinationv1.Lease{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}}
+	if host.Forward && host.Via == hostlb.NodePorts {
+		kinds = append(kinds, &corev1.Node{})
+	}
+	for _, kind := range kinds {
+		informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return err
+		}
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { host.Wake() },
+			UpdateFunc: func(any, any) { host.Wake() },
+			DeleteFunc: func(any) { host.Wake() },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

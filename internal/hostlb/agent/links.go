@@ -1,0 +1,232 @@
+//go:build linux
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/netif"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/wire"
+)
+
+// link is an interface that addresses may be put on, and its wire.
+type link struct {
+	netif.Link
+
+	wire *wire.Wire
+	err  error
+}
+
+// readLinks reads the interfaces of the host, and which of our addresses they have.
+func (a *Agent) readLinks(ctx context.Context) error {
+	all, err := netif.Read()
+	if err != nil {
+		return err
+	}
+	is := map[string]bool{}
+	var networks []hostlb.Network
+	var ours []netip.Addr
+	mine := map[netip.Addr]bool{}
+	a.wires.Lock()
+	defer a.wires.Unlock()
+	for i := range all {
+		l := &all[i]
+		of := networksOf(l)
+		if l.MAC == "" || (len(a.Interfaces) > 0 && !slices.Contains(a.Interfaces, l.Name)) || (len(of) == 0 && len(l.Ours) == 0) {
+			continue
+		}
+		is[l.Name] = true
+		a.keep(ctx, l)
+		networks, ours = append(networks, of...), append(ours, l.Ours...)
+		for _, o := range l.Ours {
+			mine[o] = true
+		}
+	}
+	for name, l := range a.links {
+		if !is[name] {
+			l.close()
+			delete(a.links, name)
+		}
+	}
+	slices.SortFunc(networks, func(x, y hostlb.Network) int {
+		return cmp.Or(x.Prefix.Compare(y.Prefix), cmp.Compare(x.Interface, y.Interface))
+	})
+	a.memory.Self.Networks = networks
+	a.memory.OnInterface(ours)
+	a.mine.Store(&mine)
+	return nil
+}
+
+// keep remembers an interface as it was read, and listens on its wire: on that of one which was made anew under its name, anew.
+func (a *Agent) keep(ctx context.Context, l *netif.Link) {
+	was := a.links[l.Name]
+	if was == nil || was.Index != l.Index || was.MAC != l.MAC || was.wire == nil {
+		if was != nil {
+			was.close()
+		}
+		was = &link{}
+		a.links[l.Name] = was
+		if was.wire, was.err = wire.Open(l.Name, func(o netip.Addr) bool { return (*a.mine.Load())[o] }); was.err == nil {
+			go a.hear(ctx, was.wire)
+		}
+		a.tell("the wire of "+l.Name, was.err)
+	}
+	was.Link = *l
+}
+
+// hear passes on what is heard on a wire, until that is closed.
+func (a *Agent) hear(ctx context.Context, w *wire.Wire) {
+	for c := range w.Claims() {
+		select {
+		case a.claims <- c:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *link) close() {
+	if l.wire != nil {
+		_ = l.wire.Close() // the interface is gone, or nobody needs it
+	}
+}
+
+func (a *Agent) close() {
+	a.wires.Lock()
+	defer a.wires.Unlock()
+	for _, l := range a.links {
+		l.close()
+	}
+	clear(a.links)
+}
+
+// networksOf are those that an interface has an address of, while it is up.
+func networksOf(l *netif.Link) []hostlb.Network {
+	var out []hostlb.Network
+	if !l.Up {
+		return nil
+	}
+	for _, own := range l.Own {
+		n := hostlb.Network{Prefix: own.Masked(), MAC: l.MAC, Interface: l.Name}
+		if !own.Addr().IsLinkLocalUnicast() && !own.Addr().IsLoopback() && !own.IsSingleIP() && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+var errNoInterface = errors.New("no interface of this host that is up has an address of its network")
+
+// linkOf is the interface whose network has an address, by the longest prefix.
+func (a *Agent) linkOf(address netip.Addr) (*link, error) {
+	name, bits := "", -1
+	for _, n := range a.memory.Self.Networks {
+		if n.Prefix.Contains(address) && n.Prefix.Bits() > bits {
+			name, bits = n.Interface, n.Prefix.Bits()
+		}
+	}
+	l := a.links[name]
+	if l == nil {
+		return nil, fmt.Errorf("%s: %w", address, errNoInterface)
+	}
+	return l, nil
+}
+
+// wireOf is the wire that an address is on.
+func (a *Agent) wireOf(address netip.Addr) (*wire.Wire, error) {
+	a.wires.RLock()
+	defer a.wires.RUnlock()
+	l, err := a.linkOf(address)
+	if err == nil {
+		err = l.err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.wire, nil
+}
+
+// errLate says that something was not done, as too much time has passed since it was decided.
+var errLate = errors.New("it took too long since that was decided")
+
+// change adds an address, or takes it off.
+func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
+	address := op.Address
+	if op.Kind == hostlb.Remove {
+		a.Log.Info("Takes an address off", "address", address)
+		return a.drop(address)
+	}
+	l, err := a.linkOf(address)
+	if err != nil {
+		return err
+	}
+	if op.Late(time.Now(), a.Timing) {
+		return fmt.Errorf("adding %s: %w", address, errLate)
+	}
+	if err := l.Add(address, a.Timing.Lifetime); err != nil {
+		return err
+	}
+	a.Log.Info("Adds an address", "address", address, "interface", l.Name)
+	go a.announce(ctx, address)
+	return nil
+}
+
+// drop takes an address off, wherever it is.
+func (a *Agent) drop(address netip.Addr) error {
+	var errs []error
+	for _, l := range a.links {
+		if slices.Contains(l.Ours, address) {
+			errs = append(errs, l.Remove(address))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dropAll takes all addresses off.
+func (a *Agent) dropAll() {
+	all, err := netif.Read()
+	a.tell("interfaces", err)
+	for i := range all {
+		for _, address := range all[i].Ours {
+			if err := all[i].Remove(address); err != nil {
+				a.Log.Error(err, "An address could not be taken off: the kernel does that", "address", address, "lifetime", a.Timing.Lifetime)
+			}
+		}
+	}
+}
+
+// refresh gives addresses another lifetime, as far as that was not decided too long ago.
+func (a *Agent) refresh(ops []hostlb.Op) {
+	of := map[*link][]netip.Addr{}
+	by := map[netip.Addr]*hostlb.Op{}
+	for i := range ops {
+		op := &ops[i]
+		if op.Kind != hostlb.Refresh {
+			continue
+		}
+		by[op.Address] = op
+		for _, l := range a.links {
+			if slices.Contains(l.Ours, op.Address) {
+				of[l] = append(of[l], op.Address)
+			}
+		}
+	}
+	for l, all := range of {
+		if by[all[0]].Late(time.Now(), a.Timing) {
+			continue // it is decided again
+		}
+		failed := l.Refresh(all, a.Timing.Lifetime)
+		for _, address := range all {
+			err := failed[address]
+			if a.memory.Done(time.Now(), by[address], hostlb.Result{Err: err}); err != nil && !errors.Is(err, netif.ErrNotThere) {
+				a.Log.Error(err, "An address could not be refreshed", "address", address)
+			}
+		}
+	}
+}

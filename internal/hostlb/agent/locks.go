@@ -1,0 +1,137 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
+)
+
+// write writes the lock of an address (T2, T5), where it is as it was read.
+func (a *Agent) write(ctx context.Context, op *hostlb.Op, lease client.ObjectKey) hostlb.Result {
+	ctx, cancel := context.WithTimeout(ctx, a.Timing.Timeout())
+	defer cancel()
+	if op.Kind == hostlb.Take && op.Dead != "" {
+		if err := a.stillSilent(ctx, op); err != nil {
+			return hostlb.Result{Err: err}
+		}
+	}
+	l := record.Lock{Address: op.Address, Network: a.Network}
+	holder := ""
+	switch op.Kind { //nolint:exhaustive // the others write no lock
+	case hostlb.Take:
+		holder = a.Name
+	case hostlb.Tell:
+		holder, l.Report = a.Name, op.Report
+	case hostlb.Leave:
+		l.Left = a.Name
+	}
+	o := &coordinationv1.Lease{}
+	l.Write(o, holder)
+	if op.Kind == hostlb.Take {
+		o.Spec.AcquireTime = ptr.To(metav1.NowMicro()) // so that it is written also where it is ours already
+	}
+	version, err := a.writeLock(ctx, o, op.Lock.Version)
+	if err != nil {
+		return hostlb.Result{Err: err}
+	}
+	out := hostlb.Result{Version: version}
+	if op.Kind == hostlb.Take && !op.Ends {
+		out.Err = a.stillThere(ctx, op, lease)
+	}
+	return out
+}
+
+// writeLock writes a lock over that of a version, empty: there was none. It returns the version that it has then.
+func (a *Agent) writeLock(ctx context.Context, o *coordinationv1.Lease, version string) (string, error) {
+	var err error
+	if version == "" {
+		err = a.Client.Create(ctx, o)
+	} else {
+		err = patch(ctx, a.Client, o, version)
+	}
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || (version != "" && apierrors.IsNotFound(err)):
+		return "", hostlb.ErrChanged
+	case err != nil:
+		return "", fmt.Errorf("writing the lock of an address, Lease %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	return o.ResourceVersion, nil
+}
+
+// stillSilent reads the heartbeat of who has a lock once more.
+func (a *Agent) stillSilent(ctx context.Context, op *hostlb.Op) error {
+	is := &coordinationv1.Lease{}
+	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(op.Dead)}, is)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the heartbeat of host %s: %w", op.Dead, err)
+	}
+	if is.ResourceVersion != op.DeadVersion {
+		return hostlb.ErrAlive
+	}
+	return nil
+}
+
+// stillThere reads the lease of an address that is to be shown, as the API server has it.
+func (a *Agent) stillThere(ctx context.Context, op *hostlb.Op, key client.ObjectKey) error {
+	is := &v1alpha1.IPLease{}
+	err := a.Live.Get(ctx, key, is)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading IPLease %s: %w", key, err)
+	}
+	if is.UID != types.UID(op.Lease) || is.DeletionTimestamp != nil || !held(is) || is.Status.Address != op.Address.String() {
+		return hostlb.ErrGone
+	}
+	return nil
+}
+
+// readLocks are the locks and the heartbeats that the cache has. A lock of which nobody can read what it says was not proven to
+// be empty: whoever takes it writes it anew.
+func (a *Agent) readLocks(ctx context.Context, wanted []hostlb.Wanted) (map[netip.Addr]hostlb.ReadLock, []hostlb.ReadHost, error) {
+	all := &coordinationv1.LeaseList{}
+	if err := a.Cache.List(ctx, all, client.InNamespace(record.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("reading the Leases of namespace %s: %w", record.Namespace, err)
+	}
+	byName := map[string]netip.Addr{}
+	for i := range wanted {
+		byName[record.LockName(wanted[i].Address, a.Network)] = wanted[i].Address
+	}
+	locks, hosts := map[netip.Addr]hostlb.ReadLock{}, []hostlb.ReadHost(nil)
+	var bad error
+	for i := range all.Items {
+		o := &all.Items[i]
+		switch {
+		case record.IsHost(o.Name):
+			h, _, err := record.HostOf(o)
+			if err != nil {
+				bad = errors.Join(bad, err)
+			} else if h.Network == a.Network {
+				hosts = append(hosts, hostlb.ReadHost{Host: h, Version: o.ResourceVersion})
+			}
+		case record.IsLock(o.Name):
+			l, holder, err := record.LockOf(o)
+			if err != nil {
+				bad = errors.Join(bad, err)
+				l = record.Lock{Address: byName[o.Name], Network: a.Network, Left: "?"}
+			}
+			if l.Address.IsValid() && l.Network == a.Network {
+				locks[l.Address] = hostlb.ReadLock{Version: o.ResourceVersion, Holder: holder, Left: l.Left, Report: l.Report}
+			}
+		}
+	}
+	a.tell("Leases", bad)
+	return locks, hosts, nil
+}

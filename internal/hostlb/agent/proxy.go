@@ -1,0 +1,107 @@
+//go:build linux
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/forward"
+)
+
+// proxy forwards the ports of the addresses that the host has, where it is to.
+type proxy struct {
+	*Agent
+	*forward.Forwarder
+
+	leases map[types.UID]*v1alpha1.IPLease
+}
+
+// set forwards what is to be forwarded now, and notes what cannot be.
+func (p *proxy) set(ctx context.Context) {
+	if !p.Forward {
+		return
+	}
+	want := map[forward.Port][]netip.AddrPort{}
+	reports := map[netip.Addr][]hostlb.PortReport{}
+	nodes := &corev1.NodeList{}
+	if p.Via == hostlb.NodePorts {
+		if err := p.Cache.List(ctx, nodes); err != nil {
+			p.tell("Nodes", err)
+			return
+		}
+	}
+	for address, uid := range p.memory.Has() {
+		o := p.leases[types.UID(uid)]
+		if o == nil {
+			continue
+		}
+		p.want(ctx, o, address, nodes.Items, want, reports)
+	}
+	for port, err := range p.Set(ctx, want) {
+		p.tell("port "+port.String(), err)
+		reports[port.Address.Addr()] = append(reports[port.Address.Addr()], p.reportOf(port, err))
+	}
+	for port := range want {
+		if !slices.ContainsFunc(reports[port.Address.Addr()], func(r hostlb.PortReport) bool {
+			return r.Protocol == port.Protocol && r.Port == int32(port.Address.Port())
+		}) {
+			p.tell("port "+port.String(), nil)
+		}
+	}
+	for _, all := range reports {
+		slices.SortFunc(all, func(x, y hostlb.PortReport) int {
+			return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port))
+		})
+	}
+	p.memory.Ports(reports)
+}
+
+// want adds the ports of a lease, each with its backends.
+func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port][]netip.AddrPort, reports map[netip.Addr][]hostlb.PortReport) {
+	services := p.servicesOf(ctx, o)
+	backends := map[types.UID]map[hostlb.Port][]netip.AddrPort{}
+	for uid, s := range services {
+		endpoints, err := p.endpointsOf(ctx, s)
+		p.tell("endpoints", err)
+		backends[uid] = hostlb.Backends(s, endpoints, nodes, p.Via, address.Is6())
+	}
+	for i := range o.Status.Ports {
+		entry := &o.Status.Ports[i]
+		if entry.Protocol == corev1.ProtocolSCTP {
+			reports[address] = append(reports[address], hostlb.PortReport{
+				Protocol: entry.Protocol, Port: entry.Port, Reason: v1alpha1.PortNotSupportedReason,
+				Message: "host " + p.Name + " forwards TCP and UDP; SCTP needs a host with kube-proxy (--forward none)",
+			})
+			continue
+		}
+		if services[entry.UID] != nil {
+			port := forward.Port{Protocol: entry.Protocol, Address: netip.AddrPortFrom(address, uint16(entry.Port))}
+			want[port] = backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}]
+		}
+	}
+}
+
+// reportOf says why a port is not forwarded.
+func (p *proxy) reportOf(port forward.Port, err error) hostlb.PortReport {
+	out := hostlb.PortReport{Protocol: port.Protocol, Port: int32(port.Address.Port()), Reason: v1alpha1.HostErrorReason, Message: "host " + p.Name + ": " + err.Error()}
+	var inUse *forward.InUseError
+	if errors.As(err, &inUse) {
+		if out.Reason = v1alpha1.AddressInUseReason; inUse.Wildcard {
+			out.Reason = v1alpha1.PortInUseOnHostReason
+		}
+	}
+	return out
+}
+
+// now is the time by the clock of the machine, which is monotonic.
+func now() time.Time { return time.Now() }

@@ -1,0 +1,312 @@
+//go:build linux
+
+package hostlb
+
+import (
+	"context"
+	"net/netip"
+	"os/exec"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/vishvananda/netlink"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+var (
+	four = netip.MustParseAddr("192.0.2.100")
+	six  = netip.MustParseAddr("2001:db8::100")
+)
+
+var _ = Describe("Hosts", func() {
+	// H20: what is to be shown is on one host, of each family.
+	It("show an address on one of them, as long as its lease lives", func(ctx SpecContext) {
+		w := newWorld(ctx, 3)
+		for _, a := range []netip.Addr{four, six} {
+			most := w.atMostOne(a)
+			o := w.lease(ctx, a)
+			h := w.theOne(a)
+			Eventually(func() string { return w.reached(ctx, a) }).Should(Equal(h.name))
+			Eventually(w.report(ctx, a)).Should(And(HaveField("Announced", true), HaveField("Lease", o.UID), HaveField("Reason", "")))
+			_, holder := w.lock(ctx, a)
+			Expect(holder).To(Equal(h.name))
+			Expect(h.Do(func() error { return isAlone(a) })).To(Succeed())
+
+			By("deleting the lease")
+			Expect(k8s.Delete(ctx, o)).To(Succeed())
+			Eventually(func(g Gomega) {
+				l, holder := w.lock(ctx, a)
+				g.Expect(l.Proven(holder)).To(BeTrue())
+			}).Should(Succeed())
+			Expect(w.on(a)).To(BeEmpty())
+			Expect(most()).To(Equal(1))
+			free(ctx, o)
+		}
+	})
+
+	It("write nothing but heartbeats at rest", func(ctx SpecContext) {
+		w := newWorld(ctx, 3)
+		w.lease(ctx, four)
+		w.theOne(four)
+		Eventually(w.report(ctx, four)).Should(HaveField("Announced", true))
+		was := w.writes(ctx)
+		Consistently(func() map[string]string { return w.writes(ctx) }).WithTimeout(forLong).WithPolling(time.Second).Should(Equal(was))
+	})
+
+	It("take the address over of one that is killed", func(ctx SpecContext) {
+		w := newWorld(ctx, 3)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		killed := time.Now()
+		h.end(syscall.SIGKILL)
+		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		AddReportEntry("kill -9: seconds until another host answers, D="+lifetime.String(), time.Since(killed).Seconds())
+		Expect(most()).To(Equal(1))
+
+		By("starting it again: nobody takes back what another one has")
+		other := w.theOne(four)
+		h.start()
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+	})
+
+	It("take the address over of one that ends", func(ctx SpecContext) {
+		w := newWorld(ctx, 3)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		ended := time.Now()
+		h.signal(syscall.SIGTERM)
+		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		AddReportEntry("SIGTERM: seconds until another host answers", time.Since(ended).Seconds())
+		h.end(syscall.SIGTERM)
+		Expect(most()).To(Equal(1))
+		Expect(h.has(four)).To(BeFalse())
+	})
+
+	It("take the address over of one that is frozen, which does not come back with it", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		h.signal(syscall.SIGSTOP)
+		DeferCleanup(h.signal, syscall.SIGCONT)
+		other := w.others(h)[0]
+		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
+		h.signal(syscall.SIGCONT)
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Expect(most()).To(Equal(1))
+	})
+
+	// T4: losing the API server is not losing the address.
+	It("keep their addresses while the API server is away", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		for _, o := range w.hosts {
+			o.relay.Cut()
+		}
+		Consistently(func() bool { return h.has(four) }).WithTimeout(4 * lifetime).Should(BeTrue())
+		for _, o := range w.hosts {
+			Expect(o.relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		}
+		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+	})
+
+	// T3: who takes it over hears it, and waits.
+	It("leave the address to one that is cut off from the API server alone, until it has heard", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		h.relay.Cut()
+		other := w.others(h)[0]
+		Eventually(w.report(ctx, four)).Should(And(
+			HaveField("Reason", v1alpha1.ContestedReason), HaveField("Message", ContainSubstring("host "+h.name)), HaveField("Announced", false),
+		))
+		Consistently(func() bool { return h.has(four) }).WithTimeout(lifetime).Should(BeTrue())
+		Expect(h.relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
+		Expect(most()).To(Equal(1))
+		Eventually(w.report(ctx, four)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
+	})
+
+	It("leave the address where it is when the wire parts, and the API server is there", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		Expect(h.Part(true)).To(Succeed())
+		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Expect(most()).To(Equal(1))
+	})
+
+	It("hand the address on when their cable is pulled", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		Expect(h.Unplug(true)).To(Succeed())
+		other := w.others(h)[0]
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(other.name))
+		Expect(h.Unplug(false)).To(Succeed())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Expect(most()).To(Equal(1))
+	})
+
+	// The one case of two hosts with one address: docs/design.md.
+	It("are two for no longer than it takes to hear, when one was cut off from both and both come back", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		other := w.others(h)[0]
+		Expect(h.Part(true)).To(Succeed())
+		h.relay.Cut()
+		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
+		Expect(h.has(four)).To(BeTrue(), "nobody can tell it")
+		Expect(h.Part(false)).To(Succeed())
+		Eventually(func() bool { return h.has(four) }).Should(BeFalse())
+		Expect(other.has(four)).To(BeTrue())
+		Expect(h.relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(lifetime).Should(BeTrue())
+	})
+
+	// H12: somebody who is none of the hosts answers.
+	It("do not add an address that somebody else has", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		for _, a := range []netip.Addr{four, six} {
+			foreign, err := w.Join("foreign"+map[bool]string{true: "6", false: "4"}[a.Is6()], netip.PrefixFrom(a, map[bool]int{true: 64, false: 24}[a.Is6()]))
+			Expect(err).NotTo(HaveOccurred())
+			mac := ""
+			Expect(foreign.Do(func() error {
+				l, err := netlink.LinkByName("eth0")
+				if err == nil {
+					mac = l.Attrs().HardwareAddr.String()
+				}
+				return err
+			})).To(Succeed())
+			w.lease(ctx, a)
+			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring(mac))))
+			Expect(w.on(a)).To(BeEmpty())
+			Expect(foreign.Unplug(true)).To(Succeed())
+			w.theOne(a)
+			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
+		}
+	})
+
+	It("put back what a person has flushed", func(ctx SpecContext) {
+		w := newWorld(ctx, 1)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		Expect(h.Do(func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			a, err := netlink.ParseAddr(four.String() + "/32")
+			if err != nil {
+				return err
+			}
+			return netlink.AddrDel(l, a)
+		})).To(Succeed())
+		w.theOne(four)
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+	})
+
+	// T6: a restart within D is not seen.
+	It("keep the address over a restart", func(ctx SpecContext) {
+		w := newWorld(ctx, 2, "--release-on-exit=false")
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		h.end(syscall.SIGTERM)
+		h.start()
+		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		_, holder := w.lock(ctx, four)
+		Expect(holder).To(Equal(h.name))
+	})
+
+	It("take off what is from before a restart and not theirs any more", func(ctx SpecContext) {
+		w := newWorld(ctx, 1, "--release-on-exit=false")
+		o := w.lease(ctx, four)
+		h := w.theOne(four)
+		h.end(syscall.SIGTERM)
+		Expect(k8s.Delete(ctx, o)).To(Succeed())
+		h.start()
+		Eventually(func(g Gomega) {
+			l, holder := w.lock(ctx, four)
+			g.Expect(l.Proven(holder)).To(BeTrue())
+		}).Should(Succeed())
+		Expect(h.has(four)).To(BeFalse())
+	})
+
+	It("say what they cannot do", func(ctx SpecContext) {
+		w := newWorld(ctx, 1)
+		own := netip.MustParseAddr("192.0.2.1")
+		w.lease(ctx, own)
+		Eventually(w.report(ctx, own)).Should(And(
+			HaveField("Reason", v1alpha1.HostErrorReason), HaveField("Message", ContainSubstring("the host has this address itself")),
+		))
+	})
+
+	// P6: an empty lock is the proof. While nobody can give it, there is none.
+	It("prove of an address of a dead host that nobody has it, and of one that no host is left for do not", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		o := w.lease(ctx, four)
+		h := w.theOne(four)
+		other := w.others(h)[0]
+		other.end(syscall.SIGKILL)
+		h.end(syscall.SIGKILL)
+		Expect(k8s.Delete(ctx, o)).To(Succeed())
+		Consistently(func() string { _, holder := w.lock(ctx, four); return holder }).WithTimeout(forLong).Should(Equal(h.name))
+		other.start()
+		Eventually(func(g Gomega) {
+			l, holder := w.lock(ctx, four)
+			g.Expect(l.Proven(holder)).To(BeTrue())
+		}).Should(Succeed())
+	})
+
+	// T1: a second machine of a name waits.
+	It("are one machine for each name", func(ctx SpecContext) {
+		w := newWorld(ctx, 1)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		twin := w.join(ctx, "twin", 9)
+		twin.name = h.name
+		twin.start()
+		Eventually(twin.logged).Should(ContainSubstring("another machine is alive under the name of this host"))
+		Consistently(func() bool { return h.has(four) && !twin.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		h.end(syscall.SIGKILL)
+		Eventually(func() bool { return twin.has(four) }).Should(BeTrue())
+	})
+
+	It("run once in a network namespace", func(ctx SpecContext) {
+		w := newWorld(ctx, 1)
+		second := exec.CommandContext(ctx, binary, "--host-name=second")
+		out := &writer{}
+		second.Stdout, second.Stderr = out, out
+		Expect(w.hosts[0].Start(second)).To(Succeed())
+		Expect(second.Wait()).To(HaveOccurred())
+		Expect(out.String()).To(ContainSubstring("another butler-host-lb runs on this host"))
+	})
+
+	// H22: all is in objects.
+	It("give an address of a lease without ports to nobody", func(ctx SpecContext) {
+		w := newWorld(ctx, 1)
+		o := w.lease(ctx, four)
+		w.theOne(four)
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+		ports := o.Status.Ports
+		o.Status.Ports = nil
+		Expect(k8s.Status().Update(ctx, o)).To(Succeed())
+		Eventually(func() []*host { return w.on(four) }).Should(BeEmpty())
+		o.Status.Ports = ports
+		Expect(k8s.Status().Update(ctx, o)).To(Succeed())
+		w.theOne(four)
+	})
+})
