@@ -105,9 +105,10 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	var host *agent.Agent
 	state := func(ok func() bool) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if !ok() {
-				http.Error(w, "the host has not read what there is, or its heartbeat was never answered", http.StatusServiceUnavailable)
+			if ok() {
+				return
 			}
+			http.Error(w, "the host has not read what there is, or its heartbeat was never answered", http.StatusServiceUnavailable)
 		})
 	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -129,6 +130,7 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 		return err
 	}
 	host = agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
+	host.Register()
 	if err := watch(ctx, mgr, host); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ type host struct {
 	ended chan struct{}
 }
 
-// newWorld makes a world with so many hosts, which run.
+// newWorld makes a world with so many hosts, which run. In their flags $HOST is the name of each.
 func newWorld(ctx context.Context, n int, args ...string) *world {
 	GinkgoHelper()
 	worlds++
@@ -159,7 +159,10 @@ func (h *host) start() {
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { Expect(log.Close()).To(Succeed()) }()
 	args := []string{"--kubeconfig=" + path, "--host-name=" + h.name, "--network=" + h.world.network, "--lease-duration=" + lifetime.String()}
-	h.cmd = exec.Command(binary, append(args, h.args...)...) //nolint:noctx // it is ended by the spec
+	for _, arg := range h.args {
+		args = append(args, strings.ReplaceAll(arg, "$HOST", h.name))
+	}
+	h.cmd = exec.Command(binary, args...) //nolint:noctx // it is ended by the spec
 	h.cmd.Stdout, h.cmd.Stderr = log, log
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	Expect(h.Start(h.cmd)).To(Succeed())

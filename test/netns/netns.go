@@ -242,7 +242,8 @@ func (s *Space) Relay(ctx context.Context, target string) (*Relay, error) {
 	s.net.mu.Lock()
 	s.net.stops = append(s.net.stops, r.Cut)
 	s.net.mu.Unlock()
-	return r, r.Mend(ctx)
+	err := r.Mend(ctx)
+	return r, err
 }
 
 // Cut ends the way, and all that is on it.

@@ -59,7 +59,7 @@ type Agent struct {
 	Client      client.Client
 	Log         logr.Logger
 
-	memory  *hostlb.Memory
+	memory *hostlb.Memory
 	// wires guards links, and the networks of the host, for what asks and tells beside the loop.
 	wires   sync.RWMutex
 	links   map[string]*link
@@ -152,7 +152,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		case c := <-a.claims:
 			a.claimed(watching, c)
 		case <-a.wake:
-			time.Sleep(settle)
+			<-time.After(settle) // more of it comes
 		case <-time.After(time.Until(again)):
 		}
 	}

@@ -54,7 +54,7 @@ func (b *beats) write(ctx context.Context, a *Agent, h hostlb.Host) error {
 	var err error
 	for range 2 { // our own last one may have landed late
 		if b.is.ResourceVersion == "" {
-			if err = b.read(ctx, a); err != nil {
+			if err := b.read(ctx, a); err != nil {
 				return err
 			}
 		}

@@ -65,8 +65,8 @@ func (a *Agent) gather(ctx context.Context) error {
 
 // wantedOf is what is to be shown of a lease, or to be given up; false: it is none of a host's, or not yet.
 func (a *Agent) wantedOf(ctx context.Context, o *v1alpha1.IPLease) (w hostlb.Wanted, is bool, err error) {
-	address, err := netip.ParseAddr(o.Status.Address)
-	if err != nil || o.Status.ShownBy != v1alpha1.ShownByHost || o.Status.Network != a.Network || !held(o) {
+	address, bad := netip.ParseAddr(o.Status.Address)
+	if bad != nil || o.Status.ShownBy != v1alpha1.ShownByHost || o.Status.Network != a.Network || !held(o) {
 		return w, false, nil
 	}
 	w = hostlb.Wanted{Address: address, Lease: string(o.UID), Ends: o.DeletionTimestamp != nil}

@@ -41,9 +41,9 @@ func newMetrics() metrics {
 	return m
 }
 
-// register has the metrics served.
-func (m *metrics) register() {
-	ctrlmetrics.Registry.MustRegister(m.addresses, m.takeovers, m.conflicts, m.beaten)
+// Register has the metrics of the host served.
+func (a *Agent) Register() {
+	ctrlmetrics.Registry.MustRegister(a.metrics.addresses, a.metrics.takeovers, a.metrics.conflicts, a.metrics.beaten)
 }
 
 // measure counts what there is.
