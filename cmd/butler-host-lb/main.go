@@ -171,10 +171,14 @@ func watch(ctx context.Context, mgr manager.Manager, host *agent.Agent) error {
 		if err != nil {
 			return err
 		}
+		changed := host.Changed
+		if _, is := kind.(*coordinationv1.Lease); is {
+			changed = host.Wake
+		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { host.Wake() },
-			UpdateFunc: func(any, any) { host.Wake() },
-			DeleteFunc: func(any) { host.Wake() },
+			AddFunc:    func(any) { changed() },
+			UpdateFunc: func(any, any) { changed() },
+			DeleteFunc: func(any) { changed() },
 		})
 		if err != nil {
 			return err

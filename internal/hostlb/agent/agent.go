@@ -99,7 +99,7 @@ func New(o Options, cache, live client.Reader, c client.Client, log logr.Logger)
 		writing: make(chan struct{}, writers), asking: make(chan struct{}, askers), told: map[string]string{},
 	}
 	a.metrics = newMetrics()
-	a.proxy = proxy{Agent: a, Forwarder: &forward.Forwarder{}}
+	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{}
 	a.mine.Store(&map[netip.Addr]bool{})
 	return a
 }
@@ -110,6 +110,12 @@ func (a *Agent) Wake() {
 	case a.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Changed has it look, and set its ports anew: a lease, a Service, its endpoints or a Node has changed.
+func (a *Agent) Changed() {
+	a.proxy.changed.Store(true)
+	a.Wake()
 }
 
 // Ready reports whether the host has read what there is, and is known to the others.

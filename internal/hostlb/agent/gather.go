@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -59,14 +58,14 @@ func (a *Agent) gather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.memory.Read(now(), wanted, locks, hosts)
+	a.memory.Read(time.Now(), wanted, locks, hosts)
 	return nil
 }
 
 // wantedOf is what is to be shown of a lease, or to be given up; false: it is none of a host's, or not yet.
 func (a *Agent) wantedOf(ctx context.Context, o *v1alpha1.IPLease) (w hostlb.Wanted, is bool, err error) {
-	address, bad := netip.ParseAddr(o.Status.Address)
-	if bad != nil || o.Status.ShownBy != v1alpha1.ShownByHost || o.Status.Network != a.Network || !held(o) {
+	address, _ := netip.ParseAddr(o.Status.Address)
+	if !address.IsValid() || o.Status.ShownBy != v1alpha1.ShownByHost || o.Status.Network != a.Network || !held(o) {
 		return w, false, nil
 	}
 	w = hostlb.Wanted{Address: address, Lease: string(o.UID), Ends: o.DeletionTimestamp != nil}
@@ -145,9 +144,4 @@ func OfService(o client.Object) []string {
 		return []string{name}
 	}
 	return nil
-}
-
-// Concerns reports whether a Service may have ports of a lease that hosts show.
-func Concerns(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && strings.HasPrefix(ptr.Deref(s.Spec.LoadBalancerClass, ""), v1alpha1.HostLoadBalancerClass)
 }

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,13 +26,21 @@ type proxy struct {
 	*forward.Forwarder
 
 	leases map[types.UID]*v1alpha1.IPLease
+	// changed: a Service, its endpoints or a Node did. has is what the host had when the ports were last set, at when; failed,
+	// that some could not be.
+	changed atomic.Bool
+	has     map[netip.Addr]string
+	at      time.Time
+	failed  bool
 }
 
 // set forwards what is to be forwarded now, and notes what cannot be.
 func (p *proxy) set(ctx context.Context) {
-	if !p.Forward {
+	has := p.memory.Has()
+	if !p.Forward || !p.due(has) {
 		return
 	}
+	p.has, p.at = has, time.Now()
 	want := map[forward.Port][]netip.AddrPort{}
 	reports := map[netip.Addr][]hostlb.PortReport{}
 	nodes := &corev1.NodeList{}
@@ -40,7 +50,7 @@ func (p *proxy) set(ctx context.Context) {
 			return
 		}
 	}
-	for address, uid := range p.memory.Has() {
+	for address, uid := range p.has {
 		o := p.leases[types.UID(uid)]
 		if o == nil {
 			continue
@@ -63,7 +73,13 @@ func (p *proxy) set(ctx context.Context) {
 			return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port))
 		})
 	}
+	p.failed = len(reports) > 0
 	p.memory.Ports(reports)
+}
+
+// due reports whether the ports are to be set: something has changed, or some could not be and are tried again.
+func (p *proxy) due(has map[netip.Addr]string) bool {
+	return p.changed.Swap(false) || !maps.Equal(has, p.has) || (p.failed && time.Since(p.at) >= p.Timing.Again)
 }
 
 // want adds the ports of a lease, each with its backends.
@@ -102,6 +118,3 @@ func (p *proxy) reportOf(port forward.Port, err error) hostlb.PortReport {
 	}
 	return out
 }
-
-// now is the time by the clock of the machine, which is monotonic.
-func now() time.Time { return time.Now() }
