@@ -125,6 +125,23 @@ image: $(TOOLS)/image ## Build the container image, an OCI archive: bin/image.
 	@$(TOOLS)/image -image $(IMAGE) -version $(VERSION) -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) \
 		-out $(IMAGE_DIR)/butler-ipam-manager-$(VERSION).tar $(IMAGE_ARCHITECTURES:%=$(IMAGE_DIR)/manager-%)
 
+.PHONY: host-lb
+host-lb: ## Build the program that shows addresses on a host: bin/butler-host-lb.
+	CGO_ENABLED=0 go build $(MANAGER_FLAGS) -o $(BIN)/butler-host-lb ./cmd/butler-host-lb
+
+# Its image is of its own: it runs as root, for what it does to interfaces.
+HOST_LB_IMAGE ?= ghcr.io/butlerdotdev/butler-host-lb:$(VERSION)
+
+.PHONY: image-host-lb
+image-host-lb: $(TOOLS)/image ## Build the container image of butler-host-lb, an OCI archive: bin/image.
+	@mkdir -p $(IMAGE_DIR)
+	@for arch in $(IMAGE_ARCHITECTURES); do \
+		echo "building butler-host-lb $(VERSION) for linux/$$arch"; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(MANAGER_FLAGS) -o $(IMAGE_DIR)/host-lb-$$arch ./cmd/butler-host-lb || exit 1; \
+	done
+	@$(TOOLS)/image -program butler-host-lb -user 0:0 -image $(HOST_LB_IMAGE) -version $(VERSION) -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) \
+		-out $(IMAGE_DIR)/butler-host-lb-$(VERSION).tar $(IMAGE_ARCHITECTURES:%=$(IMAGE_DIR)/host-lb-%)
+
 .PHONY: plugin
 plugin: ## Build the kubectl plugin and its completion: bin/kubectl-butler_ipam.
 	CGO_ENABLED=0 go build $(PLUGIN_FLAGS) -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
@@ -334,7 +351,7 @@ manifests: $(TOOLS)/kustomize
 		echo "config/default: a literal \$${ in the manifests" >&2; exit 1; \
 	fi
 	@echo "kustomize build config/default: ok"
-	@for d in samples prometheus policy nodes; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
+	@for d in samples prometheus policy nodes host-lb; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
 
 # A local repository for clusterctl. No variables: with one in place of the image, clusterctl can neither list the images
 # nor describe the provider. Who has another registry says so in clusterctl's own configuration, under images.
@@ -350,10 +367,11 @@ release-manifests: manifests ## Write what clusterctl installs, of a VERSION wit
 		$(TOOLS)/kustomize build config/$${c%:*} | sed 's|image: controller:latest|image: $(IMAGE)|' > $(RELEASE)/$${c#*:}.yaml || exit 1; \
 	done
 	@for c in prometheus policy; do $(TOOLS)/kustomize build config/$$c > $(RELEASE)/$$c.yaml || exit 1; done
+	@$(TOOLS)/kustomize build config/host-lb | sed 's|image: host-lb:latest|image: $(HOST_LB_IMAGE)|' > $(RELEASE)/host-lb.yaml
 	@cp metadata.yaml $(wildcard templates/cluster-template*.yaml) $(RELEASE)
 	@ls $(RELEASE)/*
 	@echo "for clusterctl: url: $(RELEASE)/ipam-components.yaml"
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane.
-	rm -rf $(BIN)/manager $(BIN)/quickstart $(BIN)/image $(BIN)/plugin $(BIN)/kubectl-butler_ipam $(BIN)/kubectl_complete-butler_ipam
+	rm -rf $(BIN)/manager $(BIN)/butler-host-lb $(BIN)/quickstart $(BIN)/image $(BIN)/plugin $(BIN)/kubectl-butler_ipam $(BIN)/kubectl_complete-butler_ipam

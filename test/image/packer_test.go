@@ -93,6 +93,24 @@ func TestPacker(t *testing.T) {
 		}
 	})
 
+	t.Run("packs another program, and who runs it", func(t *testing.T) {
+		out := filepath.Join(t.TempDir(), "host.tar")
+		printed, err := pack(t, out, "-program", "butler-host-lb", "-user", "0:0", amd64)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, printed)
+		}
+		a := openArchive(t, out)
+		idx, _ := a.image(t)
+		m := decode[manifest](t, a.blob(t, idx.Manifests[0]))
+		c := decode[config](t, a.blob(t, m.Config))
+		if diff := cmp.Diff([]string{"/butler-host-lb"}, c.Config.Entrypoint); diff != "" || c.Config.User != "0:0" {
+			t.Errorf("it is run by %s: %s", c.Config.User, diff)
+		}
+		if files := a.layers(t, m, c.RootFS.DiffIDs); files[len(files)-1].Name != "butler-host-lb" {
+			t.Errorf("it holds %s", files[len(files)-1].Name)
+		}
+	})
+
 	t.Run("refuses", func(t *testing.T) {
 		interpreted := header(elf.EM_X86_64)
 		binary.LittleEndian.PutUint32(interpreted[headerSize:], uint32(elf.PT_INTERP))

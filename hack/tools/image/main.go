@@ -1,4 +1,4 @@
-// The command image packs managers into one container image for several architectures, as a file that
+// The command image packs builds of a program, such as the manager, into one container image for several architectures, as a file that
 // needs no registry and no daemon to make.
 //
 // The file is an archive of an OCI image layout. Podman, skopeo (oci-archive:), containerd, kind, and Docker
@@ -6,7 +6,7 @@
 // without that store, its default before version 29, knows no image for several architectures: for it the file
 // holds a manifest.json as docker save writes it, with one image each, whose tags end in the architecture.
 //
-// The same managers and flags make the same file, byte for byte.
+// The same builds and flags make the same file, byte for byte.
 package main
 
 import (
@@ -23,6 +23,8 @@ type options struct {
 	version  string
 	revision string
 	epoch    int64
+	// program is what the file is called in the image, user who runs it.
+	program, user string
 }
 
 // created is the time of everything in the image.
@@ -32,11 +34,13 @@ func main() {
 	o := &options{}
 	flag.StringVar(&o.out, "out", "", "File to write.")
 	flag.StringVar(&o.image, "image", "", "Name and tag of the image.")
-	flag.StringVar(&o.version, "version", "", "Version of the managers.")
-	flag.StringVar(&o.revision, "revision", "", "Commit the managers are built from.")
+	flag.StringVar(&o.version, "version", "", "Version of the program.")
+	flag.StringVar(&o.revision, "revision", "", "Commit that it is built from.")
 	flag.Int64Var(&o.epoch, "epoch", 0, "Time of everything in the image, in seconds since 1970.")
+	flag.StringVar(&o.program, "program", "manager", "Name of the program in the image.")
+	flag.StringVar(&o.user, "user", user, "Who runs it, by number.")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: image -out FILE -image NAME:TAG -version VERSION [flags] MANAGER...")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: image -out FILE -image NAME:TAG -version VERSION [flags] FILE...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -50,12 +54,12 @@ func main() {
 	}
 }
 
-func run(o *options, managers []string) error {
-	images := make([]platformImage, 0, len(managers))
-	for _, manager := range managers {
-		image, err := pack(o, manager)
+func run(o *options, files []string) error {
+	images := make([]platformImage, 0, len(files))
+	for _, file := range files {
+		image, err := pack(o, file)
 		if err != nil {
-			return fmt.Errorf("packing %s: %w", manager, err)
+			return fmt.Errorf("packing %s: %w", file, err)
 		}
 		images = append(images, image)
 	}

@@ -39,17 +39,17 @@ type platformImage struct {
 // older than the field (skopeo 1.9) drop it when they copy the index, which changes its digest.
 func (platformImage) ArtifactType() (string, error) { return "", nil }
 
-// pack makes the image of a manager for the architecture that it is built for.
-func pack(o *options, manager string) (platformImage, error) {
-	architecture, err := inspect(manager)
+// pack makes the image of a program for the architecture that it is built for.
+func pack(o *options, program string) (platformImage, error) {
+	architecture, err := inspect(program)
 	if err != nil {
 		return platformImage{}, err
 	}
-	binary, err := os.ReadFile(manager)
+	binary, err := os.ReadFile(program)
 	if err != nil {
 		return platformImage{}, err
 	}
-	files, err := filesystem(binary, o.created())
+	files, err := filesystem(o.program, binary, o.created())
 	if err != nil {
 		return platformImage{}, err
 	}
@@ -72,8 +72,8 @@ func pack(o *options, manager string) (platformImage, error) {
 		Created:      created,
 		RootFS:       v1.RootFS{Type: "layers"},
 		Config: v1.Config{
-			Entrypoint: []string{"/manager"},
-			User:       user,
+			Entrypoint: []string{"/" + o.program},
+			User:       o.user,
 			WorkingDir: "/",
 			Labels:     labels(o),
 		},
@@ -108,7 +108,7 @@ func inspect(program string) (string, error) {
 }
 
 // filesystem is all that the image holds, as a tar file.
-func filesystem(manager []byte, created time.Time) ([]byte, error) {
+func filesystem(name string, program []byte, created time.Time) ([]byte, error) {
 	out := &bytes.Buffer{}
 	w := tar.NewWriter(out)
 	for _, file := range []struct {
@@ -119,7 +119,7 @@ func filesystem(manager []byte, created time.Time) ([]byte, error) {
 		{Header: tar.Header{Name: "etc/ssl/", Mode: 0o755, Typeflag: tar.TypeDir}},
 		{Header: tar.Header{Name: "etc/ssl/certs/", Mode: 0o755, Typeflag: tar.TypeDir}},
 		{Header: tar.Header{Name: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Typeflag: tar.TypeReg}, content: roots()},
-		{Header: tar.Header{Name: "manager", Mode: 0o755, Typeflag: tar.TypeReg}, content: manager},
+		{Header: tar.Header{Name: name, Mode: 0o755, Typeflag: tar.TypeReg}, content: program},
 	} {
 		file.ModTime, file.Size = created, int64(len(file.content))
 		if err := w.WriteHeader(&file.Header); err != nil {
