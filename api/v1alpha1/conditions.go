@@ -102,6 +102,8 @@ const (
 	IdleReason = "Idle"
 	// ConfirmingReason: the Cluster has been told to let go of the block, and has not shown yet that it has.
 	ConfirmingReason = "Confirming"
+	// HostSilentReason: the host that had the address of a lease is silent, and no other one can ask whether it has it still.
+	HostSilentReason = "HostSilent"
 	// InUseAgainReason: a Service has come to need the block before it was given up.
 	InUseAgainReason = "InUseAgain"
 	// TenantUnreachableReason: the API server of the Cluster does not answer.

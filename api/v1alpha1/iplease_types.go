@@ -77,7 +77,8 @@ const (
 )
 
 // Reasons of LeaseSatisfiedCondition, beside IdleReason: the Service had no ready endpoint for so long that its address was
-// given up.
+// given up; and NotServedReason: the manager runs without the flag by which Services of its kind are served, and the Service
+// keeps what it has.
 const (
 	// GrantedReason: the Service has all of its ports.
 	GrantedReason = "Granted"
@@ -237,6 +238,7 @@ type IPLeaseStatus struct {
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.address`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
 // +kubebuilder:printcolumn:name="Shown",type=string,JSONPath=`.status.shownBy`
+// +kubebuilder:printcolumn:name="Announced",type=string,JSONPath=`.status.conditions[?(@.type=="Announced")].reason`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
