@@ -73,6 +73,8 @@ type Service struct {
 	// Problem says what is wrong with what it asks for, empty if nothing; Waits, why it has no lease yet.
 	Problem string
 	Waits   Verdict
+	// Off says that the manager does not serve it, and how it would, empty if it does: it gets nothing, and keeps what it has.
+	Off string
 	// NotMade says why the API server takes no lease that is to be made for it, empty if it does.
 	NotMade string
 	// Deleting: it keeps what it has until it is gone.
@@ -197,7 +199,9 @@ func (s *Service) compare(o *Service) int {
 }
 
 // asks reports whether a Service asks for anything.
-func (s *Service) asks() bool { return len(s.Leases) > 0 || s.Problem != "" || s.Waits != Verdict{} }
+func (s *Service) asks() bool {
+	return len(s.Leases) > 0 || s.Off != "" || s.Problem != "" || s.Waits != Verdict{}
+}
 
 // group is the leases of one family that are in one IPAddressPool.
 type group struct {
@@ -283,6 +287,8 @@ func (l *Lease) Allows(s *Service) bool {
 // grant gives a Service all of its ports, or none.
 func (d *decider) grant(s *Service) Verdict {
 	switch {
+	case s.Off != "":
+		return Verdict{v1alpha1.NotServedReason, s.Off}
 	case s.Problem != "":
 		return unfit("%s", s.Problem)
 	case s.Waits != Verdict{}:
@@ -382,7 +388,7 @@ func (d *decider) unfitting(s *Service, families []int) *Verdict {
 			return ptr.To(unfit("IPLease %s has an IPv%d address, and the Service has none of that family; name a lease of another family", s.Leases[i], f))
 		case slices.Contains(families[:i], f):
 			return ptr.To(unfit("the leases %s are of one family; name one of each, or one", strings.Join(s.Leases, " and ")))
-		case d.byName[s.Leases[i]].Selector != d.byName[s.Leases[0]].Selector: // MetalLB takes both from one IPAddressPool
+		case s.By == v1alpha1.ShownByMetalLB && d.byName[s.Leases[i]].Selector != d.byName[s.Leases[0]].Selector: // MetalLB takes both from one IPAddressPool
 			return ptr.To(unfit("the leases %s have different namespaceSelectors; give both the same", strings.Join(s.Leases, " and ")))
 		}
 	}

@@ -132,7 +132,15 @@ type maker struct {
 // serve finds the leases of a Service.
 func (m *maker) serve(s *Service, now time.Time) {
 	families, names := s.made()
-	if s.Leases = nil; m.idle(s, names, now) {
+	if s.Leases = nil; s.Off != "" {
+		for _, f := range families {
+			if m.byName[names[f]] != nil {
+				s.Leases = append(s.Leases, names[f])
+			}
+		}
+		return
+	}
+	if m.idle(s, names, now) {
 		s.Waits = Verdict{v1alpha1.IdleReason, "the Service had no ready endpoint for so long that its address was given up (spec.leases.releaseIdleAfterSeconds of the pool); it gets one when it has an endpoint"}
 		return
 	}

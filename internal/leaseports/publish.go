@@ -86,13 +86,6 @@ func Shown(s *corev1.Service) []netip.Addr {
 // Shows reports whether a Service shows an address.
 func Shows(s *corev1.Service, a netip.Addr) bool { return slices.Contains(Shown(s), a) }
 
-func has(s *corev1.Service, a netip.Addr) bool {
-	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {
-		is, err := netip.ParseAddr(in.IP)
-		return err == nil && is.Unmap() == a
-	})
-}
-
 // OnlyLeft reports whether a Service has an address in its status, and nothing asks MetalLB for it any more.
 func OnlyLeft(s *corev1.Service, a netip.Addr) bool {
 	for _, name := range []string{
@@ -102,5 +95,5 @@ func OnlyLeft(s *corev1.Service, a netip.Addr) bool {
 			return false
 		}
 	}
-	return has(s, a) && s.Spec.LoadBalancerIP == ""
+	return len(ingressOf(s, a)) > 0 && s.Spec.LoadBalancerIP == ""
 }
