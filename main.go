@@ -124,9 +124,7 @@ func run(o *options.Options) error {
 		RetryPeriod:                   &o.Retry,
 		Cache:                         cache.Options{ByObject: slim.ByObject(), DefaultTransform: cache.TransformStripManagedFields()},
 	}
-	if o.ServiceLeases {
-		maps.Copy(settings.Cache.ByObject, lease.Cached())
-	}
+	maps.Copy(settings.Cache.ByObject, ways(o).Cached())
 	if o.Namespace != "" {
 		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
 	}
@@ -174,7 +172,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		BlockNamespace: cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
 		AuditInterval:  o.AuditInterval,
 		InClusterPools: o.InClusterPools,
-		ServiceLeases:  o.ServiceLeases,
+		Leases:         ways(o),
 		OwnNodes:       o.OwnNodes(),
 		FleetNodes:     o.FleetNodes(),
 		NodeCIDRsOnly:  o.NodeCIDRs == options.NodeCIDRsOnly,
@@ -200,6 +198,11 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	}
 	klog.FromContext(ctx).Info("Starting the manager", "version", version)
 	return mgr.Start(ctx)
+}
+
+// ways are the ways by which Services get the addresses of leases.
+func ways(o *options.Options) lease.Ways {
+	return lease.Ways{MetalLB: o.ServiceLeases, Hosts: o.HostLBs}
 }
 
 // addPage serves the page of pools, and what there is of leases, beside the metrics.

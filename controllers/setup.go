@@ -62,8 +62,8 @@ type Options struct {
 	AuditInterval time.Duration
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
 	InClusterPools bool
-	// ServiceLeases reports whether Services of the manager's own cluster get the addresses of leases.
-	ServiceLeases bool
+	// Leases are the ways by which Services of the manager's own cluster get the addresses of leases.
+	Leases lease.Ways
 	// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs, FleetNodes whether those of
 	// workload clusters do; NodeCIDRsOnly, whether nothing else is done. Services are CIDRs that no own Node is given.
 	OwnNodes, FleetNodes, NodeCIDRsOnly bool
@@ -186,8 +186,8 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	if o.InClusterPools {
 		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard) }})
 	}
-	if o.ServiceLeases {
-		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter}
+	if o.Leases.Any() {
+		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.Leases}
 		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {

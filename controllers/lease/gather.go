@@ -43,7 +43,7 @@ func (l *look) gather(ctx context.Context) error {
 			l.holders[h.Service] = true
 		}
 	}
-	for _, read := range []func(context.Context) error{l.gatherServices, l.gatherClasses, l.gatherPools} {
+	for _, read := range []func(context.Context) error{l.gatherServices, l.gatherClasses, l.gatherPools, l.gatherHosts} {
 		if err := read(ctx); err != nil {
 			return err
 		}
@@ -94,6 +94,7 @@ func (l *look) gatherServices(ctx context.Context) error {
 // ask adds a Service to those that are decided on.
 func (l *look) ask(ctx context.Context, s *corev1.Service, ref leaseports.Ref) error {
 	is := leaseports.ServiceOf(s, l.namespace)
+	is.Off = l.off(is.By)
 	if c := conditionOf(s); c != nil {
 		is.ToldIdle = c.Reason == v1alpha1.IdleReason
 	}
@@ -231,11 +232,14 @@ func (l *look) addClass(p v1alpha1.Pool, from tenancy.Namespace) {
 
 // gatherPools reads the IPAddressPools of the namespace.
 func (l *look) gatherPools(ctx context.Context) error {
+	l.pools, l.shownIn = map[string]*metallbv1beta1.IPAddressPool{}, map[netip.Addr]*metallbv1beta1.IPAddressPool{}
+	if !l.MetalLB {
+		return nil
+	}
 	all := &metallbv1beta1.IPAddressPoolList{}
 	if err := l.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.MatchingFields{leasesIndex: l.namespace}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the IPAddressPools of the leases of namespace %s: %w", l.namespace, err)
 	}
-	l.pools, l.shownIn = map[string]*metallbv1beta1.IPAddressPool{}, map[netip.Addr]*metallbv1beta1.IPAddressPool{}
 	for i := range all.Items {
 		p := &all.Items[i]
 		l.pools[p.Name] = p

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -22,10 +23,11 @@ import (
 const askAgain = 10 * time.Second
 
 // letGo gives up the leases that are being deleted and that nobody shows any more (P6): two looks, some time apart, show
-// that MetalLB has let go of the address. An operator may say so instead. Of what a host shows, the host says it.
+// that MetalLB has let go of the address; of what a host shows, its lock says so. An operator may say so instead.
 func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for _, o := range l.leases {
-		if l.leftAlone(o) || o.Status.ShownBy == v1alpha1.ShownByHost || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+		foreign := o.Status.ShownBy == "" && !l.MetalLB // somebody else's finalizer
+		if l.leftAlone(o) || foreign || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
 		l.asked[o.UID] = true
@@ -33,7 +35,7 @@ func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool,
 		if err != nil {
 			return false, err
 		}
-		if why == "" {
+		if why == (leaseports.Verdict{}) {
 			next := o.DeepCopy()
 			controllerutil.RemoveFinalizer(next, v1alpha1.LeaseShownFinalizer)
 			if err := l.Client.Patch(ctx, next, guard.SinceRead(o)); err != nil {
@@ -51,18 +53,36 @@ func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool,
 	return changed, nil
 }
 
-// stillShown says what keeps a lease that is being deleted; empty: nothing any more.
-func (l *look) stillShown(ctx context.Context, o *v1alpha1.IPLease) (string, error) {
-	if _, says := o.Annotations[v1alpha1.ReleaseUnconfirmedAnnotation]; says {
-		return "", nil
+// stillShown says what keeps a lease that is being deleted; the zero verdict: nothing any more.
+func (l *look) stillShown(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Verdict, error) {
+	_, released := o.Annotations[v1alpha1.ReleaseUnconfirmedAnnotation]
+	off := l.off(cmp.Or(o.Status.ShownBy, v1alpha1.ShownByMetalLB))
+	switch {
+	case released:
+		return leaseports.Verdict{}, nil
+	case len(o.Status.Ports) > 0:
+		return confirming(fmt.Sprintf("Service %s still has a port of it", leaseports.LeaseOf(o).Table[0].Service)), nil
+	case !addressOf(o).IsValid():
+		return leaseports.Verdict{}, nil
+	case off != "":
+		return confirming(off + ", and does not find out whether the address of this lease is shown; set the flag"), nil
+	case byHost(o):
+		return l.stillOnHost(ctx, o)
 	}
-	if len(o.Status.Ports) > 0 {
-		return fmt.Sprintf("Service %s still has a port of it", leaseports.LeaseOf(o).Table[0].Service), nil
+	why, err := l.stillInMetalLB(ctx, o)
+	if why == "" || err != nil {
+		return leaseports.Verdict{}, err
 	}
+	return confirming(why), nil
+}
+
+func confirming(why string) leaseports.Verdict {
+	return leaseports.Verdict{Reason: v1alpha1.ConfirmingReason, Message: why}
+}
+
+// stillInMetalLB says what MetalLB still does with the address of a lease; empty: nothing.
+func (l *look) stillInMetalLB(ctx context.Context, o *v1alpha1.IPLease) (string, error) {
 	a := addressOf(o)
-	if !a.IsValid() {
-		return "", nil
-	}
 	why, err := metallb.LetGo(ctx, l.Live, netipx.IPRangeFrom(a, a))
 	if err != nil || why != "" {
 		l.wait = grants.Sooner(l.wait, askAgain) // what MetalLB does, no watch of this manager may show
@@ -75,10 +95,10 @@ func (l *look) stillShown(ctx context.Context, o *v1alpha1.IPLease) (string, err
 }
 
 // tellDraining says on a lease what keeps it.
-func (l *look) tellDraining(ctx context.Context, o *v1alpha1.IPLease, why string) (changed bool, err error) {
+func (l *look) tellDraining(ctx context.Context, o *v1alpha1.IPLease, why leaseports.Verdict) (changed bool, err error) {
 	c := metav1.Condition{
-		Type: v1alpha1.DrainingCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ConfirmingReason, ObservedGeneration: o.Generation,
-		Message: text.Message(fmt.Sprintf("%s; if nobody shows the address any more, an administrator may say so by the annotation %s", why, v1alpha1.ReleaseUnconfirmedAnnotation)),
+		Type: v1alpha1.DrainingCondition, Status: metav1.ConditionTrue, Reason: why.Reason, ObservedGeneration: o.Generation,
+		Message: text.Message(fmt.Sprintf("%s; if nobody shows the address any more, an administrator may say so by the annotation %s", why.Message, v1alpha1.ReleaseUnconfirmedAnnotation)),
 	}
 	next := o.DeepCopy()
 	c.LastTransitionTime = metav1.NewTime(l.now)

@@ -46,7 +46,7 @@ func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder
 			o := l.byName[name]
 			if s != nil && l.shows(s, o, h.Port) {
 				l.wait = grants.Sooner(l.wait, askAgain) // it may be a Service that no watch wakes us for any more
-			} else if l.twiceSeen(sight{o.UID, h.Port, h.Service}) {
+			} else if l.twiceSeen(sight{lease: o.UID, port: h.Port, by: h.Service}) {
 				proven[entry{name, h}] = true
 			}
 		}
@@ -59,10 +59,11 @@ func (l *look) prove(ctx context.Context, leaving map[string][]leaseports.Holder
 // still was told that it has lost the port.
 func (l *look) shows(s *corev1.Service, o *v1alpha1.IPLease, port leaseports.Port) bool {
 	is := leaseports.ServiceOf(s, l.namespace)
+	a := addressOf(o)
 	if !slices.Contains(is.Ports, port) {
-		return false
+		return a.IsValid() && leaseports.ShowsPort(s, a, port)
 	}
-	if a := addressOf(o); a.IsValid() && leaseports.Shows(s, a) {
+	if a.IsValid() && leaseports.Shows(s, a) {
 		return true
 	}
 	if !is.Names(o.Name) {

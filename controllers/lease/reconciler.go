@@ -1,4 +1,4 @@
-// Package lease gives Services the ports of the leases that they name, and has MetalLB show the addresses. What is decided
+// Package lease gives Services the ports of the leases that they name, and has MetalLB, or hosts, show the addresses. What is decided
 // is in internal/leaseports; the rules that the code names, P2 to P6, are in docs/design.md.
 //
 // The unit of work is a namespace: its leases, its Services and one IPAddressPool. Each reconcile makes the first writes
@@ -44,20 +44,27 @@ type Reconciler struct {
 	Now      func() time.Time
 	// WatchFilter, where set, is the value of the label of the leases that are served.
 	WatchFilter string
+	// Ways are who shows the addresses of what is served.
+	Ways
 
 	mu sync.Mutex
 	// seen is when a live read first showed something, by namespace.
 	seen map[string]map[sight]time.Time
 
 	refusals refusals
+	// heard are the heartbeats of hosts.
+	heard *heartbeats
 }
 
-// sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any.
+// sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any; or that is to
+// last: that no host has its address.
 type sight struct {
 	lease types.UID
 	port  leaseports.Port
 	// by is the Service that had the port; without a name: the address itself is let go of.
 	by leaseports.Ref
+	// without a host.
+	without bool
 }
 
 // look is one reconcile of a namespace. What it has read is the cache's, and is not changed.
@@ -82,6 +89,8 @@ type look struct {
 	byAddress map[netip.Addr][]*v1alpha1.IPLease
 	holders   map[leaseports.Ref]bool
 	endpoints map[string]map[string]bool
+	// onHosts is what hosts say of the leases that they show.
+	onHosts map[types.UID]*leaseports.OnHost
 	// before is what was seen before, seen what is seen now.
 	before, seen map[sight]time.Time
 	// asked are the leases of which it was asked whether they are shown still.
@@ -135,7 +144,7 @@ func ownGone(err error) bool {
 func (l *look) keepSights() {
 	for s, since := range l.before {
 		_, again := l.seen[s]
-		if s.by == (leaseports.Ref{}) && !again && slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.UID == s.lease && !l.asked[s.lease] }) {
+		if s.by == (leaseports.Ref{}) && !s.without && !again && slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.UID == s.lease && !l.asked[s.lease] }) {
 			l.seen[s] = since
 		}
 	}
@@ -144,6 +153,7 @@ func (l *look) keepSights() {
 // bringForward makes the writes that are due: none is made on what an earlier one has not brought about. What MetalLB does
 // not take stops nobody from being told, nor from giving up what he has.
 func (l *look) bringForward(ctx context.Context) error {
+	l.awaitHosts()
 	services, made, next := leaseports.Make(l.asking, l.known, l.classes, l.now)
 	if l.asking = services; next > 0 {
 		l.wait = grants.Sooner(l.wait, next)
@@ -164,7 +174,7 @@ func (l *look) bringForward(ctx context.Context) error {
 		return changed && notShown == nil, nil
 	}
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.letGo, l.endUnused, l.report,
+		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.publishOnHosts, l.letGo, l.endUnused, l.report,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
 			return errors.Join(err, notShown)

@@ -42,6 +42,9 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 			return false, err
 		}
 		next := slices.Clone(o.Status.Conditions)
+		if byHost(o) && l.Hosts && len(o.Status.Ports) == 0 {
+			meta.RemoveStatusCondition(&next, v1alpha1.AnnouncedCondition) // hosts show what has ports
+		}
 		for _, c := range []*metav1.Condition{announced, inUse(o, byRef)} {
 			if c == nil {
 				continue
@@ -61,19 +64,20 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 			return false, fmt.Errorf("saying on IPLease %s/%s whether it is announced: %w", o.Namespace, o.Name, err)
 		}
 		if was := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); announced != nil && announced.Status == metav1.ConditionFalse && (was == nil || was.Reason != announced.Reason) {
-			l.tellServices(o, announced)
+			l.tellServices(o, announced, l.onHosts[o.UID])
 		}
 		changed = true
 	}
 	return changed, nil
 }
 
-// tellServices tells those that have ports of a lease that it is not announced.
-func (l *look) tellServices(o *v1alpha1.IPLease, c *metav1.Condition) {
+// tellServices tells those that have ports of a lease that it is not announced. On is what hosts say of it, if they show it: of
+// single ports, those are told that have one of them.
+func (l *look) tellServices(o *v1alpha1.IPLease, c *metav1.Condition, on *leaseports.OnHost) {
 	l.Recorder.Eventf(o, nil, corev1.EventTypeWarning, c.Reason, "Announce", "%s", c.Message)
 	told := map[leaseports.Ref]bool{}
 	for _, h := range leaseports.LeaseOf(o).Table {
-		if told[h.Service] {
+		if told[h.Service] || (on != nil && !on.Concerns(h.Port)) {
 			continue
 		}
 		told[h.Service] = true
@@ -85,10 +89,13 @@ func (l *look) tellServices(o *v1alpha1.IPLease, c *metav1.Condition) {
 	}
 }
 
-// announced says whether MetalLB has the address of a lease that a Service has, given the pools that it has taken; nil: nothing
-// new is known.
+// announced says whether MetalLB, given the pools that it has taken, or a host has the address of a lease that a Service has; nil:
+// nothing new is known.
 func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease, took map[string]bool) (*metav1.Condition, error) {
-	if o.Status.ShownBy != v1alpha1.ShownByMetalLB || len(o.Status.Ports) == 0 {
+	if on := l.onHosts[o.UID]; on != nil {
+		return announcedOn(on, l.waited(o.UID)), nil
+	}
+	if o.Status.ShownBy != v1alpha1.ShownByMetalLB || !l.MetalLB || len(o.Status.Ports) == 0 {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
 	refuses := func(why string) *metav1.Condition {
@@ -112,6 +119,19 @@ func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease, took map[stri
 		return nil, err
 	}
 	return refuses(why), nil
+}
+
+// announcedOn says whether a host has the address of a lease; nil: nothing new is known.
+func announcedOn(on *leaseports.OnHost, waited bool) *metav1.Condition {
+	v := on.Announced(waited)
+	if v == (leaseports.Verdict{}) {
+		return nil
+	}
+	c := &metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.Message}
+	if v.Reason == v1alpha1.AnnouncedReason {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
 }
 
 // inUse says whether a Service of a lease has a ready endpoint; nil: it never had a Service.

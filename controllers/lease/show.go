@@ -23,16 +23,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then. Once a
-// namespace has an IPAddressPool, its other leases are in it too, before they have a Service: whenever a pool changes MetalLB
+// hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then. Hosts show those
+// that have ports. Once a namespace has an IPAddressPool, its other leases are in it too, before they have a Service: whenever a pool changes MetalLB
 // writes the status of every Service that it has, so one change for all of them is better than one for each.
 func (l *look) hold(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	inUse := slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
 		return len(o.Status.Ports) > 0 && o.Status.ShownBy == v1alpha1.ShownByMetalLB && !l.leftAlone(o)
 	})
 	for _, o := range l.leases {
-		ofOthers := o.Status.ShownBy == v1alpha1.ShownByHost || (o.Status.ShownBy == "" && l.byHosts(o))
-		if !inUse || ofOthers || d.Apart[o.Name] || leaseports.LeaseOf(o).Invalid != "" || l.leftAlone(o) || o.DeletionTimestamp != nil || !addressOf(o).IsValid() ||
+		ofMetalLB := l.MetalLB && inUse && !byHost(o) && (o.Status.ShownBy != "" || !l.byHosts(o)) && !d.Apart[o.Name]
+		ofHosts := l.Hosts && byHost(o) && len(o.Status.Ports) > 0
+		if (!ofMetalLB && !ofHosts) || leaseports.LeaseOf(o).Invalid != "" || l.leftAlone(o) || o.DeletionTimestamp != nil || !addressOf(o).IsValid() ||
 			!controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer) || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
@@ -51,8 +52,11 @@ func (l *look) byHosts(o *v1alpha1.IPLease) bool { return l.ofHosts[leaseports.L
 
 // shown reports whether the address of a lease is to be in an IPAddressPool: from its first port on, or that of another of
 // the namespace, until it is deleted.
-func shown(o *v1alpha1.IPLease) bool {
-	return o.DeletionTimestamp == nil && o.Status.ShownBy != v1alpha1.ShownByHost && addressOf(o).IsValid() && leaseports.LeaseOf(o).Invalid == "" &&
+func shown(o *v1alpha1.IPLease) bool { return showable(o, v1alpha1.ShownByMetalLB) }
+
+// showable reports whether a lease may be shown, and by whom.
+func showable(o *v1alpha1.IPLease, by string) bool {
+	return o.DeletionTimestamp == nil && byHost(o) == (by == v1alpha1.ShownByHost) && addressOf(o).IsValid() && leaseports.LeaseOf(o).Invalid == "" &&
 		controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) && controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer)
 }
 
@@ -71,6 +75,9 @@ type wanted struct {
 // show brings the IPAddressPools of the namespace in line with its leases: first what is taken away, as MetalLB refuses two
 // pools with one address.
 func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	if !l.MetalLB {
+		return false, nil
+	}
 	all, stale, err := l.toShow(ctx)
 	if stale || err != nil {
 		return stale, err // the watch brings it
@@ -188,7 +195,7 @@ func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed boo
 				p.Shared = p.Shared || shared[name]
 			}
 		}
-		if (granted && !recorded) || l.heldByPause(s) || !l.mine(s) {
+		if (granted && !recorded) || l.asking[i].Off != "" || l.heldByPause(s) || !l.mine(s) {
 			continue
 		}
 		next := p.Of(s)
@@ -235,7 +242,7 @@ func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []n
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("reading IPLease %s/%s, to publish Service %s: %w", l.namespace, name, s.Name, err)
 		}
-		if !shown(live) || addressOf(live) != addresses[i] {
+		if !showable(live, s.By) || addressOf(live) != addresses[i] {
 			return false, nil
 		}
 		is := leaseports.LeaseOf(live)
@@ -268,11 +275,11 @@ func (l *look) heldByPause(s *corev1.Service) bool {
 // itself, as no IPAddressPool has it: so it shows that it has let go.
 func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
-		if granted, _ := l.granted(d, &l.asking[i]); granted || l.asking[i].By == v1alpha1.ShownByHost || l.heldByPause(s) {
+		if granted, _ := l.granted(d, &l.asking[i]); granted || l.asking[i].Off != "" || l.asking[i].By == v1alpha1.ShownByHost || l.heldByPause(s) {
 			continue
 		}
 		if !slices.ContainsFunc(l.leasesOf(s), func(o *v1alpha1.IPLease) bool {
-			return o.DeletionTimestamp == nil && leaseports.OnlyLeft(s, addressOf(o))
+			return o.DeletionTimestamp == nil && !byHost(o) && leaseports.OnlyLeft(s, addressOf(o))
 		}) {
 			continue
 		}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -27,7 +26,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 )
 
 // controllerName is what a namespace is called where managers share the namespaces.
@@ -43,16 +41,6 @@ const (
 	classIndex   = "leases.class"
 	leasesIndex  = "leases.namespace"
 )
-
-// Cached are the settings of the cache for MetalLB's kinds, which the manager may read in no other namespace, and for
-// endpoints, of which it is read whether one is ready.
-func Cached() map[client.Object]cache.ByObject {
-	ofMetalLB := cache.ByObject{Namespaces: map[string]cache.Config{metallb.Namespace: {}}}
-	return map[client.Object]cache.ByObject{
-		&metallbv1beta1.IPAddressPool{}: ofMetalLB, &metallbv1beta1.L2Advertisement{}: ofMetalLB,
-		&discoveryv1.EndpointSlice{}: {Transform: slim.EndpointSlice},
-	}
-}
 
 func foreign(o client.Object) []string {
 	s, is := o.(*corev1.Service)
@@ -94,14 +82,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 		name string
 		key  client.IndexerFunc
 	}{
-		{&corev1.Service{}, foreignIndex, foreign}, {&corev1.Service{}, classIndex, classOf}, {&metallbv1beta1.IPAddressPool{}, leasesIndex, leasesOf},
+		{&corev1.Service{}, foreignIndex, foreign}, {&corev1.Service{}, classIndex, classOf},
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, index.of, index.name, index.key); err != nil {
 			return fmt.Errorf("indexing %T: %w", index.of, err)
 		}
 	}
 	ofPools := handler.EnqueueRequestsFromMapFunc(r.ofPool)
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("lease").
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -109,17 +97,35 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 		})).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofService)).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofEndpoints), builder.WithPredicates(predicate.Funcs{UpdateFunc: readyChanged})).
-		Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return namespaces(leasesOf(o)...)
-		})).
+		Watches(&v1alpha1.NetworkPool{}, ofPools, poolChanges).
+		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, poolChanges).
+		Watches(lookup.NamespaceMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.OnlyMetadata, builder.WithPredicates(predicate.LabelChangedPredicate{}))
+	if r.MetalLB {
+		if err := r.watchMetalLB(ctx, mgr, b); err != nil {
+			return err
+		}
+	}
+	if r.Hosts {
+		if err := r.watchHosts(ctx, mgr, b); err != nil {
+			return err
+		}
+	}
+	return b.Complete(guard.OfShard(part, controllerName, r))
+}
+
+// watchMetalLB registers the watches of MetalLB's kinds.
+func (r *Reconciler) watchMetalLB(ctx context.Context, mgr ctrl.Manager, b *builder.Builder) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &metallbv1beta1.IPAddressPool{}, leasesIndex, leasesOf); err != nil {
+		return fmt.Errorf("indexing IPAddressPools: %w", err)
+	}
+	b.Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return namespaces(leasesOf(o)...)
+	})).
 		Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 			return namespaces(r.refusals.forget()...)
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&metallbv1beta1.L2Advertisement{}, handler.EnqueueRequestsFromMapFunc(r.ofAdvertisement)).
-		Watches(&v1alpha1.NetworkPool{}, ofPools, poolChanges).
-		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, poolChanges).
-		Watches(lookup.NamespaceMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.OnlyMetadata, builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Complete(guard.OfShard(part, controllerName, r))
+		Watches(&metallbv1beta1.L2Advertisement{}, handler.EnqueueRequestsFromMapFunc(r.ofAdvertisement))
+	return nil
 }
 
 // poolChanges are those that decide on where a lease is made: of the spec, of what pauses a pool, and of what is left of it.

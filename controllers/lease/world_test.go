@@ -214,7 +214,7 @@ func runWorld(t *testing.T, seed uint64) {
 func (w *world) start() {
 	name := string(rune('a' + len(w.managers)))
 	c := &cached{w.api.Client(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now}}
+	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, heard: newHeartbeats()}}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))

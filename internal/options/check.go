@@ -49,12 +49,7 @@ func (o *Options) Check() error {
 	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
 		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
 	}
-	if o.ServiceLeases && o.Namespace != "" {
-		complain("service-leases", true, "cannot be with --namespace: the objects of MetalLB are in a namespace of their own")
-	}
-	if o.ServiceLeases && o.NodeCIDRs == NodeCIDRsOnly {
-		complain("service-leases", true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
-	}
+	o.checkServices(complain)
 	if _, err := Prefixes(o.ServiceCIDRs); err != nil {
 		complain("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
 	}
@@ -81,6 +76,22 @@ func Prefixes(texts []string) ([]netip.Prefix, error) {
 		out = append(out, p.Masked())
 	}
 	return out, nil
+}
+
+// checkServices looks at what serves Services.
+func (o *Options) checkServices(complain complainer) {
+	for _, is := range []struct {
+		flag    string
+		on      bool
+		objects string
+	}{{"service-leases", o.ServiceLeases, "objects of MetalLB"}, {"host-load-balancers", o.HostLBs, "coordination Leases of hosts"}} {
+		if is.on && o.Namespace != "" {
+			complain(is.flag, true, "cannot be with --namespace: the %s are in a namespace of their own", is.objects)
+		}
+		if is.on && o.NodeCIDRs == NodeCIDRsOnly {
+			complain(is.flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
+		}
+	}
 }
 
 // checkLease has a leader give up before others take its place.

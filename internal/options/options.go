@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/flags"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // Values of --node-cidrs.
@@ -40,6 +42,7 @@ type Options struct {
 	ShrinkGrace    time.Duration
 	InClusterPools bool
 	ServiceLeases  bool
+	HostLBs        bool
 	NodeCIDRs      string
 	ServiceCIDRs   []string
 	// ClusterCIDRs and the sizes are those of kube-controller-manager.
@@ -83,6 +86,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
 	fs.BoolVar(&o.ServiceLeases, "service-leases", false,
 		"Give the Services of the manager's own cluster the addresses of the IPLeases that they name, and have the MetalLB of that cluster show them. It watches all Services.")
+	fs.BoolVar(&o.HostLBs, "host-load-balancers", false,
+		fmt.Sprintf("Give Services of class %s of the manager's own cluster addresses that hosts show which run butler-host-lb. It watches all Services.", v1alpha1.HostLoadBalancerClass))
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
 		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, fleet, which leaves the Nodes of the manager's own cluster alone and serves those of workload clusters, or only, which serves the own ones and nothing else, and does without Cluster API. No other allocator may do so at the same time.")

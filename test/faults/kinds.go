@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -43,6 +44,8 @@ const (
 	Advertisements Kind = "L2Advertisement"
 	MetalLBStates  Kind = "ConfigurationState"
 	Events         Kind = "Event"
+	// HostLeases are the coordination Leases of hosts.
+	HostLeases Kind = "Lease"
 )
 
 // Kinds are those that allocators watch.
@@ -74,6 +77,7 @@ var empties = map[Kind]func() client.Object{
 	Advertisements: func() client.Object { return &metallbv1beta1.L2Advertisement{} },
 	MetalLBStates:  func() client.Object { return &metallbv1beta1.ConfigurationState{} },
 	Events:         func() client.Object { return &eventsv1.Event{} },
+	HostLeases:     func() client.Object { return &coordinationv1.Lease{} },
 }
 
 // kindOf is the kind of each type of object.

@@ -49,6 +49,11 @@ func (c *ControlPlane) HostKubeconfig(ctx context.Context) ([]byte, error) {
 	return c.kubeconfigOf(ctx, "butler-host-lb", "host-lb/role.yaml")
 }
 
+// HostLBsManagerKubeconfig is ManagerKubeconfig with the roles that --host-load-balancers needs besides.
+func (c *ControlPlane) HostLBsManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-host-lbs-manager", "rbac/role.yaml", "rbac/service_leases_role.yaml", "rbac/host_load_balancers_role.yaml")
+}
+
 // NodesManager is the user that a manager is in its own cluster, which config/policy knows it by.
 const NodesManager = "system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"
 

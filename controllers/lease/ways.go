@@ -1,0 +1,53 @@
+package lease
+
+import (
+	"fmt"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
+)
+
+// Ways are the ways of showing addresses that the manager serves. The kinds of one that it does not are neither read nor
+// watched.
+type Ways struct{ MetalLB, Hosts bool }
+
+// Any reports whether there is one.
+func (w Ways) Any() bool { return w.MetalLB || w.Hosts }
+
+// off says what is not served of what somebody shows, and how it would be; empty: it is served.
+func (w Ways) off(by string) string {
+	switch {
+	case by == v1alpha1.ShownByMetalLB && !w.MetalLB:
+		return "this manager runs without --service-leases, so it gives MetalLB no addresses"
+	case by == v1alpha1.ShownByHost && !w.Hosts:
+		return fmt.Sprintf("this manager runs without --host-load-balancers, so Services of class %s get no addresses", v1alpha1.HostLoadBalancerClass)
+	}
+	return ""
+}
+
+// Cached are the settings of the cache for kinds that the manager may read in one namespace alone, and for endpoints, of which
+// it is read whether one is ready.
+func (w Ways) Cached() map[client.Object]cache.ByObject {
+	out := map[client.Object]cache.ByObject{}
+	in := func(namespace string) cache.ByObject {
+		return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	}
+	if w.MetalLB {
+		out[&metallbv1beta1.IPAddressPool{}], out[&metallbv1beta1.L2Advertisement{}] = in(metallb.Namespace), in(metallb.Namespace)
+	}
+	if w.Hosts {
+		out[&coordinationv1.Lease{}] = in(record.Namespace)
+	}
+	if w.Any() {
+		out[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: slim.EndpointSlice}
+	}
+	return out
+}
