@@ -16,6 +16,7 @@ import (
 	"time"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
@@ -59,10 +61,11 @@ const (
 // watched are the kinds that managers watch.
 var watched = []faults.Kind{
 	faults.Leases, faults.Services, faults.Endpoints, faults.MetalLBPools, faults.Advertisements, faults.Pools, faults.Namespaces,
+	faults.HostLeases,
 }
 
-// ofPool is the one address of each pool that leases are made of. Those that people make have others.
-var ofPool = map[string]string{"a": "10.0.1.1", "b": "10.0.2.1"}
+// ofPool is the one address of each pool that leases are made of; c and d are of hosts. Those that people make have others.
+var ofPool = map[string]string{"a": "10.0.1.1", "b": "10.0.2.1", "c": "10.0.3.1", "d": "10.0.4.1"}
 
 type class int
 
@@ -108,7 +111,10 @@ func (c *cached) List(_ context.Context, list client.ObjectList, opts ...client.
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	items, _ := reflect.TypeOf(list).Elem().FieldByName("Items")
 	kind := faults.RefOf(reflect.New(items.Type.Elem()).Interface().(client.Object)).Kind
-	indexes := map[string]client.IndexerFunc{foreignIndex: foreign, classIndex: classOf, leasesIndex: leasesOf}
+	indexes := map[string]client.IndexerFunc{
+		foreignIndex: foreign, classIndex: classOf, leasesIndex: leasesOf, holderIndex: holders,
+		lockIndex: func(o client.Object) []string { return append(leaseLocks(o), locks(o)...) },
+	}
 	for ref, is := range c.objects {
 		fits := ref.Kind == kind && (o.Namespace == "" || ref.Namespace == o.Namespace) &&
 			(o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(is.GetLabels())))
@@ -144,6 +150,7 @@ type world struct {
 	// trouble is how many more calls go wrong.
 	trouble  int
 	lastNews time.Time
+	lastCall time.Time
 	vainly   int
 	calls    int
 	// running is MetalLB's configuration, by address; placing, what it has decided and not written; frozen, that it does
@@ -155,6 +162,9 @@ type world struct {
 	frozen  bool
 	// noLeases: a quota refuses those that are made.
 	noLeases bool
+	// hosts show addresses; announced are the leases of which one has said so, released those that a person gave back.
+	hosts               []*host
+	announced, released map[types.UID]bool
 }
 
 type action struct {
@@ -177,11 +187,17 @@ func TestWorlds(t *testing.T) {
 func runWorld(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}, last: map[string]string{}}
+		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}, last: map[string]string{}, announced: map[types.UID]bool{}, released: map[types.UID]bool{}}
 		w.trouble = w.r.IntN(6)
 		w.build()
+		w.newHost("h1")
+		w.newHost("h2")
 		for range 6 + w.r.IntN(10) {
-			w.script = append(w.script, w.draw())
+			draw := w.draw
+			if seed%3 > 0 && w.r.IntN(3) > 0 {
+				draw = w.drawOfHosts
+			}
+			w.script = append(w.script, draw())
 		}
 		if seed%10 < 2 {
 			w.script = unheard()
@@ -219,15 +235,15 @@ func (w *world) start() {
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))
 		for _, o := range w.api.List(kind) {
-			m.show(faults.Change{Object: o})
+			m.show(faults.Change{Object: o}, false)
 		}
 	}
 	w.managers = append(w.managers, m)
 	w.Notef("manager %s starts", name)
 }
 
-// show shows a manager a change, and wakes it as its watches do.
-func (m *manager) show(c faults.Change) {
+// show shows a manager a change, and wakes it as its watches do. Listens: it was there before the change.
+func (m *manager) show(c faults.Change, listens bool) {
 	ref := faults.RefOf(c.Object)
 	old := m.cache.objects[ref]
 	if delete(m.cache.objects, ref); !c.Deleted {
@@ -251,6 +267,10 @@ func (m *manager) show(c faults.Change) {
 		woken = m.ofAdvertisement(ctx, o)
 	case *v1alpha1.NetworkPool:
 		woken = m.ofPool(ctx, o)
+	case *coordinationv1.Lease:
+		if woken = m.ofLock(ctx, o); !c.Deleted {
+			woken = m.ofHostObject(ctx, o, listens && old == nil)
+		}
 	case *metav1.PartialObjectMetadata:
 		woken = m.ofNamespace(ctx, o)
 	}
@@ -270,7 +290,10 @@ func (w *world) build() {
 	for _, name := range slices.Sorted(maps.Keys(ofPool)) {
 		pool := framework.MakePool(name).Namespace(ns).Addresses(ofPool[name]).Obj()
 		pool.Spec.Leases = &v1alpha1.Leases{LoadBalancerClass: byClass}
-		if name == "b" {
+		if name == "c" || name == "d" {
+			pool.Spec.Leases.LoadBalancerClass = v1alpha1.HostLoadBalancerClass
+		}
+		if name == "b" || name == "d" {
 			pool.Spec.Leases.Priority, pool.Spec.Leases.ReleaseIdleAfterSeconds = 1, 20
 		}
 		pool.Status.TotalIPs, pool.Status.AvailableIPs = 1, 1
@@ -290,6 +313,7 @@ func (w *world) toRest() {
 		if w.Due() {
 			continue
 		}
+		beats := w.beatAll(time.Now().Add(still))
 		if steps := w.steps(); len(steps) > 0 {
 			if len(w.script) > 0 && w.r.IntN(30) == 0 { // while others are at work, too
 				w.act()
@@ -307,7 +331,7 @@ func (w *world) toRest() {
 		if idle >= still && !w.Waits() && len(w.script) == 0 {
 			return
 		}
-		next := w.Sooner(w.lastNews.Add(still))
+		next := earlier(w.Sooner(w.lastNews.Add(still)), beats)
 		if len(w.script) > 0 {
 			next = w.Sooner(time.Now().Add(time.Second))
 		}
@@ -336,7 +360,10 @@ func (w *world) steps() []step {
 				c := changes[0]
 				out = append(out, step{Text: fmt.Sprintf("%s: watch %s %s at %s", m.name, kind, c.Object.GetName(), c.Object.GetResourceVersion()), Do: func() {
 					m.seen[kind]++
-					m.show(c)
+					m.show(c, true)
+					if record.IsHost(c.Object.GetName()) {
+						w.vainly-- // they come for ever
+					}
 				}})
 			}
 		}
@@ -346,6 +373,9 @@ func (w *world) steps() []step {
 				continue
 			}
 			out = append(out, step{Text: m.name + ": reconcile " + name, Do: func() {
+				if time.Since(w.lastNews) > still/2 && time.Since(w.lastCall) > notMadeFor+twice {
+					w.Wrongf("manager %s reconciles at rest", m.name)
+				}
 				q.Run(func() (reconcile.Result, error) {
 					return m.Reconcile(m.ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 				}, func(text string) { w.Wrongf("%s", text) })
@@ -375,6 +405,7 @@ func (w *world) steps() []step {
 		}
 	}
 	out = append(out, w.allocate()...)
+	out = append(out, w.hostSteps()...)
 	return append(out, w.metalLB()...)
 }
 
@@ -382,6 +413,7 @@ func (w *world) steps() []step {
 func (w *world) serve(m *manager, r *faults.Request) {
 	w.api.Take(r)
 	w.calls++
+	w.lastCall = time.Now()
 	<-time.After(latency)
 	if w.trouble > 0 && w.r.IntN(12) == 0 {
 		w.trouble--
@@ -484,6 +516,8 @@ func (w *world) leases() map[string]*v1alpha1.IPLease {
 // check checks what a manager has written.
 func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1alpha1.IPLease) {
 	now, live := w.services(), w.leases()
+	w.checkPublished(services, now)
+	w.checkShown()
 	for name, s := range now {
 		was := services[name]
 		text := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
@@ -510,7 +544,7 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 				continue
 			}
 			behind := slices.Contains(leaseports.ServiceOf(s, ns).Ports, h.Port)
-			if a, err := netip.ParseAddr(l.Status.Address); err == nil && behind && leaseports.Shows(s, a) {
+			if a, err := netip.ParseAddr(l.Status.Address); err == nil && ((behind && leaseports.Shows(s, a)) || leaseports.ShowsPort(s, a, h.Port)) {
 				w.Wrongf("P4: the port %s of %s is taken from Service %s, which shows it", h.Port, name, h.Service)
 			}
 		}
@@ -692,6 +726,9 @@ func (w *world) metalLB() []step {
 	services := w.services()
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		s := services[name]
+		if ptr.Deref(s.Spec.LoadBalancerClass, "") == v1alpha1.HostLoadBalancerClass {
+			continue // it is no class of MetalLB's
+		}
 		has, wants := "", cmp.Or(s.Annotations["metallb.io/loadBalancerIPs"], s.Spec.LoadBalancerIP)
 		if len(s.Status.LoadBalancer.Ingress) > 0 {
 			has = s.Status.LoadBalancer.Ingress[0].IP
@@ -900,7 +937,7 @@ func (w *world) examine() {
 	d := leaseports.Decide(l.known, asking, func(string, leaseports.Holder) bool { return true })
 	shown, used := map[string]bool{}, false
 	for _, o := range all {
-		used = used || len(o.Status.Ports) > 0
+		used = used || (len(o.Status.Ports) > 0 && !byHost(o))
 	}
 	byRef := map[leaseports.Ref]*leaseports.Service{}
 	for i := range asking {
@@ -914,11 +951,15 @@ func (w *world) examine() {
 			w.Wrongf("lease %s has %v, and is to have %v", o.Name, got, want)
 		}
 		held := controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer)
-		if used && !held && o.Status.Address != "" {
+		ofHosts := byHost(o) || (o.Status.ShownBy == "" && l.byHosts(o))
+		if used && !held && o.Status.Address != "" && !ofHosts {
 			w.Wrongf("lease %s is not shown with the others", o.Name)
 		}
-		if held {
+		if held && !ofHosts {
 			shown[o.Status.Address] = true
+		}
+		if has := w.isAnswered(addressOf(o), nil); ofHosts && has != (len(o.Status.Ports) > 0) {
+			w.Wrongf("that a host has %s is %v", o.Status.Address, has)
 		}
 		if announced := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition); len(o.Status.Ports) > 0 && !announced {
 			w.Wrongf("lease %s is not said to be announced", o.Name)
@@ -945,7 +986,11 @@ func (w *world) examineService(s *corev1.Service, as *leaseports.Service, d *lea
 	if told.Reason == v1alpha1.GrantedReason {
 		want = all[as.Leases[0]].Status.Address
 	}
-	if has != want || s.Annotations[v1alpha1.LeasedAddressesAnnotation] != want {
+	published := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
+	if as.By == v1alpha1.ShownByHost && published == "" {
+		published = want
+	}
+	if has != want || published != want {
 		w.Wrongf("Service %s has %q, is published with %q, and is to have %q: %s", as.Ref, has, s.Annotations[v1alpha1.LeasedAddressesAnnotation], want, told.Message)
 	}
 	if (told == leaseports.Verdict{}) != (is == nil) || (is != nil && (is.Reason != told.Reason || is.Message != told.Message)) {
