@@ -131,6 +131,7 @@ func (w *world) hostSteps() []step {
 			c := changes[0]
 			out = append(out, step{Text: h.name + ": watch lease " + c.Object.GetName(), Do: func() {
 				h.seen++
+				w.vainly-- // there may be many, when it wakes up
 				if delete(h.sees, c.Object.GetName()); !c.Deleted {
 					h.sees[c.Object.GetName()], _ = c.Object.DeepCopyObject().(*v1alpha1.IPLease)
 				}
@@ -357,7 +358,7 @@ func (w *world) drawOfHosts() action {
 	service := faults.Ref{Kind: faults.Services, Namespace: ns, Name: name}
 	h := w.hosts[w.r.IntN(len(w.hosts))]
 	howLong := time.Duration(3+w.r.IntN(60)) * time.Second
-	switch w.r.IntN(14) {
+	switch w.r.IntN(20) {
 	case 0, 1:
 		return newServiceOnHosts(ns, name, "", ports)
 	case 2, 3, 4:
@@ -393,14 +394,41 @@ func (w *world) drawOfHosts() action {
 			h.trouble = record.Report{Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 80, Reason: v1alpha1.PortInUseOnHostReason, Message: "in use"}}}
 			w.After(0, howLong, func() { h.trouble, w.lastNews = record.Report{}, time.Now() })
 		}}
+	case 13, 14:
+		return action{"host " + h.name + " is frozen, or killed", func(w *world) { w.turnOff(h, howLong, true) }}
+	case 15, 16:
+		return action{"host " + h.name + " is cut off from the API server", func(w *world) { w.turnOff(h, howLong, false) }}
+	case 17:
+		return action{"host " + h.name + " is stopped", func(w *world) { w.stop(h, howLong) }}
 	default:
-		return action{"host " + h.name + " is frozen, or killed", func(w *world) { w.turnOff(h, howLong) }}
+		kind := []faults.Kind{faults.HostLeases, faults.HostLeases, faults.Leases, faults.Services}[w.r.IntN(4)]
+		return action{"a watch of " + string(kind) + " stalls", func(w *world) {
+			m := w.managers[len(w.managers)-1]
+			m.stalled = kind
+			w.After(0, howLong, func() { m.stalled, w.lastNews = "", time.Now() })
+		}}
 	}
 }
 
-// turnOff has a host do nothing for a while. What is on its interface goes when its lifetime is over; what it has begun it does
-// when it wakes up, if it was frozen.
-func (w *world) turnOff(h *host, howLong time.Duration) {
+// stop has a host end in good order, and start again later: it does not wait for the wire.
+func (w *world) stop(h *host, howLong time.Duration) {
+	if h.off {
+		return
+	}
+	for a := range h.has {
+		w.takeOff(h, a)
+	}
+	for _, a := range w.lockedBy(h.name) {
+		o, _, _ := w.lock(a)
+		w.writeLock(h, o, record.Lock{Address: a, Left: h.name}, "")
+	}
+	h.next = nil
+	w.turnOff(h, howLong, true)
+}
+
+// turnOff has a host do nothing for a while. What is on its interface goes when its lifetime is over, if nobody refreshes it; what
+// it has begun it does when it wakes up, if it was frozen.
+func (w *world) turnOff(h *host, howLong time.Duration, frozen bool) {
 	if h.off {
 		return
 	}
@@ -408,13 +436,14 @@ func (w *world) turnOff(h *host, howLong time.Duration) {
 	if w.r.IntN(2) == 0 || strings.HasPrefix(h.text, "adds") {
 		h.next = nil // killed; or what it has read is too old when it wakes up, and it sees that by its clock
 	}
-	shows := maps.Clone(h.has)
-	w.After(0, min(lifetime, howLong), func() {
-		w.Notef("the kernel of %s takes off what it had", h.name)
-		for a := range shows {
-			w.takeOff(h, a)
-		}
-	})
+	if shows := maps.Clone(h.has); frozen {
+		w.After(0, min(lifetime, howLong), func() {
+			w.Notef("the kernel of %s takes off what it had", h.name)
+			for a := range shows {
+				w.takeOff(h, a)
+			}
+		})
+	}
 	w.After(0, howLong, func() {
 		w.Notef("host %s goes on", h.name)
 		h.off, h.beats, w.lastNews = false, time.Now(), time.Now()
