@@ -109,6 +109,11 @@ quickstart-leases: control-plane-core $(QUICKSTART:%=$(K8S)/%) metallb manager #
 	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
 	@$(BIN)/quickstart --leases --manager=$(BIN)/manager $(ARGS)
 
+.PHONY: quickstart-host
+quickstart-host: control-plane-core $(QUICKSTART:%=$(K8S)/%) manager host-lb ## Two Services on one address, and a host that is killed, in network namespaces: as root (ARGS=--exit: do not stay).
+	@go build -buildvcs=false -o $(BIN)/quickstart ./hack/quickstart
+	@$(BIN)/quickstart --hosts --manager=$(BIN)/manager $(ARGS)
+
 ##@ Build
 
 .PHONY: manager

@@ -33,6 +33,7 @@ type options struct {
 	elastic bool
 	nodes   bool
 	leases  bool
+	hosts   bool
 	timeout time.Duration
 }
 
@@ -43,6 +44,7 @@ func main() {
 	flag.BoolVar(&opts.elastic, "elastic", false, "show a workload cluster with MetalLB that grows and shrinks, instead of claims")
 	flag.BoolVar(&opts.nodes, "nodes", false, "show Nodes that get their pod CIDRs, instead of claims")
 	flag.BoolVar(&opts.leases, "leases", false, "show tenants that lease addresses for their Services, instead of claims")
+	flag.BoolVar(&opts.hosts, "hosts", false, "show hosts that have the address of a Service, one after the other, instead of claims")
 	flag.DurationVar(&opts.timeout, "timeout", 3*time.Minute, "how long all of it may take")
 	flag.Parse()
 
@@ -98,6 +100,13 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 		}
 		defer func() { _ = m.Kill() }() // it may have ended
 		s = aboutLeases(cp)
+	case opts.hosts:
+		h, startErr := startHosts(ctx, cp, hostBinary(opts.manager), steps)
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { err = errors.Join(err, h.end()) }()
+		s = aboutHosts(cp, h)
 	}
 
 	steps.begin("manager")

@@ -25,6 +25,11 @@ type process struct {
 // startProcess starts a program, adds what it prints to logFile, and closes done when it has ended. It has the
 // environment env (nil: ours).
 func startProcess(logFile string, done chan struct{}, env []string, binary string, args ...string) (*process, error) {
+	return startIn((*exec.Cmd).Start, logFile, done, env, binary, args...)
+}
+
+// startIn is startProcess, where start starts it.
+func startIn(start func(*exec.Cmd) error, logFile string, done chan struct{}, env []string, binary string, args ...string) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -37,7 +42,7 @@ func startProcess(logFile string, done chan struct{}, env []string, binary strin
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// A group of its own, or an interrupt at the terminal would end it before its owner does.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
+	if err := start(p.cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.name(), err)
 	}
 	go func() {

@@ -64,7 +64,7 @@ var _ = Describe("Hosts", func() {
 		most := w.atMostOne(four)
 		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
 		killed := time.Now()
-		h.end(syscall.SIGKILL)
+		Expect(h.Kill()).To(Succeed())
 		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		AddReportEntry("kill -9: seconds until another host answers, D="+lifetime.String(), time.Since(killed).Seconds())
 		Expect(most()).To(Equal(1))
@@ -85,7 +85,7 @@ var _ = Describe("Hosts", func() {
 		h.signal(syscall.SIGTERM)
 		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		AddReportEntry("SIGTERM: seconds until another host answers", time.Since(ended).Seconds())
-		h.end(syscall.SIGTERM)
+		Expect(h.Stop()).To(Succeed())
 		Expect(most()).To(Equal(1))
 		Expect(h.has(four)).To(BeFalse())
 	})
@@ -110,11 +110,11 @@ var _ = Describe("Hosts", func() {
 		w.lease(ctx, four)
 		h := w.theOne(four)
 		for _, o := range w.hosts {
-			o.relay.Cut()
+			o.Relay.Cut()
 		}
 		Consistently(func() bool { return h.has(four) }).WithTimeout(4 * lifetime).Should(BeTrue())
 		for _, o := range w.hosts {
-			Expect(o.relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+			Expect(o.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
 		}
 		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
 	})
@@ -125,13 +125,13 @@ var _ = Describe("Hosts", func() {
 		w.lease(ctx, four)
 		h := w.theOne(four)
 		most := w.atMostOne(four)
-		h.relay.Cut()
+		h.Relay.Cut()
 		other := w.others(h)[0]
 		Eventually(w.report(ctx, four)).Should(And(
 			HaveField("Reason", v1alpha1.ContestedReason), HaveField("Message", ContainSubstring("host "+h.name)), HaveField("Announced", false),
 		))
 		Consistently(func() bool { return h.has(four) }).WithTimeout(lifetime).Should(BeTrue())
-		Expect(h.relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
 		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 		Eventually(w.report(ctx, four)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
@@ -167,13 +167,13 @@ var _ = Describe("Hosts", func() {
 		h := w.theOne(four)
 		other := w.others(h)[0]
 		Expect(h.Part(true)).To(Succeed())
-		h.relay.Cut()
+		h.Relay.Cut()
 		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
 		Expect(h.has(four)).To(BeTrue(), "nobody can tell it")
 		Expect(h.Part(false)).To(Succeed())
 		Eventually(func() bool { return h.has(four) }).Should(BeFalse())
 		Expect(other.has(four)).To(BeTrue())
-		Expect(h.relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
 		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(lifetime).Should(BeTrue())
 	})
 
@@ -224,7 +224,7 @@ var _ = Describe("Hosts", func() {
 		w := newWorld(ctx, 2, "--release-on-exit=false")
 		w.lease(ctx, four)
 		h := w.theOne(four)
-		h.end(syscall.SIGTERM)
+		Expect(h.Stop()).To(Succeed())
 		h.start()
 		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
 		_, holder := w.lock(ctx, four)
@@ -235,7 +235,7 @@ var _ = Describe("Hosts", func() {
 		w := newWorld(ctx, 1, "--release-on-exit=false")
 		o := w.lease(ctx, four)
 		h := w.theOne(four)
-		h.end(syscall.SIGTERM)
+		Expect(h.Stop()).To(Succeed())
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
 		h.start()
 		Eventually(func(g Gomega) {
@@ -260,8 +260,8 @@ var _ = Describe("Hosts", func() {
 		o := w.lease(ctx, four)
 		h := w.theOne(four)
 		other := w.others(h)[0]
-		other.end(syscall.SIGKILL)
-		h.end(syscall.SIGKILL)
+		Expect(other.Kill()).To(Succeed())
+		Expect(h.Kill()).To(Succeed())
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
 		Consistently(func() string { _, holder := w.lock(ctx, four); return holder }).WithTimeout(forLong).Should(Equal(h.name))
 		other.start()
@@ -279,9 +279,9 @@ var _ = Describe("Hosts", func() {
 		twin := w.join(ctx, "twin", 9)
 		twin.name = h.name
 		twin.start()
-		Eventually(twin.logged).Should(ContainSubstring("another machine is alive under the name of this host"))
+		Eventually(twin.Log).Should(ContainSubstring("another machine is alive under the name of this host"))
 		Consistently(func() bool { return h.has(four) && !twin.has(four) }).WithTimeout(forLong).Should(BeTrue())
-		h.end(syscall.SIGKILL)
+		Expect(h.Kill()).To(Succeed())
 		Eventually(func() bool { return twin.has(four) }).Should(BeTrue())
 	})
 

@@ -167,7 +167,7 @@ var _ = Describe("Services", func() {
 		Eventually(func() string { return w.ask(ctx, netip.AddrPortFrom(four, 53), "axfr") }).Should(Equal("node1 axfr"))
 
 		By("killing the host")
-		h.end(syscall.SIGKILL)
+		Expect(h.Kill()).To(Succeed())
 		Eventually(asks).Should(Equal("node1 hello"))
 		Eventually(pings).Should(Equal("node1 query"))
 	})

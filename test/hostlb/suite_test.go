@@ -9,10 +9,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +21,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -84,15 +79,11 @@ type world struct {
 
 // host is a namespace with a program in it.
 type host struct {
-	*netns.Space
+	*framework.Host
 
 	world *world
 	name  string
-	relay *netns.Relay
 	args  []string
-	log   string
-	cmd   *exec.Cmd
-	ended chan struct{}
 }
 
 // newWorld makes a world with so many hosts, which run. In their flags $HOST is the name of each.
@@ -120,26 +111,15 @@ func newWorld(ctx context.Context, n int, args ...string) *world {
 // join puts a host on the switch, which does not run yet.
 func (w *world) join(ctx context.Context, name string, number int, args ...string) *host {
 	GinkgoHelper()
-	h := &host{world: w, name: name + "-" + w.network, args: args, log: filepath.Join(GinkgoT().TempDir(), name+".log")}
-	var err error
-	h.Space, err = w.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)))
+	h := &host{world: w, name: name + "-" + w.network, args: args}
+	space, err := w.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)))
 	Expect(err).NotTo(HaveOccurred())
-	at, err := url.Parse(cp.Config.Host)
-	Expect(err).NotTo(HaveOccurred())
-	target := at.Host
-	if target == "" {
-		target = cp.Config.Host
-	}
-	h.relay, err = h.Relay(context.WithoutCancel(ctx), target)
+	h.Host, err = cp.JoinHost(ctx, space, binary, kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	w.hosts = append(w.hosts, h)
 	DeferCleanup(func() {
-		if h.cmd != nil {
-			h.end(syscall.SIGKILL)
-		}
 		if CurrentSpecReport().Failed() {
-			text, err := os.ReadFile(h.log)
-			GinkgoWriter.Println(h.name, err, "\n"+string(text))
+			GinkgoWriter.Println(h.name, "\n"+h.Log())
 		}
 	})
 	return h
@@ -148,64 +128,25 @@ func (w *world) join(ctx context.Context, name string, number int, args ...strin
 // start starts the program on a host.
 func (h *host) start() {
 	GinkgoHelper()
-	cfg, err := clientcmd.Load(kubeconfig)
-	Expect(err).NotTo(HaveOccurred())
-	for _, c := range cfg.Clusters {
-		c.Server = "https://" + h.relay.Address
-	}
-	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(clientcmd.WriteToFile(*cfg, path)).To(Succeed())
-	log, err := os.OpenFile(h.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	Expect(err).NotTo(HaveOccurred())
-	defer func() { Expect(log.Close()).To(Succeed()) }()
-	args := []string{"--kubeconfig=" + path, "--host-name=" + h.name, "--network=" + h.world.network, "--lease-duration=" + lifetime.String()}
+	args := []string{"--host-name=" + h.name, "--network=" + h.world.network, "--lease-duration=" + lifetime.String()}
 	for _, arg := range h.args {
 		args = append(args, strings.ReplaceAll(arg, "$HOST", h.name))
 	}
-	h.cmd = exec.Command(binary, args...) //nolint:noctx // it is ended by the spec
-	h.cmd.Stdout, h.cmd.Stderr = log, log
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	Expect(h.Start(h.cmd)).To(Succeed())
-	ended := make(chan struct{})
-	h.ended = ended
-	go func(cmd *exec.Cmd) {
-		_ = cmd.Wait()
-		close(ended)
-	}(h.cmd)
+	Expect(h.Launch(args...)).To(Succeed())
+	DeferCleanup(h.Kill)
 }
 
 // signal sends the program a signal.
 func (h *host) signal(s syscall.Signal) {
 	GinkgoHelper()
-	Expect(h.cmd.Process.Signal(s)).To(Succeed())
-}
-
-// end ends the program, and waits until it has.
-func (h *host) end(s syscall.Signal) {
-	GinkgoHelper()
-	select {
-	case <-h.ended:
-	default:
-		h.signal(s)
-	}
-	Eventually(h.ended).Should(BeClosed())
-	h.cmd = nil
-}
-
-// logged is what the program has written so far.
-func (h *host) logged() string {
-	text, err := os.ReadFile(h.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+	Expect(h.Signal(s)).To(Succeed())
 }
 
 func (h *host) awaitHeartbeat(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() error {
 		return k8s.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(h.name)}, &coordinationv1.Lease{})
-	}).Should(Succeed(), h.logged)
+	}).Should(Succeed(), h.Log)
 }
 
 // serve listens on port 80 of the host, as kube-proxy has it answered, and tells who it is.

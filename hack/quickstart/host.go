@@ -1,0 +1,323 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
+)
+
+// hostsNetwork is the wire of the hosts, shopPort and dnsPort what the Services have of one address of it, podPort where their
+// endpoint listens.
+const (
+	hostsPool = "192.0.2.96/28"
+	shopPort  = 80
+	dnsPort   = 53
+	podPort   = 8080
+)
+
+// hosts are three hosts on a switch, with a client and a pod beside them: network namespaces of this machine.
+type hosts struct {
+	*netns.Net
+
+	client *netns.Space
+	all    map[string]*framework.Host
+	// stop ends the pod.
+	stop func()
+}
+
+// startHosts makes the switch, and what is on it but for the programs.
+func startHosts(ctx context.Context, cp *framework.ControlPlane, binary string, steps *steps) (*hosts, error) {
+	steps.begin("hosts")
+	n, err := netns.New()
+	if err != nil {
+		return nil, fmt.Errorf("%w; run it as root on Linux, or see docs/host-lb.md for real hosts", err)
+	}
+	h := &hosts{Net: n, all: map[string]*framework.Host{}, stop: func() {}}
+	if err := h.fill(ctx, cp, binary); err != nil {
+		return nil, errors.Join(err, h.end())
+	}
+	steps.endf("h1, h2 and h3 at 192.0.2.1 to .3, network namespaces on a switch; butler-host-lb on each, with the rights of config/host-lb")
+	return h, nil
+}
+
+func (h *hosts) fill(ctx context.Context, cp *framework.ControlPlane, binary string) (err error) {
+	if binary == "" {
+		if binary, err = framework.BuildHost(ctx, cp.Dir); err != nil {
+			return err
+		}
+	}
+	kubeconfig, err := cp.HostKubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	if h.client, err = h.Join("client", netip.MustParsePrefix("192.0.2.250/24")); err != nil {
+		return err
+	}
+	pod, err := h.Join("pod", netip.MustParsePrefix("192.0.2.201/24"))
+	if err != nil {
+		return err
+	}
+	if h.stop, err = servePod(ctx, pod); err != nil {
+		return err
+	}
+	for i, name := range []string{"h1", "h2", "h3"} {
+		s, err := h.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i+1)))
+		if err != nil {
+			return err
+		}
+		host, err := cp.JoinHost(ctx, s, binary, kubeconfig)
+		if err != nil {
+			return err
+		}
+		if err := host.Launch("--host-name="+name, "--forward=proxy", "--backends=endpoints"); err != nil {
+			return err
+		}
+		h.all[name] = host
+	}
+	return nil
+}
+
+// end ends all of it.
+func (h *hosts) end() error {
+	var errs []error
+	for _, host := range h.all {
+		errs = append(errs, host.Kill())
+	}
+	h.stop()
+	return errors.Join(append(errs, h.Close())...)
+}
+
+// servePod answers to TCP and UDP, as the endpoint of both Services.
+func servePod(ctx context.Context, pod *netns.Space) (stop func(), err error) {
+	address := fmt.Sprintf(":%d", podPort)
+	l, err := pod.Listen(ctx, address)
+	if err != nil {
+		return func() {}, err
+	}
+	var packets net.PacketConn
+	err = pod.Do(func() (err error) {
+		packets, err = (&net.ListenConfig{}).ListenPacket(ctx, "udp4", address)
+		return err
+	})
+	if err != nil {
+		return func() { _ = l.Close() }, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "hello from the pod")
+			_ = c.Close()
+		}
+	}()
+	go func() {
+		buffer := make([]byte, 1<<10)
+		for {
+			n, from, err := packets.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = packets.WriteTo([]byte("answer to "+string(buffer[:n])), from)
+		}
+	}()
+	return func() { _, _ = l.Close(), packets.Close() }, nil
+}
+
+func aboutHosts(cp *framework.ControlPlane, h *hosts) story {
+	return story{tell: h.tell, args: []string{"--host-load-balancers"}, mode: "--host-load-balancers", kubeconfig: cp.HostLBsManagerKubeconfig, hints: []string{
+		"kubectl get ipleases,services -A", "kubectl get leases -n butler-host-lb", "kubectl get ipleases shop -n team-a -o yaml",
+		"kubectl delete service -n team-a web dns", "kubectl get leases -n butler-host-lb",
+	}}
+}
+
+// tell shows two Services on one address, and the address that moves.
+func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
+	c, err := cp.Client()
+	if err != nil {
+		return err
+	}
+	steps.begin("a pool")
+	pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
+	pool.Spec.CIDR = hostsPool
+	pool.Spec.Leases = &v1alpha1.Leases{LoadBalancerClass: v1alpha1.HostLoadBalancerClass}
+	if err := create(ctx, c, pool); err != nil {
+		return err
+	}
+	if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}); err != nil {
+		return err
+	}
+	lease, err := leased(ctx, c, "team-a", "shop")
+	if err != nil {
+		return err
+	}
+	address, err := netip.ParseAddr(lease.Status.Address)
+	if err != nil {
+		return err
+	}
+	steps.endf("GlobalNetworkPool public, %s; IPLease team-a/shop has %s", hostsPool, address)
+
+	steps.begin("Services")
+	rows := [][]string{{"SERVICE", "PORT", "ADDRESS", "AFTER", "A CLIENT HEARS"}}
+	for _, s := range []struct {
+		name string
+		port corev1.ServicePort
+	}{
+		{"web", corev1.ServicePort{Name: "web", Protocol: corev1.ProtocolTCP, Port: shopPort}},
+		{"dns", corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: dnsPort}},
+	} {
+		start := time.Now()
+		if err := h.service(ctx, c, s.name, s.port); err != nil {
+			return err
+		}
+		after := time.Since(start)
+		says, err := h.hear(ctx, s.port.Protocol, netip.AddrPortFrom(address, uint16(s.port.Port)))
+		if err != nil {
+			return err
+		}
+		rows = append(rows, []string{"team-a/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address.String(), short(after), says})
+	}
+	steps.endf("both on the lease; the first one waits until a host has asked the wire and has the address")
+	if err := table(steps.out, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(steps.out)
+	return h.move(ctx, c, steps, netip.AddrPortFrom(address, shopPort))
+}
+
+// service makes a Service on the lease, with an endpoint, and waits until it has the address.
+func (h *hosts) service(ctx context.Context, c client.WithWatch, name string, port corev1.ServicePort) error {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(v1alpha1.HostLoadBalancerClass), Ports: []corev1.ServicePort{port},
+		},
+	}
+	if err := create(ctx, c, &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.201"}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(port.Name), Protocol: ptr.To(port.Protocol), Port: ptr.To[int32](podPort)}},
+	}); err != nil {
+		return err
+	}
+	if err := create(ctx, c, s); err != nil {
+		return err
+	}
+	err := until(ctx, func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
+		return len(s.Status.LoadBalancer.Ingress) > 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("no address for Service team-a/%s: %w", name, err)
+	}
+	return nil
+}
+
+// move ends the host that has the address, first without a word, then with one, and shows how long nobody answers.
+func (h *hosts) move(ctx context.Context, c client.Client, steps *steps, to netip.AddrPort) error {
+	rows := [][]string{{"WHAT HAPPENS", "TO", "THEN", "A CLIENT WAITED"}}
+	for _, what := range []struct {
+		text string
+		do   func(*framework.Host) error
+	}{
+		{"kill -9", (*framework.Host).Kill},
+		{"SIGTERM", (*framework.Host).Stop},
+	} {
+		steps.begin(what.text)
+		from, err := h.holder(ctx, c, to.Addr(), "")
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		ended := make(chan error, 1)
+		go func() { ended <- what.do(h.all[from]) }()
+		next, err := h.holder(ctx, c, to.Addr(), from)
+		if err != nil {
+			return err
+		}
+		if _, err := h.hear(ctx, corev1.ProtocolTCP, to); err != nil {
+			return err
+		}
+		waited := time.Since(start)
+		if err := <-ended; err != nil {
+			return err
+		}
+		steps.endf("%s had %s, %s has it now", from, to.Addr(), next)
+		rows = append(rows, []string{what.text, from, next, short(waited)})
+	}
+	return table(steps.out, rows)
+}
+
+// holder waits until a host has announced an address, another one than not.
+func (h *hosts) holder(ctx context.Context, c client.Client, a netip.Addr, not string) (string, error) {
+	name := ""
+	err := until(ctx, func(ctx context.Context) (bool, error) {
+		l, holder, err := framework.Lock(ctx, c, a)
+		name = holder
+		return holder != "" && holder != not && l.Report != nil && l.Report.Announced, err
+	})
+	if err != nil {
+		return "", fmt.Errorf("no host has %s: %w", a, err)
+	}
+	return name, nil
+}
+
+// hear asks from the client until it is answered.
+func (h *hosts) hear(ctx context.Context, protocol corev1.Protocol, to netip.AddrPort) (string, error) {
+	network := map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[protocol]
+	says := ""
+	err := until(ctx, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		c, err := h.client.Dial(ctx, network, to.String())
+		if err != nil {
+			return false, nil //nolint:nilerr // it is asked again
+		}
+		defer func() { _ = c.Close() }()
+		if err := c.SetDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+			return false, err
+		}
+		if protocol == corev1.ProtocolUDP {
+			if _, err := io.WriteString(c, "a query"); err != nil {
+				return false, nil //nolint:nilerr // it is asked again
+			}
+		}
+		buffer := make([]byte, 100)
+		n, _ := c.Read(buffer)
+		says = string(buffer[:n])
+		return n > 0, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("nobody answers at %s: %w", to, err)
+	}
+	return says, nil
+}
+
+// hostBinary is the program beside the manager, or none: it is built then.
+func hostBinary(manager string) string {
+	path := filepath.Join(filepath.Dir(manager), "butler-host-lb")
+	if _, err := os.Stat(path); manager == "" || err != nil {
+		return ""
+	}
+	return path
+}
