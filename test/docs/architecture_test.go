@@ -89,6 +89,8 @@ func pictured(dir string) string {
 	switch {
 	case dir == ".":
 		return "main"
+	case dir == "cmd/butler-host-lb":
+		return "host"
 	case strings.HasPrefix(dir, "cmd/"):
 		return "plugin"
 	case strings.HasPrefix(dir, "api/"):
