@@ -27,7 +27,7 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 		"globalnetworkpools": {kind: "GlobalNetworkPool", short: "gnp", cluster: true, columns: poolColumns},
 		"ipallocations": {kind: "IPAllocation", short: "ipa",
 			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Child Message"},
-		"ipleases":        {kind: "IPLease", short: "ipl", columns: "Name Address Pool Shown Ready Reason Age | Message"},
+		"ipleases":        {kind: "IPLease", short: "ipl", columns: "Name Address Pool Shown Announced Ready Reason Age | Message"},
 		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Available Tenants Ready Validated Age |"},
 		"clustercidrs": {kind: "ClusterCIDR", short: "cc", cluster: true,
 			columns: "Name PerNodeHostBits IPv4 IPv6 Allocated Free Ready Age | IPv4Pool IPv6Pool Reason Message"},

@@ -72,6 +72,7 @@ var names = map[string]string{
 	"GrantedReason":                "Granted",
 	"GrowthRole":                   "growth",
 	"HostErrorReason":              "HostError",
+	"HostSilentReason":             "HostSilent",
 	"HostLBAnnotation":             "butler.butlerlabs.dev/host-lb",
 	"HostLoadBalancerClass":        "butler.butlerlabs.dev/host",
 	"IPAMMode":                     "ipam",
