@@ -36,6 +36,11 @@ func TestShows(t *testing.T) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
 	}
 	asksNot := func(s *corev1.Service) { delete(s.Annotations, v1alpha1.LeaseAnnotation) }
+	onHost := func(port int32) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1", Ports: []corev1.PortStatus{{Protocol: corev1.ProtocolTCP, Port: port}}}}
+		}
+	}
 	moved := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
 	elsewhere := func(s *corev1.Service) { s.Namespace, s.Annotations[v1alpha1.LeaseAnnotation] = other, ns+"/shop" }
 	ofClass := func(s *corev1.Service) {
@@ -64,6 +69,8 @@ func TestShows(t *testing.T) {
 		"it asks no more, and is published":             {s: service(asksNot, published), want: true},
 		"it asks no more, and is placed":                {s: service(asksNot, placed), want: true},
 		"it has another port":                           {s: service(moved, published, placed)},
+		"it has another port, and hosts show this one":  {s: service(moved, onHost(80)), want: true},
+		"it has another port, and hosts show that":      {s: service(moved, onHost(81))},
 		"handed over":                                   {s: service(told(metav1.ConditionFalse)), lease: handed},
 		"handed over, and not told":                     {s: service(told(metav1.ConditionTrue)), lease: handed, want: true},
 		"handed over, and placed":                       {s: service(told(metav1.ConditionFalse), placed), lease: handed, want: true},

@@ -1,0 +1,130 @@
+package lease
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// A manager that serves one way tells the others which flag is missing.
+func TestWays(t *testing.T) {
+	for by, flag := range map[string]string{v1alpha1.ShownByMetalLB: "--service-leases", v1alpha1.ShownByHost: "--host-load-balancers"} {
+		if got := (Ways{}).off(by); !strings.Contains(got, flag) {
+			t.Errorf("%s: %q", by, got)
+		}
+		if got := (Ways{MetalLB: true, Hosts: true}).off(by); got != "" {
+			t.Errorf("%s: %q", by, got)
+		}
+	}
+	if got := (Ways{}).off(""); got != "" {
+		t.Errorf("who asks for nothing is told %q", got)
+	}
+	for ways, want := range map[Ways]int{{}: 0, {MetalLB: true}: 3, {Hosts: true}: 2, {MetalLB: true, Hosts: true}: 4} {
+		if got := len(ways.Cached()); got != want {
+			t.Errorf("%+v: the cache has %d kinds of its own", ways, got)
+		}
+	}
+}
+
+// P6: which locks keep a lease that is being deleted, and which are deleted with it.
+func TestStillOnHost(t *testing.T) {
+	a := netip.MustParseAddr("10.0.0.1")
+	lock := func(network, holder, left string, of types.UID) *coordinationv1.Lease {
+		o := &coordinationv1.Lease{}
+		says := record.Lock{Address: a, Network: network, Left: left}
+		if of != "" {
+			says.Report = &record.Report{Lease: of, Announced: true}
+		}
+		says.Write(o, holder)
+		return o
+	}
+	unreadable := lock("", "", "", "")
+	unreadable.Annotations[v1alpha1.HostLBAnnotation] = "{"
+	heartbeat := func(name, network string) *coordinationv1.Lease {
+		o := &coordinationv1.Lease{}
+		record.WriteHost(o, &hostlb.Host{Name: name, Network: network, Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}, "boot", metav1.NowMicro(), 10)
+		return o
+	}
+	for name, c := range map[string]struct {
+		network string
+		has     []*coordinationv1.Lease
+		silent  []string
+		want    string // empty: nothing keeps it
+		left    int
+	}{
+		"no lock":                              {},
+		"an empty one":                         {has: []*coordinationv1.Lease{lock("", "", "", "")}},
+		"held":                                 {has: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, want: "Confirming: host h1 takes", left: 1},
+		"held by a silent one":                 {has: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, silent: []string{"h1"}, want: "HostSilent: host h1", left: 1},
+		"held by a silent one, of two":         {has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1"}, want: "Confirming: host h1 had", left: 2},
+		"of two that are silent":               {has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1", "h2"}, want: "HostSilent", left: 2},
+		"of two in other networks":             {has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "dmz")}, silent: []string{"h1"}, want: "HostSilent", left: 2},
+		"left":                                 {has: []*coordinationv1.Lease{lock("", "", "h1", "")}, want: "HostSilent: host h1", left: 1},
+		"left by one that is back":             {has: []*coordinationv1.Lease{lock("", "", "h1", ""), heartbeat("h1", "")}, want: "Confirming: host h1 had", left: 2},
+		"it cannot be read":                    {has: []*coordinationv1.Lease{unreadable}, want: "Confirming: the lock of the address, Lease butler-host-lb/ip-10-0-0-1, cannot be read", left: 1},
+		"in a network":                         {network: "dmz", has: []*coordinationv1.Lease{lock("dmz", "h1", "", "uid")}, want: "Confirming", left: 1},
+		"of another network, another lease's":  {network: "dmz", has: []*coordinationv1.Lease{lock("", "h1", "", "other")}, left: 1},
+		"of the network that it was in before": {network: "dmz", has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), lock("dmz", "", "", "")}, want: "Confirming: host h1 takes", left: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api := faults.New()
+			for _, o := range c.has {
+				_ = api.Create(o)
+			}
+			cache := &cached{api.Client("manager"), map[faults.Ref]client.Object{}}
+			for _, o := range api.List(faults.HostLeases) {
+				cache.objects[faults.RefOf(o)] = o
+			}
+			r := &Reconciler{Client: cache, Live: cache.Live(), Ways: Ways{Hosts: true}, heard: newHeartbeats()}
+			for _, host := range c.silent {
+				r.heard.begin(host, time.Now()).life = silent
+			}
+			o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "shop", UID: "uid", DeletionTimestamp: ptr.To(metav1.Now())}}
+			o.Status = v1alpha1.IPLeaseStatus{Address: "10.0.0.1", Network: c.network, ShownBy: v1alpha1.ShownByHost}
+			l := &look{Reconciler: r, namespace: ns, now: time.Now()}
+			got, err := served(t.Context(), api, func(ctx context.Context) (leaseports.Verdict, error) { return l.stillOnHost(ctx, o) })
+			if text := got.Reason + ": " + got.Message; err != nil || (c.want == "") != (got == leaseports.Verdict{}) || !strings.HasPrefix(text, c.want) {
+				t.Errorf("%s: %s, %v", name, text, err)
+			}
+			if left := len(api.List(faults.HostLeases)); left != c.left {
+				t.Errorf("%s: %d Leases are left", name, left)
+			}
+		})
+	}
+}
+
+// served does something while the server answers.
+func served(ctx context.Context, api *faults.Server, do func(context.Context) (leaseports.Verdict, error)) (v leaseports.Verdict, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v, err = do(ctx)
+	}()
+	for {
+		synctest.Wait()
+		select {
+		case <-done:
+			return v, err
+		default:
+		}
+		for _, r := range api.Waiting() {
+			api.Take(r)
+			r.Answer(api.Do(r))
+		}
+	}
+}
