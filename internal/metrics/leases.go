@@ -10,7 +10,7 @@ var (
 	LeasePorts    = gauge("lease_ports", "Ports of leases that Services have.", "namespace")
 	LeaseWaiting  = gauge("lease_waiting_services", "Services that name a lease and do not have its ports.", "namespace")
 	LeaseDraining = gauge("lease_draining", "Leases that are being deleted, and may still be shown.", "namespace")
-	LeaseRefused  = gauge("lease_not_announced", "Leases that Services have, and whose address MetalLB refuses.", "namespace")
+	LeaseRefused  = gauge("lease_not_announced", "Leases that Services have, and whose address MetalLB refuses, or no host shows as it should.", "namespace")
 	LeaseRefusals = counter("lease_refusals_total", "Times a Service was told that it does not have the ports of a lease, by reason.", "namespace", "reason")
 )
 
