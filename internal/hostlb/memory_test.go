@@ -1,0 +1,153 @@
+package hostlb
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// told is a host with a memory, and a clock that stands still until it is moved.
+type told struct {
+	*Memory
+	*WithT
+
+	now time.Time
+}
+
+// newTold is a host that alone is to have an address, and has written its heartbeat.
+func newTold(t *testing.T) *told {
+	t.Helper()
+	h := &told{NewMemory(hostsOf(1)[0], DefaultTiming()), NewWithT(t), start}
+	h.read("", "", "")
+	h.answer(h.next(Beat), Result{})
+	return h
+}
+
+// read has the cache show a lock.
+func (h *told) read(version, holder, left string) {
+	locks := map[netip.Addr]ReadLock{}
+	if version != "" {
+		locks[addresses[0]] = ReadLock{Version: version, Holder: holder, Left: left}
+	}
+	h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, locks, nil)
+}
+
+// next expects that a host does one thing of a kind now, beside others.
+func (h *told) next(kind Kind) *Op {
+	ops, _ := h.Next(h.now)
+	for i := range ops {
+		if ops[i].Kind == kind {
+			return &ops[i]
+		}
+	}
+	h.Expect(ops).To(ContainElement(HaveField("Kind", kind)), "it does not %s", kind)
+	return nil
+}
+
+func (h *told) does(not types.GomegaMatcher) {
+	ops, _ := h.Next(h.now)
+	h.Expect(ops).To(not)
+}
+
+func (h *told) answer(op *Op, r Result) { h.Done(h.now, op, r) }
+
+// What a host is sure of, and what ends that.
+func TestSure(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(*told)
+		sure bool
+	}{
+		"of what it has written":                        {do: func(*told) {}, sure: true},
+		"whatever a cache shows that is behind":         {do: func(h *told) { h.read("1", "h9", "") }, sure: true},
+		"not when another host has it":                  {do: func(h *told) { h.read("9", "h9", "") }},
+		"not after its heartbeat has lapsed":            {do: func(h *told) { h.now = h.now.Add(11 * time.Second); h.answer(h.next(Beat), Result{}) }},
+		"not after the machine was suspended":           {do: func(h *told) { h.Woke(); h.now = h.now.Add(4 * time.Second); h.answer(h.next(Beat), Result{}) }},
+		"still when a heartbeat is not answered in D/2": {do: func(h *told) { h.now = h.now.Add(5 * time.Second); h.answer(h.next(Beat), Result{}) }, sure: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTold(t)
+			h.answer(h.next(Take), Result{Version: "5"})
+			c.do(h)
+			v := h.View(h.now)
+			h.Expect(v.Locks[addresses[0]].Sure).To(Equal(c.sure))
+		})
+	}
+	t.Run("not where the lease was gone after it", func(t *testing.T) {
+		h := newTold(t)
+		h.answer(h.next(Take), Result{Version: "5", Err: ErrGone})
+		h.Expect(h.View(h.now).Locks[addresses[0]]).To(And(HaveField("Sure", false), HaveField("Holder", "h0")))
+	})
+	t.Run("not once it has begun to give it up", func(t *testing.T) {
+		h := newTold(t)
+		h.answer(h.next(Take), Result{Version: "5"})
+		h.Read(h.now, nil, nil, nil)
+		left := h.next(Leave)
+		h.answer(left, Result{Err: errors.New("no answer")})
+		h.now = h.now.Add(2 * time.Second)
+		h.read("5", "h0", "")
+		h.answer(h.next(Take), Result{Version: "6"})
+		h.answer(h.next(Probe), Result{})
+		h.Expect(h.next(Add).Address).To(Equal(addresses[0]))
+	})
+}
+
+// A lock that is given up says whether the wire was asked.
+func TestLeft(t *testing.T) {
+	h := newTold(t)
+	h.answer(h.next(Take), Result{Version: "5"})
+	h.Read(h.now, nil, nil, nil)
+	h.answer(h.next(Leave), Result{Version: "6"})
+	h.Expect(h.View(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("Left", "h0")))
+
+	h = newTold(t)
+	h.answer(h.next(Take), Result{Version: "5"})
+	h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l", Ends: true}}, nil, nil)
+	h.answer(h.next(Probe), Result{})
+	h.answer(h.next(Empty), Result{Version: "6"})
+	h.Expect(h.View(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("Left", "")))
+}
+
+// One write of a lock, and one question, is under way at a time; what has failed is made again some time later.
+func TestOneAtATime(t *testing.T) {
+	h := newTold(t)
+	take := h.next(Take)
+	h.does(Not(ContainElement(HaveField("Kind", Take))))
+	h.answer(take, Result{Err: ErrChanged})
+	h.does(Not(ContainElement(HaveField("Kind", Take))))
+	h.now = h.now.Add(time.Second)
+	h.answer(h.next(Take), Result{Version: "5"})
+	ask := h.next(Probe)
+	h.does(Not(ContainElement(HaveField("Kind", Probe))))
+	h.answer(ask, Result{MAC: "02::9"})
+	tell := h.next(Tell)
+	h.does(Not(ContainElement(HaveField("Kind", Add))))
+	h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring("02::9")), HaveField("Announced", false)))
+	h.answer(tell, Result{Version: "6"})
+	h.does(BeEmpty())
+}
+
+// A claim of an address that the host has is told for a minute, and announced again once in D.
+func TestClaims(t *testing.T) {
+	h := newTold(t)
+	h.Expect(h.Claim(h.now, addresses[0], "02::9")).To(BeFalse(), "it is not here")
+	h.answer(h.next(Take), Result{Version: "5"})
+	h.answer(h.next(Probe), Result{})
+	h.answer(h.next(Add), Result{})
+	h.OnInterface(addresses[:1])
+	h.answer(h.next(Tell), Result{Version: "6"})
+	h.Expect(h.Claim(h.now, addresses[0], "02::9")).To(BeTrue())
+	h.Expect(h.Claim(h.now, addresses[0], "02::9")).To(BeFalse())
+	tell := h.next(Tell)
+	h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.ContestedReason), HaveField("Announced", true)))
+	h.answer(tell, Result{Version: "7"})
+	h.now = h.now.Add(time.Minute)
+	h.answer(h.next(Beat), Result{})
+	h.Expect(h.next(Tell).Report).To(HaveField("Reason", ""))
+	h.Expect(h.Has()).To(Equal(map[netip.Addr]string{addresses[0]: "l"}))
+}
