@@ -1,6 +1,5 @@
-// Package forward forwards ports of addresses to backends, on hosts that have no kube-proxy: TCP by tcpproxy, which splices
-// and closes each half by itself, and UDP by a socket for each client. It listens on the addresses themselves, so they have to
-// be on an interface.
+// Package forward forwards ports of addresses to backends, on hosts that have no kube-proxy: TCP by splicing, each half ended by
+// itself, and UDP by a socket for each client. It listens on the addresses themselves, so they have to be on an interface.
 package forward
 
 import (
@@ -8,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -24,37 +25,36 @@ type Port struct {
 
 func (p Port) String() string { return fmt.Sprintf("%s %s", p.Address, p.Protocol) }
 
-// Counts are what was forwarded, and what was not. Bytes are not counted: counting them would cost the splice.
-type Counts struct {
-	// Connections were accepted of TCP, Open are those that are now, and Refused those beyond the limit.
-	Connections, Open, Refused atomic.Int64
-	// DialErrors are backends that could not be reached.
-	DialErrors atomic.Int64
-	// Sessions are the clients of UDP now, Dropped the packets that no session or backend was there for.
-	Sessions, Dropped atomic.Int64
-}
-
-// Forwarder forwards ports. Its zero value forwards none.
+// Forwarder forwards ports. Its zero value forwards none, and uses as many files as there are.
 type Forwarder struct {
-	// MaxConnections is how many connections of TCP there are at once; more are refused, before the process has no files
-	// left for anything else. 0: any number.
-	MaxConnections int64
-	// Counts are what it has done.
-	Counts Counts
+	// MaxFiles is how many files connections and clients may use at once, see FileLimit: a connection of TCP six, a client of
+	// UDP one. More are refused, before the process has no files left for anything else. 0: any number.
+	MaxFiles int64
+
+	// maxSessions, now: for tests.
+	maxSessions int
+	now         func() time.Time
+
+	files files
 
 	mu    sync.Mutex
 	ports map[Port]listener
+	// gone is what was done for ports that are not forwarded any more.
+	gone Counts
 }
 
 // listener is a port that is listened on.
 type listener interface {
+	// Close ends it, and all that is open of it: nothing of it is left when it returns.
 	io.Closer
 	// to sets its backends.
 	to(backends []netip.AddrPort)
+	counts() Counts
 }
 
-// Set forwards these ports to these backends, and no others: what is open stays open, and connections to a backend that is
-// not among them any more end when they end. It returns why a port cannot be listened on (*InUseError among others), by port.
+// Set forwards these ports to these backends, and no others: connections of a port that is not among them are ended. Those of a
+// port that is stay open, though their backend is not among its backends any more; clients of UDP get another one. It returns why
+// a port cannot be listened on (*InUseError among others), by port.
 func (f *Forwarder) Set(ctx context.Context, want map[Port][]netip.AddrPort) map[Port]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,6 +66,7 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port][]netip.AddrPort) map
 		if err := l.Close(); err != nil {
 			failed[p] = fmt.Errorf("closing %s: %w", p, err)
 		}
+		f.gone.add(l.counts())
 		delete(f.ports, p)
 	}
 	for p, backends := range want {
@@ -116,12 +117,19 @@ type backends struct {
 
 func (b *backends) to(all []netip.AddrPort) { b.all.Store(&all) }
 
-// from are all backends, beginning with the next one.
-func (b *backends) from() []netip.AddrPort {
-	all := b.all.Load()
-	if all == nil || len(*all) == 0 {
-		return nil
+// turn are all backends, beginning with the next one, with how many are left after each.
+func (b *backends) turn() iter.Seq2[int, netip.AddrPort] {
+	return func(yield func(int, netip.AddrPort) bool) {
+		all := b.all.Load()
+		if all == nil || len(*all) == 0 {
+			return
+		}
+		n := len(*all)
+		first := int(b.next.Add(1) % uint64(n))
+		for i := range n {
+			if !yield(n-1-i, (*all)[(first+i)%n]) {
+				return
+			}
+		}
 	}
-	first := int(b.next.Add(1) % uint64(len(*all)))
-	return append(append([]netip.AddrPort{}, (*all)[first:]...), (*all)[:first]...)
 }

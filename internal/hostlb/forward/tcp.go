@@ -3,31 +3,46 @@ package forward
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/inetaf/tcpproxy"
 )
 
-// dialTimeout is how long one backend is waited for before the next is tried.
-const dialTimeout = 5 * time.Second
+const (
+	// dialTimeout is how long a client waits for a backend, of all that are tried.
+	dialTimeout = 10 * time.Second
+	// tryTimeout is how long one backend is waited for while another is left: a SYN and one more.
+	tryTimeout = 2 * time.Second
+	// acceptAgain is how long nobody is accepted after an error.
+	acceptAgain = 50 * time.Millisecond
+)
 
 var errNoBackend = errors.New("there is no backend")
 
 type tcpPort struct {
 	backends
+	counters
 
-	listener net.Listener
+	listener *net.TCPListener
 	f        *Forwarder
-	// done is closed with the listener.
-	done chan struct{}
+	// stop ends what waits: for backends, or to accept again.
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu sync.Mutex
+	// conns are the sockets of clients and of backends; nil when the port is closed.
+	conns map[*net.TCPConn]bool
 }
 
-func openTCP(p Port) (net.Listener, error) {
-	return (&net.ListenConfig{}).Listen(context.Background(), network(p.Protocol, p.Address.Addr()), p.Address.String())
+func openTCP(p Port) (*net.TCPListener, error) {
+	return net.ListenTCP(network(p.Protocol, p.Address.Addr()), net.TCPAddrFromAddrPort(p.Address))
 }
 
-func (f *Forwarder) listenTCP(_ context.Context, p Port) (listener, error) {
+func (f *Forwarder) listenTCP(ctx context.Context, p Port) (listener, error) {
 	l, err := openTCP(p)
 	if err != nil {
 		return nil, inUse(p, err, func(probe Port) error {
@@ -38,61 +53,153 @@ func (f *Forwarder) listenTCP(_ context.Context, p Port) (listener, error) {
 			return err
 		})
 	}
-	out := &tcpPort{listener: l, f: f, done: make(chan struct{})}
-	go out.serve()
+	// It is listened on until it is closed, not for as long as somebody waits for Set.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	out := &tcpPort{listener: l, f: f, stop: stop, conns: map[*net.TCPConn]bool{}}
+	out.running.Go(func() { out.serve(ctx) })
 	return out, nil
 }
 
 // serve accepts connections until the listener is closed.
-func (t *tcpPort) serve() {
+func (t *tcpPort) serve(ctx context.Context) {
 	for {
-		c, err := t.listener.Accept()
+		c, err := t.listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			select { // no file is left: who has one gives it back
-			case <-t.done:
+			case <-ctx.Done():
 			case <-time.After(acceptAgain):
 			}
 			continue
 		}
-		if n := t.f.Counts.Open.Add(1); t.f.MaxConnections > 0 && n > t.f.MaxConnections {
-			t.f.Counts.Open.Add(-1)
-			t.f.Counts.Refused.Add(1)
-			_ = c.Close()
+		if !t.f.files.take(filesOfConnection, t.f.MaxFiles) {
+			t.refused.Add(1)
+			reset(c)
 			continue
 		}
-		t.f.Counts.Connections.Add(1)
-		go func() {
-			defer t.f.Counts.Open.Add(-1)
-			(&tcpproxy.DialProxy{
-				DialTimeout: -1, DialContext: t.dial,
-				OnDialError: func(c net.Conn, _ error) { _ = c.Close() },
-			}).HandleConn(c)
-		}()
+		t.connections.Add(1)
+		t.open.Add(1)
+		t.running.Go(func() { t.forward(ctx, c) })
 	}
 }
 
-// acceptAgain is how long nobody is accepted after an error.
-const acceptAgain = 50 * time.Millisecond
+// forward connects a client to the next backend that answers, until both have ended.
+func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn) {
+	defer t.f.files.give(filesOfConnection)
+	defer t.open.Add(-1)
+	defer t.end(client)
+	if !t.keep(client) {
+		return
+	}
+	backend, err := t.dial(ctx)
+	if err != nil {
+		reset(client) // as if nobody listened
+		return
+	}
+	defer t.end(backend)
+	if !t.keep(backend) {
+		return
+	}
+	var asked, answered atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		half(client, backend, &answered, &asked)
+	}()
+	half(backend, client, &asked, &answered)
+	<-done
+}
+
+// half copies one direction, and ends that when it ends. What ends by an error is reset on both sides, for a part is not to look
+// like the whole; but where the other direction had ended well, what is still on its way there arrives.
+func half(to, from *net.TCPConn, ended, otherEnded *atomic.Bool) {
+	_, err := io.Copy(to, from) // splices
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err == nil {
+		ended.Store(true)
+		return
+	}
+	reset(to)
+	if otherEnded.Load() {
+		_ = from.Close()
+	} else {
+		reset(from)
+	}
+}
+
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
 
 // dial connects to the next backend that answers.
-func (t *tcpPort) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	errs := []error{errNoBackend}
-	for _, b := range t.from() {
-		c, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", b.String())
-		if err == nil {
-			return c, nil
-		}
-		t.f.Counts.DialErrors.Add(1)
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+func (t *tcpPort) dial(ctx context.Context) (c *net.TCPConn, err error) {
+	err = t.try(ctx, func(ctx context.Context, b netip.AddrPort) (err error) {
+		c, err = new(net.Dialer).DialTCP(ctx, "tcp", netip.AddrPort{}, b)
+		return err
+	})
+	return c, err
 }
 
-// Close ends the listener. Connections end when they end.
+// try tries the next backend, and those after it, until one does. One that does not answer has but a part of the time.
+func (t *tcpPort) try(ctx context.Context, connect func(context.Context, netip.AddrPort) error) error {
+	all, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	errs := []error{errNoBackend}
+	for left, b := range t.turn() {
+		one, cancel := all, context.CancelFunc(func() {})
+		if left > 0 {
+			one, cancel = context.WithTimeout(all, tryTimeout)
+		}
+		err := connect(one, b)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("connecting to %s: %w", b, err))
+		if ctx.Err() != nil {
+			break // the port is closed, and that is no fault of the backend
+		}
+		t.dialErrors.Add(1)
+		if until, _ := all.Deadline(); !time.Now().Before(until) {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// keep remembers a socket, for Close. It reports whether the port is open still.
+func (t *tcpPort) keep(c *net.TCPConn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conns == nil {
+		return false
+	}
+	t.conns[c] = true
+	return true
+}
+
+func (t *tcpPort) end(c *net.TCPConn) {
+	t.mu.Lock()
+	delete(t.conns, c)
+	t.mu.Unlock()
+	_ = c.Close()
+}
+
+// Close ends the listener and its connections, by a reset: neither side is to take what it has got for the whole.
 func (t *tcpPort) Close() error {
-	close(t.done)
-	return t.listener.Close()
+	t.stop()
+	err := t.listener.Close()
+	t.mu.Lock()
+	for c := range t.conns {
+		reset(c)
+	}
+	t.conns = nil
+	t.mu.Unlock()
+	t.running.Wait()
+	return err
 }

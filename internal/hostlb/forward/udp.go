@@ -13,8 +13,6 @@ import (
 const (
 	// maxSessions is how many clients a port of UDP has at once. Packets of others are dropped, and counted.
 	maxSessions = 4096
-	// sessionIdle is how long a client is remembered that sends nothing and is sent nothing.
-	sessionIdle = 90 * time.Second
 	// maxPacket is the largest payload of UDP.
 	maxPacket = 1<<16 - 1
 )
@@ -23,20 +21,17 @@ const (
 // the client has sent to.
 type udpPort struct {
 	backends
+	counters
 
-	conn *net.UDPConn
-	f    *Forwarder
-	max  int
+	conn    *net.UDPConn
+	f       *Forwarder
+	max     int
+	now     func() time.Time
+	running sync.WaitGroup
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// sessions are by client; nil when the port is closed.
 	sessions map[netip.AddrPort]*session
-	closed   bool
-}
-
-type session struct {
-	*net.UDPConn
-
-	last time.Time
 }
 
 func openUDP(p Port) (*net.UDPConn, error) {
@@ -54,8 +49,14 @@ func (f *Forwarder) listenUDP(_ context.Context, p Port) (listener, error) {
 			return err
 		})
 	}
-	out := &udpPort{conn: c, f: f, max: maxSessions, sessions: map[netip.AddrPort]*session{}}
-	go out.serve()
+	out := &udpPort{conn: c, f: f, max: maxSessions, now: time.Now, sessions: map[netip.AddrPort]*session{}}
+	if f.maxSessions > 0 {
+		out.max = f.maxSessions
+	}
+	if f.now != nil {
+		out.now = f.now
+	}
+	out.running.Go(out.serve)
 	return out, nil
 }
 
@@ -64,15 +65,11 @@ func (f *Forwarder) listenUDP(_ context.Context, p Port) (listener, error) {
 func (u *udpPort) to(all []netip.AddrPort) {
 	u.backends.to(all)
 	u.mu.Lock()
-	left := map[netip.AddrPort]*session{}
+	defer u.mu.Unlock()
 	for client, s := range u.sessions {
-		if of, is := s.RemoteAddr().(*net.UDPAddr); is && !slices.Contains(all, of.AddrPort()) {
-			left[client] = s
+		if !slices.Contains(all, s.backend) {
+			u.end(client, s)
 		}
-	}
-	u.mu.Unlock()
-	for client, s := range left {
-		u.end(client, s)
 	}
 }
 
@@ -87,111 +84,92 @@ func (u *udpPort) serve() {
 		if err != nil {
 			continue // of one packet
 		}
-		s := u.sessionOf(client)
-		if s == nil {
-			u.f.Counts.Dropped.Add(1)
-			continue
-		}
-		if _, err := s.Write(buffer[:n]); err != nil {
-			u.f.Counts.Dropped.Add(1)
-			u.end(client, s) // the backend is gone: the next packet goes to another one
+		if !u.send(client, buffer[:n]) {
+			u.dropped.Add(1)
 		}
 	}
 }
 
-// sessionOf is that of a client; nil: there is no room, or no backend.
-func (u *udpPort) sessionOf(client netip.AddrPort) *session {
+// send sends a packet to the backend of its client. A backend that is gone says so of a packet before this one, which is not sent
+// then: it goes to another backend, if there is one. It reports whether it was sent.
+func (u *udpPort) send(client netip.AddrPort, packet []byte) bool {
+	var not netip.AddrPort
+	for range 2 {
+		s := u.sessionOf(client, not)
+		if s == nil {
+			return false
+		}
+		if _, err := s.Write(packet); err == nil {
+			return true
+		}
+		u.dialErrors.Add(1)
+		not = s.backend
+		u.over(client, s)
+	}
+	return false
+}
+
+// sessionOf is that of a client. A new one is to the next backend, and to one that was just found to be gone if there is no
+// other. Nil: there is no room, no file, or no backend.
+func (u *udpPort) sessionOf(client, not netip.AddrPort) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.sessions[client]; s != nil {
-		s.last = time.Now()
+		s.used(u.now())
 		return s
 	}
-	if u.closed || len(u.sessions) >= u.max {
+	if u.sessions == nil || len(u.sessions) >= u.max || !u.f.files.take(filesOfSession, u.f.MaxFiles) {
 		return nil
 	}
-	for _, b := range u.from() {
-		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(b))
-		if err != nil {
-			u.f.Counts.DialErrors.Add(1)
+	for left, b := range u.turn() {
+		if b == not && left > 0 {
 			continue
 		}
-		s := &session{c, time.Now()}
+		s, err := newSession(b, u.now())
+		if err != nil {
+			u.dialErrors.Add(1)
+			continue
+		}
 		u.sessions[client] = s
-		u.f.Counts.Sessions.Add(1)
-		go u.answer(client, s)
+		u.counters.sessions.Add(1)
+		u.running.Go(func() {
+			if err := s.answer(u.conn, client, u.now, &u.dropped); err != nil && !errors.Is(err, net.ErrClosed) {
+				u.dialErrors.Add(1)
+			}
+			u.over(client, s)
+		})
 		return s
 	}
+	u.f.files.give(filesOfSession)
 	return nil
 }
 
-// answer sends a client what its backend sends.
-func (u *udpPort) answer(client netip.AddrPort, s *session) {
-	buffer := make([]byte, maxPacket)
-	for {
-		n, err := s.Read(buffer)
-		if err != nil {
-			u.end(client, s)
-			return
-		}
-		u.mu.Lock()
-		s.last = time.Now()
-		u.mu.Unlock()
-		if _, err := u.conn.WriteToUDPAddrPort(buffer[:n], client); err != nil {
-			u.f.Counts.Dropped.Add(1)
-		}
-	}
-}
-
-// end ends a session, once.
-func (u *udpPort) end(client netip.AddrPort, s *session) {
+// over ends a session, of the client that has it or has another by now.
+func (u *udpPort) over(client netip.AddrPort, s *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.sessions[client] != s {
-		return
-	}
-	delete(u.sessions, client)
-	u.f.Counts.Sessions.Add(-1)
-	_ = s.Close()
-}
-
-// forget ends the sessions that were idle for too long.
-func (u *udpPort) forget(now time.Time) {
-	u.mu.Lock()
-	idle := map[netip.AddrPort]*session{}
-	for client, s := range u.sessions {
-		if now.Sub(s.last) >= sessionIdle {
-			idle[client] = s
-		}
-	}
-	u.mu.Unlock()
-	for client, s := range idle {
+	if u.sessions[client] == s {
 		u.end(client, s)
 	}
 }
 
-// Close ends the socket and the sessions.
-func (u *udpPort) Close() error {
-	u.mu.Lock()
-	u.closed = true
-	all := u.sessions
-	u.sessions = map[netip.AddrPort]*session{}
-	u.f.Counts.Sessions.Add(-int64(len(all)))
-	u.mu.Unlock()
-	errs := []error{u.conn.Close()}
-	for _, s := range all {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
+// end ends a session. The port is locked.
+func (u *udpPort) end(client netip.AddrPort, s *session) {
+	delete(u.sessions, client)
+	u.counters.sessions.Add(-1)
+	u.f.files.give(filesOfSession)
+	_ = s.Close()
 }
 
-// Forget ends sessions of UDP that were idle for too long. It is to be called now and then.
-func (f *Forwarder) Forget(now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, l := range f.ports {
-		if u, is := l.(*udpPort); is {
-			u.forget(now)
-		}
+// Close ends the socket and the sessions.
+func (u *udpPort) Close() error {
+	err := u.conn.Close()
+	u.mu.Lock()
+	for client, s := range u.sessions {
+		u.end(client, s)
 	}
+	u.sessions = nil
+	u.mu.Unlock()
+	u.running.Wait()
+	return err
 }
