@@ -324,6 +324,14 @@ bench: control-plane metallb manager ## Measure the library, then the manager ag
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil
 	go run -buildvcs=false ./test/bench -manager $(BIN)/manager $(ARGS)
 
+.PHONY: bench-host-lb
+bench-host-lb: ## Measure how hosts forward ports, beside Debian's HAProxy and nginx, unpacked into bin (root; in namespaces of its own).
+	@test -x $(BIN)/proxies/haproxy -a -x $(BIN)/proxies/nginx || { \
+		echo "unpacking Debian's HAProxy and nginx into bin/proxies: 7 MB, once"; \
+		hack/proxies.sh $(BIN)/proxies || echo "they cannot be unpacked here: ours is measured alone" >&2; }
+	@go build -buildvcs=false -o $(BIN)/hostbench ./test/hostbench
+	@$(BIN)/hostbench -proxies $(BIN)/proxies $(ARGS)
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Lint.
 	$(TOOLS)/golangci-lint run

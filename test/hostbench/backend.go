@@ -1,0 +1,134 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// serveBackend is what is forwarded to, until its input ends. It does as little as can be.
+func serveBackend(ctx context.Context) error {
+	bytes, err := new(net.ListenConfig).Listen(ctx, "tcp4", fmt.Sprintf("%s:%d", backendAddress, portBytes))
+	if err != nil {
+		return err
+	}
+	connections, err := listenRaw(unix.SOCK_STREAM, portConnections)
+	if err != nil {
+		return err
+	}
+	packets, err := listenRaw(unix.SOCK_DGRAM, portUDP)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 3)
+	go func() { failed <- sendBytes(bytes) }()
+	go func() { failed <- answerConnections(connections) }()
+	go func() { failed <- answerPackets(packets) }()
+	ended := make(chan struct{})
+	go func() { defer close(ended); untilEnd(ctx) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ended:
+		return nil
+	}
+}
+
+// listenRaw is a socket that blocks: a thread that does nothing else has no need of a poller.
+func listenRaw(kind, port int) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	to := &unix.SockaddrInet4{Port: port}
+	copy(to.Addr[:], net.ParseIP(backendAddress).To4())
+	if err := unix.Bind(fd, to); err != nil || kind == unix.SOCK_DGRAM {
+		return fd, err
+	}
+	// Whoever is accepted has asked already.
+	return fd, errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 5), unix.Listen(fd, 4096))
+}
+
+// sendBytes sends whoever connects bytes for as long as they are taken, out of one page cache.
+func sendBytes(l net.Listener) error {
+	const size = 1 << 20
+	fd, err := unix.MemfdCreate("bytes", 0)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "bytes")
+	if _, err := file.Write(make([]byte, size)); err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer func() { _ = c.Close() }()
+			for err == nil {
+				if waited := raw.Write(func(to uintptr) bool {
+					var offset int64
+					_, err = unix.Sendfile(int(to), fd, &offset, size)
+					if errors.Is(err, syscall.EAGAIN) {
+						err = nil
+						return false
+					}
+					return true
+				}); waited != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// answerConnections answers one request of each connection, and ends it.
+func answerConnections(listener int) error {
+	buffer := make([]byte, 256)
+	for {
+		fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+		if err != nil {
+			if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
+				continue
+			}
+			return fmt.Errorf("accepting: %w", err)
+		}
+		if n, err := unix.Read(fd, buffer); err == nil && n > 0 {
+			_, _ = unix.Write(fd, buffer[:n])
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// answerPackets sends each packet back.
+func answerPackets(fd int) error {
+	buffer := make([]byte, 2048)
+	var from unix.RawSockaddrInet4
+	for {
+		size := uint32(unsafe.Sizeof(from))
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buffer[0])), uintptr(len(buffer)), 0,
+			uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size)))
+		if errno != 0 {
+			if errno == unix.EINTR {
+				continue
+			}
+			return fmt.Errorf("receiving: %w", errno)
+		}
+		_, _, _ = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&buffer[0])), n, 0,
+			uintptr(unsafe.Pointer(&from)), uintptr(size))
+	}
+}

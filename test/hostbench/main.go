@@ -1,0 +1,97 @@
+//go:build linux
+
+// hostbench measures how hosts forward ports, beside Debian's HAProxy (TCP) and nginx (UDP).
+//
+// It makes three network namespaces, of a client, a host and a backend, with a wire between each two, and starts the forwarder,
+// as a process of its own, and theirs on the host: as many threads each as there are CPUs. They are measured in turns, one
+// after the other, in the same namespaces, with the same client and the same backend. Everything shares the CPUs of one machine,
+// so figures of one run compare, and figures of two machines do not. Nothing leaves the namespaces.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	turns   int
+	each    time.Duration
+	proxies string
+	only    string
+	profile string
+	splice  string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := dispatch(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hostbench:", err)
+		os.Exit(1)
+	}
+}
+
+// dispatch does what a process of the bench is for: the first starts the others.
+func dispatch(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case roleForward:
+			return serveForward(ctx, args[1:])
+		case roleBackend:
+			return serveBackend(ctx)
+		case roleLoad:
+			return load(args[1:])
+		}
+	}
+	var o options
+	flags := flag.NewFlagSet("hostbench", flag.ContinueOnError)
+	flags.IntVar(&o.turns, "turns", 5, "how often each is measured")
+	flags.DurationVar(&o.each, "each", 3*time.Second, "how long each is measured")
+	flags.StringVar(&o.proxies, "proxies", "", "folder with haproxy, nginx and its modules, see hack/proxies.sh; without them ours is measured alone")
+	flags.StringVar(&o.only, "only", "", "measure this alone: bytes, connections, udp or udp-kept")
+	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of the forwarder to this file")
+	flags.StringVar(&o.splice, "splice", "always", "how HAProxy splices: always, auto or never")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if o.turns < 1 {
+		return errors.New("-turns: at least 1")
+	}
+	return run(ctx, o)
+}
+
+func run(ctx context.Context, o options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces need root")
+	}
+	dir, err := os.MkdirTemp("", "butler-hostbench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	w, err := newWorld()
+	if err != nil {
+		return fmt.Errorf("making the namespaces: %w", err)
+	}
+	defer w.end()
+	for _, path := range []*string{&o.profile, &o.proxies} { // nginx takes a relative one for one of its own
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	if err := w.start(ctx, o, dir); err != nil {
+		return err
+	}
+	return measure(ctx, o, w)
+}
