@@ -138,8 +138,12 @@ func reset(c *net.TCPConn) {
 
 // dial connects to the next backend that answers.
 func (t *tcpPort) dial(ctx context.Context) (c *net.TCPConn, err error) {
-	err = t.try(ctx, func(ctx context.Context, b netip.AddrPort) (err error) {
-		c, err = new(net.Dialer).DialTCP(ctx, "tcp", netip.AddrPort{}, b)
+	err = t.try(ctx, func(ctx context.Context, b netip.AddrPort) error {
+		// Not DialTCP, which binds first: then ports of all backends together are no more than those of one.
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.String())
+		if err == nil {
+			c = conn.(*net.TCPConn)
+		}
 		return err
 	})
 	return c, err
