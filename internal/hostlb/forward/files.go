@@ -1,3 +1,5 @@
+//go:build linux
+
 package forward
 
 import (
@@ -8,8 +10,8 @@ import (
 )
 
 const (
-	// filesOfConnection are the files of a connection of TCP: the client's socket, the backend's, and a pipe for each
-	// direction that is spliced.
+	// filesOfConnection are the files that a connection of TCP has at most: the client's socket, the backend's, and both ends of
+	// a pipe for each direction.
 	filesOfConnection = 6
 	// filesOfSession is the socket to the backend that a client of UDP has.
 	filesOfSession = 1

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package forward forwards ports of addresses to backends, on hosts that have no kube-proxy: TCP by splicing, each half ended by
 // itself, and UDP by a socket for each client. It listens on the addresses themselves, so they have to be on an interface.
 package forward

@@ -1,10 +1,11 @@
+//go:build linux
+
 package forward
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -115,7 +116,7 @@ func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn) {
 // half copies one direction, and ends that when it ends. What ends by an error is reset on both sides, for a part is not to look
 // like the whole; but where the other direction had ended well, what is still on its way there arrives.
 func half(to, from *net.TCPConn, ended, otherEnded *atomic.Bool) {
-	_, err := io.Copy(to, from) // splices
+	err := move(to, from, takePipe)
 	if err == nil {
 		err = to.CloseWrite()
 	}

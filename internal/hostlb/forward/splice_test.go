@@ -1,0 +1,115 @@
+//go:build linux
+
+package forward
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// emptied are the pipes that are kept. Each is to be empty: what one connection has left in it another one would send.
+func emptied(t *testing.T) int {
+	t.Helper()
+	for n := 0; ; n++ {
+		select {
+		case p := <-pipes:
+			if got, err := unix.Read(p.out, make([]byte, 1)); !errors.Is(err, unix.EAGAIN) {
+				t.Errorf("%d, %v from a pipe that is kept", got, err)
+			}
+			p.close()
+		default:
+			return n
+		}
+	}
+}
+
+// All arrives as it was sent, with a pipe, without, and when there is none any more.
+func TestMove(t *testing.T) {
+	none := func() (pipe, error) { return pipe{}, unix.EMFILE }
+	for name, take := range map[string]func() func() (pipe, error){
+		"by a pipe": func() func() (pipe, error) { return takePipe },
+		"by a copy": func() func() (pipe, error) { return none },
+		"by a pipe, then by a copy": func() func() (pipe, error) {
+			had := 0
+			return func() (pipe, error) {
+				if had++; had > 3 {
+					return none()
+				}
+				return takePipe()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, from := pair(t)
+			to, backend := pair(t)
+			sent := make([]byte, 4<<20)
+			_, _ = rand.NewChaCha8([32]byte{1}).Read(sent)
+			go func() {
+				_, _ = client.Write(sent)
+				_ = client.CloseWrite()
+			}()
+			moved := make(chan error, 1)
+			go func() {
+				err := move(to, from, take())
+				moved <- errors.Join(err, to.CloseWrite())
+			}()
+			if got, err := io.ReadAll(backend); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("%d of %d bytes, or others, %v", len(got), len(sent), err)
+			}
+			if err := <-moved; err != nil {
+				t.Error(err)
+			}
+			emptied(t)
+		})
+	}
+}
+
+// A connection that waits has no pipe, and what one that has failed had in its pipe is nobody else's.
+func TestMoveKeepsNoPipe(t *testing.T) {
+	emptied(t)
+	client, from := pair(t)
+	to, backend := pair(t)
+	moved := make(chan error, 1)
+	go func() { moved <- move(to, from, takePipe) }()
+	write(t, client, "x")
+	if _, err := backend.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return len(pipes) == 1 })
+	if n := emptied(t); n != 1 {
+		t.Errorf("%d pipes", n)
+	}
+	go func() {
+		_, _ = io.Copy(client, zeros{})
+	}()
+	full(t, to)
+	reset(backend)
+	if err := <-moved; err == nil {
+		t.Error("no error of a backend that is gone")
+	}
+	emptied(t)
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// full waits until a socket takes nothing more.
+func full(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool {
+		var n int
+		_ = raw.Control(func(fd uintptr) { n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0) })
+		return err == nil && n == 0
+	})
+}
