@@ -24,7 +24,6 @@ const (
 	kindUDP         = "udp"
 	kindKept        = "udp-kept"
 
-	streams   = 8
 	inFlight  = 32
 	clients   = 64
 	question  = 64 // bytes
@@ -44,6 +43,7 @@ func load(args []string) error {
 	flags := flag.NewFlagSet(roleLoad, flag.ContinueOnError)
 	kind := flags.String("kind", "", "")
 	to := flags.String("to", "", "")
+	streams := flags.Int("streams", 1, "")
 	each := flags.Duration("each", time.Second, "")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -57,7 +57,7 @@ func load(args []string) error {
 	go func() {
 		switch *kind {
 		case kindBytes:
-			ended <- loadBytes(address, &n)
+			ended <- loadBytes(address, *streams, &n)
 		case kindConnections:
 			ended <- loadConnections(address, &n, &failed)
 		default:
@@ -84,7 +84,7 @@ func load(args []string) error {
 }
 
 // loadBytes takes bytes, and throws them away in the kernel.
-func loadBytes(to netip.AddrPort, bytes *atomic.Int64) error {
+func loadBytes(to netip.AddrPort, streams int, bytes *atomic.Int64) error {
 	var all sync.WaitGroup
 	errs := make([]error, streams)
 	for i := range streams {

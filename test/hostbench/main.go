@@ -22,6 +22,7 @@ import (
 
 type options struct {
 	turns   int
+	streams int
 	each    time.Duration
 	proxies string
 	only    string
@@ -55,6 +56,7 @@ func dispatch(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("hostbench", flag.ContinueOnError)
 	flags.IntVar(&o.turns, "turns", 5, "how often each is measured")
 	flags.DurationVar(&o.each, "each", 3*time.Second, "how long each is measured")
+	flags.IntVar(&o.streams, "streams", 8, "streams of TCP whose bytes are measured")
 	flags.StringVar(&o.proxies, "proxies", "", "folder with haproxy, nginx and its modules, see hack/proxies.sh; without them ours is measured alone")
 	flags.StringVar(&o.only, "only", "", "measure this alone: bytes, connections, udp or udp-kept")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of the forwarder to this file")
@@ -62,8 +64,8 @@ func dispatch(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.turns < 1 {
-		return errors.New("-turns: at least 1")
+	if o.turns < 1 || o.streams < 1 {
+		return errors.New("-turns, -streams: at least 1")
 	}
 	return run(ctx, o)
 }

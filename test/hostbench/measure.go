@@ -29,7 +29,7 @@ type contest struct {
 
 var contests = []contest{
 	{kind: kindBytes, unit: "GB/s", scale: 1e9, theirs: haproxy, ourPort: 7001, theirPort: 8001, goal: 0.8,
-		what: fmt.Sprintf("TCP, %d streams", streams)},
+		what: "TCP, some streams (-streams)"},
 	{kind: kindConnections, unit: "connections/s", scale: 1, theirs: haproxy, ourPort: 7002, theirPort: 8002, goal: 0.7,
 		what: fmt.Sprintf("TCP, new connections that ask %d bytes and are answered, %d at once", question, inFlight)},
 	{kind: kindUDP, unit: "answers/s", scale: 1, theirs: nginx, ourPort: 7003, theirPort: 8003, goal: 0.7,
@@ -128,7 +128,7 @@ func (w *world) one(ctx context.Context, o options, c contest, s side) (figure, 
 	if err != nil {
 		return figure{}, err
 	}
-	cmd := exec.CommandContext(ctx, self, roleLoad, "-kind="+c.kind, fmt.Sprintf("-to=%s:%d", hostAddress, s.port), "-each="+o.each.String())
+	cmd := exec.CommandContext(ctx, self, roleLoad, "-kind="+c.kind, fmt.Sprintf("-to=%s:%d", hostAddress, s.port), "-each="+o.each.String(), "-streams="+strconv.Itoa(o.streams))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()
