@@ -98,11 +98,16 @@ func move(to, from *net.TCPConn, take func() (pipe, error)) error {
 	}
 }
 
+// splice does not wait, so Go's scheduler is not told of it: it would have other threads take over, and wait for them after.
 func splice(from, to int, most int64) (int64, error) {
 	for {
-		n, err := unix.Splice(from, nil, to, nil, int(most), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
+		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		switch errno {
+		case 0:
+			return int64(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
 		}
 	}
 }
