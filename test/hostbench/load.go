@@ -12,8 +12,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,16 +98,17 @@ func loadBytes(to netip.AddrPort, streams int, bytes *atomic.Int64) error {
 			buffer := make([]byte, 1<<20)
 			for err == nil {
 				waited := raw.Read(func(fd uintptr) bool {
-					var n int
-					n, _, err = unix.Recvfrom(int(fd), buffer, unix.MSG_TRUNC)
-					if errors.Is(err, syscall.EAGAIN) {
-						err = nil
+					n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&buffer[0])), uintptr(len(buffer)), unix.MSG_TRUNC, 0, 0)
+					switch {
+					case errno == unix.EAGAIN:
 						return false
-					}
-					if n == 0 && err == nil {
+					case errno != 0:
+						err = errno
+					case n == 0:
 						err = errors.New("ended")
+					default:
+						bytes.Add(int64(n))
 					}
-					bytes.Add(int64(max(n, 0)))
 					return true
 				})
 				err = errors.Join(err, waited)
