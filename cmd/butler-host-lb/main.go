@@ -33,6 +33,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/agent"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/forward"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
 )
@@ -127,6 +128,9 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 		return err
 	}
 	if err := await(ctx, mgr); err != nil {
+		return err
+	}
+	if is.MaxFiles, err = forward.FileLimit(); err != nil {
 		return err
 	}
 	host = agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))

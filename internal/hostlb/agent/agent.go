@@ -46,6 +46,8 @@ type Options struct {
 	// Forward: it forwards the ports by itself, Via where to.
 	Forward bool
 	Via     hostlb.Via
+	// MaxFiles is how many files what is forwarded may use.
+	MaxFiles int64
 	// Release: it gives up what it has when it stops. Otherwise its addresses stay until the kernel takes them away, for a restart.
 	Release bool
 }
@@ -99,7 +101,7 @@ func New(o Options, cache, live client.Reader, c client.Client, log logr.Logger)
 		writing: make(chan struct{}, writers), asking: make(chan struct{}, askers), told: map[string]string{},
 	}
 	a.metrics = newMetrics()
-	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{}
+	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{MaxFiles: o.MaxFiles}
 	a.mine.Store(&map[netip.Addr]bool{})
 	return a
 }

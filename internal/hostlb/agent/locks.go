@@ -92,7 +92,7 @@ func (a *Agent) stillThere(ctx context.Context, op *hostlb.Op, key client.Object
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading IPLease %s: %w", key, err)
 	}
-	if is.UID != types.UID(op.Lease) || is.DeletionTimestamp != nil || !held(is) || is.Status.Address != op.Address.String() {
+	if is.UID != types.UID(op.Lease) || is.DeletionTimestamp != nil || !held(is) || is.Status.Address != op.Address.String() || is.Status.Network != a.Network {
 		return hostlb.ErrGone
 	}
 	return nil

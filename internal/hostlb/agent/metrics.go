@@ -44,6 +44,9 @@ func newMetrics() metrics {
 // Register has the metrics of the host served.
 func (a *Agent) Register() {
 	ctrlmetrics.Registry.MustRegister(a.metrics.addresses, a.metrics.takeovers, a.metrics.conflicts, a.metrics.beaten)
+	if a.Forward {
+		ctrlmetrics.Registry.MustRegister(&a.proxy)
+	}
 }
 
 // measure counts what there is.

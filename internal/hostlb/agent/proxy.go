@@ -9,11 +9,13 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
@@ -32,6 +34,9 @@ type proxy struct {
 	has     map[netip.Addr]string
 	at      time.Time
 	failed  bool
+	// mu guards of, the Service that each port is forwarded for, for metrics.
+	mu sync.Mutex
+	of map[forward.Port]types.NamespacedName
 }
 
 // set forwards what is to be forwarded now, and notes what cannot be.
@@ -43,6 +48,7 @@ func (p *proxy) set(ctx context.Context) {
 	p.has, p.at = has, time.Now()
 	want := map[forward.Port][]netip.AddrPort{}
 	reports := map[netip.Addr][]hostlb.PortReport{}
+	of := map[forward.Port]types.NamespacedName{}
 	nodes := &corev1.NodeList{}
 	if p.Via == hostlb.NodePorts {
 		if err := p.Cache.List(ctx, nodes); err != nil {
@@ -55,8 +61,9 @@ func (p *proxy) set(ctx context.Context) {
 		if o == nil {
 			continue
 		}
-		p.want(ctx, o, address, nodes.Items, want, reports)
+		p.want(ctx, o, address, nodes.Items, want, of, reports)
 	}
+	p.handOver(ctx, want, of)
 	for port, err := range p.Set(ctx, want) {
 		p.tell("port "+port.String(), err)
 		reports[port.Address.Addr()] = append(reports[port.Address.Addr()], p.reportOf(port, err))
@@ -82,8 +89,24 @@ func (p *proxy) due(has map[netip.Addr]string) bool {
 	return p.changed.Swap(false) || !maps.Equal(has, p.has) || (p.failed && time.Since(p.at) >= p.Timing.Again)
 }
 
+// handOver ends the connections of ports that are another Service's now.
+func (p *proxy) handOver(ctx context.Context, want map[forward.Port][]netip.AddrPort, of map[forward.Port]types.NamespacedName) {
+	p.mu.Lock()
+	was := p.of
+	p.of = of
+	p.mu.Unlock()
+	stays := maps.Clone(want)
+	maps.DeleteFunc(stays, func(port forward.Port, _ []netip.AddrPort) bool {
+		before, is := was[port]
+		return is && before != of[port]
+	})
+	if len(stays) < len(want) {
+		p.Set(ctx, stays) // what fails is told by the next one
+	}
+}
+
 // want adds the ports of a lease, each with its backends.
-func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port][]netip.AddrPort, reports map[netip.Addr][]hostlb.PortReport) {
+func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port][]netip.AddrPort, of map[forward.Port]types.NamespacedName, reports map[netip.Addr][]hostlb.PortReport) {
 	services := p.servicesOf(ctx, o)
 	backends := map[types.UID]map[hostlb.Port][]netip.AddrPort{}
 	for uid, s := range services {
@@ -102,6 +125,7 @@ func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Add
 		}
 		if services[entry.UID] != nil {
 			port := forward.Port{Protocol: entry.Protocol, Address: netip.AddrPortFrom(address, uint16(entry.Port))}
+			of[port] = client.ObjectKeyFromObject(services[entry.UID])
 			want[port] = backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}]
 		}
 	}

@@ -61,12 +61,13 @@ type PortReport = hostlb.PortReport
 // Proven reports whether nobody answers for the address of a lock, as the wire was asked (T5).
 func (l *Lock) Proven(holder string) bool { return holder == "" && l.Left == "" }
 
-// LockOf reads the lock of an address, and who holds it.
+// LockOf reads the lock of an address, and who holds it: that also where the rest cannot be read.
 func LockOf(o *coordinationv1.Lease) (l Lock, holder string, err error) {
+	holder = ptr.Deref(o.Spec.HolderIdentity, "")
 	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &l); err != nil {
-		return l, "", fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; delete the Lease, the hosts make it again: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
+		return Lock{}, holder, fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; a host that reaches the address writes it anew: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
-	return l, ptr.Deref(o.Spec.HolderIdentity, ""), nil
+	return l, holder, nil
 }
 
 // Write writes a lock, and who holds it, into its Lease, which may be new.
