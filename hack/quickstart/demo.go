@@ -189,7 +189,7 @@ func notReady(claim *ipamv1.IPAddressClaim) string {
 func showClaims(
 	ctx context.Context, c client.Client, steps *steps, claims []client.Object, took map[string]time.Duration,
 ) error {
-	rows := [][]string{{"CLAIM", "POOL", "ADDRESS", "GATEWAY", "READY AFTER"}}
+	rows := [][]string{{"CLAIM", "POOL", addressColumn, "GATEWAY", "READY AFTER"}}
 	for _, obj := range claims {
 		claim := &ipamv1.IPAddressClaim{}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(obj), claim); err != nil {

@@ -91,7 +91,7 @@ func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, step
 	steps.endf("config/samples/elastic.yaml; Cluster shop begins with 2 addresses, and may have 8")
 
 	services := []string{"web", "api", "mail", "dns"}
-	rows := [][]string{{"SERVICE", "ADDRESS", "PENDING FOR", ""}}
+	rows := [][]string{{"SERVICE", addressColumn, "PENDING FOR", ""}}
 	for i, name := range services {
 		address, took, err := serve(ctx, tenant, name)
 		if err != nil {

@@ -163,10 +163,10 @@ func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *ste
 	if err := create(ctx, c, pool); err != nil {
 		return err
 	}
-	if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}); err != nil {
+	if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamA}}); err != nil {
 		return err
 	}
-	lease, err := leased(ctx, c, "team-a", "shop")
+	lease, err := leased(ctx, c, teamA, "shop")
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *ste
 	steps.endf("GlobalNetworkPool public, %s; IPLease team-a/shop has %s", hostsPool, address)
 
 	steps.begin("Services")
-	rows := [][]string{{"SERVICE", "PORT", "ADDRESS", "AFTER", "A CLIENT HEARS"}}
+	rows := [][]string{{"SERVICE", "PORT", addressColumn, "AFTER", "A CLIENT HEARS"}}
 	for _, s := range []struct {
 		name string
 		port corev1.ServicePort
@@ -207,7 +207,7 @@ func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *ste
 // service makes a Service on the lease, with an endpoint, and waits until it has the address.
 func (h *hosts) service(ctx context.Context, c client.WithWatch, name string, port corev1.ServicePort) error {
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(v1alpha1.HostLoadBalancerClass), Ports: []corev1.ServicePort{port},
 		},
@@ -291,7 +291,7 @@ func (h *hosts) hear(ctx context.Context, protocol corev1.Protocol, to netip.Add
 		defer cancel()
 		c, err := h.client.Dial(ctx, network, to.String())
 		if err != nil {
-			return false, nil //nolint:nilerr // it is asked again
+			return false, nil
 		}
 		defer func() { _ = c.Close() }()
 		if err := c.SetDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
@@ -299,7 +299,7 @@ func (h *hosts) hear(ctx context.Context, protocol corev1.Protocol, to netip.Add
 		}
 		if protocol == corev1.ProtocolUDP {
 			if _, err := io.WriteString(c, "a query"); err != nil {
-				return false, nil //nolint:nilerr // it is asked again
+				return false, nil
 			}
 		}
 		buffer := make([]byte, 100)

@@ -53,8 +53,8 @@ func leases(ctx context.Context, cp *framework.ControlPlane, steps *steps) error
 	steps.endf("GlobalNetworkPool public, %s: one address for each tenant", pool.Spec.CIDR)
 
 	steps.begin("two tenants")
-	rows := [][]string{{"LEASE", "ADDRESS", "AFTER"}}
-	for _, ns := range []string{"team-a", "team-b"} {
+	rows := [][]string{{"LEASE", addressColumn, "AFTER"}}
+	for _, ns := range []string{teamA, "team-b"} {
 		if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
 			return err
 		}
@@ -72,15 +72,15 @@ func leases(ctx context.Context, cp *framework.ControlPlane, steps *steps) error
 
 	fmt.Fprintln(steps.out)
 	steps.begin("Services")
-	rows = [][]string{{"SERVICE", "PORT", "ADDRESS", "AFTER", ""}}
+	rows = [][]string{{"SERVICE", "PORT", addressColumn, "AFTER", ""}}
 	for _, s := range []struct {
 		ns, name string
 		port     corev1.ServicePort
 	}{
-		{"team-a", "web", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
-		{"team-a", "dns", corev1.ServicePort{Protocol: corev1.ProtocolUDP, Port: 53}},
+		{teamA, "web", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
+		{teamA, "dns", corev1.ServicePort{Protocol: corev1.ProtocolUDP, Port: 53}},
 		{"team-b", "web", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
-		{"team-a", "late", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
+		{teamA, "late", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
 	} {
 		start := time.Now()
 		address, told, err := named(ctx, c, s.ns, s.name, s.port)

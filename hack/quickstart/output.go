@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// addressColumn heads the addresses of tables, teamA is the namespace of a tenant.
+const addressColumn, teamA = "ADDRESS", "team-a"
+
 // steps prints one line for each thing that was done, with the time it took.
 type steps struct {
 	out   io.Writer
