@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks grants.pml, overlap.pml, carve.pml and nodes.pml with spin: every scenario with all rules, exhaustively and without an error; then once without
-# each rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
+# Checks grants.pml, overlap.pml, carve.pml, nodes.pml and hosts.pml with spin: every scenario with all rules, exhaustively and without an error; then once
+# without each rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
 #
 # SPIN is spin's path, CC a C compiler. JOBS is how many searches run at once, MEMORY the limit of each in MB.
 set -eu
@@ -13,7 +13,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, nodes.pml with -DNODES, grants.pml else.
+# Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, nodes.pml with -DNODES, hosts.pml with
+# -DHOSTS, grants.pml else.
 scenarios='
 turns     -DUIDS=3 -DDELETES=1
 deletes   -DUIDS=2
@@ -57,6 +58,17 @@ no-nodes  -DNODES=2 -DRANGES -DDROPS=0 -DWIPE=1 -DBY_NODES
 three     -DNODES=2 -DDELETES=1 -DLOST -DMANAGERS=3
 three-range  -DNODES=2 -DDELETES=1 -DRANGES -DONE -DLOST -DMANAGERS=3
 three-map -DNODES=2 -DDELETES=1 -DRANGES -DONE -DDROPS=0 -DWIPE=1 -DMANAGERS=3
+hosts     -DHOSTS=2 -DCUTS=2 -DPARTS=2
+host-late    -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DLEAVES=1 -DLATE=2
+host-killed  -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DSTOPS=2
+host-behind  -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DDELETES=1 -DBEHIND=1
+host-ends -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DDELETES=1 -DLEAVES=1
+host-ends-late   -DHOSTS=2 -DPARTS=1 -DDELETES=1 -DLEAVES=1 -DLATE=1
+host-ends-killed -DHOSTS=2 -DPARTS=1 -DDELETES=1 -DSTOPS=2
+host-again   -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DDELETES=1 -DLEASES=2
+host-stays   -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DSTOPS=1 -DFOREVER
+hosts-three  -DHOSTS=3 -DCUTS=2 -DPARTS=1
+hosts-three-ends -DHOSTS=3 -DPARTS=1 -DDELETES=1
 '
 # Rule and the scenario that needs it.
 rules='
@@ -144,6 +156,24 @@ N_RELIST        map-lost
 N_AGE           map-lost
 N_STAMP         map-lost
 N_ADOPTS        map-range
+H_CAS           host-late
+H_SURE          host-late
+H_LAPSE         hosts
+H_FRESH         hosts
+H_REREAD        host-behind
+H_LEASE         host-ends
+H_LEASE_AFTER   host-ends
+H_LOCK_FIRST    hosts
+H_PROBE         hosts
+H_ANEW          host-ends
+H_OFF           hosts
+H_HEAR          host-stays
+H_LIFETIME      host-killed
+H_OFF_FIRST     host-late
+H_LEFT          host-ends
+H_ASK           host-ends
+H_THEN_READ     host-ends
+H_UNLOCK        host-again
 '
 # Rules that this model can do without, and a scenario in which it does. See README.md for why.
 spare='
@@ -155,6 +185,7 @@ DRAINED         carved
 UNUSED          carved
 N_TERM          killed
 N_LIST_CLOSE    ranges
+H_AGE           hosts
 '
 
 scenario() { printf '%s' "$scenarios" | sed -n "s/^$1  *//p"; }
@@ -168,6 +199,7 @@ search() (
 	*-DOVERLAP*) cp "$here/overlap.pml" model.pml ;;
 	*-DCARVE*) cp "$here/carve.pml" model.pml ;;
 	*-DNODES*) cp "$here/nodes.pml" model.pml ;;
+	*-DHOSTS*) cp "$here/hosts.pml" model.pml ;;
 	*) cp "$here/grants.pml" model.pml ;;
 	esac
 	# shellcheck disable=SC2086 # flags are words
@@ -180,7 +212,7 @@ search() (
 		"$SPIN" $flags -t model.pml >"../$name.trace" 2>/dev/null || true
 		# The line of the assertion says which invariant it is of.
 		line=$(sed -n 's/.*model.pml:\([0-9]*\), Error: assertion violated.*/\1/p' "../$name.trace" | head -n 1)
-		sed -n "${line:-1}s|.*/\* \([IN][0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
+		sed -n "${line:-1}s|.*/\* \([HIN][0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
 	fi
 	rm -f pan
 )
@@ -270,7 +302,7 @@ trace)
 		echo "not found breadth-first within $MEMORY MB; this one is longer than it need be" >&2
 		rm -r "$work/trace" && search trace "-DNO_$2 $(scenario "$name")" ''
 	fi
-	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|node\|the mark\|the ConfigMap\)/\1/p' "$work/trace.trace"
+	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|host\|node\|the mark\|the ConfigMap\)/\1/p' "$work/trace.trace"
 	[ "$(verdict trace)" = counterexample ]
 	;;
 *)
