@@ -172,6 +172,7 @@ H_LIFETIME      host-killed
 H_OFF_FIRST     host-late
 H_LEFT          host-ends
 H_ASK           host-ends
+H_TAKE_LEFT     host-ends
 H_THEN_READ     host-ends
 H_UNLOCK        host-again
 '

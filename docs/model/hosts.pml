@@ -133,6 +133,11 @@ inline abandon(j) {
 #else
 #define FRESH true
 #endif
+#ifndef NO_H_TAKE_LEFT
+#define TAKEABLE (h[i].knowsLeft || !h[i].sawEnds)
+#else
+#define TAKEABLE !h[i].sawEnds
+#endif
 #ifndef NO_H_REREAD
 #define DEAD(j) (j==0 || h[j-1].old)
 #else
@@ -141,7 +146,7 @@ inline abandon(j) {
 #ifndef NO_H_LIFETIME
 #define LIVES (h[i].on && !h[i].kept)
 #else
-#define LIVES false
+#define LIVES (h[i].on && !h[i].kept && h[i].is==RUNS)
 #endif
 #ifndef NO_H_PROBE
 #define SILENT h[i].silent
@@ -217,7 +222,7 @@ end:	do
 	:: d_step { CALLS && (h[i].saw!=lease || h[i].sawEnds!=ends) -> printf("host %d: is shown lease %d\n",ME,lease); h[i].saw = lease; h[i].sawEnds = ends }
 	/* T2. It takes a lock, or takes it once more. go: hostlb.Decide, hostlb.decider.hold, hostlb.Memory.write */
 	:: d_step { CALLS && FRESH && h[i].op==NOTHING && h[i].newest && h[i].saw!=0 && !h[i].out && !h[i].on &&
-		(h[i].knowsHolder==ME -> !h[i].sawEnds && !SURE : (h[i].knowsHolder==0 -> h[i].knowsLeft || !h[i].sawEnds : BELIEVES || behind>0)) ->
+		(h[i].knowsHolder==ME -> !h[i].sawEnds && !SURE : (h[i].knowsHolder==0 -> TAKEABLE : BELIEVES || behind>0)) ->
 		printf("host %d: is to take the lock of %d\n",ME,h[i].knowsHolder);
 		send(TAKE); h[i].by = h[i].saw; h[i].byEnds = h[i].sawEnds; h[i].dead = (h[i].knowsHolder!=ME -> h[i].knowsHolder : 0);
 		behind = (h[i].dead!=0 && !BELIEVES -> behind-1 : behind) }
