@@ -27,8 +27,9 @@ func TimingOf(lifetime time.Duration) Timing {
 	return Timing{Lifetime: lifetime, Step: 200 * time.Millisecond, Again: time.Second}
 }
 
-// Patience is after how long without a heartbeat a host is taken for dead: longer than its addresses live, by its own clock.
-func (t Timing) Patience() time.Duration { return t.Lifetime + t.Lifetime/4 }
+// Patience is after how long without a heartbeat a host is taken for dead: longer than its addresses live after its last one, by
+// its own clock, which may be slower, and with what is late (Late), and what the kernel rounds.
+func (t Timing) Patience() time.Duration { return t.Lifetime + max(t.Lifetime/4, 5*t.Again/2) }
 
 // Timeout is how long an answer of the API server is waited for.
 func (t Timing) Timeout() time.Duration { return t.Lifetime / 3 }
@@ -103,7 +104,7 @@ type View struct {
 	Heard map[string]time.Time
 	// Free is since when the lock of an address is seen to be without a living holder.
 	Free map[netip.Addr]time.Time
-	// Ours are the addresses on the interface that bear our mark, each with when it was last added or refreshed.
+	// Ours are the addresses on the interface that bear our mark, each with when it is to be refreshed.
 	Ours map[netip.Addr]time.Time
 	// Wire is what the wire said since the lock is ours; Claimed, when another MAC last claimed to have an address of ours.
 	Wire    map[netip.Addr]Asked
@@ -253,16 +254,16 @@ func (d *decider) rank(a netip.Addr, w *Wanted, l *Lock) int {
 
 // hold is for an address whose lock the host holds, and which it is to have (T3, T4).
 func (d *decider) hold(a netip.Addr, l *Lock) {
-	last, on := d.v.Ours[a]
+	due, on := d.v.Ours[a]
 	asked := d.v.Wire[a]
 	switch {
 	case on && !d.v.Fresh && (d.takenOver(a) || d.blind(a)):
 		d.out.Remove = append(d.out.Remove, a) // somebody has taken it over meanwhile, or may have, and the lock cannot be read
 	case on:
-		if at := last.Add(d.t.refresh()); !d.now.Before(at) {
+		if !d.now.Before(due) {
 			d.out.Refresh = append(d.out.Refresh, a)
 		} else {
-			d.out.again(at)
+			d.out.again(due)
 		}
 		if at := later(asked.At.Add(d.t.Lifetime), d.v.Failed[a].Last.Add(d.t.Again)); !d.v.Fresh && !d.now.Before(at) {
 			d.out.Probe = append(d.out.Probe, a) // who took it over has said so while this end of the wire was cut off

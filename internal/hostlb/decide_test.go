@@ -43,7 +43,9 @@ func TestDecide(t *testing.T) {
 		v.Wanted[0].Nodes = map[string]bool{hosts[slices.IndexFunc(hosts, func(h Host) bool { return h.Name == other })].Node: true}
 	}
 	free := func(d time.Duration) func(*View) { return func(v *View) { v.Free[a] = ago(d) } }
-	on := func(d time.Duration) func(*View) { return func(v *View) { v.Ours[a] = ago(d) } }
+	on := func(d time.Duration) func(*View) {
+		return func(v *View) { v.Ours[a] = ago(d).Add(DefaultTiming().refresh()) }
+	}
 	said := func(w Word, d time.Duration) func(*View) { return func(v *View) { v.Wire[a] = Asked{w, ago(d), "m"} } }
 	silent := func(name string, d time.Duration) func(*View) { return func(v *View) { v.Heard[name] = ago(d) } }
 	old := func(v *View) { v.Fresh = false }

@@ -18,16 +18,16 @@ func (m *Memory) Done(now time.Time, op *Op, r Result) {
 		m.wrote(now, op, &r)
 	case Probe:
 		delete(m.asking, a)
-		m.heardOf(now, a, &r)
+		m.heardOf(now, op, &r)
 	case Add:
 		if m.did(now, a, r.Err); r.Err == nil {
-			m.ours[a] = op.At
+			m.ours[a] = m.due(now, op)
 			delete(m.claimed, a)
 		}
 		delete(m.wire, a) // what it said was before
 	case Refresh:
 		if r.Err == nil {
-			m.ours[a] = op.At
+			m.ours[a] = m.due(now, op)
 		}
 	case Remove:
 		if r.Err == nil {
@@ -51,7 +51,7 @@ func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
 	l.version, l.wrote, l.shown = r.Version, now, false
 	switch op.Kind { //nolint:exhaustive // the others write no lock
 	case Take:
-		l.holder, l.left, l.report = m.Self.Name, "", nil
+		l.holder, l.left, l.report, l.taken = m.Self.Name, "", nil, now
 		l.sure, l.lapses = r.Err == nil, op.lapses
 		delete(m.wire, op.Address)
 		if f, failed := m.failed[op.Address]; failed && now.Sub(f.Last) >= m.Timing.rest() {
@@ -66,13 +66,19 @@ func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
 	}
 }
 
-// heardOf takes in what the wire said of an address.
-func (m *Memory) heardOf(now time.Time, a netip.Addr, r *Result) {
+// due is when an address is to be refreshed: well before its lifetime is over.
+func (m *Memory) due(now time.Time, op *Op) time.Time {
+	return op.At.Add(min(m.Timing.refresh(), op.LifetimeOf(now, m.Timing)/2))
+}
+
+// heardOf takes in what the wire said of an address. What it was asked before the lock was taken says nothing of who answers since.
+func (m *Memory) heardOf(now time.Time, op *Op, r *Result) {
+	a := op.Address
 	if r.Err != nil {
 		m.did(now, a, r.Err)
 		return
 	}
-	if l := m.locks[a]; l == nil || l.holder != m.Self.Name {
+	if l := m.locks[a]; l == nil || l.holder != m.Self.Name || op.At.Before(l.taken) {
 		return
 	}
 	is := Asked{Silent, now, r.MAC}

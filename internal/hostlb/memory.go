@@ -48,6 +48,8 @@ type lock struct {
 	// writing: a write is under way; notBefore is when the next may begin.
 	writing   bool
 	notBefore time.Time
+	// taken is when this host took it last.
+	taken time.Time
 	// free is since when it has no living holder, zero: it has one.
 	free time.Time
 }

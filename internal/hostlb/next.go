@@ -10,9 +10,13 @@ import (
 func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
 	v := m.View(now)
 	p := Decide(now, m.Self.Name, v, m.Timing)
+	until := time.Time{}
+	if v.Fresh {
+		until = m.beaten.Add(m.Timing.Lifetime)
+	}
 	add := func(kind Kind, all []netip.Addr) {
 		for _, a := range all {
-			ops = append(ops, Op{Kind: kind, Address: a, At: now, lapses: m.lapses})
+			ops = append(ops, Op{Kind: kind, Address: a, At: now, Until: until, lapses: m.lapses})
 		}
 	}
 	add(Remove, p.Remove)

@@ -50,12 +50,23 @@ type Op struct {
 	Report *Report
 	// Host is what the heartbeat says.
 	Host Host
+	// Until is when an address that is added or refreshed is to be gone, if nothing is heard of this host any more: a lifetime
+	// after the last heartbeat that was answered. Zero: others know nothing of this host anyway.
+	Until time.Time
 
 	lapses int
 }
 
 // Late reports whether an address is not to be added or refreshed any more, as much may have changed since that was decided.
 func (o *Op) Late(now time.Time, t Timing) bool { return now.Sub(o.At) >= t.Again }
+
+// LifetimeOf is the lifetime that an address is added or refreshed with: whole seconds, as the kernel counts.
+func (o *Op) LifetimeOf(now time.Time, t Timing) time.Duration {
+	if o.Until.IsZero() {
+		return t.Lifetime
+	}
+	return min(max(o.Until.Sub(now).Truncate(time.Second), time.Second), t.Lifetime)
+}
 
 // What becomes of an Op, beside other errors, of which nobody knows.
 var (

@@ -38,10 +38,10 @@ type simulated struct {
 	// off: it does not run; its kernel keeps addresses for their lifetime. frozen until a time: the same, and it remembers.
 	off         bool
 	frozenUntil time.Time
-	cut         bool // from the API server
-	cutAt       time.Time
-	side        int  // of the wire
-	broken      bool // it can neither ask the wire nor add an address
+	cut         bool      // from the API server
+	cutAt       time.Time // when it last was
+	side        int       // of the wire
+	broken      bool      // it can neither ask the wire nor add an address
 	// behindUntil is until when its cache shows nothing new.
 	behindUntil time.Time
 	// kernel has the addresses, each with when it goes.
@@ -191,11 +191,9 @@ func (w *world) run() {
 func (w *world) disturb() {
 	h := w.hosts[w.r.IntN(len(w.hosts))]
 	a := addresses[w.r.IntN(len(addresses))]
-	switch w.r.IntN(17) {
+	switch w.r.IntN(18) {
 	case 0:
-		if h.cut = !h.cut; h.cut {
-			h.cutAt = w.now
-		}
+		h.cut = !h.cut
 		w.notef("%s cut off from the API server: %v", h.name, h.cut)
 	case 1:
 		h.side = w.r.IntN(2)
@@ -256,6 +254,18 @@ func (w *world) disturb() {
 	case 15: // a person flushes the interface
 		clear(h.kernel)
 		w.notef("%s has no addresses any more", h.name)
+	case 17:
+		if w.wanted[a] == nil { // it is deleted before the hosts have seen more than that it is wanted
+			w.leases++
+			w.wanted[a], w.hidden[a] = &Wanted{Address: a, Lease: fmt.Sprint(w.leases)}, false
+			for _, o := range w.hosts {
+				if !o.cut {
+					o.cache, o.behindUntil = w.read(), w.now.Add(4*time.Second)
+				}
+			}
+			w.wanted[a].Ends = true
+			w.notef("%s is wanted, and ends at once", a)
+		}
 	case 16:
 		if o := w.wanted[a]; o != nil {
 			o.Nodes = map[string]bool{fmt.Sprintf("n%d", 1+w.r.IntN(4)): true}
@@ -299,6 +309,9 @@ func (w *world) step() {
 	w.flights = slices.DeleteFunc(w.flights, func(f *flight) bool { return f.told })
 	for _, i := range w.r.Perm(len(w.hosts)) {
 		h := w.hosts[i]
+		if h.cut {
+			h.cutAt = w.now
+		}
 		for a, until := range h.kernel {
 			if !w.now.Before(until) {
 				delete(h.kernel, a)
@@ -432,7 +445,7 @@ func (w *world) change(h *simulated, op *Op) Result {
 			}
 		}
 	}
-	h.kernel[a] = w.now.Add(DefaultTiming().Lifetime)
+	h.kernel[a] = w.now.Add(op.LifetimeOf(w.now, DefaultTiming()))
 	return Result{}
 }
 
@@ -574,7 +587,7 @@ func (w *world) answers(h *simulated, a netip.Addr) string {
 // one, and was from the API server, or he would know.
 func (w *world) excuse(h *simulated, a netip.Addr) {
 	for _, o := range w.answering(a) {
-		if o != h && o.side != h.side && (o.cut || w.now.Sub(o.cutAt) < time.Minute || w.now.Before(o.frozenUntil) || o.off) {
+		if o != h && o.side != h.side && (o.cut || w.now.Sub(o.cutAt) < 20*time.Second) {
 			w.excused[o.name] = true
 		}
 	}

@@ -169,7 +169,7 @@ func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
 	if op.Late(time.Now(), a.Timing) {
 		return fmt.Errorf("adding %s: %w", address, errLate)
 	}
-	if err := l.Add(address, a.Timing.Lifetime); err != nil {
+	if err := l.Add(address, op.LifetimeOf(time.Now(), a.Timing)); err != nil {
 		return err
 	}
 	a.Log.Info("Adds an address", "address", address, "interface", l.Name)
@@ -221,7 +221,7 @@ func (a *Agent) refresh(ops []hostlb.Op) {
 		if by[all[0]].Late(time.Now(), a.Timing) {
 			continue // it is decided again
 		}
-		failed := l.Refresh(all, a.Timing.Lifetime)
+		failed := l.Refresh(all, by[all[0]].LifetimeOf(time.Now(), a.Timing))
 		for _, address := range all {
 			err := failed[address]
 			if a.memory.Done(time.Now(), by[address], hostlb.Result{Err: err}); err != nil && !errors.Is(err, netif.ErrNotThere) {
