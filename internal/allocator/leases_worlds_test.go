@@ -1,16 +1,22 @@
 package allocator_test
 
 import (
+	"net/netip"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // Leases, beside claims and blocks.
@@ -55,6 +61,58 @@ func showLease(name string, shown bool) action {
 		})
 		return err == nil || (!shown && apierrors.IsNotFound(err))
 	}}
+}
+
+// foundInUse has it said of a lease, once it has an address, that somebody foreign answers for that.
+func foundInUse(name string) action {
+	return action{"the address of lease " + name + " is in use", func(w *world) bool {
+		had := false
+		err := w.api.EditStatus(ref(faults.Leases, name), func(o client.Object) {
+			if l := o.(*v1alpha1.IPLease); l.Status.Address != "" {
+				had = true
+				usedByOthers(l)
+			}
+		})
+		return err == nil && had
+	}}
+}
+
+func usedByOthers(l *v1alpha1.IPLease) {
+	meta.SetStatusCondition(&l.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AddressInUseReason, Message: "02:00:00:00:00:01 answers for it",
+	})
+}
+
+// passes lets time pass.
+func passes(d time.Duration) action {
+	return action{d.String() + " passes", func(w *world) bool {
+		w.After(0, d, func() {})
+		return true
+	}}
+}
+
+// keepsFromAll checks that an address for which somebody foreign answers is nobody's for an hour after its lease (P7).
+func (w *world) keepsFromAll(c faults.Change, users bool) {
+	if r, err := poolutil.ParseRange(c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]); err == nil && !c.Deleted {
+		for a, until := range w.nobodys {
+			if r.Contains(a) && until.After(time.Now()) {
+				w.Wrongf("P7: %s is in use by somebody foreign until %v, and %s has it", a, until.Sub(schedule.Epoch), c.Object.GetName())
+			}
+		}
+	}
+	l, is := c.Object.(*v1alpha1.IPLease)
+	if !is || !c.Deleted || users {
+		return
+	}
+	if announced := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.AnnouncedCondition); announced == nil || announced.Reason != v1alpha1.AddressInUseReason {
+		return
+	}
+	// Its note may be half as old as it lasts.
+	rest, noted := w.noted[" "+l.Status.Address]
+	if !noted || time.Until(rest.Until) < grants.InUseRest/2 {
+		w.Wrongf("P7: %s was released by %s, somebody foreign answers for it, and it does not rest for nobody", l.Status.Address, l.Name)
+	}
+	w.nobodys[netip.MustParseAddr(l.Status.Address)] = rest.Until
 }
 
 // strip takes off a lease what keeps its address, once it has one: as a tenant may where the policy of records is missing.
@@ -125,6 +183,19 @@ var leased = []scenario{
 	{
 		name: "lease cooling", spec: Pool("10.0.0.1-10.0.0.2", givesLeases, grace(30)), capacity: 0,
 		script: slices.Concat([]action{rent("x"), rent("y"), giveUp("x")}, []action{rent("z"), giveUp("y"), rent("y")}),
+	},
+	{
+		// Not even a lease of the same name has it again, nor one that asks for it.
+		name: "lease in use", spec: Pool("10.0.0.1-10.0.0.3", givesLeases), capacity: 0, ordered: true,
+		before: []action{rent("x")},
+		script: []action{foundInUse("x"), giveUp("x"), rent("x"), rent("y", asking("10.0.0.1")), rent("z"), foundInUse("z"), giveUp("z"), rent("z"), passes(grants.InUseRest * 5 / 4)},
+		want:   map[string]string{"x": "10.0.0.2", "y": "10.0.0.1", "z": "10.0.0.3"},
+	},
+	{
+		name: "lease in use cooling", spec: Pool("10.0.0.1-10.0.0.2", givesLeases, grace(30)), capacity: 0, ordered: true,
+		before: []action{rent("x"), rent("y")},
+		script: []action{foundInUse("y"), giveUp("x"), giveUp("y"), rent("x"), rent("y"), giveUp("x"), rent("z"), passes(time.Minute)},
+		want:   map[string]string{"y": "10.0.0.1", "z": ""},
 	},
 	{
 		// A name of the pool's is a lease's too.

@@ -50,7 +50,7 @@ func TestFullStatusStaysSmall(t *testing.T) {
 		return netipx.IPRangeFrom(ip, ip)
 	}
 	noted := 0
-	for p.StartCooling(next(), owner(noted), noon) {
+	for p.StartCooling(grants.Ending{Range: next(), Owner: owner(noted), Grace: time.Hour}, noon) {
 		noted++
 	}
 	for i := range 5 * grants.MaxHeld {
@@ -116,13 +116,12 @@ func TestMustRestAgain(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
 	c := see(p, "a", 0, remembers("10.0.0.1"), bothReady, ends)
 	seeAddress(p, "a", "10.0.0.1", "uid-a")
-	r := p.Releasable(c)
-	if !p.NeedsCooling(r, c.Owner, noon) {
+	if !p.NeedsCooling(p.EndingOf(c), noon) {
 		t.Fatal("it need not rest")
 	}
-	p.StartCooling(r, c.Owner, noon)
+	p.StartCooling(p.EndingOf(c), noon)
 	for after, must := range map[time.Duration]bool{0: false, 4 * time.Minute: false, 6 * time.Minute: true} {
-		if got := p.NeedsCooling(r, c.Owner, noon.Add(after)); got != must {
+		if got := p.NeedsCooling(p.EndingOf(c), noon.Add(after)); got != must {
 			t.Errorf("noted %v ago: must rest %v", after, got)
 		}
 	}
@@ -166,7 +165,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		for ; p.CoolReleases(clock.Now(), a.releases(t.Context(), p)); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.Releasable(c), c.Owner, clock.Now()) {
+				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.EndingOf(c), clock.Now()) {
 					noted++
 					p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
 					p.Forget(c.Owner.UID)
@@ -238,12 +237,12 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	})
 	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	ip := netip.MustParseAddr("10.0.0.2")
-	for p.StartCooling(p.Ledger.Unit(ip), ledger.Owner{Namespace: "ns", Name: "gone"}, noon) {
+	for p.StartCooling(grants.Ending{Range: p.Ledger.Unit(ip), Owner: ledger.Owner{Namespace: "ns", Name: "gone"}, Grace: time.Hour}, noon) {
 		ip = ip.Next().Next()
 	}
 	c := see(p, "late", 0, remembers("10.0.200.201"), bothReady, ends)
 	seeAddress(p, "late", "10.0.200.201", "uid-late")
-	if p.CoolReleases(noon, a.releases(t.Context(), p)) || !p.NeedsCooling(p.Releasable(c), c.Owner, noon) || len(p.Todo) > 0 {
+	if p.CoolReleases(noon, a.releases(t.Context(), p)) || !p.NeedsCooling(p.EndingOf(c), noon) || len(p.Todo) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
 	if ready := p.Conditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {

@@ -112,7 +112,7 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
 	c := p.Claimants["uid-has-3"]
-	p.StartCooling(p.Releasable(c), c.Owner, noon)
+	p.StartCooling(p.EndingOf(c), noon)
 	p.ForgetAttached("address-has-3", grants.NameOf(c.Owner))
 	p.Forget(c.Owner.UID)
 	if told := tell(); told > 0 {

@@ -127,6 +127,8 @@ type world struct {
 	rests    map[string]cooling.Rest
 	// noted are the rests that were on record since the IPAddress came, by name and address.
 	noted map[string]cooling.Rest
+	// nobodys are the addresses that nobody may have yet.
+	nobodys map[netip.Addr]time.Time
 	// owners are the claims that IPAddresses were of.
 	owners  map[types.UID]types.UID
 	grace   bool
@@ -159,7 +161,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
-			given: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
+			given: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, nobodys: map[netip.Addr]time.Time{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
 			seenLog: map[faults.Kind]int{}, open: map[*faults.Request]time.Time{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
 		w.history.BlocksMayGo = s.forced
@@ -438,6 +440,7 @@ func (w *world) changed(before int64, by string) {
 		w.given[c.Object.GetUID()] = record
 		w.keepsWord(c)
 		w.keepsShown(c)
+		w.keepsFromAll(c, users)
 		if c.Deleted && !users && w.addressOf(c.Object.GetUID()) {
 			w.Wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
 		}

@@ -63,6 +63,8 @@ type Claimant struct {
 	Moved        bool
 	// InUse: the finalizer of a consumer is on it, which uses the addresses as long.
 	InUse bool
+	// UsedByOthers: somebody answers for its address whom nobody gave it (P7).
+	UsedByOthers bool
 	// Pause is what pauses it, as was found last, and PauseTold what its status says of that; empty: nothing.
 	Pause, PauseTold string
 	// StatusDone: the status says all that there is to say of what it has.

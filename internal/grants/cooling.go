@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,25 +15,53 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
+// InUseRest is how long an address rests at least for which somebody answers whom nobody gave it (P7).
+const InUseRest = time.Hour
+
+// Ending is what somebody gives up, and how that rests.
+type Ending struct {
+	Range netipx.IPRange
+	Owner ledger.Owner
+	// Grace is for how long, 0: it does not rest. Nameless: it rests for nobody's name, not even for that of its owner.
+	Grace    time.Duration
+	Nameless bool
+}
+
+// EndingOf is what the end of a claimant makes free.
+func (m *Memory) EndingOf(c *Claimant) Ending {
+	return Ending{m.Releasable(c), c.Owner, m.graceOf(c), c.UsedByOthers}
+}
+
+// graceOf is how long what a claimant gives up rests; 0: not at all.
+func (m *Memory) graceOf(c *Claimant) time.Duration {
+	if c.UsedByOthers && m.Base != nil {
+		return max(m.reuseGrace(), InUseRest)
+	}
+	return m.reuseGrace()
+}
+
+// endingOf is what the end of an IPAddress without a claim makes free.
+func (m *Memory) endingOf(s *Orphan) Ending {
+	return Ending{Range: m.UnitOf(s.Attached), Owner: s.owner(), Grace: m.reuseGrace()}
+}
+
 // CoolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the
 // IPAddress loses our finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the
 // status has no room for more, the others wait with their addresses. It reports whether there was any.
 func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 	m.RestsLate = false
 	if m.reuseGrace() == 0 {
-		m.RoomToRest()
-		return false
+		m.uncrowdUnrested()
 	}
 	left := MaxJobs - m.Jobs
 	var due []*Claimant
 	for _, c := range m.Todo {
-		r := m.Releasable(c)
-		if !c.Deleting || !r.IsValid() || c.Busy || c.RetryAt.After(now) {
+		if !c.Deleting || m.graceOf(c) == 0 || c.Busy || c.RetryAt.After(now) {
 			continue
 		}
-		switch {
-		case releases(c).Waits:
-		case m.NeedsCooling(r, c.Owner, now):
+		switch e := m.EndingOf(c); {
+		case !e.Range.IsValid(), releases(c).Waits:
+		case m.NeedsCooling(e, now):
 			due = append(due, c)
 		default:
 			left-- // noted, and to be handed out
@@ -46,7 +75,7 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 			m.RestsLate = true
 			break
 		}
-		if !m.StartCooling(m.Releasable(c), c.Owner, now) {
+		if !m.StartCooling(m.EndingOf(c), now) {
 			m.Crowd(c)
 			continue
 		}
@@ -55,7 +84,7 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 	}
 	for _, s := range m.Orphans {
 		if m.OrphanNeedsCooling(s, now) {
-			rests := m.StartCooling(m.UnitOf(s.Attached), s.owner(), now)
+			rests := m.StartCooling(m.endingOf(s), now)
 			noted, m.RestsLate = noted || rests, m.RestsLate || !rests
 		}
 	}
@@ -66,10 +95,13 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 // the pool.
 func (m *Memory) mayNote(now time.Time) bool { return !m.RestsLate && !now.Before(m.CommitAfter) }
 
-// StartCooling has a range rest for as long as the pool says. False: there is no room on record.
-func (m *Memory) StartCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
-	grace := m.reuseGrace()
-	return m.Cooling.Add(cooling.Rest{Range: r, Until: cooling.Until(now, grace), For: NameOf(o)}, cooling.Step(grace))
+// StartCooling has what is given up rest from now on. False: there is no room on record.
+func (m *Memory) StartCooling(e Ending, now time.Time) bool {
+	rest := cooling.Rest{Range: e.Range, Until: cooling.Until(now, e.Grace), For: NameOf(e.Owner)}
+	if e.Nameless {
+		rest.For = types.NamespacedName{}
+	}
+	return m.Cooling.Add(rest, cooling.Step(cmp.Or(m.reuseGrace(), e.Grace)))
 }
 
 // ExpireCooling ends the rest of ranges whose time has come.
@@ -122,6 +154,15 @@ func (m *Memory) uncrowd(uid types.UID) {
 	}
 }
 
+// uncrowdUnrested has the releases tried again that wait for room, and do not rest by what the pool says now.
+func (m *Memory) uncrowdUnrested() {
+	for uid, c := range m.Crowded {
+		if m.graceOf(c) == 0 {
+			m.uncrowd(uid)
+		}
+	}
+}
+
 // RoomToRest has the releases that wait for room tried again.
 func (m *Memory) RoomToRest() {
 	for uid := range m.Crowded {
@@ -133,7 +174,7 @@ func (m *Memory) RoomToRest() {
 // now.
 func (m *Memory) RestEnds(now time.Time) time.Duration {
 	groups := m.Base.PoolStatus().Cooling
-	if m.reuseGrace() == 0 || cooling.HasRoom(groups) {
+	if cooling.HasRoom(groups) {
 		return 0
 	}
 	first := slices.MinFunc(groups, func(a, b v1alpha1.CoolingGroup) int { return a.Until.Compare(b.Until.Time) })
@@ -150,18 +191,21 @@ func (m *Memory) CoolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) neti
 	return netipx.IPRange{}
 }
 
-// NeedsCooling reports whether what an owner gives up is to rest, and that is not noted: or so long ago that half of
-// the rest is over. What somebody else has too does not become free.
-func (m *Memory) NeedsCooling(r netipx.IPRange, o ledger.Owner, now time.Time) bool {
-	if m.reuseGrace() == 0 || !r.IsValid() {
+// NeedsCooling reports whether what is given up is to rest, and that is not noted: or so long ago that half of the rest is
+// over. What somebody else has too does not become free.
+func (m *Memory) NeedsCooling(e Ending, now time.Time) bool {
+	if e.Grace == 0 || !e.Range.IsValid() {
 		return false
 	}
-	for _, h := range m.Ledger.Overlapping(r) {
-		whole := h.Range.Contains(r.From()) && h.Range.Contains(r.To())
-		if whole && h.Source == ledger.Cooling && m.restOf(h).Until.Sub(now) > m.reuseGrace()/2 {
-			return false
-		}
-		if whole && h.Source.Uses() && h.Owner.UID != o.UID {
+	for _, h := range m.Ledger.Overlapping(e.Range) {
+		whole := h.Range.Contains(e.Range.From()) && h.Range.Contains(e.Range.To())
+		switch {
+		case !whole:
+		case h.Source == ledger.Cooling:
+			if rest := m.restOf(h); rest.Until.Sub(now) > e.Grace/2 && (!e.Nameless || rest.For.Name == "") {
+				return false
+			}
+		case h.Source.Uses() && h.Owner.UID != e.Owner.UID:
 			return false
 		}
 	}
@@ -176,7 +220,7 @@ func (m *Memory) restOf(h *ledger.Fact) cooling.Rest {
 
 // OrphanNeedsCooling is NeedsCooling for what a void IPAddress has.
 func (m *Memory) OrphanNeedsCooling(s *Orphan, now time.Time) bool {
-	return s.ProvenOrphan && m.NeedsCooling(m.UnitOf(s.Attached), s.owner(), now)
+	return s.ProvenOrphan && m.NeedsCooling(m.endingOf(s), now)
 }
 
 // reuseGrace is how long an address rests before somebody else gets it.

@@ -29,7 +29,7 @@ func (m *Memory) Due(now time.Time, free int, grace time.Duration, admission, re
 				continue
 			}
 			// One that came up during the commit rests first (R9): the next batch notes it.
-			if m.NeedsCooling(m.Releasable(c), c.Owner, now) {
+			if m.NeedsCooling(m.EndingOf(c), now) {
 				wait = m.soonIfNoted(wait, now)
 				continue
 			}

@@ -263,7 +263,7 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 		return "a preAllocation for claims named " + who
 	case ledger.Cooling:
 		if who == "" {
-			return "its reuse grace period"
+			return "its rest, until the time that status.cooling of the pool says"
 		}
 		return "its reuse grace period (released by " + who + ")"
 	case ledger.Kept:

@@ -33,7 +33,13 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 	}
 	room := m.RestEnds(now)
 	if room > 0 {
-		releasable = func(*Claimant) Ruling { return Ruling{Waits: true, Silent: true} } // no live holder would
+		ruling := releasable
+		releasable = func(c *Claimant) Ruling {
+			if m.graceOf(c) > 0 {
+				return Ruling{Waits: true, Silent: true} // no live holder would
+			}
+			return ruling(c)
+		}
 	}
 	patience := term.Patience
 	m.ForgetLack()
