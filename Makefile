@@ -211,6 +211,14 @@ $(K8S)/kube-controller-manager: hack/tools/kubernetes/go.mod hack/tools/kubernet
 $(K8S)/kubectl: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8S)/kube-controller-manager
 	$(call build,kubernetes,k8s.io/kubernetes/cmd/kubectl,kubectl $(K8S_VERSION),1 minute,-ldflags "$(K8S_LDFLAGS)")
 
+# Not part of the tests: those of hosts with it are skipped where it was not built, or there is no nft.
+$(K8S)/kube-proxy: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8S)/kube-apiserver
+	$(call build,kubernetes,k8s.io/kubernetes/cmd/kube-proxy,kube-proxy $(K8S_VERSION),1 minute,-ldflags "$(K8S_LDFLAGS)")
+
+$(BIN)/nft/nft:
+	@echo "unpacking Debian's nft into bin/nft: 2 MB, once"
+	@hack/unpack.sh $(BIN)/nft nftables nft
+
 $(BIN)/metallb-controller: hack/tools/metallb/go.mod hack/tools/metallb/go.sum
 	$(call build,metallb,go.universe.tf/metallb/controller,the MetalLB controller $(METALLB_VERSION),2 minutes,-ldflags "-s -w")
 
@@ -280,6 +288,10 @@ page-test: ## Open the page of pools in a headless Chromium: Debian's, unpacked 
 		echo "unpacking Debian's Chromium and what it needs into bin/chromium: 270 MB, once"; \
 		hack/chromium.sh $(BIN)/chromium; }
 	cd test/page && go test -count=1 -v $(TESTFLAGS) .
+
+.PHONY: host-lb-test
+host-lb-test: control-plane $(K8S)/kube-proxy $(if $(shell command -v nft 2>/dev/null),,$(BIN)/nft/nft) ## Run the tests of hosts, with the real kube-proxy and nft too: the installed one, or Debian's, unpacked into bin. As root.
+	KUBE_PROXY=$(K8S)/kube-proxy NFT=$(or $(shell command -v nft 2>/dev/null),$(BIN)/nft/nft) go test -count=1 -v $(TESTFLAGS) ./test/hostlb
 
 .PHONY: test-race
 test-race: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.

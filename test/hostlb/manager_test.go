@@ -1,0 +1,131 @@
+//go:build linux
+
+package hostlb
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// startManager starts the manager, with the rights that it needs for hosts and no others.
+func startManager(ctx context.Context) {
+	GinkgoHelper()
+	rights, err := cp.HostLBsManagerKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Kubeconfig: rights, Args: []string{"--host-load-balancers"}})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() {
+		if CurrentSpecReport().Failed() {
+			GinkgoWriter.Println(m.LogTail(40))
+		}
+		Expect(m.Kill()).To(Succeed())
+	})
+}
+
+// asks makes a Service of hosts, which asks for an address, or for any.
+func asks(ctx context.Context, name, address string, port int32) *corev1.Service {
+	GinkgoHelper()
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(v1alpha1.HostLoadBalancerClass), LoadBalancerIP: address,
+			AllocateLoadBalancerNodePorts: ptr.To(false), Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: port}},
+		},
+	}
+	Expect(k8s.Create(ctx, s)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(k8s.Delete(ctx, s))).To(Succeed()) })
+	return s
+}
+
+// published is the address that the status of a Service has, empty: none.
+func published(ctx context.Context, s *corev1.Service) func() string {
+	return func() string {
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
+		if len(s.Status.LoadBalancer.Ingress) == 0 {
+			return ""
+		}
+		return s.Status.LoadBalancer.Ingress[0].IP
+	}
+}
+
+var _ = Describe("With the manager", func() {
+	var w *world
+	BeforeEach(func(ctx SpecContext) {
+		startManager(ctx)
+		w = newWorld(ctx, 3)
+		pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "hosts-" + w.network}}
+		pool.Spec.CIDR, pool.Spec.Network = "192.0.2.224/28", w.network
+		pool.Spec.Leases = &v1alpha1.Leases{LoadBalancerClass: v1alpha1.HostLoadBalancerClass}
+		Expect(k8s.Create(ctx, pool)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) {
+			Eventually(func(g Gomega) {
+				leases := &v1alpha1.IPLeaseList{}
+				g.Expect(k8s.List(ctx, leases)).To(Succeed())
+				g.Expect(leases.Items).To(BeEmpty())
+			}).Should(Succeed())
+			Expect(w.writes(ctx)).To(BeEmpty(), "no lock is left")
+			Expect(k8s.Delete(ctx, pool)).To(Succeed())
+		})
+	})
+
+	// H2, H18, H21: the lowest free address, and the same one when it was given back.
+	It("Services get .225 and .226, and .225 again", func(ctx SpecContext) {
+		began := time.Now()
+		first := asks(ctx, "first", "", 80)
+		Eventually(published(ctx, first)).Should(Equal("192.0.2.225"))
+		AddReportEntry("seconds from a Service to its address, of which 0.6 are questions to the wire", time.Since(began).Seconds())
+		second := asks(ctx, "second", "", 80)
+		Eventually(published(ctx, second)).Should(Equal("192.0.2.226"))
+		for _, a := range []string{"192.0.2.225", "192.0.2.226"} {
+			Eventually(func() string { return w.reached(ctx, netip.MustParseAddr(a)) }).Should(Not(BeEmpty()))
+		}
+		most := w.atMostOne(netip.MustParseAddr("192.0.2.225"))
+		Expect(k8s.Delete(ctx, first)).To(Succeed())
+		Eventually(func() []*host { return w.on(netip.MustParseAddr("192.0.2.225")) }).Should(BeEmpty())
+		Eventually(func(g Gomega) {
+			leases := &v1alpha1.IPLeaseList{}
+			g.Expect(k8s.List(ctx, leases)).To(Succeed())
+			g.Expect(leases.Items).To(HaveLen(1))
+		}).Should(Succeed())
+		third := asks(ctx, "third", "", 80)
+		Eventually(published(ctx, third)).Should(Equal("192.0.2.225"))
+		Expect(most()).To(Equal(1))
+	})
+
+	// H1, H19: both manifests of the seed.
+	It("two Services share the address that they ask for", func(ctx SpecContext) {
+		for address, ports := range map[string][2]int32{"192.0.2.230": {80, 443}, "192.0.2.231": {8080, 9090}} {
+			a := netip.MustParseAddr(address)
+			name := map[string]string{"192.0.2.230": "web", "192.0.2.231": "app"}[address]
+			one, two := asks(ctx, name+"-1", address, ports[0]), asks(ctx, name+"-2", address, ports[1])
+			Eventually(published(ctx, one)).Should(Equal(address))
+			Eventually(published(ctx, two)).Should(Equal(address))
+			h := w.theOne(a)
+			Expect(k8s.Delete(ctx, one)).To(Succeed())
+			Consistently(func() bool { return h.has(a) }).WithTimeout(3 * time.Second).Should(BeTrue())
+		}
+	})
+
+	// H22: a host that is lost moves no address of the API's, and no Service loses its.
+	It("a Service keeps its address over the end of a host and of the manager", func(ctx SpecContext) {
+		s := asks(ctx, "kept", "", 80)
+		Eventually(published(ctx, s)).Should(Equal("192.0.2.225"))
+		a := netip.MustParseAddr("192.0.2.225")
+		h := w.theOne(a)
+		Expect(h.Kill()).To(Succeed())
+		startManager(ctx) // a second one
+		Eventually(func() string { return w.reached(ctx, a) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		Expect(published(ctx, s)()).To(Equal("192.0.2.225"))
+	})
+})
