@@ -344,6 +344,10 @@ bench-host-lb: ## Measure how hosts forward ports, beside Debian's HAProxy and n
 	@go build -buildvcs=false -o $(BIN)/hostbench ./test/hostbench
 	@$(BIN)/hostbench -proxies $(BIN)/proxies $(ARGS)
 
+.PHONY: bench-hosts
+bench-hosts: control-plane ## Measure hosts at rest, when one ends, and while the API server is away (root; OUTAGE=10m, ADDRESSES=1000).
+	MEASURE=yes OUTAGE=$(OUTAGE) ADDRESSES=$(ADDRESSES) go test -count=1 -v -timeout=40m ./test/hostlb -ginkgo.v -ginkgo.focus=Measured
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Lint.
 	$(TOOLS)/golangci-lint run

@@ -112,7 +112,8 @@ func newWorld(ctx context.Context, n int, args ...string) *world {
 func (w *world) join(ctx context.Context, name string, number int, args ...string) *host {
 	GinkgoHelper()
 	h := &host{world: w, name: name + "-" + w.network, args: args}
-	space, err := w.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)))
+	space, err := w.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)),
+		netip.MustParsePrefix(fmt.Sprintf("10.9.255.%d/16", number)))
 	Expect(err).NotTo(HaveOccurred())
 	h.Host, err = cp.JoinHost(ctx, space, binary, kubeconfig)
 	Expect(err).NotTo(HaveOccurred())

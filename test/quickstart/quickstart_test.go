@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
 // deadline is for a run on a loaded machine; an idle one needs ten seconds.
@@ -40,7 +41,7 @@ func programs(t *testing.T) (quickstart, manager string) {
 
 func TestQuickstart(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it starts five demonstrations: make quickstart shows one, make test-all runs them")
+		t.Skip("it starts six demonstrations: make quickstart shows one, make test-all runs them")
 	}
 	quickstart, manager := programs(t)
 
@@ -111,6 +112,35 @@ func TestQuickstart(t *testing.T) {
 			`team-a/dns +UDP/53 +203\.0\.113\.1 +\S+$`,
 			`team-b/web +TCP/443 +203\.0\.113\.2 +\S+$`,
 			`team-a/late +TCP/443 +\S+ +PortTaken: 203\.0\.113\.1 TCP/443 is already allocated to Service web; `,
+		} {
+			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
+				t.Errorf("no row %q", row)
+			}
+		}
+		if t.Failed() {
+			t.Log(out)
+		}
+		empty(t, tmp)
+	})
+
+	t.Run("shows an address that goes from host to host", func(t *testing.T) {
+		n, err := netns.New()
+		if err != nil {
+			t.Skipf("SKIPPED: %v", err)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		out, tmp := &bytes.Buffer{}, t.TempDir()
+		cmd := command(t, tmp, out, quickstart, "--hosts", "--manager="+manager, "--exit")
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, row := range []string{
+			`team-a/web +TCP/80 +192\.0\.2\.97 +\S+ +hello from the pod$`,
+			`team-a/dns +UDP/53 +192\.0\.2\.97 +\S+ +answer to a query$`,
+			`kill -9 +(h\d) +(h\d) +\S+$`,
+			`SIGTERM +(h\d) +(h\d) +\S+$`,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
 				t.Errorf("no row %q", row)

@@ -1,0 +1,167 @@
+//go:build linux
+
+package hostlb
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/netif"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
+)
+
+// all are the addresses of ours that each host has.
+func (w *world) all() map[*host]map[netip.Addr]bool {
+	GinkgoHelper()
+	out := map[*host]map[netip.Addr]bool{}
+	for _, h := range w.hosts {
+		out[h] = map[netip.Addr]bool{}
+		Expect(h.Do(func() error {
+			links, err := netif.Read()
+			for _, l := range links {
+				for _, a := range l.Ours {
+					out[h][a] = true
+				}
+			}
+			return err
+		})).To(Succeed())
+	}
+	return out
+}
+
+// shown are the addresses that any host has.
+func (w *world) shown() int {
+	n := map[netip.Addr]bool{}
+	for _, has := range w.all() {
+		for a := range has {
+			n[a] = true
+		}
+	}
+	return len(n)
+}
+
+// writesIn counts what is written of Leases for a while.
+func writesIn(ctx context.Context, d time.Duration) float64 {
+	GinkgoHelper()
+	watcher, err := k8s.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(record.Namespace))
+	Expect(err).NotTo(HaveOccurred())
+	defer watcher.Stop()
+	n := 0
+	begins, over := time.After(time.Second), time.After(time.Second+d) // what there is comes first
+	counts := false
+	for {
+		select {
+		case <-watcher.ResultChan():
+			if counts {
+				n++
+			}
+		case <-begins:
+			counts = true
+		case <-over:
+			return float64(n) / d.Seconds()
+		}
+	}
+}
+
+// H17, and what docs/performance.md says of hosts: make bench-hosts.
+var _ = Describe("Measured", func() {
+	It("many addresses on three hosts: at rest, when a host ends, and without the API server", func(ctx SpecContext) {
+		if os.Getenv("MEASURE") == "" {
+			Skip("SKIPPED: make bench-hosts measures")
+		}
+		n, err := strconv.Atoi(cmp.Or(os.Getenv("ADDRESSES"), "1000"))
+		Expect(err).NotTo(HaveOccurred())
+		outage, err := time.ParseDuration(cmp.Or(os.Getenv("OUTAGE"), "1m"))
+		Expect(err).NotTo(HaveOccurred())
+		w := newWorld(ctx, 3, "--lease-duration=10s")
+		began := time.Now()
+		for i := range n {
+			w.lease(ctx, netip.AddrFrom4([4]byte{10, 9, byte(i / 250), byte(1 + i%250)}))
+		}
+		Eventually(w.shown).WithTimeout(5 * time.Minute).WithPolling(time.Second).Should(Equal(n))
+		AddReportEntry(fmt.Sprintf("%d addresses shown after, in seconds, of which they were made in some", n), time.Since(began).Seconds())
+		var of []int
+		for _, has := range w.all() {
+			of = append(of, len(has))
+		}
+		slices.Sort(of)
+		AddReportEntry("addresses of each host", of)
+		Eventually(func() float64 { return writesIn(ctx, 5*time.Second) }).WithTimeout(2 * time.Minute).Should(BeNumerically("<", 2))
+		AddReportEntry("writes a second at rest, over 30 s", writesIn(ctx, 30*time.Second))
+
+		By("taking the API server away for " + outage.String())
+		for _, h := range w.hosts {
+			h.Relay.Cut()
+		}
+		least := n
+		for until := time.Now().Add(outage); time.Now().Before(until); {
+			least = min(least, w.shown())
+			select {
+			case <-ctx.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+		AddReportEntry("least addresses shown while the API server was away for "+outage.String(), least)
+		for _, h := range w.hosts {
+			Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		}
+		Eventually(func() float64 { return writesIn(ctx, 5*time.Second) }).WithTimeout(2 * time.Minute).Should(BeNumerically("<", 2))
+		Expect(w.shown()).To(Equal(n))
+
+		for _, what := range []struct {
+			text string
+			do   func(*host)
+		}{
+			{"kill -9", func(h *host) { Expect(h.Kill()).To(Succeed()) }},
+			{"SIGTERM", func(h *host) { h.signal(syscall.SIGTERM) }},
+		} {
+			h := w.hosts[0]
+			moved := w.all()[h]
+			w.hosts = w.hosts[1:]
+			most := w.atMostOne(first(moved))
+			ended := time.Now()
+			what.do(h)
+			var times []float64
+			Eventually(func() int {
+				for o, has := range w.all() {
+					if o == h {
+						continue
+					}
+					for a := range has {
+						if moved[a] {
+							delete(moved, a)
+							times = append(times, time.Since(ended).Seconds())
+						}
+					}
+				}
+				return len(moved)
+			}).WithTimeout(2 * time.Minute).WithPolling(20 * time.Millisecond).Should(BeZero())
+			AddReportEntry(fmt.Sprintf("%s: seconds until another host has the first, the median and the last of %d addresses", what.text, len(times)),
+				[]float64{times[0], times[len(times)/2], times[len(times)-1]})
+			Expect(most()).To(BeNumerically("<=", 1))
+		}
+	})
+})
+
+// first is the lowest address.
+func first(all map[netip.Addr]bool) netip.Addr {
+	out := netip.Addr{}
+	for a := range all {
+		if !out.IsValid() || a.Less(out) {
+			out = a
+		}
+	}
+	return out
+}
