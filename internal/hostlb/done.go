@@ -1,6 +1,7 @@
 package hostlb
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 )
@@ -12,6 +13,9 @@ func (m *Memory) Done(now time.Time, op *Op, r Result) {
 	switch op.Kind {
 	case Beat:
 		if m.beating = false; r.Err == nil && now.Sub(op.At) < m.Timing.Lifetime {
+			if m.beaten.IsZero() {
+				m.listenAnew(now)
+			}
 			m.beaten = op.At
 		}
 	case Take, Leave, Empty, Tell:
@@ -45,6 +49,9 @@ func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
 	if r.Err != nil {
 		l.notBefore = now.Add(m.Timing.Again)
 	}
+	if h := m.heard[op.Dead]; h != nil && errors.Is(r.Err, ErrAlive) {
+		h.since = now // the cache is behind
+	}
 	if r.Version == "" {
 		return
 	}
@@ -63,6 +70,14 @@ func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
 		l.holder, l.left, l.report, l.sure = "", "", nil, false
 	case Tell:
 		l.report = op.Report
+	}
+}
+
+// listenAnew begins to count anew for how long other hosts are silent: this one was not answered either, and the API server may
+// have been away for all.
+func (m *Memory) listenAnew(now time.Time) {
+	for _, h := range m.heard {
+		h.since = now
 	}
 }
 

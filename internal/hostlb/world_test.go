@@ -141,6 +141,52 @@ func TestOneAnswers(t *testing.T) {
 	}
 }
 
+// An API server that is away for all takes no address down, and moves none, not even when it is back, whoever hears of that first.
+func TestOutage(t *testing.T) {
+	for seed := range 50 {
+		w := newWorld(uint64(seed), 3)
+		w.calm = true
+		for i, a := range addresses {
+			w.wanted[a] = &Wanted{Address: a, Lease: fmt.Sprint(i)}
+		}
+		pass := func(d time.Duration) {
+			for until := w.now.Add(d); w.now.Before(until) && w.wrong == ""; {
+				w.now = w.now.Add(tick)
+				w.step()
+			}
+		}
+		pass(20 * time.Second)
+		was := map[netip.Addr]string{}
+		for _, a := range addresses {
+			if all := w.answering(a); len(all) == 1 {
+				was[a] = all[0].name
+			}
+		}
+		for _, h := range w.hosts {
+			h.cut = true
+		}
+		stays := func(d time.Duration) {
+			for until := w.now.Add(d); w.now.Before(until) && w.wrong == ""; pass(tick) {
+				for _, a := range addresses {
+					if all := w.answering(a); w.wrong == "" && (len(all) != 1 || all[0].name != was[a]) {
+						w.wrong = fmt.Sprintf("%s is on %d hosts, and was on %s", a, len(all), was[a])
+					}
+				}
+			}
+		}
+		stays(time.Minute)
+		for _, i := range w.r.Perm(len(w.hosts)) {
+			w.hosts[i].cut = false
+			w.hosts[i].behindUntil = w.now.Add(time.Duration(w.r.IntN(200)) * tick) // its watches begin again later
+			stays(time.Duration(w.r.IntN(30)) * tick)
+		}
+		stays(time.Minute)
+		if w.wrong != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, w.wrong, strings.Join(w.texts, "\n"))
+		}
+	}
+}
+
 func (w *world) run() {
 	for w.now.Before(start.Add(4 * time.Minute)) {
 		w.now = w.now.Add(tick)

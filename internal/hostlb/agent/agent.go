@@ -29,7 +29,8 @@ const (
 	// writers is how many writes are under way at once, beside the heartbeat; askers, how many questions to the wire.
 	writers = 16
 	askers  = 256
-	// settle is how long what has changed is gathered before it is looked at.
+	// settle is how long what has changed is gathered before it is looked at, at least; where there are many addresses, for as
+	// long again as it takes to look.
 	settle = 5 * time.Millisecond
 	// leaving is how long a host that stops tries to give up what it has.
 	leaving = 5 * time.Second
@@ -81,6 +82,8 @@ type Agent struct {
 	// asleep is how long the machine was suspended since it was booted.
 	asleep time.Duration
 	told   map[string]string
+	// read is what the Leases said when they were last read, by name.
+	read map[string]readLease
 	// ready: it was read once what there is, and the heartbeat is answered.
 	ready atomic.Bool
 }
@@ -138,7 +141,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	stop := ctx.Done()
 	var over <-chan time.Time
 	for {
+		began := time.Now()
 		again, err := a.look(watching)
+		took := time.Since(began)
 		if err != nil {
 			return err
 		}
@@ -154,13 +159,13 @@ func (a *Agent) Start(ctx context.Context) error {
 		case <-over:
 			return errors.New("the locks of this host could not be given up in time: other hosts take them once its heartbeat is old")
 		case r := <-a.results:
-			if err := a.done(&r); err != nil {
+			if err := a.doneAll(&r, max(settle, took)); err != nil {
 				return err
 			}
 		case c := <-a.claims:
 			a.claimed(watching, c)
 		case <-a.wake:
-			<-time.After(settle) // more of it comes
+			<-time.After(max(settle, took)) // more of it comes
 		case <-time.After(time.Until(again)):
 		}
 	}
@@ -236,6 +241,22 @@ func (a *Agent) in(room chan struct{}, op hostlb.Op, do func() hostlb.Result) {
 		<-room
 	}
 	a.results <- result{op, r}
+}
+
+// doneAll takes in what became of something, and of all that ends in the next moment.
+func (a *Agent) doneAll(r *result, moment time.Duration) error {
+	over := time.After(moment)
+	for {
+		if err := a.done(r); err != nil {
+			return err
+		}
+		select {
+		case next := <-a.results:
+			r = &next
+		case <-over:
+			return nil
+		}
+	}
 }
 
 // done takes in what became of something.

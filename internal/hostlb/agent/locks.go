@@ -110,28 +110,52 @@ func (a *Agent) readLocks(ctx context.Context, wanted []hostlb.Wanted) (map[neti
 		byName[record.LockName(wanted[i].Address, a.Network)] = wanted[i].Address
 	}
 	locks, hosts := map[netip.Addr]hostlb.ReadLock{}, []hostlb.ReadHost(nil)
+	read := make(map[string]readLease, len(all.Items))
 	var bad error
 	for i := range all.Items {
 		o := &all.Items[i]
+		is, before := a.read[o.Name]
+		if !before || is.version != o.ResourceVersion {
+			is = readLeaseOf(o)
+		}
+		read[o.Name] = is
+		bad = errors.Join(bad, is.err)
 		switch {
 		case record.IsHost(o.Name):
-			h, _, err := record.HostOf(o)
-			if err != nil {
-				bad = errors.Join(bad, err)
-			} else if h.Network == a.Network {
-				hosts = append(hosts, hostlb.ReadHost{Host: h, Version: o.ResourceVersion})
+			if is.err == nil && is.host.Network == a.Network {
+				hosts = append(hosts, hostlb.ReadHost{Host: is.host, Version: o.ResourceVersion})
 			}
 		case record.IsLock(o.Name):
-			l, holder, err := record.LockOf(o)
-			if err != nil {
-				bad = errors.Join(bad, err)
+			l := is.lock
+			if is.err != nil {
 				l = record.Lock{Address: byName[o.Name], Network: a.Network, Left: "?"}
 			}
 			if l.Address.IsValid() && l.Network == a.Network {
-				locks[l.Address] = hostlb.ReadLock{Version: o.ResourceVersion, Holder: holder, Left: l.Left, Report: l.Report}
+				locks[l.Address] = hostlb.ReadLock{Version: o.ResourceVersion, Holder: is.holder, Left: l.Left, Report: l.Report}
 			}
 		}
 	}
+	a.read = read
 	a.tell("Leases", bad)
 	return locks, hosts, nil
+}
+
+// readLease is what a Lease of a version says.
+type readLease struct {
+	version string
+	host    hostlb.Host
+	lock    record.Lock
+	holder  string
+	err     error
+}
+
+func readLeaseOf(o *coordinationv1.Lease) readLease {
+	out := readLease{version: o.ResourceVersion}
+	switch {
+	case record.IsHost(o.Name):
+		out.host, _, out.err = record.HostOf(o)
+	case record.IsLock(o.Name):
+		out.lock, out.holder, out.err = record.LockOf(o)
+	}
+	return out
 }
