@@ -64,6 +64,8 @@ type Options struct {
 	InClusterPools bool
 	// Leases are the ways by which Services of the manager's own cluster get the addresses of leases.
 	Leases lease.Ways
+	// AddressAttempts is how many addresses such a Service gets for which somebody else answers.
+	AddressAttempts int
 	// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs, FleetNodes whether those of
 	// workload clusters do; NodeCIDRsOnly, whether nothing else is done. Services are CIDRs that no own Node is given.
 	OwnNodes, FleetNodes, NodeCIDRsOnly bool
@@ -187,7 +189,7 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard) }})
 	}
 	if o.Leases.Any() {
-		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.Leases}
+		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.Leases, AddressAttempts: o.AddressAttempts}
 		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {

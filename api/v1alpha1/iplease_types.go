@@ -39,6 +39,11 @@ const (
 	// the one Service that may use the lease; of a lease for an address that Services ask for it is empty.
 	MadeForServicesLabel = "butler.butlerlabs.dev/made-for-services"
 
+	// TriedAddressesAnnotation on a Service lists, with commas between them, the addresses of leases that were made for it and
+	// for which somebody else answered. It is written by the manager, and removed when the Service is shown. Whoever removes it
+	// before has the manager try again.
+	TriedAddressesAnnotation = "butler.butlerlabs.dev/tried-addresses"
+
 	// HostLoadBalancerClass is the class of Services whose addresses hosts show by themselves. Services of the other classes
 	// of pools are served by a MetalLB that is started with the class (--lb-class).
 	HostLoadBalancerClass = "butler.butlerlabs.dev/host"
@@ -94,6 +99,9 @@ const (
 	LeaseUnfitReason = "LeaseUnfit"
 	// NotAllowedReason: the lease is not for this Service, by its namespace or because it was made for another one.
 	NotAllowedReason = "NotAllowed"
+	// AddressAttemptsExhaustedReason: somebody else answers for each of the addresses that the Service was given, as many as
+	// it gets.
+	AddressAttemptsExhaustedReason = "AddressAttemptsExhausted"
 	// NoPoolReason: no pool of the load balancer class of the Service gives it an address.
 	NoPoolReason = "NoPool"
 )

@@ -198,6 +198,15 @@ func (w *world) about(h *host, a netip.Addr, wanted, ending *v1alpha1.IPLease) (
 				w.announced[wanted.UID] = true
 			}
 		}
+	case holder == h.name && w.foreign[a] && wanted != nil && !has:
+		report := record.Report{Lease: wanted.UID, Reason: v1alpha1.AddressInUseReason, Message: "a machine answers for it"}
+		if says.Report.Equal(&report) {
+			return "", nil
+		}
+		return "reports that somebody else has " + a.String(), func() {
+			says.Report, says.Left = &report, ""
+			w.writeLock(h, o, says, h.name)
+		}
 	case holder == h.name && w.isAnswered(a, h): // it is asked again later
 		return "", nil
 	case holder == h.name && wanted != nil:
@@ -228,7 +237,7 @@ func (w *world) add(h *host, a netip.Addr, wanted *v1alpha1.IPLease) {
 		return // its watch says so, too
 	}
 	w.then(h, "adds "+a.String(), func() {
-		if w.isAnswered(a, h) {
+		if w.isAnswered(a, h) || w.foreign[a] {
 			return
 		}
 		h.has[a] = wanted.UID
@@ -358,9 +367,11 @@ func (w *world) drawOfHosts() action {
 	service := faults.Ref{Kind: faults.Services, Namespace: ns, Name: name}
 	h := w.hosts[w.r.IntN(len(w.hosts))]
 	howLong := time.Duration(3+w.r.IntN(60)) * time.Second
-	switch w.r.IntN(20) {
+	switch w.r.IntN(22) {
 	case 0, 1:
 		return newServiceOnHosts(ns, name, "", ports)
+	case 20, 21:
+		return inUseByOthers([]string{ofPool["c"], ofPool["d"], "10.0.0.1"}[w.r.IntN(3)], howLong)
 	case 2, 3, 4:
 		return newServiceOnHosts(ns, name, "dock", ports)
 	case 5:

@@ -1,5 +1,5 @@
 // Package lease gives Services the ports of the leases that they name, and has MetalLB, or hosts, show the addresses. What is decided
-// is in internal/leaseports; the rules that the code names, P2 to P6, are in docs/design.md.
+// is in internal/leaseports; the rules that the code names, P2 to P7, are in docs/design.md.
 //
 // The unit of work is a namespace: its leases, its Services and one IPAddressPool. Each reconcile makes the first writes
 // that are due, and what they change wakes it for the next.
@@ -44,6 +44,8 @@ type Reconciler struct {
 	Now      func() time.Time
 	// WatchFilter, where set, is the value of the label of the leases that are served.
 	WatchFilter string
+	// AddressAttempts is how many addresses a Service gets, one after another, for which somebody else answers.
+	AddressAttempts int
 	// Ways are who shows the addresses of what is served.
 	Ways
 
@@ -167,6 +169,8 @@ func (l *look) bringForward(ctx context.Context) error {
 		return err
 	}
 	d := leaseports.Decide(l.known, l.asking, free)
+	l.heedHosts()
+	d.Exhaust(l.known, l.asking, l.AddressAttempts)
 	l.measure(&d)
 	var notShown error
 	show := func(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
@@ -174,7 +178,7 @@ func (l *look) bringForward(ctx context.Context) error {
 		return changed && notShown == nil, nil
 	}
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.publishOnHosts, l.letGo, l.endUnused, l.report,
+		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.publishOnHosts, l.letGo, l.endUnused, l.nextAddress, l.forgetTried, l.report,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
 			return errors.Join(err, notShown)

@@ -167,6 +167,9 @@ type world struct {
 	// hosts show addresses; announced are the leases of which one has said so, released those that a person gave back.
 	hosts               []*host
 	announced, released map[types.UID]bool
+	// foreign are the addresses for which somebody foreign answers; rests, until when nobody is given one.
+	foreign map[netip.Addr]bool
+	rests   map[string]time.Time
 }
 
 type action struct {
@@ -189,7 +192,7 @@ func TestWorlds(t *testing.T) {
 func runWorld(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}, last: map[string]string{}, announced: map[types.UID]bool{}, released: map[types.UID]bool{}}
+		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}, last: map[string]string{}, announced: map[types.UID]bool{}, released: map[types.UID]bool{}, foreign: map[netip.Addr]bool{}, rests: map[string]time.Time{}}
 		w.trouble = w.r.IntN(6)
 		w.build()
 		w.newHost("h1")
@@ -203,6 +206,8 @@ func runWorld(t *testing.T, seed uint64) {
 		}
 		if seed%10 < 2 {
 			w.script = unheard()
+		} else if seed%10 == 2 {
+			w.script = attempts(seed%20 == 2)
 		}
 		for range 1 + seed%2 {
 			w.start()
@@ -232,7 +237,7 @@ func runWorld(t *testing.T, seed uint64) {
 func (w *world) start() {
 	name := string(rune('a' + len(w.managers)))
 	c := &cached{w.api.Client(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, heard: newHeartbeats()}}
+	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))
@@ -540,8 +545,10 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 	for name, l := range leases {
 		is := live[name]
 		_, made := l.Labels[v1alpha1.MadeForServicesLabel]
-		if made && l.DeletionTimestamp == nil && (is == nil || is.UID != l.UID || is.DeletionTimestamp != nil) && len(l.Status.Ports) > 0 {
+		if ends := made && l.DeletionTimestamp == nil && (is == nil || is.UID != l.UID || is.DeletionTimestamp != nil) && len(l.Status.Ports) > 0; ends && !leaseports.LeaseOf(l).UsedByOthers {
 			w.Wrongf("P5: lease %s is deleted, and Service %s has a port of it", name, l.Status.Ports[0].Service)
+		} else if ends {
+			w.checkReplaced(l, now[l.Labels[v1alpha1.MadeForServicesLabel]])
 		}
 		for _, h := range leaseports.LeaseOf(l).Table {
 			s := now[h.Service.String()]
@@ -581,6 +588,9 @@ func (w *world) checkGivenUp(name, address string) {
 // none, and gives it back when it is deleted and not shown.
 func (w *world) allocate() []step {
 	used := map[string]bool{}
+	for a, until := range w.rests {
+		used[a] = until.After(time.Now())
+	}
 	all := w.leases()
 	for _, l := range all {
 		used[l.Status.Address] = true
@@ -590,6 +600,9 @@ func (w *world) allocate() []step {
 		ref := faults.RefOf(l)
 		if l.DeletionTimestamp != nil && controllerutil.ContainsFinalizer(l, v1alpha1.IPLeaseFinalizer) && !controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) {
 			return []step{{Text: "the allocator releases " + l.Name, Do: func() {
+				if leaseports.LeaseOf(l).UsedByOthers {
+					w.rest(l.Status.Address)
+				}
 				w.change("released", func() {
 					_ = w.api.Edit(ref, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1alpha1.IPLeaseFinalizer) })
 				})
@@ -940,6 +953,7 @@ func (w *world) examine() {
 		w.Wrongf("lease %s is of no use", one.Name)
 	}
 	d := leaseports.Decide(l.known, asking, func(string, leaseports.Holder) bool { return true })
+	d.Exhaust(l.known, asking, m.AddressAttempts)
 	shown, used := map[string]bool{}, false
 	for _, o := range all {
 		used = used || (len(o.Status.Ports) > 0 && !byHost(o))
@@ -962,6 +976,10 @@ func (w *world) examine() {
 		}
 		if held && !ofHosts {
 			shown[o.Status.Address] = true
+		}
+		if w.foreign[addressOf(o)] && ofHosts && len(o.Status.Ports) > 0 {
+			w.examineInUse(o, asking, m.AddressAttempts)
+			continue
 		}
 		if has := w.isAnswered(addressOf(o), nil); ofHosts && has != (len(o.Status.Ports) > 0) {
 			w.Wrongf("that a host has %s is %v", o.Status.Address, has)

@@ -79,6 +79,8 @@ type Service struct {
 	NotMade string
 	// Deleting: it keeps what it has until it is gone.
 	Deleting bool
+	// Tried are the addresses that were made for it, and that somebody else answers for.
+	Tried []netip.Addr
 }
 
 // Holder is the Service that has a port.
@@ -113,6 +115,8 @@ type Lease struct {
 	// By is who shows it, empty: nobody yet; Shown: it is in MetalLB's pool, or about to be.
 	By    string
 	Shown bool
+	// UsedByOthers: somebody answers for its address whom nobody gave it.
+	UsedByOthers bool
 	// IdleSince is since when none of its Services has a ready endpoint; zero: one has, or nobody knows.
 	IdleSince time.Time
 	// Declared are the ports that Services may have, each with the Service that it is for, the zero Ref for any; nil: any
@@ -360,6 +364,8 @@ func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
 		return &Verdict{v1alpha1.LeaseNotFoundReason, fmt.Sprintf("there is no IPLease %s in this namespace; create it, or correct the annotation %s", name, v1alpha1.LeaseAnnotation)}
 	case !l.Allows(s):
 		return &Verdict{v1alpha1.NotAllowedReason, fmt.Sprintf("IPLease %s was made for Service %s, and is that one's alone; make a lease that both may name", name, l.For)}
+	case l.Deleting && l.Made && s.Class != "":
+		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; it is made anew when it is gone", name)}
 	case l.Deleting:
 		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; name another", name)}
 	case !l.Address.IsValid() && l.Refused.Reason != "":

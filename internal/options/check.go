@@ -80,6 +80,9 @@ func Prefixes(texts []string) ([]netip.Prefix, error) {
 
 // checkServices looks at what serves Services.
 func (o *Options) checkServices(complain complainer) {
+	if o.AddressAttempts < 1 {
+		complain("address-attempts", o.AddressAttempts, "at least 1 is needed: the first address is one")
+	}
 	for _, is := range []struct {
 		flag    string
 		on      bool

@@ -43,8 +43,10 @@ type Options struct {
 	InClusterPools bool
 	ServiceLeases  bool
 	HostLBs        bool
-	NodeCIDRs      string
-	ServiceCIDRs   []string
+	// AddressAttempts is how many addresses a Service gets for which somebody else answers.
+	AddressAttempts int
+	NodeCIDRs       string
+	ServiceCIDRs    []string
 	// ClusterCIDRs and the sizes are those of kube-controller-manager.
 	ClusterCIDRs                         []string
 	NodeMask, NodeMaskIPv4, NodeMaskIPv6 int
@@ -88,6 +90,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Give the Services of the manager's own cluster the addresses of the IPLeases that they name, and have the MetalLB of that cluster show them. It watches all Services.")
 	fs.BoolVar(&o.HostLBs, "host-load-balancers", false,
 		fmt.Sprintf("Give Services of class %s of the manager's own cluster addresses that hosts show which run butler-host-lb. It watches all Services.", v1alpha1.HostLoadBalancerClass))
+	fs.IntVar(&o.AddressAttempts, "address-attempts", 5,
+		"How many addresses a Service of a load balancer class gets, one after another, while somebody else answers for each on the wire.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
 		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, fleet, which leaves the Nodes of the manager's own cluster alone and serves those of workload clusters, or only, which serves the own ones and nothing else, and does without Cluster API. No other allocator may do so at the same time.")
