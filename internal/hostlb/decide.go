@@ -319,8 +319,8 @@ func (d *decider) ask(a netip.Addr) {
 
 // giveUp is for an address whose lock the host holds and which it is not to have (T5): off the interface first, then the lock.
 // Where its lease ends, an empty lock is to say that nobody answers, so the wire is asked before: the host that had the lock
-// before may live, cut off from the API server, and the wire may have been parted when it was asked last. Until nobody answers
-// the lock stays. Who cannot ask leaves that to others.
+// before may live, cut off from the API server, and the wire may have been parted when it was asked last. Until none of the hosts
+// answers the lock stays; that somebody else does is no reason to keep the lease (P7). Who cannot ask leaves that to others.
 func (d *decider) giveUp(a netip.Addr, w *Wanted) {
 	asked := d.v.Wire[a]
 	_, on := d.v.Ours[a]
@@ -331,7 +331,7 @@ func (d *decider) giveUp(a netip.Addr, w *Wanted) {
 	case !d.v.Fresh:
 	case w == nil || !w.Ends || d.v.Stopping || (failed && f.Last.Sub(f.Since) >= d.t.refresh()):
 		d.out.Leave = append(d.out.Leave, a)
-	case asked.Word == Silent && d.now.Sub(asked.At) < d.t.Again:
+	case (asked.Word == Silent || asked.Word == Foreign) && d.now.Sub(asked.At) < d.t.Again:
 		d.out.Empty = append(d.out.Empty, a)
 	default:
 		d.ask(a)

@@ -106,6 +106,8 @@ func TestDecide(t *testing.T) {
 		"it ends, and no API server":            {me, base(held(me), said(Silent, 0), ends, old), Plan{}},
 		"never read, and it is on":              {me, base(on(0), old, func(v *View) { v.Locks = nil }), Plan{}},
 		"it ends, and was never on":             {me, base(held(me), ends), Plan{Probe: these}},
+		"it ends, and somebody else answers":    {me, base(held(me), said(Foreign, 0), ends), Plan{Empty: these}},
+		"it ends, and somebody else answered":   {me, base(held(me), said(Foreign, 10*time.Second), ends), Plan{InUse: these, Probe: these}},
 		"it ends, and another answers":          {me, base(held(me), said(Another, 0), ends), Plan{Contested: these, Next: now.Add(time.Second)}},
 		"it ends, and a dead one has it":        {other, base(held("h9"), silent("h9", time.Minute), free(time.Minute), ends), Plan{Lock: these}},
 		"it stops":                              {me, base(held(me), on(0), stops), Plan{Remove: these}},
