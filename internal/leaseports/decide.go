@@ -79,6 +79,8 @@ type Service struct {
 	NotMade string
 	// Deleting: it keeps what it has until it is gone.
 	Deleting bool
+	// Published are the addresses that it is published with.
+	Published []netip.Addr
 	// Tried are the addresses that were made for it, and that somebody else answers for.
 	Tried []netip.Addr
 }

@@ -23,10 +23,11 @@ type Next struct {
 }
 
 // NextAddress is what comes next for a lease and the Service that it was made for, which gets so many addresses at most, one
-// after another. What a person made, or a Service asks for by its address, stays as it is.
+// after another. What a person made, a Service asks for by its address, or is published with, stays as it is.
 func NextAddress(l *Lease, s *Service, most int) Next {
 	mine := l.Made && l.For == s.Name && s.Namespace == "" && s.Class != "" && slices.Contains(s.Leases, l.Name)
-	if !mine || !l.UsedByOthers || l.Deleting || !l.Address.IsValid() || s.Off != "" || s.Deleting {
+	known := slices.Contains(s.Published, l.Address) // clients have it: a person decides
+	if !mine || !l.UsedByOthers || known || l.Deleting || !l.Address.IsValid() || s.Off != "" || s.Deleting {
 		return Next{}
 	}
 	var tried []string // of its family: a lease of the other one has attempts of its own

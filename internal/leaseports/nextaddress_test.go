@@ -37,6 +37,7 @@ func TestNextAddress(t *testing.T) { // H15
 		"the last attempt":                    {change: []func(*Lease, *Service){tried("10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "somebody else answers for each of 10.0.0.8, 10.0.0.9, 10.0.0.1; take 10.0.0.1 off"},
 		"more than there are attempts by now": {change: []func(*Lease, *Service){tried("10.0.0.7", "10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "exhausted all IP allocation attempts"},
 		"attempts of the other family":        {change: []func(*Lease, *Service){tried("fd00::1", "fd00::2", "10.0.0.1")}, want: "replace"},
+		"published":                           {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.Published = addresses("10.0.0.1") }}},
 		"not in use":                          {change: []func(*Lease, *Service){tried("10.0.0.1"), func(l *Lease, _ *Service) { l.UsedByOthers = false }}},
 		"a person's":                          {change: []func(*Lease, *Service){func(l *Lease, _ *Service) { l.Made, l.For = false, "" }}},
 		"for an address":                      {change: []func(*Lease, *Service){func(l *Lease, s *Service) { l.For, s.Address = "", l.Address }}},

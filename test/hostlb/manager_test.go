@@ -117,6 +117,22 @@ var _ = Describe("With the manager", func() {
 		}
 	})
 
+	// H12, H14, H15, P7: the next address, where somebody who is none of the hosts has the first ones.
+	It("a Service gets the next address where somebody else has its own", func(ctx SpecContext) {
+		foreign, err := w.Join("foreign", netip.MustParsePrefix("192.0.2.225/24"), netip.MustParsePrefix("192.0.2.226/24"))
+		Expect(err).NotTo(HaveOccurred())
+		s := asks(ctx, "next", "", 80)
+		Eventually(published(ctx, s)).Should(Equal("192.0.2.227"))
+		Eventually(func() map[string]string {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
+			return s.Annotations
+		}).ShouldNot(HaveKey(v1alpha1.TriedAddressesAnnotation), "it is shown")
+		pool := &v1alpha1.GlobalNetworkPool{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Name: "hosts-" + w.network}, pool)).To(Succeed())
+		Expect(pool.Status.Cooling).NotTo(BeEmpty(), "nobody gets them at once")
+		Expect(foreign.Unplug(true)).To(Succeed())
+	})
+
 	// H22: a host that is lost moves no address of the API's, and no Service loses its.
 	It("a Service keeps its address over the end of a host and of the manager", func(ctx SpecContext) {
 		s := asks(ctx, "kept", "", 80)
