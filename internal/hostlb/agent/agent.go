@@ -27,7 +27,7 @@ import (
 
 const (
 	// writers is how many writes are under way at once, beside the heartbeat; askers, how many questions to the wire.
-	writers = 16
+	writers = 32
 	askers  = 256
 	// settle is how long what has changed is gathered before it is looked at, at least; where there are many addresses, for as
 	// long again as it takes to look.
@@ -69,6 +69,8 @@ type Agent struct {
 	beats   beats
 	proxy   proxy
 	metrics metrics
+	// silences are those of hosts that are taken for dead.
+	silences silences
 
 	wake    chan struct{}
 	results chan result

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,14 +74,35 @@ func (a *Agent) writeLock(ctx context.Context, o *coordinationv1.Lease, version 
 	return o.ResourceVersion, nil
 }
 
-// stillSilent reads the heartbeat of who has a lock once more.
+// silences are heartbeats that were read once more, by host: one read is for all locks of a host.
+type silences struct {
+	mu sync.Mutex
+	of map[string]silence
+}
+
+type silence struct {
+	version string
+	at      time.Time
+}
+
+// stillSilent reads the heartbeat of who has a lock once more, if it was not read a moment ago.
 func (a *Agent) stillSilent(ctx context.Context, op *hostlb.Op) error {
-	is := &coordinationv1.Lease{}
-	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(op.Dead)}, is)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the heartbeat of host %s: %w", op.Dead, err)
+	a.silences.mu.Lock()
+	defer a.silences.mu.Unlock()
+	was, read := a.silences.of[op.Dead]
+	if !read || was.version != op.DeadVersion || time.Since(was.at) >= a.Timing.Again {
+		is := &coordinationv1.Lease{}
+		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(op.Dead)}, is)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading the heartbeat of host %s: %w", op.Dead, err)
+		}
+		was = silence{is.ResourceVersion, time.Now()}
+		if a.silences.of == nil {
+			a.silences.of = map[string]silence{}
+		}
+		a.silences.of[op.Dead] = was
 	}
-	if is.ResourceVersion != op.DeadVersion {
+	if was.version != op.DeadVersion {
 		return hostlb.ErrAlive
 	}
 	return nil
