@@ -92,6 +92,14 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 		return fmt.Errorf("another butler-host-lb runs on this host, in the same network namespace; end it first: %w", err)
 	}
 	defer func() { _ = alone.Close() }()
+	// A connection that is dead without a word is to be found out before this host may be taken for dead.
+	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "2", "HTTP2_PING_TIMEOUT_SECONDS": "2"} {
+		if _, set := os.LookupEnv(name); !set {
+			if err := os.Setenv(name, seconds); err != nil {
+				return err
+			}
+		}
+	}
 	cfg, err := process.Connection()
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "Name of the Node that this host is, for Services with externalTrafficPolicy Local; empty: it is none. By default the variable NODE_NAME.")
 	fs.StringVar(&o.network, "network", "", "The layer-2 or routing domain that the interfaces are in: it shows the addresses of pools whose spec.network is this, and no others.")
 	fs.StringSliceVar(&o.interfaces, "interface", nil, "Interfaces that addresses are put on. By default any that has an address of the network of the lease.")
-	fs.DurationVar(&o.lifetime, "lease-duration", 10*time.Second, "How long an address stays on a host that does not refresh it, in whole seconds from 3s to 5m: a host that is dead is followed by another one about 3 s after that.")
+	fs.DurationVar(&o.lifetime, "lease-duration", 10*time.Second, "How long an address stays on a host that does not refresh it, in whole seconds from 3s to 5m: a host that is dead is followed by another one about 3 s after that. The same on all hosts.")
 	fs.StringVar(&o.forward, "forward", forwardNone, "What becomes of packets for an address: none, kube-proxy or what takes its place has them, or proxy, this program forwards TCP and UDP to --backends.")
 	fs.StringVar(&o.backends, "backends", "nodeports", "Where --forward=proxy forwards to: nodeports of Nodes that are ready, endpoints, where the network of the Pods is routed, or clusterip, where that of the Services is.")
 	fs.StringVar(&o.metrics, "metrics-bind-address", "127.0.0.1:9442", "Address of /metrics, /healthz and /readyz, without authentication; 0 turns them off.")

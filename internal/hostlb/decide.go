@@ -256,18 +256,25 @@ func (d *decider) rank(a netip.Addr, w *Wanted, l *Lock) int {
 func (d *decider) hold(a netip.Addr, l *Lock) {
 	due, on := d.v.Ours[a]
 	asked := d.v.Wire[a]
+	sure := d.v.Fresh && l.Sure
 	switch {
-	case on && !d.v.Fresh && (d.takenOver(a) || d.blind(a)):
-		d.out.Remove = append(d.out.Remove, a) // somebody has taken it over meanwhile, or may have, and the lock cannot be read
+	case on && !sure && (d.takenOver(a) || (!d.v.Fresh && d.blind(a))):
+		d.out.Remove = append(d.out.Remove, a) // somebody has taken it over meanwhile, or may have, and the lock was not read since
 	case on:
 		if !d.now.Before(due) {
 			d.out.Refresh = append(d.out.Refresh, a)
 		} else {
 			d.out.again(due)
 		}
-		if at := later(asked.At.Add(d.t.Lifetime), d.v.Failed[a].Last.Add(d.t.Again)); !d.v.Fresh && !d.now.Before(at) {
+		if sure {
+			return
+		}
+		if d.v.Fresh { // what was read of the lock may be old: a write shows whose it is
+			d.out.Lock = append(d.out.Lock, a)
+		}
+		if at := later(asked.At.Add(d.t.Lifetime), d.v.Failed[a].Last.Add(d.t.Again)); !d.now.Before(at) {
 			d.out.Probe = append(d.out.Probe, a) // who took it over has said so while this end of the wire was cut off
-		} else if !d.v.Fresh {
+		} else {
 			d.out.again(at)
 		}
 	case !d.v.Fresh: // it is added by who is sure that the lock is his

@@ -24,7 +24,10 @@ func (m *Memory) Done(now time.Time, op *Op, r Result) {
 		delete(m.asking, a)
 		m.heardOf(now, op, &r)
 	case Add:
-		if m.did(now, a, r.Err); r.Err == nil {
+		if !errors.Is(r.Err, ErrLate) {
+			m.did(now, a, r.Err)
+		}
+		if r.Err == nil {
 			m.ours[a] = m.due(now, op)
 			delete(m.claimed, a)
 		}
@@ -52,13 +55,17 @@ func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
 	if h := m.heard[op.Dead]; h != nil && errors.Is(r.Err, ErrAlive) {
 		h.since = now // the cache is behind
 	}
+	if r.Read != nil {
+		l.version, l.holder, l.left, l.report, l.sure = r.Read.Version, r.Read.Holder, r.Read.Left, r.Read.Report, false
+		l.wrote, l.shown = now, false
+	}
 	if r.Version == "" {
 		return
 	}
 	l.version, l.wrote, l.shown = r.Version, now, false
 	switch op.Kind { //nolint:exhaustive // the others write no lock
 	case Take:
-		l.holder, l.left, l.report, l.taken = m.Self.Name, "", nil, now
+		l.holder, l.left, l.report, l.taken = m.Self.Name, "", op.Report, now
 		l.sure, l.lapses = r.Err == nil, op.lapses
 		delete(m.wire, op.Address)
 		if f, failed := m.failed[op.Address]; failed && now.Sub(f.Last) >= m.Timing.rest() {

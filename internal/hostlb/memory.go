@@ -218,6 +218,11 @@ func (m *Memory) Fresh(now time.Time) bool {
 	return !m.beaten.IsZero()
 }
 
+// patience is after how long without a heartbeat a host is taken for dead.
+func (m *Memory) patience(h *heard) time.Duration {
+	return max(m.Timing.Patience(), TimingOf(h.host.Lifetime).Patience())
+}
+
 // View is what Decide decides on.
 func (m *Memory) View(now time.Time) *View {
 	v := &View{
@@ -225,7 +230,8 @@ func (m *Memory) View(now time.Time) *View {
 		Wire: m.wire, Claimed: map[netip.Addr]time.Time{}, Failed: m.failed, Stopping: m.Stopping, Hosts: []Host{m.Self},
 	}
 	for name, h := range m.heard {
-		if v.Heard[name] = h.since; name != m.Self.Name && !h.gone {
+		// It is dead a while after that: by its own lifetime, where that is longer than ours.
+		if v.Heard[name] = h.since.Add(m.patience(h) - m.Timing.Patience()); name != m.Self.Name && !h.gone {
 			v.Hosts = append(v.Hosts, h.host)
 		}
 	}
@@ -248,7 +254,7 @@ func (m *Memory) View(now time.Time) *View {
 		l := m.lockOf(a)
 		h := m.heard[l.holder]
 		switch {
-		case l.holder != "" && (h == nil || now.Sub(h.since) < m.Timing.Patience()):
+		case l.holder != "" && (h == nil || now.Sub(h.since) < m.patience(h)):
 			l.free = time.Time{}
 			continue
 		case l.free.IsZero():
@@ -277,6 +283,16 @@ func (m *Memory) Holds() bool {
 		}
 	}
 	return len(m.ours) > 0
+}
+
+// Busy reports whether a write is under way.
+func (m *Memory) Busy() bool {
+	for _, l := range m.locks {
+		if l.writing {
+			return true
+		}
+	}
+	return m.beating
 }
 
 // Forget drops what is remembered of addresses that nobody has any more.

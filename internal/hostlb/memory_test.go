@@ -148,6 +148,9 @@ func TestClaims(t *testing.T) {
 	h.answer(tell, Result{Version: "7"})
 	h.now = h.now.Add(time.Minute)
 	h.answer(h.next(Beat), Result{})
+	take := h.next(Take) // there was none for a minute: it makes sure, and what it said stays
+	h.Expect(take.Report).To(HaveField("Reason", v1alpha1.ContestedReason))
+	h.answer(take, Result{Version: "8"})
 	h.Expect(h.next(Tell).Report).To(HaveField("Reason", ""))
 	h.Expect(h.Has()).To(Equal(map[netip.Addr]string{addresses[0]: "l"}))
 }

@@ -97,7 +97,9 @@ func (m *Memory) write(now time.Time, kind Kind, a netip.Addr, w *Wanted, v *Vie
 	}
 	switch kind { //nolint:exhaustive // the others write no lock
 	case Take:
-		if l.holder != "" && l.holder != m.Self.Name {
+		if l.holder == m.Self.Name {
+			op.Report = l.report // it stays
+		} else if l.holder != "" {
 			op.Dead, op.DeadVersion = l.holder, m.heard[l.holder].version
 		}
 	case Leave, Empty:

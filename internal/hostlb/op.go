@@ -74,6 +74,8 @@ var (
 	ErrChanged = errors.New("the lock has changed meanwhile")
 	// ErrAlive: who has the lock lives, so it was not written.
 	ErrAlive = errors.New("who has the lock lives")
+	// ErrLate: so much time has passed since it was decided that it was not done.
+	ErrLate = errors.New("it took too long since that was decided")
 	// ErrGone: the lock was taken, and then the lease was not there any more.
 	ErrGone = errors.New("the lease is not there any more")
 )
@@ -83,6 +85,8 @@ type Result struct {
 	Err error
 	// Version is that of the lock which was written, empty if it was not.
 	Version string
+	// Read is the lock as it was read where it has changed, and was thought to be ours; nil: it was not read.
+	Read *ReadLock
 	// MAC is who has answered, empty: nobody.
 	MAC string
 }

@@ -16,6 +16,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Host is a host that shows addresses.
@@ -27,6 +28,8 @@ type Host struct {
 	Network string
 	// Node is the name of its Node, empty if it is outside of the cluster.
 	Node string
+	// Lifetime is how long its addresses stay that it does not refresh; 0: as long as those of whoever asks.
+	Lifetime time.Duration
 	// Forwards: it forwards by itself, so it needs no endpoint of its own.
 	Forwards bool
 }

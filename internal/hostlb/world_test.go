@@ -296,6 +296,9 @@ func (w *world) disturb() {
 		w.notef("%s can ask and add nothing: %v", h.name, h.broken)
 	case 14:
 		h.behindUntil = w.now.Add(time.Duration(w.r.IntN(50)) * tick)
+		if w.r.IntN(3) == 0 { // its watch has ended, and begins again after a while
+			h.behindUntil = w.now.Add(time.Minute)
+		}
 		w.notef("the cache of %s is behind", h.name)
 	case 15: // a person flushes the interface
 		clear(h.kernel)
@@ -593,6 +596,9 @@ func (w *world) apply(f *flight) {
 	}
 	if w.locks[a].Version != f.op.Lock.Version {
 		f.result.Err = ErrChanged
+		if l := w.locks[a]; f.op.Kind == Take && f.op.Lock.Holder == h.name {
+			f.result.Read = &l
+		}
 		return
 	}
 	w.version++

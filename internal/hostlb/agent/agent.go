@@ -79,6 +79,8 @@ type Agent struct {
 	asking  chan struct{}
 	// mine are the addresses that are on the interfaces.
 	mine atomic.Pointer[map[netip.Addr]bool]
+	// macs are those of all interfaces.
+	macs atomic.Pointer[map[string]bool]
 	// keys are where leases are, by UID.
 	keys map[types.UID]client.ObjectKey
 	// asleep is how long the machine was suspended since it was booted.
@@ -108,6 +110,7 @@ func New(o Options, cache, live client.Reader, c client.Client, log logr.Logger)
 	a.metrics = newMetrics()
 	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{MaxFiles: o.MaxFiles}
 	a.mine.Store(&map[netip.Addr]bool{})
+	a.macs.Store(&map[string]bool{})
 	return a
 }
 
@@ -149,7 +152,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if a.memory.Stopping && !a.memory.Holds() {
+		if a.memory.Stopping && !a.memory.Holds() && !a.memory.Busy() {
 			return a.beats.end(watching, a)
 		}
 		select {
@@ -276,7 +279,7 @@ func (a *Agent) done(r *result) error {
 		}
 	case r.Err == nil && r.op.Kind != hostlb.Probe && r.op.Kind != hostlb.Tell:
 		a.Log.Info("Wrote the lock of an address", "address", r.op.Address, "what", r.op.Kind, "of", r.op.Dead)
-	case r.Err != nil && !errors.Is(r.Err, hostlb.ErrChanged) && !errors.Is(r.Err, hostlb.ErrAlive):
+	case r.Err != nil && !errors.Is(r.Err, hostlb.ErrChanged) && !errors.Is(r.Err, hostlb.ErrAlive) && !errors.Is(r.Err, hostlb.ErrGone):
 		a.Log.Error(r.Err, "Something could not be done for an address", "address", r.op.Address, "what", r.op.Kind)
 	}
 	return nil
@@ -313,7 +316,7 @@ func (a *Agent) claimed(ctx context.Context, c wire.Claim) {
 }
 
 // errTwin says that two machines have the name of the host.
-var errTwin = errors.New("another machine is alive under the name of this host; give one of them another name (--host-name)")
+var errTwin = errors.New("another machine is alive under the name of this host, or was until this one was booted: it is waited until its heartbeat is old; if it lives, give one of them another name (--host-name)")
 
 func (a *Agent) probe(ctx context.Context, address netip.Addr) hostlb.Result {
 	w, err := a.wireOf(address)

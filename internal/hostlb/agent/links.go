@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -33,12 +34,13 @@ func (a *Agent) readLinks(ctx context.Context) error {
 	is := map[string]bool{}
 	var networks []hostlb.Network
 	var ours []netip.Addr
-	mine := map[netip.Addr]bool{}
+	mine, macs := map[netip.Addr]bool{}, map[string]bool{}
 	a.wires.Lock()
 	defer a.wires.Unlock()
 	for i := range all {
 		l := &all[i]
 		of := networksOf(l)
+		macs[l.MAC] = true
 		if l.MAC == "" || (len(a.Interfaces) > 0 && !slices.Contains(a.Interfaces, l.Name)) || (len(of) == 0 && len(l.Ours) == 0) {
 			continue
 		}
@@ -61,6 +63,7 @@ func (a *Agent) readLinks(ctx context.Context) error {
 	a.memory.Self.Networks = networks
 	a.memory.OnInterface(ours)
 	a.mine.Store(&mine)
+	a.macs.Store(&macs)
 	return nil
 }
 
@@ -73,13 +76,19 @@ func (a *Agent) keep(ctx context.Context, l *netif.Link) {
 		}
 		was = &link{}
 		a.links[l.Name] = was
-		if was.wire, was.err = wire.Open(l.Name, func(o netip.Addr) bool { return (*a.mine.Load())[o] }); was.err == nil {
+		if was.wire, was.err = wire.Open(l.Name, a.isMine, a.isOwn); was.err == nil {
 			go a.hear(ctx, was.wire)
 		}
 		a.tell("the wire of "+l.Name, was.err)
 	}
 	was.Link = *l
 }
+
+// isMine reports whether an address is on an interface of this host by this program.
+func (a *Agent) isMine(address netip.Addr) bool { return (*a.mine.Load())[address] }
+
+// isOwn reports whether a MAC is of an interface of this host: its kernel may answer by another one of the same network.
+func (a *Agent) isOwn(mac net.HardwareAddr) bool { return (*a.macs.Load())[mac.String()] }
 
 // hear passes on what is heard on a wire, until that is closed.
 func (a *Agent) hear(ctx context.Context, w *wire.Wire) {
@@ -152,9 +161,6 @@ func (a *Agent) wireOf(address netip.Addr) (*wire.Wire, error) {
 	return l.wire, nil
 }
 
-// errLate says that something was not done, as too much time has passed since it was decided.
-var errLate = errors.New("it took too long since that was decided")
-
 // change adds an address, or takes it off.
 func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
 	address := op.Address
@@ -167,7 +173,7 @@ func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
 		return err
 	}
 	if op.Late(time.Now(), a.Timing) {
-		return fmt.Errorf("adding %s: %w", address, errLate)
+		return fmt.Errorf("adding %s: %w", address, hostlb.ErrLate)
 	}
 	if err := l.Add(address, op.LifetimeOf(time.Now(), a.Timing)); err != nil {
 		return err

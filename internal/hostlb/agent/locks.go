@@ -46,7 +46,14 @@ func (a *Agent) write(ctx context.Context, op *hostlb.Op, lease client.ObjectKey
 	if op.Kind == hostlb.Take {
 		o.Spec.AcquireTime = ptr.To(metav1.NowMicro()) // so that it is written also where it is ours already
 	}
+	if op.Kind == hostlb.Take {
+		l.Report = op.Report
+		l.Write(o, holder)
+	}
 	version, err := a.writeLock(ctx, o, op.Lock.Version)
+	if errors.Is(err, hostlb.ErrChanged) && op.Kind == hostlb.Take && op.Lock.Holder == a.Name {
+		return hostlb.Result{Err: err, Read: a.readLock(ctx, o.Name)}
+	}
 	if err != nil {
 		return hostlb.Result{Err: err}
 	}
@@ -72,6 +79,23 @@ func (a *Agent) writeLock(ctx context.Context, o *coordinationv1.Lease, version 
 		return "", fmt.Errorf("writing the lock of an address, Lease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	return o.ResourceVersion, nil
+}
+
+// readLock reads a lock as the API server has it; nil: that failed. One that is not there is nobody's.
+func (a *Agent) readLock(ctx context.Context, name string) *hostlb.ReadLock {
+	o := &coordinationv1.Lease{}
+	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: name}, o)
+	if apierrors.IsNotFound(err) {
+		return &hostlb.ReadLock{}
+	}
+	if err != nil {
+		return nil
+	}
+	is := readLeaseOf(o)
+	if is.err != nil {
+		is.lock.Left = "?"
+	}
+	return &hostlb.ReadLock{Version: o.ResourceVersion, Holder: is.holder, Left: is.lock.Left, Report: is.lock.Report}
 }
 
 // silences are heartbeats that were read once more, by host: one read is for all locks of a host.

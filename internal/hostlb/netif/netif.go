@@ -77,7 +77,9 @@ var ErrNoMark = errors.New("the kernel does not mark addresses (IFA_PROTO): Linu
 // the host itself sends. IPv6 does not look for who has it: that was asked.
 func (l *Link) Add(a netip.Addr, lifetime time.Duration) error {
 	all, err := list()
-	if err == nil && slices.ContainsFunc(all, func(o assigned) bool { return o.prefix.Addr() == a && (!o.ours || o.index != l.Index) }) {
+	if err == nil && slices.ContainsFunc(all, func(o assigned) bool {
+		return o.prefix.Addr() == a && (!o.ours || o.index != l.Index) && !answersNobody(o.index)
+	}) {
 		err = ErrOwn // nobody hears that on the wire, and the kernel would take it for one of ours from now on
 	}
 	if err == nil {
@@ -90,6 +92,13 @@ func (l *Link) Add(a netip.Addr, lifetime time.Duration) error {
 		return fmt.Errorf("adding %s to %s: %w", a, l.Name, err)
 	}
 	return nil
+}
+
+// answersNobody reports whether an interface does not answer for addresses: that of kube-proxy in IPVS mode has the published
+// ones on every Node.
+func answersNobody(index int) bool {
+	is, err := netlink.LinkByIndex(index)
+	return err == nil && is.Attrs().RawFlags&unix.IFF_NOARP != 0 && is.Attrs().RawFlags&unix.IFF_LOOPBACK == 0
 }
 
 // marked checks that an address which was just added bears our mark: without it, it is taken off again.
@@ -216,7 +225,7 @@ func (l *Link) set(a netip.Addr, lifetime time.Duration) error {
 		return fmt.Errorf("a lifetime of %s is less than a second", lifetime)
 	}
 	req := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
-	l.about(req, a, unix.IFA_F_NODAD)
+	l.about(req, a, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE)
 	lives := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: seconds}} // preferred for no time at all
 	req.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, lives.Serialize()))
 	req.AddData(nl.NewRtAttr(ifaProto, []byte{ours}))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,7 @@ func HostOf(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) 
 		return h, "", fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; delete the Lease, its host makes it again: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
 	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, hostPrefix), Networks: is.Networks, Network: is.Network, Node: is.Node, Forwards: is.Forwards}
+	h.Lifetime = time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
 	return h, ptr.Deref(o.Spec.HolderIdentity, ""), nil
 }
 

@@ -44,6 +44,7 @@ type family interface {
 type Wire struct {
 	ifi    *net.Interface
 	mine   func(netip.Addr) bool
+	own    func(net.HardwareAddr) bool
 	claims chan Claim
 	done   chan struct{}
 
@@ -53,20 +54,19 @@ type Wire struct {
 	readers  sync.WaitGroup
 }
 
-// Open listens on the wire of an interface, for whoever claims to have an address of mine. It needs the right to raw sockets
-// (CAP_NET_RAW). IPv6 begins once the interface has a link-local address.
-func Open(name string, mine func(netip.Addr) bool) (*Wire, error) {
+// Open listens on the wire of an interface, for whoever claims to have an address of mine. What is said by an own MAC, of any
+// interface of the host, is not heard. It needs the right to raw sockets (CAP_NET_RAW). IPv6 begins once the interface has a
+// link-local address.
+func Open(name string, mine func(netip.Addr) bool, own func(net.HardwareAddr) bool) (*Wire, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding the interface %s: %w", name, err)
 	}
-	w := &Wire{ifi: ifi, mine: mine, families: map[bool]family{}, claims: make(chan Claim, heard), done: make(chan struct{}), waiting: map[netip.Addr][]chan net.HardwareAddr{}}
+	w := &Wire{ifi: ifi, mine: mine, own: own, families: map[bool]family{}, claims: make(chan Claim, heard), done: make(chan struct{}), waiting: map[netip.Addr][]chan net.HardwareAddr{}}
 	if _, err := w.family(false); err != nil {
 		return nil, err
 	}
-	if _, err := w.family(true); err != nil && !errors.Is(err, errNoLinkLocal) {
-		return nil, errors.Join(err, w.Close())
-	}
+	_, _ = w.family(true) // it is opened again when it is needed, and says then what is wrong
 	return w, nil
 }
 
@@ -201,18 +201,22 @@ func (w *Wire) listen(f family) {
 			}
 			continue
 		}
-		if bytes.Equal(c.MAC, w.ifi.HardwareAddr) {
+		if bytes.Equal(c.MAC, w.ifi.HardwareAddr) || w.own(c.MAC) {
 			continue // our own word
 		}
+		mine := w.mine(c.Address)
 		w.mu.Lock()
 		for _, answers := range w.waiting[c.Address] {
+			if c.Probe && mine {
+				break // who asks for what is here has it not
+			}
 			select {
 			case answers <- c.MAC:
 			default: // it has one
 			}
 		}
 		w.mu.Unlock()
-		if !w.mine(c.Address) {
+		if !mine {
 			continue
 		}
 		select {

@@ -18,6 +18,8 @@ import (
 
 func all(netip.Addr) bool { return true }
 
+func nobody(net.HardwareAddr) bool { return false }
+
 // open makes a network namespace for the test with a wire in it, and listens on one end. The other end has the addresses
 // 192.0.2.1 and 2001:db8::1, for which the kernel answers.
 func open(t *testing.T) (w *Wire, other net.HardwareAddr) {
@@ -32,7 +34,7 @@ func open(t *testing.T) (w *Wire, other net.HardwareAddr) {
 		a.Flags = unix.IFA_F_NODAD
 		g.Expect(netlink.AddrAdd(peer, a)).To(Succeed())
 	}
-	w, err = Open("wire0", all)
+	w, err = Open("wire0", all, nobody)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(func() error {
 		_, err := w.family(true) // it may have no link-local address yet
@@ -66,7 +68,7 @@ func TestProbe(t *testing.T) {
 func TestAnnounce(t *testing.T) {
 	w, mac := open(t)
 	g := NewWithT(t)
-	other, err := Open("wire1", all)
+	other, err := Open("wire1", all, nobody)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(other.Close()).To(Succeed()) }()
 	for _, text := range []string{"192.0.2.20", "2001:db8::20"} {
@@ -86,7 +88,7 @@ func TestAnnounce(t *testing.T) {
 func TestProblems(t *testing.T) {
 	w, _ := open(t)
 	g := NewWithT(t)
-	_, err := Open("nowhere", all)
+	_, err := Open("nowhere", all, nobody)
 	g.Expect(err).To(MatchError(ContainSubstring("finding the interface nowhere")))
 	g.Expect(w.Close()).To(Succeed())
 	_, err = w.Probe(t.Context(), netip.MustParseAddr("192.0.2.1"))
@@ -98,7 +100,7 @@ func TestWithoutLinkLocal(t *testing.T) {
 	wires.New(t)
 	g := NewWithT(t)
 	g.Expect(os.WriteFile("/proc/sys/net/ipv6/conf/wire0/disable_ipv6", []byte("1"), 0o600)).To(Succeed())
-	w, err := Open("wire0", all)
+	w, err := Open("wire0", all, nobody)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(w.Close()).To(Succeed()) }()
 	six := netip.MustParseAddr("2001:db8::1")
@@ -117,13 +119,42 @@ func TestOnlyOurs(t *testing.T) {
 	wires.New(t)
 	g := NewWithT(t)
 	mine := netip.MustParseAddr("192.0.2.20")
-	w, err := Open("wire0", func(a netip.Addr) bool { return a == mine })
+	w, err := Open("wire0", func(a netip.Addr) bool { return a == mine }, nobody)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(w.Close()).To(Succeed()) }()
-	other, err := Open("wire1", all)
+	other, err := Open("wire1", all, nobody)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(other.Close()).To(Succeed()) }()
 	g.Expect(other.Announce(t.Context(), netip.MustParseAddr("192.0.2.21"))).To(Succeed())
 	g.Expect(other.Announce(t.Context(), mine)).To(Succeed())
 	g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(HaveField("Address", mine)))
+}
+
+// A host that is cut off from the API server asks for what it has, as does who took the lock: the question of the one is no answer
+// to the other. An own MAC of another interface is none either.
+func TestQuestionsAreNoAnswers(t *testing.T) {
+	wires.New(t)
+	g := NewWithT(t)
+	mine := netip.MustParseAddr("192.0.2.20")
+	w, err := Open("wire0", func(a netip.Addr) bool { return a == mine }, nobody)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(w.Close()).To(Succeed()) }()
+	other, err := Open("wire1", all, nobody)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(other.Close()).To(Succeed()) }()
+	asked := make(chan error, 1)
+	go func() {
+		_, err := other.Probe(t.Context(), mine)
+		asked <- err
+	}()
+	mac, err := w.Probe(t.Context(), mine)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(mac).To(BeNil())
+	g.Expect(<-asked).To(Succeed())
+
+	deaf, err := Open("wire0", all, func(net.HardwareAddr) bool { return true })
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(deaf.Close()).To(Succeed()) }()
+	g.Expect(other.Announce(t.Context(), mine)).To(Succeed())
+	g.Expect(deaf.Claims()).NotTo(Receive())
 }
