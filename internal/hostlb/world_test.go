@@ -28,6 +28,9 @@ const (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// somebody is the MAC of a machine that is none of the hosts.
+const somebody = "somebody"
+
 var errTrouble = errors.New("trouble")
 
 type simulated struct {
@@ -521,7 +524,7 @@ func (w *world) land(f *flight) (more bool) {
 	case f.told:
 		return false
 	case f.op.Kind == Probe:
-		if f.result.MAC = w.answers(f.h, f.op.Address); f.result.MAC == "" {
+		if f.result.MAC = w.answers(f.h, f.op.Address); f.result.MAC == "" || f.result.MAC == somebody {
 			w.excuse(f.h, f.op.Address)
 		}
 		if f.h.broken {
@@ -630,7 +633,7 @@ func (w *world) answers(h *simulated, a netip.Addr) string {
 		}
 	}
 	if side, is := w.foreign[a]; is && side == h.side {
-		return "somebody"
+		return somebody
 	}
 	return ""
 }
