@@ -199,7 +199,7 @@ proctype host(byte i) {
 end:	do
 	/* T1. go: hostlb.Memory.Done, hostlb.Memory.beatEvery */
 	:: d_step { CALLS && !h[i].fresh -> printf("host %d: its heartbeat is answered\n",ME); h[i].fresh = true; h[i].old = false; h[i].kept = false }
-	/* D without an answer. go: hostlb.Memory.fresh, hostlb.Memory.lapse */
+	/* D without an answer. go: hostlb.Memory.Fresh, hostlb.Memory.lapse */
 	:: d_step { h[i].fresh && !CALLS -> printf("host %d: has not been answered for D\n",ME); h[i].fresh = false;
 #ifndef NO_H_LAPSE
 		h[i].sure = false; h[i].same = false;

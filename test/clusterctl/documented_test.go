@@ -22,6 +22,11 @@ import (
 // Where releases will be.
 const releases = "https://github.com/butlerdotdev/cluster-api-ipam-provider-butler/releases/latest/"
 
+// here is a command with the release of this test in the place of that one.
+func here(command string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(command, releases+"download/", releases), releases, filepath.Join(repo.dir, "ipam-butler", release)+"/")
+}
+
 // elsewhere are the beginnings of commands that are not run here, and why.
 var elsewhere = map[string]string{
 	"clusterctl generate cluster": "test/consumers: its templates",
@@ -77,7 +82,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Eventually(func() error {
 			return s.Get(ctx, client.ObjectKey{Name: "cert-manager-test"}, &corev1.Namespace{})
 		}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
-		at.run(ctx, strings.ReplaceAll(strings.ReplaceAll(command, releases+"download/", releases), releases, filepath.Join(repo.dir, "ipam-butler", release)+"/"))
+		at.run(ctx, here(command))
 	}
 	BeforeAll(func(ctx SpecContext) {
 		s = startSite()
@@ -145,7 +150,7 @@ var _ = Describe("The documentation", Ordered, func() {
 					at.run(ctx, "make -n "+target) // they exist; what they do is what tests and CI do
 					continue
 				}
-				at.run(ctx, command)
+				at.run(ctx, here(command))
 			}
 		}
 	})
