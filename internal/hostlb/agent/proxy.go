@@ -53,6 +53,7 @@ func (p *proxy) set(ctx context.Context) {
 	if p.Via == hostlb.NodePorts {
 		if err := p.Cache.List(ctx, nodes); err != nil {
 			p.tell("Nodes", err)
+			p.failed = true // it is tried again: what has changed is not forwarded yet
 			return
 		}
 	}
