@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -265,6 +267,13 @@ func (l *IPLease) GetConditions() []metav1.Condition { return l.Status.Condition
 
 // SetConditions serves cluster-api's util/conditions.
 func (l *IPLease) SetConditions(c []metav1.Condition) { l.Status.Conditions = c }
+
+// AddressInUse reports whether the lease says that somebody answers for its address whom nobody gave it.
+func (l *IPLease) AddressInUse() bool {
+	return slices.ContainsFunc(l.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == AnnouncedCondition && c.Status == metav1.ConditionFalse && c.Reason == AddressInUseReason
+	})
+}
 
 // IPLeaseList is a list of IPLeases.
 // +kubebuilder:object:root=true

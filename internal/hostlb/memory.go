@@ -155,9 +155,6 @@ func older(a, b string) bool {
 }
 
 func (m *Memory) lockOf(a netip.Addr) *lock {
-	if m.locks == nil {
-		m.locks = map[netip.Addr]*lock{}
-	}
 	l := m.locks[a]
 	if l == nil {
 		l = &lock{}

@@ -65,9 +65,14 @@ func (m *Memory) toTell(now time.Time, v *View, wanted map[netip.Addr]*Wanted, p
 	if !v.Fresh || m.Stopping {
 		return nil
 	}
+	changes := map[netip.Addr]bool{}
+	for _, all := range [][]netip.Addr{p.Leave, p.Lock, p.Add, p.Remove} {
+		for _, a := range all {
+			changes[a] = true
+		}
+	}
 	for a, w := range wanted {
-		l := v.Locks[a]
-		if l.Holder != m.Self.Name || w.Ends || slices.Contains(p.Leave, a) || slices.Contains(p.Lock, a) || slices.Contains(p.Add, a) || slices.Contains(p.Remove, a) {
+		if v.Locks[a].Holder != m.Self.Name || w.Ends || changes[a] {
 			continue
 		}
 		if is := m.report(now, w); is != nil && !is.Equal(m.locks[a].report) {

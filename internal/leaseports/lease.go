@@ -17,7 +17,7 @@ import (
 func LeaseOf(l *v1alpha1.IPLease) Lease {
 	out := Lease{
 		Name: l.Name, UID: l.UID, Version: l.ResourceVersion, Created: l.CreationTimestamp.Time,
-		Deleting: l.DeletionTimestamp != nil, By: l.Status.ShownBy, Tried: triedOf(l), UsedByOthers: usedByOthers(l), Selector: SelectorText(l.Spec.NamespaceSelector),
+		Deleting: l.DeletionTimestamp != nil, By: l.Status.ShownBy, Tried: triedOf(l), UsedByOthers: l.AddressInUse(), Selector: SelectorText(l.Spec.NamespaceSelector),
 	}
 	out.Pool = v1alpha1.PoolReference{Kind: cmp.Or(l.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: l.Spec.PoolRef.Name}
 	out.For, out.Made = l.Labels[v1alpha1.MadeForServicesLabel]

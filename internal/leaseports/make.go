@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
 // Pool is a pool of a load balancer class, as a namespace sees it.
@@ -172,7 +173,7 @@ func (m *maker) serve(s *Service, now time.Time) {
 func (s *Service) made() (families []int, names map[int]string) {
 	if s.Address.IsValid() {
 		f := familyOf(s.Address)
-		return []int{f}, map[int]string{f: nameOfAddress(s.Address)}
+		return []int{f}, map[int]string{f: record.NameOf(s.Address)}
 	}
 	names = map[int]string{}
 	for _, f := range s.Families {

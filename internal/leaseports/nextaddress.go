@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -78,10 +77,4 @@ func triedAddresses(s *corev1.Service) []netip.Addr {
 		}
 	}
 	return out
-}
-
-// usedByOthers reports whether a lease says that somebody answers for its address whom nobody gave it.
-func usedByOthers(l *v1alpha1.IPLease) bool {
-	c := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.AnnouncedCondition)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.AddressInUseReason
 }

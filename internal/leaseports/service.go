@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
 // maxLeases is how many leases a Service names: one of each family.
@@ -86,12 +87,7 @@ func (a *Asked) ask(text string) {
 		a.Problem = fmt.Sprintf("its spec.loadBalancerIP %q is not an IP address; correct it, or remove it for any address", text)
 		return
 	}
-	a.Address, a.Leases = address.Unmap(), []string{nameOfAddress(address.Unmap())}
-}
-
-// nameOfAddress is the name of the lease that is made for an address.
-func nameOfAddress(a netip.Addr) string {
-	return "ip-" + strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())
+	a.Address, a.Leases = address.Unmap(), []string{record.NameOf(address.Unmap())}
 }
 
 // RefOf names a Service to the leases of a namespace.

@@ -103,7 +103,7 @@ var _ = Describe("With the manager", func() {
 		Expect(most()).To(Equal(1))
 	})
 
-	// H1, H19: both manifests of the seed.
+	// H1, H19: 80 and 443 of one address, 8080 and 9090 of another.
 	It("two Services share the address that they ask for", func(ctx SpecContext) {
 		for address, ports := range map[string][2]int32{"192.0.2.230": {80, 443}, "192.0.2.231": {8080, 9090}} {
 			a := netip.MustParseAddr(address)

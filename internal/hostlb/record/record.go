@@ -24,9 +24,14 @@ const (
 	lockPrefix, hostPrefix = "ip-", "host-"
 )
 
-// LockName is the name of the lock of an address: the address with hyphens, and its network, if that has a name.
+// NameOf is the name of an object that is for an address: the address with hyphens.
+func NameOf(a netip.Addr) string {
+	return lockPrefix + strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())
+}
+
+// LockName is the name of the lock of an address, with its network, if that has a name.
 func LockName(a netip.Addr, network string) string {
-	name := lockPrefix + strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())
+	name := NameOf(a)
 	if network != "" {
 		name += "-" + network
 	}

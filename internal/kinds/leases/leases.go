@@ -73,8 +73,7 @@ func of(l *v1alpha1.IPLease) *grants.Claimant {
 	out.Record, _ = grants.ParseRecord(out.RecordText)
 	out.Shown, _ = grants.ParseRecord(l.Status.Address)
 	out.HadAddress = out.Shown.IsValid()
-	announced := ptr.Deref(meta.FindStatusCondition(l.Status.Conditions, v1alpha1.AnnouncedCondition), metav1.Condition{})
-	out.UsedByOthers = announced.Status == metav1.ConditionFalse && announced.Reason == v1alpha1.AddressInUseReason
+	out.UsedByOthers = l.AddressInUse()
 	ready := ptr.Deref(meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
 	out.StatusDone = out.HadAddress && ready.Status == metav1.ConditionTrue && l.Status.ObservedGeneration == l.Generation
 	if n := len(l.Status.Conditions); n > 1 || (n > 0 && !out.StatusDone) {
