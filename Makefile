@@ -59,8 +59,11 @@ SOURCE_DATE_EPOCH   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MANAGER_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 PLUGIN_FLAGS  = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli.Version=$(VERSION)"
 
-# Where our own Go code with generator markers lives.
-GEN_PATHS := paths=./api/... paths=./controllers/... paths=./internal/... paths=.
+# The packages that mark, in Go, what each role may do.
+RBAC_manager        := ./controllers/pool ./internal/webhooks
+RBAC_load_balancers := ./controllers/cluster ./controllers/providerconfig ./controllers/workloads
+RBAC_leases         := ./internal/kinds/leases
+RBAC_fleet_cidrs    := ./controllers/fleetcidr ./controllers/workloads
 
 # Tests that need more than the manager does are modules of their own.
 TEST_MODULES := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
@@ -245,11 +248,17 @@ $(TOOLS)/govulncheck: hack/tools/govulncheck/go.mod hack/tools/govulncheck/go.su
 
 ##@ Generate
 
+# $(call role,name,file,packages)
+role = $(TOOLS)/controller-gen rbac:roleName=$(1),fileName=$(2) $(addprefix paths=,$(3)) output:rbac:artifacts:config=config/rbac
+
 .PHONY: generate
 generate: crds docs/fields.md $(TOOLS)/controller-gen ## Regenerate everything: deep copies, CRDs, RBAC role, webhook manifests, docs/fields.md.
 	$(TOOLS)/controller-gen object paths=./api/...
-	$(TOOLS)/controller-gen rbac:roleName=manager-role webhook $(GEN_PATHS) \
-		output:rbac:artifacts:config=config/rbac output:webhook:artifacts:config=config/webhook
+	$(TOOLS)/controller-gen webhook paths=./internal/webhooks output:webhook:artifacts:config=config/webhook
+	$(call role,manager-role,role.yaml,$(RBAC_manager))
+	$(call role,load-balancers-role,load_balancers_role.yaml,$(RBAC_load_balancers))
+	$(call role,leases-role,leases_role.yaml,$(RBAC_leases))
+	$(call role,fleet-node-cidrs-role,fleet_node_cidrs_role.yaml,$(RBAC_fleet_cidrs))
 
 .PHONY: crds
 crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.
@@ -380,7 +389,10 @@ manifests: $(TOOLS)/kustomize
 		echo "config/default: a literal \$${ in the manifests" >&2; exit 1; \
 	fi
 	@echo "kustomize build config/default: ok"
-	@for d in samples prometheus policy nodes host-lb; do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
+	@for d in samples prometheus policy nodes host-lb $(COMPONENTS:%=components/%); do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
+
+# What a manager does beside fulfilling claims: each is a manifest that turns it on.
+COMPONENTS := $(notdir $(wildcard config/components/*))
 
 # A local repository for clusterctl. No variables: with one in place of the image, clusterctl can neither list the images
 # nor describe the provider. Who has another registry says so in clusterctl's own configuration, under images.
@@ -396,6 +408,7 @@ release-manifests: manifests ## Write what clusterctl installs, of a VERSION wit
 		$(TOOLS)/kustomize build config/$${c%:*} | sed 's|image: controller:latest|image: $(IMAGE)|' > $(RELEASE)/$${c#*:}.yaml || exit 1; \
 	done
 	@for c in prometheus policy; do $(TOOLS)/kustomize build config/$$c > $(RELEASE)/$$c.yaml || exit 1; done
+	@for c in $(COMPONENTS); do $(TOOLS)/kustomize build config/components/$$c > $(RELEASE)/component-$$c.yaml || exit 1; done
 	@$(TOOLS)/kustomize build config/host-lb | sed 's|image: host-lb:latest|image: $(HOST_LB_IMAGE)|' > $(RELEASE)/host-lb.yaml
 	@cp metadata.yaml $(wildcard templates/cluster-template*.yaml) $(RELEASE)
 	@ls $(RELEASE)/*

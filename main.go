@@ -33,6 +33,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/components"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
@@ -66,6 +67,9 @@ func main() {
 	}
 	if args := fs.Args(); len(args) > 0 {
 		refuse(fmt.Sprintf("%q: the manager takes flags only", args[0]))
+	}
+	if err := options.FromEnvironment(fs, os.Environ()); err != nil {
+		refuse(err.Error())
 	}
 	if o.NodeCIDRs == options.NodeCIDRsOnly {
 		o.WebhookPort = 0 // they are of pools
@@ -151,7 +155,17 @@ func run(o *options.Options) error {
 	if err := process.CheckKinds(mgr.GetRESTMapper(), needed); err != nil {
 		return err
 	}
+	reportComponents(mgr, o)
 	return start(mgr, o, part)
+}
+
+// reportTimeout is how long the manager waits at its start to be told its rights.
+const reportTimeout = 10 * time.Second
+
+func reportComponents(mgr manager.Manager, o *options.Options) {
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	components.Report(ctx, mgr.GetClient(), mgr.GetLogger(), o.Namespace, components.Of(o))
 }
 
 func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
@@ -171,8 +185,10 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		ShrinkGrace:     o.ShrinkGrace,
 		BlockNamespace:  cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
 		AuditInterval:   o.AuditInterval,
+		LoadBalancers:   o.LoadBalancers,
+		Leases:          o.ServesLeases(),
 		InClusterPools:  o.InClusterPools,
-		Leases:          ways(o),
+		LeaseWays:       ways(o),
 		AddressAttempts: o.AddressAttempts,
 		OwnNodes:        o.OwnNodes(),
 		FleetNodes:      o.FleetNodes(),

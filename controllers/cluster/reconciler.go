@@ -20,7 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=create
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;create;patch;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters/status,verbs=patch
 
@@ -34,8 +34,6 @@ type Reconciler struct {
 	WatchFilter string
 	// Namespace, where set, is the only one that is watched.
 	Namespace string
-	// QuotaChanged is told of Clusters whose quota may be another one.
-	QuotaChanged func(client.ObjectKey)
 	// Blocks wake it.
 	Blocks *index.Blocks
 	// Shard says which Clusters are served.
@@ -54,7 +52,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if guard.LeavesAlone(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
-	r.QuotaChanged(req.NamespacedName) // or it may have; claims of it wait in pools of any shard
 	if !r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
 		return reconcile.Result{}, nil
 	}

@@ -23,10 +23,9 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status;globalnetworkpools/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers;globalnetworkpools/finalizers,verbs=update
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status;ipallocations/finalizers,verbs=update;patch
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases/status;ipleases/finalizers,verbs=update;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases;providerconfigs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status;ipaddressclaims/finalizers,verbs=update;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;update;patch;delete

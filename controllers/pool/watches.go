@@ -39,6 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Typed
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.NetworkPool{}, poolHandler[*v1alpha1.NetworkPool](a))).
 		WatchesRawSource(source.TypedKind(c, &v1alpha1.GlobalNetworkPool{}, poolHandler[*v1alpha1.GlobalNetworkPool](a))).
 		WatchesRawSource(source.TypedKind(c, &clusterv1.Cluster{}, clusterHandler(a))).
+		WatchesRawSource(source.TypedKind(c, &v1alpha1.ProviderConfig{}, r.quotaHandler())).
 		WatchesRawSource(source.TypedKind(c, lookup.NamespaceMetadata(), namespaceHandler(a)))
 	for _, of := range allocator.Resources() {
 		f := feed.New(of, a.Namespace, afterFence{r.Source, r}, r.Live, r.Blocks.Beside(a))
@@ -71,17 +72,42 @@ func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHand
 	}
 }
 
-// clusterHandler wakes the pools in which a claim waits for a Cluster to appear or to be unpaused.
+// clusterHandler wakes the pools in which a claim waits for a Cluster to appear or to be unpaused, or for room in its
+// quota: it may name another ProviderConfig.
 func clusterHandler(a *allocator.Allocator) handler.TypedEventHandler[*clusterv1.Cluster, pools.Key] {
 	wake := func(c *clusterv1.Cluster, q queue) {
 		for _, key := range a.PoolsWaitingFor(client.ObjectKeyFromObject(c)) {
 			q.Add(key)
 		}
+		a.QuotaChanged(client.ObjectKeyFromObject(c))
 	}
 	return handler.TypedFuncs[*clusterv1.Cluster, pools.Key]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*clusterv1.Cluster], q queue) { wake(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*clusterv1.Cluster], q queue) { wake(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*clusterv1.Cluster], q queue) { wake(e.Object, q) },
+	}
+}
+
+// quotaHandler wakes the pools in which claims wait for room in the quota of a Cluster, when its ProviderConfig has changed.
+func (r *Reconciler) quotaHandler() handler.TypedEventHandler[*v1alpha1.ProviderConfig, pools.Key] {
+	naming := lookup.ClustersNaming(r.Client)
+	changed := func(ctx context.Context, config *v1alpha1.ProviderConfig) {
+		for _, cluster := range naming(ctx, config) {
+			r.Allocator.QuotaChanged(cluster.NamespacedName)
+		}
+	}
+	return handler.TypedFuncs[*v1alpha1.ProviderConfig, pools.Key]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*v1alpha1.ProviderConfig], _ queue) {
+			changed(ctx, e.Object)
+		},
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*v1alpha1.ProviderConfig], _ queue) {
+			if e.ObjectOld.Generation != e.ObjectNew.Generation { // its status changes with every address
+				changed(ctx, e.ObjectNew)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*v1alpha1.ProviderConfig], _ queue) {
+			changed(ctx, e.Object)
+		},
 	}
 }
 

@@ -90,7 +90,7 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 			return startErr
 		}
 		defer func() { err = errors.Join(err, w.stop()) }()
-		s.tell, s.args, s.hints = w.elastic, []string{"--shrink-grace=" + shrinkGrace.String()}, hintsOnElastic(w.Kubeconfig)
+		s = aboutElastic(cp, w)
 	case opts.nodes:
 		s = aboutNodes(cp)
 	case opts.leases:
@@ -167,7 +167,7 @@ type story struct {
 }
 
 func aboutPools(cp *framework.ControlPlane) story {
-	return story{tell: demo, mode: "webhooks on", kubeconfig: cp.ManagerKubeconfig, hints: []string{
+	return story{tell: demo, args: framework.Components(), mode: "webhooks and load balancers on", kubeconfig: cp.ComponentsManagerKubeconfig, hints: []string{
 		"kubectl get networkpools,globalnetworkpools", "kubectl get ipaddresses.ipam.cluster.x-k8s.io", "kubectl delete ipaddressclaim lab-worker-0",
 	}}
 }
@@ -179,6 +179,11 @@ func aboutNodes(cp *framework.ControlPlane) story {
 		"kubectl delete clustercidr first --wait=false", "kubectl wait clustercidr first --for=condition=Ready=false",
 		"kubectl get clustercidr first -o wide", "kubectl delete nodes worker-0 worker-1", "kubectl wait clustercidr first --for=delete",
 	}}
+}
+
+func aboutElastic(cp *framework.ControlPlane, w *workload) story {
+	args := append(framework.Components(), "--shrink-grace="+shrinkGrace.String())
+	return story{tell: w.elastic, args: args, mode: "webhooks and load balancers on", kubeconfig: cp.ComponentsManagerKubeconfig, hints: hintsOnElastic(w.Kubeconfig)}
 }
 
 // hintsOnElastic are commands for a workload cluster and its management cluster.

@@ -103,12 +103,12 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 	}
 }
 
-// leavesAlone reports whether nothing is done for a claim: it is paused, or another manager's by its label.
+// leavesAlone reports whether nothing is done for a claim: it is paused, or another manager's.
 func (a *Allocator) leavesAlone(c *grants.Claimant) bool { return c.Paused || a.isAnothers(c) }
 
-// isAnothers reports whether a claim is another manager's by its label.
+// isAnothers reports whether a claim is another manager's: by its label, or because this one serves no leases.
 func (a *Allocator) isAnothers(c *grants.Claimant) bool {
-	return a.WatchFilter != "" && c.WatchLabel != a.WatchFilter
+	return (a.WatchFilter != "" && c.WatchLabel != a.WatchFilter) || (a.WithoutLeases && c.Owner.Kind == v1alpha1.IPLeaseKind)
 }
 
 // gateOf looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract]

@@ -59,6 +59,8 @@ type Options struct {
 	BlockNamespace string
 	// Shard says which pools are served; what others do is seen all the same.
 	Shard shard.Shard
+	// WithoutLeases: IPLeases are read, since they have addresses of the pools, and left alone.
+	WithoutLeases bool
 	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
 	InClusterPools bool
 	// Unmirrored, where set, says why there is no mirror of a name; empty: it is no name of a mirror.

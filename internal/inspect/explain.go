@@ -212,6 +212,9 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 		} else {
 			do += "=" + label
 		}
+		if _, lease := c.Object.(*v1alpha1.IPLease); lease {
+			do += ", and is its component leases on (docs/install.md#components)"
+		}
 		add(text, do+"?")
 	default:
 		add("it has been granted "+cmp.Or(c.Has, "something")+", and its status is about to be written", "if this lasts, check that a manager is running")

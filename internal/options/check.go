@@ -91,8 +91,12 @@ func (o *Options) checkServices(complain complainer) {
 		if is.on && o.Namespace != "" {
 			complain(is.flag, true, "cannot be with --namespace: the %s are in a namespace of their own", is.objects)
 		}
-		if is.on && o.NodeCIDRs == NodeCIDRsOnly {
-			complain(is.flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
+	}
+	for flag, on := range map[string]bool{
+		"load-balancers": o.LoadBalancers, "leases": o.Leases, "service-leases": o.ServiceLeases, "host-load-balancers": o.HostLBs,
+	} {
+		if on && o.NodeCIDRs == NodeCIDRsOnly {
+			complain(flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
 		}
 	}
 }

@@ -40,6 +40,8 @@ type Options struct {
 	AuditInterval  time.Duration
 	OrphanGrace    time.Duration
 	ShrinkGrace    time.Duration
+	LoadBalancers  bool
+	Leases         bool
 	InClusterPools bool
 	ServiceLeases  bool
 	HostLBs        bool
@@ -61,6 +63,9 @@ func (o *Options) OwnNodes() bool { return o.NodeCIDRs == NodeCIDRsOn || o.NodeC
 func (o *Options) FleetNodes() bool {
 	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet
 }
+
+// ServesLeases reports whether IPLeases are served.
+func (o *Options) ServesLeases() bool { return o.Leases || o.ServiceLeases || o.HostLBs }
 
 // AddFlags adds the flags to a set, with their defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
@@ -84,6 +89,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Writers, "writers", 32, "Number of objects that are written at once, over all pools; when all are busy, a pool without one may still write one.")
 	fs.DurationVar(&o.AuditInterval, "audit-interval", 5*time.Minute, "How often the manager checks, from the API server, that no address is held twice or lost; 0 turns this audit off.")
 	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a block stays when nothing uses it: a load-balancer block that was added on demand, or a block of a carved pool.")
+	fs.BoolVar(&o.LoadBalancers, "load-balancers", false,
+		"Give Clusters blocks for their load balancers, as ProviderConfigs say, and show them to the MetalLB of the Cluster. It reads the Secrets with the kubeconfigs of workload clusters.")
+	fs.BoolVar(&o.Leases, "leases", false,
+		"Serve IPLeases. --service-leases and --host-load-balancers imply it.")
 	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
 	fs.BoolVar(&o.ServiceLeases, "service-leases", false,

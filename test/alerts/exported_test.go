@@ -144,7 +144,7 @@ func manage(t *testing.T, cp *framework.ControlPlane) *framework.Manager {
 	log := filepath.Join(t.TempDir(), "manager.log")
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{
 		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: log, WebhookPort: cp.WebhookPort, WebhookCertDir: cp.WebhookCertDir,
-		Args: []string{"--audit-interval=1s", "--node-cidrs=on", "--service-leases"},
+		Args: []string{"--audit-interval=1s", "--node-cidrs=on", "--service-leases", "--load-balancers"},
 	})
 	if err != nil {
 		t.Fatal(err)

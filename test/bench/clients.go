@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ func newClients(_ context.Context, cp *framework.ControlPlane) (*clients, error)
 
 // manager starts a manager without its audit: every five minutes that lists everything, and it falls into anybody's turn.
 func (c *clients) manager(ctx context.Context, binary string, args ...string) (*framework.Manager, error) {
-	args = append([]string{"--audit-interval=0"}, args...)
+	args = slices.Concat([]string{"--audit-interval=0"}, framework.Components(), args)
 	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.cp.Kubeconfig, Args: args})
 }
 

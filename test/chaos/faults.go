@@ -35,7 +35,7 @@ type faults struct {
 // options are those of a manager. One that elects waits for the lease; the others are active at once, beside the
 // leader.
 func (f *faults) options(elects bool) framework.ManagerOptions {
-	args := []string{"--audit-interval=5s", "--orphan-grace=2s", "--shrink-grace=2s"}
+	args := append(framework.Components(), "--audit-interval=5s", "--orphan-grace=2s", "--shrink-grace=2s")
 	if f.nodes {
 		args = []string{"--node-cidrs=only"}
 	}

@@ -98,7 +98,7 @@ func create(t *testing.T, objs ...client.Object) {
 // startManager starts a manager of one namespace, of all if it is empty; it ends with the test.
 func startManager(t *testing.T, namespace string, args ...string) *framework.Manager {
 	t.Helper()
-	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: append(args, "--namespace="+namespace)})
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: slices.Concat(framework.Components(), args, []string{"--namespace=" + namespace})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,6 +110,9 @@ var _ = Describe("The documentation", Ordered, func() {
 		repo.write("cluster-api/clusterctl.yaml", text) // where clusterctl looks by itself
 
 		do(ctx, "docs/install.md", "clusterctl init --ipam butler")
+		do(ctx, "docs/install.md", "kubectl apply -f "+releases+"download/component-load-balancers.yaml")
+		do(ctx, "docs/install.md", "kubectl rollout restart -n butler-ipam-system deployment butler-ipam-controller-manager")
+		s.add(ctx, "leases")
 		s.run(ctx)
 	})
 
@@ -157,18 +160,33 @@ var _ = Describe("The documentation", Ordered, func() {
 
 	It("gives rights to who has them", func(ctx SpecContext) {
 		binding := &rbacv1.ClusterRoleBinding{}
-		Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-in-cluster"}, binding)).To(Succeed())
+		Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-in-cluster-pools"}, binding)).To(Succeed())
 		Expect(s.Get(ctx, client.ObjectKey{Name: binding.RoleRef.Name}, &rbacv1.ClusterRole{})).To(Succeed())
 		who := binding.Subjects[0]
 		Expect(s.Get(ctx, client.ObjectKey{Namespace: who.Namespace, Name: who.Name}, &corev1.ServiceAccount{})).To(Succeed())
-		Expect(s.deployment(ctx).Spec.Template.Spec.ServiceAccountName).To(Equal(who.Name))
-		Expect(s.deployment(ctx).Spec.Template.Spec.Containers[0].Args).To(ContainElement("--serve-in-cluster-pools"))
+		pod := s.deployment(ctx).Spec.Template.Spec
+		Expect(pod.ServiceAccountName).To(Equal(who.Name))
+		flags := &corev1.ConfigMap{}
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: who.Namespace, Name: "butler-ipam-in-cluster-pools"}, flags)).To(Succeed())
+		Expect(flags.Data).To(Equal(map[string]string{"serve-in-cluster-pools": "true"}))
+		Expect(pod.Containers[0].EnvFrom).To(ContainElement(HaveField("ConfigMapRef.Name", flags.Name)))
 	})
 
 	It("says how to upgrade and to remove it, and how else to install it", func(ctx SpecContext) {
 		Expect(s.manager.Stop()).To(Succeed())
+		component := func() error {
+			return s.Get(ctx, client.ObjectKey{Name: "butler-ipam-load-balancers"}, &rbacv1.ClusterRoleBinding{})
+		}
 		for _, command := range []string{
-			"clusterctl upgrade plan", "clusterctl upgrade apply --ipam butler:" + newer, "clusterctl delete --ipam butler",
+			"kubectl create configmap -n butler-ipam-system butler-ipam-flags --from-literal=shrink-grace=30m",
+			"clusterctl upgrade plan", "clusterctl upgrade apply --ipam butler:" + newer,
+		} {
+			do(ctx, "docs/install.md", command)
+		}
+		Expect(component()).To(Succeed(), "an upgrade takes no component away")
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: "butler-ipam-system", Name: "butler-ipam-load-balancers"}, &corev1.ConfigMap{})).To(Succeed())
+		for _, command := range []string{
+			"clusterctl delete --ipam butler",
 			"clusterctl init --ipam butler --target-namespace NAMESPACE", "clusterctl delete --ipam butler",
 			"kubectl apply -f " + releases + "download/ipam-components.yaml",
 			"kubectl scale -n butler-ipam-system deployment butler-ipam-controller-manager --replicas=2",

@@ -24,6 +24,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 		Expect(d.Labels).To(HaveKeyWithValue("cluster.x-k8s.io/provider", "ipam-butler"))
 		Expect(d.Spec.Replicas).To(HaveValue(Equal(int32(1))))
 		Expect(d.Spec.Template.Spec.Containers).To(HaveExactElements(And(HaveField("Name", "manager"), HaveField("Image", HaveSuffix(":"+release)))))
+		s.add(ctx, "load-balancers", "leases")
 		s.run(ctx)
 		newFleet(ctx, s, "first").granted(ctx, s)
 	})
@@ -36,7 +37,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 		s.clusterctl(ctx, "upgrade", "apply", "--ipam", "butler:"+newer)
 		Expect(s.deployment(ctx).Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":" + newer))
 		Expect(s.allocated(ctx)).To(Equal(before))
-		s.run(ctx)
+		s.run(ctx) // with the components that were added before
 		claim := framework.MakeClaim("first", "later").Pool("machines").Obj()
 		Expect(s.Create(ctx, claim)).To(Succeed())
 		address := s.addressOf(ctx, claim)

@@ -18,6 +18,7 @@ var _ = Describe("clusterctl move", func() {
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)
+			s.add(ctx, "load-balancers", "leases")
 			s.run(ctx)
 		}
 		// The other one has a global pool of the name already, and serves it.

@@ -66,7 +66,8 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)
-			s.run(ctx, "--node-cidrs=fleet")
+			s.add(ctx, "fleet-node-cidrs")
+			s.run(ctx)
 			pool := framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj()
 			Expect(s.Create(ctx, pool)).To(Succeed())
 			ranged := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{

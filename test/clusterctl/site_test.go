@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,8 +88,31 @@ func (s *site) deployment(ctx context.Context) *appsv1.Deployment {
 	return d
 }
 
-// run has the manager that is installed run, with more flags, and its webhooks be asked.
-func (s *site) run(ctx context.Context, args ...string) {
+// add applies components of the release, as docs/install.md says. The next run has them.
+func (s *site) add(ctx context.Context, components ...string) {
+	GinkgoHelper()
+	for _, c := range components {
+		file := filepath.Join(repo.dir, "ipam-butler", release, "component-"+c+".yaml")
+		repo.run(ctx, filepath.Join(repo.root, "bin", "k8s", "kubectl"), "--kubeconfig="+s.Kubeconfig, "apply", "-f", file)
+	}
+}
+
+// flags are those that the Pods of the manager have from ConfigMaps.
+func (s *site) flags(ctx context.Context, from []corev1.EnvFromSource) (out []string) {
+	GinkgoHelper()
+	for _, source := range from {
+		set := &corev1.ConfigMap{}
+		err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: source.ConfigMapRef.Name}, set)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		for flag, value := range set.Data {
+			out = append(out, "--"+flag+"="+value)
+		}
+	}
+	return out
+}
+
+// run has the manager that is installed run, with its components, and its webhooks be asked.
+func (s *site) run(ctx context.Context) {
 	GinkgoHelper()
 	pod := s.deployment(ctx).Spec.Template.Spec
 	kubeconfig, err := s.ServiceAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)
@@ -102,7 +126,7 @@ func (s *site) run(ctx context.Context, args ...string) {
 	Expect(pod.Containers[0].Args).To(ConsistOf("--leader-elect", "--diagnostics-address=:8443", "--health-probe-bind-address=:9440", "--webhook-port=9443"))
 	s.manager, err = framework.StartManager(ctx, framework.ManagerOptions{
 		Binary: binary, Kubeconfig: kubeconfig, LeaderElect: true, WebhookPort: port, WebhookCertDir: certs,
-		Args: append([]string{"--leader-elect-namespace=" + namespace}, args...),
+		Args: append(s.flags(ctx, pod.Containers[0].EnvFrom), "--leader-elect-namespace="+namespace),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	hooks := &admissionv1.ValidatingWebhookConfiguration{}

@@ -81,7 +81,7 @@ func startCluster(o framework.Options) cluster {
 // startManager starts a manager of the management cluster that lives as long as the spec, or the container.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
-	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: management.Kubeconfig, Args: args})
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: management.Kubeconfig, Args: append(framework.Components(), args...)})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() {
 		if CurrentSpecReport().Failed() {

@@ -31,6 +31,10 @@ type ManagerOptions struct {
 	ReadyTimeout time.Duration
 }
 
+// Components are the flags of what a manager does beside fulfilling claims, for tests of more than that. They need the rights
+// of an administrator, or of [ControlPlane.ComponentsManagerKubeconfig].
+func Components() []string { return []string{"--load-balancers", "--leases"} }
+
 // Manager is a manager process.
 type Manager struct {
 	// LogFile is the path of what it prints.

@@ -18,11 +18,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// ManagerKubeconfig writes a kubeconfig of a user who has the manager's role of config/rbac and
+// ManagerKubeconfig writes a kubeconfig of a user who has the manager's default role of config/rbac and
 // nothing else, and returns its path: a manager that runs with it shows whether the role is enough.
 // It lasts until the next call.
 func (c *ControlPlane) ManagerKubeconfig(ctx context.Context) (string, error) {
 	return c.managerKubeconfig(ctx, "butler-ipam-manager", "rbac/role.yaml")
+}
+
+// ComponentsManagerKubeconfig is ManagerKubeconfig with the roles that [Components] need besides.
+func (c *ControlPlane) ComponentsManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-components-manager", "rbac/role.yaml", "rbac/load_balancers_role.yaml", "rbac/leases_role.yaml")
+}
+
+// FleetManagerKubeconfig is ManagerKubeconfig with the role that --node-cidrs=fleet needs besides.
+func (c *ControlPlane) FleetManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-fleet-manager", "rbac/role.yaml", "rbac/fleet_node_cidrs_role.yaml")
 }
 
 // InClusterManagerKubeconfig is ManagerKubeconfig with the role that --serve-in-cluster-pools needs besides.
@@ -32,7 +42,7 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 
 // LeasesManagerKubeconfig is ManagerKubeconfig with the roles that --service-leases needs besides.
 func (c *ControlPlane) LeasesManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", "rbac/role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml")
+	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", "rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml")
 }
 
 // HostKubeconfig returns a kubeconfig of a user who has the rights of config/host-lb and nothing else, and makes the namespace
@@ -51,7 +61,7 @@ func (c *ControlPlane) HostKubeconfig(ctx context.Context) ([]byte, error) {
 
 // HostLBsManagerKubeconfig is ManagerKubeconfig with the roles that --host-load-balancers needs besides.
 func (c *ControlPlane) HostLBsManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-host-lbs-manager", "rbac/role.yaml", "rbac/service_leases_role.yaml", "rbac/host_load_balancers_role.yaml")
+	return c.managerKubeconfig(ctx, "butler-ipam-host-lbs-manager", "rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/host_load_balancers_role.yaml")
 }
 
 // NodesManager is the user that a manager is in its own cluster, which config/policy knows it by.

@@ -64,7 +64,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 	BeforeEach(func(ctx context.Context) {
 		ns = newNamespace(ctx, nil)
 		var err error
-		kubeconfig, err = cp.ManagerKubeconfig(ctx)
+		kubeconfig, err = cp.FleetManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		serve(ctx)
 	})

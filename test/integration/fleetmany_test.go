@@ -136,7 +136,7 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 		DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
 		management, err := server.Client()
 		Expect(err).NotTo(HaveOccurred())
-		kubeconfig, err := server.ManagerKubeconfig(ctx)
+		kubeconfig, err := server.FleetManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		pool := framework.MakeGlobalPool("pods").CIDR("100.72.0.0/16").AllocateReserved().Obj()
 		Expect(management.Create(ctx, pool)).To(Succeed())

@@ -29,7 +29,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		management, in := start()
 		ofOne, one := tenantFor(ctx, start)
 		ofTwo, two := tenantFor(ctx, start)
-		kubeconfig, err := management.ManagerKubeconfig(ctx)
+		kubeconfig, err := management.FleetManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		serve := func() *framework.Manager { return startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet") }
 		const ns = "default"

@@ -52,7 +52,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 // startManager starts a manager process that lives as long as the spec, or the container.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
-	return startManagerAs(ctx, cp.Kubeconfig, args...)
+	return startManagerAs(ctx, cp.Kubeconfig, append(framework.Components(), args...)...)
 }
 
 // startManagerAs is startManager for one that has no more rights than a kubeconfig gives.

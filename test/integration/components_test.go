@@ -1,0 +1,100 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// mayDo is what `kubectl auth can-i --list` says of a user: verbs by resource.
+func mayDo(ctx context.Context, kubeconfig string) map[string]string {
+	GinkgoHelper()
+	assets, err := framework.Assets()
+	Expect(err).NotTo(HaveOccurred())
+	out, err := exec.CommandContext(ctx, filepath.Join(assets, "kubectl"), "--kubeconfig="+kubeconfig, "auth", "can-i", "--list", "--no-headers").Output()
+	Expect(err).NotTo(HaveOccurred())
+	verbs := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		resource, _, _ := strings.Cut(line, " ")
+		_, list, _ := strings.Cut(line, "] [") // the last bracket has the verbs
+		if i := strings.LastIndex(line, "["); i >= 0 {
+			list = strings.Trim(line[i:], "[]\n ")
+		}
+		verbs[resource] = list
+	}
+	Expect(verbs).To(HaveKey("ipaddressclaims.ipam.cluster.x-k8s.io"))
+	return verbs
+}
+
+func logOf(m *framework.Manager) func() string {
+	return func() string {
+		text, err := os.ReadFile(m.LogFile)
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
+	}
+}
+
+var _ = Describe("A manager without components", func() {
+	It("may read no Secret and write no Cluster, fulfils claims, and leaves leases and their addresses alone", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		verbs := mayDo(ctx, kubeconfig)
+		Expect(verbs).NotTo(HaveKey("secrets"))
+		Expect(verbs).To(HaveKeyWithValue("clusters.cluster.x-k8s.io", "get list watch"))
+		Expect(verbs).NotTo(HaveKey("clusters.cluster.x-k8s.io/status"))
+		Expect(verbs).NotTo(HaveKey("nodes"))
+		Expect(verbs).NotTo(HaveKey("services"))
+
+		create(ctx, leasePool(ns, "10.99.0.0/30")) // .1 and .2
+		full := startManager(ctx, "--namespace="+ns)
+		had := framework.MakeLease(ns, "had").Pool("p").Obj()
+		create(ctx, had)
+		address := leasedTo(ctx, had)
+		Expect(full.Stop()).To(Succeed())
+
+		m := startManagerAs(ctx, kubeconfig, "--namespace="+ns)
+		waits := framework.MakeLease(ns, "waits").Pool("p").Obj()
+		create(ctx, waits, framework.MakeClaim(ns, "c").Pool("p").Obj())
+		Expect(addressOf(ctx, ns, "c").Spec.Address).NotTo(Equal(address))
+		create(ctx, framework.MakeClaim(ns, "over").Pool("p").Obj())
+		refusalOf(ctx, ns, "over", "PoolExhausted")
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(waits), waits)).To(Succeed())
+		Expect(waits.Status).To(BeZero())
+		Expect(waits.Finalizers).To(BeEmpty())
+
+		// One that is deleted keeps its address until somebody serves it: that it is given back is shown on it.
+		Expect(k8s.Delete(ctx, had)).To(Succeed())
+		Consistently(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(had), &v1alpha1.IPLease{}) }).WithTimeout(1e9).Should(Succeed())
+		Expect(logOf(m)()).NotTo(ContainSubstring("forbidden"))
+		Expect(logOf(m)()).To(And(ContainSubstring(`on=["claims"]`), ContainSubstring(`"load-balancers"`)))
+		Expect(m.Stop()).To(Succeed())
+
+		startManager(ctx, "--namespace="+ns)
+		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(had), &v1alpha1.IPLease{}) }).ShouldNot(Succeed())
+	})
+
+	It("says what a component lacks that is on, and what gives it", func(ctx SpecContext) {
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		m, err := framework.LaunchManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--load-balancers"}})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
+		Eventually(logOf(m)).Should(And(
+			ContainSubstring("apply config/components/load-balancers"), ContainSubstring("get secrets"),
+			ContainSubstring("patch clusters.cluster.x-k8s.io"), ContainSubstring("patch clusters/status.cluster.x-k8s.io"),
+		))
+		Expect(logOf(m)()).NotTo(ContainSubstring("list ipaddresses"), "it has that")
+	})
+})
