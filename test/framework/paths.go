@@ -98,13 +98,10 @@ func ClusterAPIDir(ctx context.Context) (string, error) {
 
 // moduleDir is where the source of a module is that the go.mod in dir pins.
 func moduleDir(ctx context.Context, dir, module string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
-	cmd.Dir = dir
-	out, err := cmd.Output()
+	path, err := goOutput(ctx, dir, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
-		return "", fmt.Errorf("finding module %s: %w%s", module, err, stderrOf(err))
+		return "", err
 	}
-	path := strings.TrimSpace(string(out))
 	if path == "" {
 		return "", fmt.Errorf("module %s is not downloaded: run `go mod download` in %s", module, dir)
 	}
