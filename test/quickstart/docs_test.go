@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -58,6 +59,7 @@ func TestDocumentedManifests(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	installConsumers(t, cp)
 	admin, err := cp.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +79,23 @@ func TestDocumentedManifests(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// installConsumers installs the kinds in which users name pools: machine templates, and the classes they are part of.
+func installConsumers(t *testing.T, cp *framework.ControlPlane) {
+	t.Helper()
+	dirs, err := framework.ProviderCRDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	capi, err := framework.ClusterAPIDir(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: append(dirs, capi+"/core/config/crd/bases/cluster.x-k8s.io_clusterclasses.yaml")}
+	if _, err := envtest.InstallCRDs(cp.Config, options); err != nil {
+		t.Fatal(err)
 	}
 }
 
