@@ -4,14 +4,13 @@ go 1.26.0
 
 require (
 	github.com/butlerdotdev/cluster-api-ipam-provider-butler v0.0.0
+	github.com/onsi/gomega v1.42.1
 	k8s.io/apimachinery v0.36.3
 	k8s.io/component-base v0.36.3
 	sigs.k8s.io/cluster-api v1.14.2
 	sigs.k8s.io/cluster-api/api v1.14.2
 	sigs.k8s.io/controller-runtime v0.24.1
 )
-
-require github.com/onsi/gomega v1.42.1 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -65,6 +64,7 @@ require (
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
+	github.com/yuin/gopher-lua v1.1.2
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.65.0 // indirect
 	go.opentelemetry.io/otel v1.44.0 // indirect
