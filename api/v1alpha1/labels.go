@@ -45,6 +45,10 @@ const (
 	// without proof that nobody there uses it any more. It is for operators who know that.
 	ReleaseUnconfirmedAnnotation = "butler.butlerlabs.dev/release-unconfirmed"
 
+	// ReleaseHeldAnnotation on a pool releases entries of its status.held: RANGE@ID for each, separated by commas. One
+	// that names no entry does nothing, so it may stay.
+	ReleaseHeldAnnotation = "butler.butlerlabs.dev/release-held"
+
 	// TenantNetworkFinalizer holds a Cluster that is being deleted until its blocks are released.
 	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
 

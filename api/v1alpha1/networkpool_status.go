@@ -30,7 +30,8 @@ type NetworkPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Cooling []CoolingGroup `json:"cooling,omitempty"`
-	// held are addresses kept back until an operator removes the entry.
+	// held are addresses kept back until an operator releases them with the annotation butler.butlerlabs.dev/release-held
+	// on the pool, which kubectl butler-ipam release-held writes.
 	// +optional
 	// +listType=atomic
 	Held []HeldRange `json:"held,omitempty"`
@@ -121,8 +122,12 @@ type CoolingGroup struct {
 	Addresses string `json:"addresses"`
 }
 
-// HeldRange is a range that is kept back until an operator removes the entry.
+// HeldRange is a range that is kept back until an operator releases it.
 type HeldRange struct {
+	// id is that of this entry, given at random. The annotation butler.butlerlabs.dev/release-held names it, so that what is
+	// held later, the same range too, needs a new release.
+	// +optional
+	ID string `json:"id,omitempty"`
 	// first address of the range.
 	First string `json:"first"`
 	// last address of the range.

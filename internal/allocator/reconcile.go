@@ -172,6 +172,10 @@ func (a *Allocator) outcome(p *grants.Pool, err error) (reconcile.Result, error)
 // back if nothing happens before.
 func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time.Time) (time.Duration, error) {
 	m := p.Lock()
+	mustWait := now.Before(m.CommitAfter)
+	if !mustWait {
+		m.ReleaseHeld()
+	}
 	admission := a.admission(ctx, m, now)
 	clear(m.ToTell)
 	m.ExpireCooling(now)
@@ -183,7 +187,6 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	granted, refused := a.planBatch(m, now, admission)
 	m.GiveBack(admission)
 	m.TurnBlocks(now, a.ShrinkGrace)
-	mustWait := now.Before(m.CommitAfter)
 	cooled := !mustWait && m.CoolReleases(now, a.releases(ctx, m))
 	freed := m.Frees()
 	next := m.Prepare(now)

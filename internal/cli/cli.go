@@ -79,7 +79,7 @@ func (p *plugin) root() *cobra.Command {
 	p.flags.AddFlags(root.PersistentFlags())
 	hide(root.PersistentFlags(), "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
 		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
-	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.leasesCommand(), p.auditCommand(), p.importCommand(), p.dropInCommand(), p.handBackCommand())
+	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.leasesCommand(), p.auditCommand(), p.releaseHeldCommand(), p.importCommand(), p.dropInCommand(), p.handBackCommand())
 	for _, cmd := range root.Commands() {
 		p.addPrintFlags(cmd)
 	}
@@ -130,7 +130,21 @@ func oneArg(what string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		use := strings.Replace(cmd.UseLine(), " [flags]", "", 1)
-		return fmt.Errorf("say %s: %s\n\nExample:\n%s", what, use, cmd.Example)
+		return wants(cmd, what)
 	}
+}
+
+// atLeastOneArg wants an argument or more, and says what the first is.
+func atLeastOneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return nil
+		}
+		return wants(cmd, what)
+	}
+}
+
+func wants(cmd *cobra.Command, what string) error {
+	use := strings.Replace(cmd.UseLine(), " [flags]", "", 1)
+	return fmt.Errorf("say %s: %s\n\nExample:\n%s", what, use, cmd.Example)
 }

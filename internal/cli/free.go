@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
@@ -56,16 +55,9 @@ func (p *plugin) freeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			key, err := p.poolKey(args[0])
+			key, obj, err := p.readPool(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
-			}
-			obj, err := key.Get(cmd.Context(), c)
-			if apierrors.IsNotFound(err) && !strings.Contains(args[0], "/") {
-				return fmt.Errorf("%s does not exist; is it a global one? Then write gnp/%s", key, args[0])
-			}
-			if err != nil {
-				return fmt.Errorf("reading %s: %w", key, err)
 			}
 			o, err := read(cmd.Context(), c, key.Namespace)
 			if err != nil {

@@ -1,12 +1,32 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
+
+// readPool reads the pool that a person names.
+func (p *plugin) readPool(ctx context.Context, c client.Client, arg string) (pools.Key, v1alpha1.Pool, error) {
+	key, err := p.poolKey(arg)
+	if err != nil {
+		return key, nil, err
+	}
+	obj, err := key.Get(ctx, c)
+	switch {
+	case apierrors.IsNotFound(err) && !strings.Contains(arg, "/"):
+		return key, nil, fmt.Errorf("%s does not exist; is it a global one? Then write gnp/%s", key, arg)
+	case err != nil:
+		return key, nil, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return key, obj, nil
+}
 
 // poolKey reads the name of a pool as a person writes it: NAME or np/NAME, gnp/NAME.
 func (p *plugin) poolKey(arg string) (pools.Key, error) {

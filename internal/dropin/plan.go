@@ -137,7 +137,7 @@ func (p *Plan) kept(mirror v1alpha1.Pool, now time.Time, withoutRests bool) {
 			rests, key, last.UTC().Format(time.RFC3339))
 	}
 	for _, h := range status.Held {
-		p.problemf("find out who has it, and take the entry out of status.held if nobody does", "%s-%s of %s is held (%s), and the in-cluster provider would give it",
+		p.problemf("find out who has it, and release it with kubectl butler-ipam release-held if nobody does", "%s-%s of %s is held (%s), and the in-cluster provider would give it",
 			h.First, h.Last, key, h.Reason)
 	}
 }

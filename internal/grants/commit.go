@@ -51,7 +51,7 @@ func (c *PendingCommit) News(base v1alpha1.Pool) (differs, urgent bool) {
 			return true, true
 		}
 	}
-	return true, len(is.Held) != len(was.Held) || !slices.EqualFunc(was.Blocks, is.Blocks, sameBlock) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
+	return true, !slices.Equal(is.Held, was.Held) || !slices.EqualFunc(was.Blocks, is.Blocks, sameBlock) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
 }
 
 // Refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is

@@ -5,6 +5,7 @@ import (
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
@@ -13,7 +14,10 @@ import (
 // MaxHeld bounds the entries of status.held.
 const MaxHeld = 128
 
-// AddHeld keeps a range back until an operator removes the entry. As the pool grants nothing while there is one, what
+// heldIDLength makes an id one of 10^11: it has to differ only from those that the same range was held by before.
+const heldIDLength = 8
+
+// AddHeld keeps a range back until an operator releases it. As the pool grants nothing while there is one, what
 // is between two may be kept back with them: so many are joined that the status stays small.
 func (m *Memory) AddHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 	m.setHeld(r, h)
@@ -23,6 +27,9 @@ func (m *Memory) AddHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
 }
 
 func (m *Memory) setHeld(r netipx.IPRange, h v1alpha1.HeldRange) {
+	if h.ID == "" {
+		h.ID = rand.String(heldIDLength)
+	}
 	m.held[r] = h
 	m.Ledger.Add(ledger.Fact{Key: restKey(ledger.Kept, r), Owner: ledger.Owner{Namespace: h.Namespace, Name: h.Name}, Range: r})
 }
@@ -60,6 +67,21 @@ func (m *Memory) joinHeld() {
 func (m *Memory) keepMoved(c *Claimant) {
 	if c.Moved && c.HasRecord() {
 		m.holdMoved(c.Owner, c.Record)
+	}
+}
+
+// keepAllMoved keeps back whatever is being moved to another cluster now.
+func (m *Memory) keepAllMoved() {
+	for _, c := range m.Claimants {
+		m.keepMoved(c)
+	}
+	for _, b := range m.Carved.Blocks {
+		m.keepMovedBlock(b)
+	}
+	for _, a := range m.Attached {
+		if a.moved && a.IP.IsValid() {
+			m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
+		}
 	}
 }
 

@@ -184,8 +184,11 @@ func (m *Memory) closedForGood() (reason, message string) {
 
 // movedMessage says how the pool is opened again: objects that are being moved still would close it at once.
 func (m *Memory) movedMessage() string {
-	const text = "addresses of this pool were moved to another management cluster, which may use them; " +
-		"when you are sure that it does not, remove the entries from status.held to use the pool here again"
+	text := "addresses of this pool were moved to another management cluster, which may use them; " +
+		"when you are sure that it does not, release those in status.held with kubectl butler-ipam release-held to use the pool here again"
+	if bad := m.badRelease(); bad != "" {
+		text += "; " + bad
+	}
 	var first string
 	for _, c := range m.Claimants {
 		if name := c.Owner.Namespace + "/" + c.Owner.Name; c.Moved && (first == "" || name < first) {

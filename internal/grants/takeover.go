@@ -202,17 +202,7 @@ func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
 			m.AddHeld(r, h)
 		}
 	}
-	for _, c := range m.Claimants {
-		m.keepMoved(c)
-	}
-	for _, b := range m.Carved.Blocks {
-		m.keepMovedBlock(b)
-	}
-	for _, a := range m.Attached {
-		if a.moved && a.IP.IsValid() {
-			m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
-		}
-	}
+	m.keepAllMoved()
 }
 
 // Quarantine holds new grants back where no allocator is on record, but addresses exist or there was an allocator

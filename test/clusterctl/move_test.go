@@ -6,10 +6,10 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -43,10 +43,15 @@ var _ = Describe("clusterctl move", func() {
 		Expect(here.Create(ctx, late)).To(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(here.Get(ctx, client.ObjectKeyFromObject(late), late)).To(Succeed())
-			g.Expect(late.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("remove the entries from status.held"))))
+			g.Expect(late.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("kubectl butler-ipam release-held"))))
 		}).Should(Succeed())
 		pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "storage"}}
-		Expect(here.Status().Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"status":{"held":null}}`)))).To(Succeed())
+		Expect(here.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+		plan, err := inspect.ReleaseHeld(pool, pool.Name, nil)
+		Expect(err).NotTo(HaveOccurred())
+		moved := pool.DeepCopy()
+		metav1.SetMetaDataAnnotation(&pool.ObjectMeta, v1alpha1.ReleaseHeldAnnotation, plan.Annotation)
+		Expect(here.Patch(ctx, pool, client.MergeFrom(moved))).To(Succeed())
 		Expect(before).NotTo(ContainElement(here.addressOf(ctx, late)))
 		here.grantsAnother(ctx, before)
 	})

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -27,7 +29,7 @@ func deleteForMove(ctx context.Context, obj client.Object) {
 }
 
 var _ = Describe("On the source of a move", func() {
-	It("addresses that left are held until an operator releases them", func(ctx SpecContext) { // R9, C45
+	It("addresses that left are held until an operator releases them", func(ctx SpecContext) { // R9, C45, C48
 		startManager(ctx)
 		ns := newNamespace(ctx, nil)
 		cluster := makeCluster(ns, "k", false)
@@ -70,11 +72,44 @@ var _ = Describe("On the source of a move", func() {
 		deleteClaim(ctx, ns, "stays")
 		expectGone(ctx, stays)
 
-		modifyStatus(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) { p.Status.Held = nil })
+		releases := func(entries []v1alpha1.HeldRange) {
+			var value []string
+			for _, h := range entries {
+				value = append(value, grants.ReleaseOf(h))
+			}
+			modify(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) {
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.ReleaseHeldAnnotation, strings.Join(value, ","))
+			})
+		}
+		entries := statusOf(ctx, pool).Held
+		releases(entries[:1])
+		Eventually(func() []v1alpha1.HeldRange { return statusOf(ctx, pool).Held }).Should(Equal(entries[1:]))
+		refusalOf(ctx, ns, "newer", "PoolNotReady")
+		releases(entries)
 		addressOf(ctx, ns, "new")
 		addressOf(ctx, ns, "newer")
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		Eventually(func() int64 { return statusOf(ctx, pool).AvailableIPs }).Should(Equal(int64(4)))
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolMoved"))
+
+		// The annotation stays, and releases nothing that leaves later, though it be the same range.
+		again := map[string]bool{}
+		for _, name := range []string{"new", "newer"} {
+			address := addressOf(ctx, ns, name)
+			again[address.Spec.Address] = true
+			deleteForMove(ctx, address)
+			deleteForMove(ctx, getClaim(ctx, ns, name))
+		}
+		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.MovedReason)
+		create(ctx, framework.MakeClaim(ns, "newest").GlobalPool(ns).Obj())
+		refusalOf(ctx, ns, "newest", "PoolNotReady")
+		startManager(ctx)
+		create(ctx, framework.MakeClaim(ns, "last").GlobalPool(ns).Obj())
+		refusalOf(ctx, ns, "last", "PoolNotReady")
+		Expect(statusOf(ctx, pool).Held).To(HaveLen(len(again)))
+		// Whoever takes the entries out of the status by hand has released them, too.
+		modifyStatus(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) { p.Status.Held = nil })
+		addressOf(ctx, ns, "last")
+		addressOf(ctx, ns, "newest")
 	})
 })

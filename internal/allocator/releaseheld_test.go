@@ -1,0 +1,126 @@
+package allocator
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"go4.org/netipx"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+)
+
+// The annotation of a pool releases the very entries that it names: neither others, nor later ones of the same range.
+func TestReleaseHeld(t *testing.T) { // R9
+	moved := func(first, last, id string) v1alpha1.HeldRange {
+		return v1alpha1.HeldRange{ID: id, First: first, Last: last, Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "a"}
+	}
+	for name, tc := range map[string]struct {
+		says    string
+		with    map[string]string
+		stays   []string
+		message string
+	}{
+		"nothing":                  {stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"one":                      {says: "10.0.0.1@one", stays: []string{"10.0.0.4-10.0.0.6@two"}},
+		"a range":                  {says: "10.0.0.4-10.0.0.6@two", stays: []string{"10.0.0.1@one"}},
+		"all":                      {says: "10.0.0.1@one,10.0.0.4-10.0.0.6@two"},
+		"all, as YAML folds it":    {says: "10.0.0.1-10.0.0.1@one,\n  10.0.0.4-10.0.0.6@two\n"},
+		"what is gone":             {says: "10.0.0.9@nine", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"what was held before":     {says: "10.0.0.1@zero", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"the id of another":        {says: "10.0.0.1@two", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"part of an entry":         {says: "10.0.0.5@two", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"more than an entry":       {says: "10.0.0.0/24@one", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"no id":                    {says: "10.0.0.1", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}, message: `"10.0.0.1" is not RANGE@ID`},
+		"everything":               {says: "all", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}, message: `"all" is not RANGE@ID`},
+		"some that cannot be read": {says: "all,10.0.0.1@one", stays: []string{"10.0.0.4-10.0.0.6@two"}, message: `"all" is not RANGE@ID`},
+		"of a paused pool": {
+			says: "10.0.0.1@one", with: map[string]string{clusterv1.PausedAnnotation: ""}, stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+				o.Annotations = map[string]string{v1alpha1.ReleaseHeldAnnotation: tc.says}
+				for k, v := range tc.with {
+					o.Annotations[k] = v
+				}
+				o.Status.Held = []v1alpha1.HeldRange{moved("10.0.0.1", "10.0.0.1", "one"), moved("10.0.0.4", "10.0.0.6", "two")}
+			})
+			p.ReleaseHeld()
+			if got := heldBy(p); !slices.Equal(got, tc.stays) {
+				t.Errorf("held are %v, want %v", got, tc.stays)
+			}
+			free := 9 - int64(len(tc.stays)) // the one range has three
+			if slices.Contains(tc.stays, "10.0.0.4-10.0.0.6@two") {
+				free -= 2
+			}
+			if got := p.Ledger.Counts().Available; got != free {
+				t.Errorf("%d are free, want %d", got, free)
+			}
+			reason, message := p.Closed(noon)
+			if (reason == v1alpha1.MovedReason) != (len(tc.stays) > 0) || !strings.Contains(message, tc.message) {
+				t.Errorf("the pool is closed by %q: %s", reason, message)
+			}
+		})
+	}
+}
+
+// What is on its way still is held again, and needs a release of its own.
+func TestWhatIsBeingMovedIsHeldAgain(t *testing.T) { // R9
+	p := aPool(t, "10.0.0.1-10.0.0.9")
+	see(p, "a", 0, remembers("10.0.0.1"), isMoved, ends)
+	first := heldBy(p)
+	if len(first) != 1 {
+		t.Fatalf("held are %v", first)
+	}
+	p.Base.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: first[0]})
+	p.ReleaseHeld()
+	second := heldBy(p)
+	if len(second) != 1 || second[0] == first[0] {
+		t.Fatalf("held are %v after %v", second, first)
+	}
+	p.ReleaseHeld()
+	if again := heldBy(p); !slices.Equal(again, second) {
+		t.Errorf("the annotation of before has released %v: %v", second, again)
+	}
+}
+
+// What an earlier version holds gets an id, and entries that are joined a new one: nobody has agreed to what is between.
+func TestIDsOfHeldRanges(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
+	})
+	had := heldBy(p)
+	if len(had) != 1 || strings.HasSuffix(had[0], "@") {
+		t.Fatalf("held are %v", had)
+	}
+	next := p.Prepare(noon)
+	if differs, urgent := next.News(p.Base); !differs || !urgent {
+		t.Error("the id is not put on record")
+	}
+	wide := aPool(t, "10.0.0.0/16")
+	seen := map[string]bool{}
+	ip := netipx.MustParseIPRange("10.0.0.1-10.0.0.1").From()
+	for range grants.MaxHeld + 1 {
+		wide.AddHeld(netipx.IPRangeFrom(ip, ip), v1alpha1.HeldRange{First: ip.String(), Last: ip.String(), Reason: v1alpha1.MovedReason})
+		for _, entry := range heldBy(wide) {
+			_, id, _ := strings.Cut(entry, "@")
+			seen[id] = true
+		}
+		ip = ip.Next().Next()
+	}
+	if joined := heldBy(wide); len(joined) > grants.MaxHeld || len(seen) < grants.MaxHeld+len(joined) {
+		t.Errorf("%d entries, %d ids", len(joined), len(seen))
+	}
+}
+
+func heldBy(p *grants.Memory) (out []string) {
+	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	p.Describe(obj, noon)
+	for _, h := range obj.Status.Held {
+		out = append(out, grants.ReleaseOf(h))
+	}
+	return out
+}
