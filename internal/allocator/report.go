@@ -24,7 +24,7 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	metrics.PoolAvailable.WithLabelValues(l...).Set(float64(s.AvailableIPs))
 	metrics.PoolOutOfRange.WithLabelValues(l...).Set(float64(s.OutOfRangeIPs))
 	metrics.PoolLargestFree.WithLabelValues(l...).Set(float64(s.LargestFreeBlock))
-	metrics.PoolFragmentation.WithLabelValues(l...).Set(float64(s.FragmentationPercent))
+	metrics.PoolFragmentation.WithLabelValues(l...).Set(float64(s.FragmentationPercent) / 100)
 	metrics.PoolCooling.WithLabelValues(l...).Set(float64(resting))
 	metrics.PoolGrowth.WithLabelValues(l...).Set(float64(growth))
 	metrics.PoolWaiting.WithLabelValues(l...).Set(float64(waiting))

@@ -26,7 +26,7 @@ var (
 	PoolAvailable     = gauge("pool_available_addresses", "Addresses that can be handed out now.", poolLabels...)
 	PoolOutOfRange    = gauge("pool_out_of_range_addresses", "Addresses in use that the spec no longer covers.", poolLabels...)
 	PoolLargestFree   = gauge("pool_largest_free_block", "Addresses of the largest contiguous free block.", poolLabels...)
-	PoolFragmentation = gauge("pool_fragmentation_percent", "0 where all free addresses are contiguous.", poolLabels...)
+	PoolFragmentation = gauge("pool_fragmentation_ratio", "0 where all free addresses are contiguous, towards 1 the more they are scattered.", poolLabels...)
 	PoolCooling       = gauge("pool_cooling_ranges", "Released ranges that rest before they are given to another claim.", poolLabels...)
 	PoolWaiting       = gauge("pool_waiting_claims", "Claims and allocations that wait for addresses.", poolLabels...)
 	PoolBlocks        = gauge("pool_blocks", "Blocks that a carved pool has open. Other pools have no such series.", poolLabels...)
@@ -85,7 +85,7 @@ var (
 	AuditDuplicates = gauge("audit_duplicate_addresses", "Addresses that two living claims or allocations have. Must be 0.")
 	AuditOrphans    = gauge("audit_orphaned_addresses", "IPAddresses whose claim does not exist, found by two audits in a row. Must be 0.")
 	AuditDrift      = gauge("audit_drift", "Objects on the API server that the ledger does not know, in two audits in a row. Must be 0.")
-	AuditTime       = gauge("audit_timestamp_seconds", "When the last audit ended, in Unix time.")
+	AuditTime       = gauge("last_audit_timestamp_seconds", "When the last audit ended, in Unix time.")
 )
 
 var pools = []*prometheus.GaugeVec{

@@ -17,7 +17,7 @@ var (
 	NodeCIDRCommits   = counter("node_cidrs_commits_total", "Commits of grants of pod CIDRs, by outcome: written, conflict or error.", "outcome")
 	NodeCIDRTakeovers = counter("node_cidrs_takeovers_total", "Times this manager took the Nodes of a cluster over.", siteLabels...)
 	AuditNodeCIDRs    = gauge("audit_duplicate_node_cidrs", "Nodes whose pod CIDRs overlap those of another living Node, by the last audit. Must be 0.", siteLabels...)
-	AuditNodesTime    = gauge("audit_node_cidrs_timestamp_seconds", "When the last audit of Nodes ended that could read those of any cluster, in Unix time.")
+	AuditNodesTime    = gauge("last_node_cidrs_audit_timestamp_seconds", "When the last audit of Nodes ended that could read those of any cluster, in Unix time.")
 )
 
 // NodeCIDRSeconds is the time from seeing a Node without pod CIDRs until it has them.

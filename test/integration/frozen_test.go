@@ -18,7 +18,7 @@ func expectCleanAudit(ctx context.Context, m *framework.Manager) {
 	last := 0.0
 	for range 3 { // the first may have begun before
 		Eventually(func(g Gomega) {
-			at, err := m.Metric(ctx, "butler_ipam_audit_timestamp_seconds")
+			at, err := m.Metric(ctx, "butler_ipam_last_audit_timestamp_seconds")
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(at).To(BeNumerically(">", last))
 			last = at

@@ -49,6 +49,7 @@ var _ = Describe("A pool's status", func() {
 		expectNumbers(ctx, pool, map[string]int64{
 			"totalIPs": 11, "allocatedIPs": 2, "availableIPs": 9, "allocationCount": 2, "largestFreeBlock": 4, "fragmentationPercent": 55,
 		})
+		Eventually(func() (float64, error) { return m.Metric(ctx, "butler_ipam_pool_fragmentation_ratio") }).Should(Equal(0.55))
 		burst(ctx, ns, 9)
 		expectNumbers(ctx, pool, map[string]int64{
 			"totalIPs": 11, "allocatedIPs": 11, "availableIPs": 0, "outOfRangeIPs": 0, "allocationCount": 11,
