@@ -108,6 +108,11 @@ const (
 	InUseAgainReason = "InUseAgain"
 	// TenantUnreachableReason: the API server of the Cluster does not answer.
 	TenantUnreachableReason = "TenantUnreachable"
+	// ForeignPoolReason: the workload cluster has an IPAddressPool of somebody else where the blocks are to be shown.
+	ForeignPoolReason = "ForeignPool"
+	// ForeignAdvertisementReason: it has an L2Advertisement of somebody else in the place of ours, which does not announce the
+	// blocks.
+	ForeignAdvertisementReason = "ForeignAdvertisement"
 	// MetalLBMissingReason: MetalLB is not installed in the Cluster.
 	MetalLBMissingReason = "MetalLBMissing"
 	// NotPlacedReason: MetalLB leaves Services without an address although there is room for them.

@@ -49,6 +49,14 @@ const (
 	// that names no entry does nothing, so it may stay.
 	ReleaseHeldAnnotation = "butler.butlerlabs.dev/release-held"
 
+	// HandOverAnnotation on an IPAddressPool or L2Advertisement of MetalLB's in a workload cluster, with the value "true", lets
+	// the manager take over what somebody else made.
+	HandOverAnnotation = "butler.butlerlabs.dev/hand-over"
+
+	// HandedOverAnnotation on an IPAddressPool that was handed over is what it had before, as JSON. It is written by the
+	// manager.
+	HandedOverAnnotation = "butler.butlerlabs.dev/handed-over"
+
 	// TenantNetworkFinalizer holds a Cluster that is being deleted until its blocks are released.
 	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
 

@@ -62,7 +62,7 @@ func (r *Reconciler) metalLBOf(ctx context.Context, cluster client.ObjectKey, li
 	config = rest.CopyConfig(config)
 	config.Timeout = 11 * time.Minute // a watch lasts ten
 	c, err := r.NewCache(config, cache.Options{
-		Scheme: live.Scheme(), Mapper: live.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
+		Scheme: live.Scheme(), Mapper: live.RESTMapper(), DefaultTransform: metallb.KeepManagers,
 		DefaultNamespaces: map[string]cache.Config{metallb.Namespace: {}},
 	})
 	if err != nil {

@@ -153,6 +153,9 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 	if err := l.watchMetalLB(w.metalLB); err != nil {
 		return 0, err
 	}
+	if foreign := observed.ForeignPool(shownIn(settings, all)...); foreign != "" {
+		return l.inTheWay(ctx, w, settings, foreign, all)
+	}
 	d, err := l.decide(ctx, config, observed, settings, all)
 	if err != nil {
 		return 0, err
@@ -214,6 +217,31 @@ func (l *look) withoutMetalLB(ctx context.Context, w workload, s tenancy.Setting
 	all, err := l.say(ctx, metalLBMissing(), all)
 	_, next, failed := l.drain(ctx, w.live, s, all)
 	return next.or(wait(metalLBBackstop)), errors.Join(err, failed)
+}
+
+// inTheWay says whose IPAddressPool is where the blocks are to be shown. Nothing is added for Services meanwhile: nobody
+// would see it.
+func (l *look) inTheWay(ctx context.Context, w workload, s tenancy.Settings, foreign string, all allocations) (wait, error) {
+	all, err := l.say(ctx, &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignPoolReason, Message: foreign,
+	}, all)
+	_, next, failed := l.drain(ctx, w.live, s, all)
+	return next, errors.Join(err, failed)
+}
+
+// shownIn are the names of the IPAddressPools that the blocks of a Cluster are to be in.
+func shownIn(s tenancy.Settings, all allocations) (names []string) {
+	for _, a := range all {
+		_, granted := demand.RangeOf(a)
+		switch {
+		case !granted:
+		case s.Apart:
+			names = append(names, a.Name)
+		default:
+			return []string{metallb.DefaultPool}
+		}
+	}
+	return names
 }
 
 // unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.

@@ -28,7 +28,13 @@ const reportedAtOnce = 20
 // report says whether the Services of the Cluster have what they ask for, and those that no growth can help why not.
 func (l *look) report(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (wait, error) {
 	unplaced, next, err := l.unplaced(ctx, live, observed, d, all)
-	_, unsaid := l.say(ctx, d.Satisfied(unplaced), all)
+	is := d.Satisfied(unplaced)
+	if foreign := observed.ForeignAdvertisement(d.Show); foreign != "" {
+		is = &metav1.Condition{
+			Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignAdvertisementReason, Message: foreign,
+		}
+	}
+	_, unsaid := l.say(ctx, is, all)
 	telling, untold := l.tellServices(ctx, live, d)
 	return next.or(telling), errors.Join(err, unsaid, untold)
 }

@@ -15,6 +15,8 @@ const (
 	DefaultPool = "default-pool"
 	// FieldOwner of what is applied.
 	FieldOwner = client.FieldOwner("butler-controller/ipam")
+	// FieldReturner gives fields back to whoever handed an object over: none of them is ours then.
+	FieldReturner = client.FieldOwner("butler-controller/returned")
 	// ManagedLabel is on the IPAddressPools that show blocks, with the value ManagedValue.
 	ManagedLabel = "app.kubernetes.io/managed-by"
 	// ManagedValue is this project.

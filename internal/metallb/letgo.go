@@ -60,7 +60,7 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 		return "", nil
 	}
 	for i := range pools.Items {
-		if p := &pools.Items[i]; (managed(p) || p.Labels[ManagedLabel] == LeasesValue) && !counted(p) {
+		if p := &pools.Items[i]; (p.Name == DefaultPool || managed(p) || p.Labels[ManagedLabel] == LeasesValue) && !counted(p) {
 			return fmt.Sprintf("MetalLB has not applied the change of IPAddressPool %s yet", p.Name), nil
 		}
 	}

@@ -23,9 +23,10 @@ type Observed struct {
 	// Problems are IPAddressPools that cannot be read.
 	Problems []error
 
-	pools      []metallbv1beta1.IPAddressPool
-	read       []elastic.Pool
-	advertised bool
+	pools []metallbv1beta1.IPAddressPool
+	read  []elastic.Pool
+	// advertisement is the L2Advertisement of our name, nil if there is none.
+	advertisement *metallbv1beta1.L2Advertisement
 }
 
 // Observe reads a workload cluster, from its cache, and what it has in MetalLB's namespace from another. A cache
@@ -77,8 +78,16 @@ func (o *Observed) readMetalLB(ctx context.Context, from client.Reader) error {
 	o.pools = pools.Items
 	adv := &metallbv1beta1.L2Advertisement{}
 	err := from.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: DefaultPool}, adv)
-	o.advertised = err == nil && advertises(adv)
+	if err == nil {
+		o.advertisement = adv
+	}
 	return client.IgnoreNotFound(err)
+}
+
+// advertisable reports whether the L2Advertisement that announces the blocks is to be written.
+func (o *Observed) advertisable(want []elastic.Desired) bool {
+	a := o.advertisement
+	return a == nil || (!advertises(a, want) && mayWrite(a) && a.DeletionTimestamp == nil)
 }
 
 // namespaces reads the labels of all namespaces, where a pool selects by them.

@@ -73,7 +73,7 @@ func restrictionOf(to *metallbv1beta1.ServiceAllocation, namespaces map[string]m
 
 // managed reports whether an IPAddressPool shows blocks.
 func managed(p *metallbv1beta1.IPAddressPool) bool {
-	return p.Name == DefaultPool || p.Labels[ManagedLabel] == ManagedValue
+	return p.Labels[ManagedLabel] == ManagedValue || (p.Name == DefaultPool && mayWrite(p))
 }
 
 // overlaps reports whether an IPAddressPool has any of a range.

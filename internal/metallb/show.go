@@ -7,7 +7,7 @@ import (
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,8 +33,10 @@ func asDesired(p *metallbv1beta1.IPAddressPool, d *elastic.Desired) bool {
 type Changes struct {
 	remove []*metallbv1beta1.IPAddressPool
 	set    []setting
-	// advertise: the L2Advertisement is missing.
-	advertise bool
+	// advertise: the L2Advertisement is missing, or is not as it is to be; advertised is how it was observed, nil if there is
+	// none.
+	advertise  bool
+	advertised *metallbv1beta1.L2Advertisement
 }
 
 // setting is an IPAddressPool as it is to be, and as it was observed; nil: there is none.
@@ -50,7 +52,7 @@ func (c *Changes) OfPools() bool { return len(c.remove)+len(c.set) > 0 }
 // without our label are left alone. No pool is made for a block that is being taken away: a write that was decided upon
 // earlier, and comes late, would show it again.
 func (o *Observed) Changes(want []elastic.Desired) Changes {
-	out := Changes{advertise: len(want) > 0 && !o.advertised}
+	out := Changes{advertise: len(want) > 0 && o.advertisable(want), advertised: o.advertisement}
 	for i := range o.pools {
 		if p := &o.pools[i]; o.leaves(p, want) {
 			out.remove = append(out.remove, p)
@@ -58,15 +60,15 @@ func (o *Observed) Changes(want []elastic.Desired) Changes {
 	}
 	for i := range want {
 		d := &want[i]
-		if p := o.find(d.Name); (p == nil && !d.Leaving) || (p != nil && !asDesired(p, d)) {
+		if p := o.find(d.Name); (p == nil && !d.Leaving) || (p != nil && mayWrite(p) && !asDesired(p, d)) {
 			out.set = append(out.set, setting{d, p})
 		}
 	}
 	return out
 }
 
-// leaves reports whether an IPAddressPool is to go. A default-pool that somebody else made is taken over when there is
-// something to show in it, not before.
+// leaves reports whether an IPAddressPool is to go. One that was handed over is taken over when there is something to show
+// in it, not before.
 func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []elastic.Desired) bool {
 	gone := !slices.ContainsFunc(want, func(d elastic.Desired) bool { return d.Name == p.Name })
 	return p.Labels[ManagedLabel] == ManagedValue && gone && p.DeletionTimestamp == nil
@@ -86,8 +88,8 @@ func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
 // earlier, and comes late, would show a block again that was given back since.
 func Show(ctx context.Context, tenant client.Client, c *Changes) error {
 	for _, p := range c.remove {
-		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})); err != nil {
-			return fmt.Errorf("deleting IPAddressPool %s: %w", p.Name, err)
+		if err := giveUp(ctx, tenant, p); err != nil {
+			return err
 		}
 	}
 	for _, s := range c.set {
@@ -98,9 +100,28 @@ func Show(ctx context.Context, tenant client.Client, c *Changes) error {
 	if !c.advertise {
 		return nil
 	}
-	return apply(ctx, tenant, object("L2Advertisement", DefaultPool, map[string]any{
+	return advertise(ctx, tenant, c.advertised)
+}
+
+// advertise has MetalLB announce the pools that show blocks. An L2Advertisement that was not observed is created: if there
+// is one nevertheless, it may be somebody else's.
+func advertise(ctx context.Context, tenant client.Client, was *metallbv1beta1.L2Advertisement) error {
+	u := object("L2Advertisement", DefaultPool, map[string]any{
 		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{ManagedLabel: ManagedValue}}},
-	}))
+	})
+	if was != nil {
+		u.SetUID(was.UID)
+		u.SetResourceVersion(was.ResourceVersion)
+		return apply(ctx, tenant, u)
+	}
+	err := tenant.Create(ctx, u, FieldOwner)
+	if apierrors.IsAlreadyExists(err) {
+		err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("l2advertisements").GroupResource(), u.GetName(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("creating L2Advertisement %s/%s: %w", Namespace, u.GetName(), err)
+	}
+	return nil
 }
 
 func (s setting) write(ctx context.Context, tenant client.Client) error {
@@ -112,6 +133,9 @@ func (s setting) write(ctx context.Context, tenant client.Client) error {
 		return err // the count of the last change wakes who shows
 	}
 	u := pool(s.to, to)
+	if err := keepBefore(u, s.was); err != nil {
+		return err
+	}
 	u.SetUID(s.was.UID)
 	u.SetResourceVersion(s.was.ResourceVersion)
 	return apply(ctx, tenant, u)
@@ -194,11 +218,4 @@ func apply(ctx context.Context, tenant client.Client, u *unstructured.Unstructur
 		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), Namespace, u.GetName(), err)
 	}
 	return nil
-}
-
-// advertises reports whether an L2Advertisement announces the pools that show blocks.
-func advertises(a *metallbv1beta1.L2Advertisement) bool {
-	return a.DeletionTimestamp == nil && slices.ContainsFunc(a.Spec.IPAddressPoolSelectors, func(s metav1.LabelSelector) bool {
-		return s.MatchLabels[ManagedLabel] == ManagedValue
-	})
 }

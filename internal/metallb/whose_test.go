@@ -1,0 +1,143 @@
+package metallb
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+)
+
+func writtenBy(o metav1.Object, managers ...string) {
+	for _, m := range managers {
+		o.SetManagedFields(append(o.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: m, Operation: metav1.ManagedFieldsOperationUpdate}))
+	}
+}
+
+func defaultPool(change ...func(*metallbv1beta1.IPAddressPool)) metallbv1beta1.IPAddressPool {
+	p := metallbv1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: DefaultPool}}
+	p.Spec.Addresses = []string{"10.9.0.1-10.9.0.9"}
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+func showing(text string) []elastic.Desired {
+	return []elastic.Desired{{Name: DefaultPool, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)}, AutoAssign: true}}
+}
+
+// A default-pool that somebody else made is left alone until it is handed over.
+func TestWhose(t *testing.T) { // F23, B56
+	for name, tc := range map[string]struct {
+		pool   func(*metallbv1beta1.IPAddressPool)
+		writes bool
+		says   string
+	}{
+		"a person's":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-create", "kubectl-create") }, says: "(kubectl-create)"},
+		"of several":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "helm", "argocd") }, says: "(argocd, helm)"},
+		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{ManagedLabel: "Helm"} }, says: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
+		"counted by MetalLB": {pool: func(p *metallbv1beta1.IPAddressPool) {
+			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: string(FieldOwner), Subresource: "status"}}
+		}, says: "(nobody on record)"},
+		"not handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
+			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "false"}
+		}, says: v1alpha1.HandOverAnnotation + "=true"},
+		"handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
+			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
+		}, writes: true},
+		"ours":                  {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{ManagedLabel: ManagedValue} }, writes: true},
+		"ours, without a label": {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-edit", string(FieldOwner)) }, writes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &Observed{pools: []metallbv1beta1.IPAddressPool{defaultPool(tc.pool)}, read: make([]elastic.Pool, 1)}
+			changes := o.Changes(showing("10.0.0.1-10.0.0.8"))
+			if changes.OfPools() != tc.writes {
+				t.Errorf("it is written: %v", changes.OfPools())
+			}
+			says := o.ForeignPool(DefaultPool)
+			if (says == "") != tc.writes || !strings.Contains(says, tc.says) {
+				t.Errorf("it says %q", says)
+			}
+			if empty := o.Changes(nil); len(empty.remove) > 0 != (o.pools[0].Labels[ManagedLabel] == ManagedValue) {
+				t.Errorf("without blocks it is taken away: %v", empty.remove)
+			}
+			if other := o.ForeignPool("ours-1"); other != "" {
+				t.Errorf("of another name: %s", other)
+			}
+		})
+	}
+}
+
+// What a pool had when it was handed over is given back, unless that has become somebody else's.
+func TestBeforeHandOver(t *testing.T) {
+	was := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
+		p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
+		p.Labels = map[string]string{ManagedLabel: "Helm"}
+		p.Spec.AutoAssign = ptr.To(false)
+	})
+	u := pool(&showing("10.0.0.1-10.0.0.8")[0], []string{"10.0.0.1-10.0.0.8"})
+	if err := keepBefore(u, &was); err != nil {
+		t.Fatal(err)
+	}
+	taken := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
+		p.Annotations, p.Labels, p.Spec.Addresses = u.GetAnnotations(), u.GetLabels(), []string{"10.0.0.1-10.0.0.8"}
+	})
+	had, gives := beforeHandOver(&taken)
+	if !gives || !slices.Equal(had.Addresses, was.Spec.Addresses) || ptr.Deref(had.AutoAssign, true) || had.ManagedBy != "Helm" {
+		t.Errorf("given back: %v, %+v", gives, had)
+	}
+	again := pool(&showing("10.0.0.1-10.0.0.9")[0], nil)
+	if err := keepBefore(again, &taken); err != nil || again.GetAnnotations()[v1alpha1.HandedOverAnnotation] != u.GetAnnotations()[v1alpha1.HandedOverAnnotation] {
+		t.Errorf("the next write forgets: %v %v", again.GetAnnotations(), err)
+	}
+	taken.Spec.Addresses = []string{"10.9.0.9-10.9.0.9"}
+	if _, gives := beforeHandOver(&taken); gives {
+		t.Error("an address is given back that a block had until now")
+	}
+	plain := defaultPool()
+	if _, gives := beforeHandOver(&plain); gives {
+		t.Error("what was never handed over is given back")
+	}
+}
+
+func TestAdvertises(t *testing.T) {
+	label := metav1.LabelSelector{MatchLabels: map[string]string{ManagedLabel: ManagedValue}}
+	for name, tc := range map[string]struct {
+		spec    metallbv1beta1.L2AdvertisementSpec
+		ours    bool
+		foreign bool
+		writes  bool
+	}{
+		"by the label":         {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPoolSelectors: []metav1.LabelSelector{label}}, ours: true},
+		"somebody's label":     {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPoolSelectors: []metav1.LabelSelector{label}}},
+		"of all pools":         {},
+		"ours, emptied":        {ours: true, writes: true},
+		"of the pool":          {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPools: []string{"x", DefaultPool}}},
+		"ours, of other pools": {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPools: []string{"x"}}, ours: true, writes: true},
+		"of other pools":       {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPools: []string{"x"}}, foreign: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &metallbv1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Name: DefaultPool}, Spec: tc.spec}
+			if tc.ours {
+				writtenBy(a, string(FieldOwner))
+			}
+			o, want := &Observed{advertisement: a}, showing("10.0.0.1-10.0.0.8")
+			if got := o.Changes(want).advertise; got != tc.writes {
+				t.Errorf("it is written: %v", got)
+			}
+			if got := o.ForeignAdvertisement(want) != ""; got != tc.foreign {
+				t.Errorf("it is in the way: %v", got)
+			}
+			if o.ForeignAdvertisement(nil) != "" {
+				t.Error("there is nothing to announce")
+			}
+		})
+	}
+}
