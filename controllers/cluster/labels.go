@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, the labels by which
-// all of them are found. A label that there is stays.
+// labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, or without Cluster API's
+// label, as earlier versions made them, the labels by which all of them are found. A label that there is stays.
 func (r *Reconciler) labelAll(ctx context.Context, cluster *clusterv1.Cluster) error {
 	for _, a := range r.Blocks.Unlabelled(client.ObjectKeyFromObject(cluster)) {
 		before := a.DeepCopy()

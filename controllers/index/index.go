@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/lru"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -168,7 +169,8 @@ func (x *Blocks) Projects(cluster types.NamespacedName) bool {
 	return of != nil && of.projected > 0
 }
 
-// Unlabelled returns copies of the allocations of a Cluster that have no role, those that end left out.
+// Unlabelled returns copies of the allocations of a Cluster that have no role, or not Cluster API's label of what is a
+// Cluster's, those that end left out.
 func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -178,7 +180,8 @@ func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocati
 	}
 	var out []*v1alpha1.IPAllocation
 	for _, a := range of.all {
-		if a.Labels[v1alpha1.AllocationRoleLabel] == "" && a.DeletionTimestamp.IsZero() {
+		lacks := a.Labels[v1alpha1.AllocationRoleLabel] == "" || a.Labels[clusterv1.ClusterNameLabel] == ""
+		if lacks && a.DeletionTimestamp.IsZero() {
 			out = append(out, a.DeepCopy())
 		}
 	}

@@ -2,6 +2,8 @@ package tenancy
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/labels/format"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
@@ -21,11 +23,12 @@ type Block struct {
 	ProviderConfig string
 }
 
-// Labels are those of a block: Butler's five, by which its users and tools find allocations, and the
-// ProviderConfig. Values beyond 63 characters are cut, and a hash of the whole takes the place of what is
-// missing: whoever selects by a label takes the value from here.
+// Labels are those of a block: Butler's five, by which its users and tools find allocations, the
+// ProviderConfig, and Cluster API's own for what is a Cluster's. Values beyond 63 characters are cut, and a hash of the
+// whole takes the place of what is missing: whoever selects by a label takes the value from here.
 func Labels(b Block) map[string]string {
 	return map[string]string{
+		clusterv1.ClusterNameLabel:   format.MustFormatValue(b.Cluster.Name),
 		v1alpha1.TeamLabel:           text.Shorten(b.Cluster.Namespace, maxLabel),
 		v1alpha1.TenantLabel:         text.Shorten(b.Cluster.Name, maxLabel),
 		v1alpha1.NetworkPoolLabel:    text.Shorten(b.Pool.Name, maxLabel),

@@ -81,13 +81,13 @@ func TestLabels(t *testing.T) {
 	for key, want := range map[string]string{
 		"butler.butlerlabs.dev/team": "team-platform", "butler.butlerlabs.dev/tenant": "prod-cluster", "butler.butlerlabs.dev/network-pool": "lab-pool",
 		"butler.butlerlabs.dev/allocation-type": "loadbalancer", "butler.butlerlabs.dev/allocation-role": "initial",
-		"butler.butlerlabs.dev/provider-config": "harvester-lab",
+		"butler.butlerlabs.dev/provider-config": "harvester-lab", "cluster.x-k8s.io/cluster-name": "prod-cluster",
 	} {
 		if got[key] != want {
 			t.Errorf("%s is %q, want %q", key, got[key], want)
 		}
 	}
-	if len(got) != 6 {
+	if len(got) != 7 {
 		t.Errorf("got %d labels: %v", len(got), got)
 	}
 }

@@ -91,16 +91,18 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		mine := func(kind, role string) map[string]string {
 			return map[string]string{
 				"butler.butlerlabs.dev/team": ns, "butler.butlerlabs.dev/tenant": "labelled", "butler.butlerlabs.dev/network-pool": "p",
-				"butler.butlerlabs.dev/allocation-type": kind, "butler.butlerlabs.dev/allocation-role": role,
+				"butler.butlerlabs.dev/allocation-type": kind, "butler.butlerlabs.dev/allocation-role": role, "cluster.x-k8s.io/cluster-name": "labelled",
 			}
 		}
 		grown := framework.MakeAllocation(ns, ns+"-labelled-lb-7").Cluster(ns, "labelled").Count(1).Obj()
 		nodes := framework.MakeAllocation(ns, "machines").Cluster(ns, "labelled").Nodes().Count(3).Obj()
 		others := framework.MakeAllocation(ns, "others").Cluster(ns, "nobody").Count(1).Obj()
-		create(ctx, grown, nodes, others, provider(ns, "labelled", "p"))
+		earlier := framework.MakeAllocation(ns, "earlier").Cluster(ns, "labelled").Nodes().Count(1).Label("butler.butlerlabs.dev/allocation-role", "initial").Obj()
+		create(ctx, grown, nodes, others, earlier, provider(ns, "labelled", "p"))
 		create(ctx, tenant(ns, "labelled", "labelled"))
 		Eventually(func() map[string]string { return labels(grown) }).Should(Equal(mine("loadbalancer", "growth")))
 		Eventually(func() map[string]string { return labels(nodes) }).Should(Equal(mine("nodes", "initial")))
+		Eventually(func() map[string]string { return labels(earlier) }).Should(Equal(mine("nodes", "initial")))
 		late := framework.MakeAllocation(ns, "late").Cluster(ns, "labelled").Nodes().Count(3).Label("butler.butlerlabs.dev/team", "mine").Obj()
 		create(ctx, late)
 		Eventually(func() map[string]string { return labels(late) }).Should(And(
