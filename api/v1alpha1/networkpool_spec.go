@@ -10,11 +10,11 @@ package v1alpha1
 // +kubebuilder:validation:XValidation:rule="!has(self.carve) || !(has(self.cidr) || has(self.addresses) || has(self.subnets) || has(self.prefix) || has(self.gateway) || has(self.network) || has(self.allowOverlap))",message="a pool that carves its addresses from another has them, their network and their gateway from there: remove cidr, addresses, subnets, prefix, gateway, network and allowOverlap, or carve"
 // +kubebuilder:validation:XValidation:rule="has(self.carve) == has(oldSelf.carve)",message="cannot be added or removed later, because addresses are in use; make a new pool",fieldPath=".carve"
 // +kubebuilder:validation:XValidation:rule="!has(self.carve) || !has(self.allocationPrefixLength) || self.carve.prefixLength <= self.allocationPrefixLength",message="is longer than allocationPrefixLength: a block has to hold at least one prefix for a claim",fieldPath=".carve.prefixLength"
-// +kubebuilder:validation:XValidation:rule="[(has(self.cidr) ? [self.cidr] : []) + (has(self.gateway) ? [self.gateway] : []) + (has(self.addresses) ? self.addresses : []) + (has(self.subnets) ? self.subnets.map(s, s.cidr) : []) + (has(self.reserved) ? self.reserved.map(r, r.cidr) : []) + (has(self.tenantAllocation) ? [self.tenantAllocation.start] : []) + (has(self.preAllocations) ? self.preAllocations.map(k, self.preAllocations[k]) : [])].all(l, l.all(a, a.contains(':')) || !l.exists(a, a.contains(':')))",message="a pool has addresses of one family, IPv4 or IPv6, in all of its fields: use one pool for each family"
+// +kubebuilder:validation:XValidation:rule="[(has(self.cidr) ? [self.cidr] : []) + (has(self.gateway) ? [self.gateway] : []) + (has(self.addresses) ? self.addresses : []) + (has(self.subnets) ? self.subnets.map(s, s.cidr) : []) + (has(self.reserved) ? self.reserved.map(r, has(r.addresses) ? r.addresses : has(r.cidr) ? r.cidr : '-') : []) + (has(self.tenantAllocation) ? [self.tenantAllocation.start] : []) + (has(self.preAllocations) ? self.preAllocations.map(k, self.preAllocations[k]) : [])].all(l, l.all(a, a.contains(':')) || !l.exists(a, a.contains(':')))",message="a pool has addresses of one family, IPv4 or IPv6, in all of its fields: use one pool for each family"
 // +kubebuilder:validation:XValidation:rule="!has(self.prefix) || self.prefix <= 32 || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".prefix"
 // +kubebuilder:validation:XValidation:rule="!has(self.allocationPrefixLength) || self.allocationPrefixLength <= 32 || has(self.carve) || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".allocationPrefixLength"
 // +kubebuilder:validation:XValidation:rule="has(self.allocationPrefixLength) == has(oldSelf.allocationPrefixLength) && (!has(self.allocationPrefixLength) || self.allocationPrefixLength == oldSelf.allocationPrefixLength)",message="is immutable, and cannot be added or removed later: claims already hold what they were given; make a new pool",fieldPath=".allocationPrefixLength"
-// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.reserved.all(r, r.cidr.split('-').all(p, isCIDR(p) ? cidr(self.cidr).containsCIDR(p) : !isIP(p) || cidr(self.cidr).containsIP(p)))",message="reserves addresses outside cidr; correct or remove the entry",fieldPath=".reserved"
+// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.reserved.all(r, (has(r.addresses) ? r.addresses : has(r.cidr) ? r.cidr : '-').split('-').all(p, isCIDR(p) ? cidr(self.cidr).containsCIDR(p) : !isIP(p) || cidr(self.cidr).containsIP(p)))",message="reserves addresses outside cidr; correct or remove the entry",fieldPath=".reserved"
 // +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || [self.tenantAllocation.start, self.tenantAllocation.end].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",message="start and end must lie inside cidr",fieldPath=".tenantAllocation"
 // +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.preAllocations.all(k, !isIP(self.preAllocations[k]) || cidr(self.cidr).containsIP(self.preAllocations[k]))",message="keeps an address outside cidr; choose one that is inside",fieldPath=".preAllocations"
 // +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || !has(self.gateway) || self.preAllocations.all(k, self.preAllocations[k] != self.gateway)",message="keeps the gateway for a claim; choose another address",fieldPath=".preAllocations"
@@ -134,13 +134,26 @@ type Subnet struct {
 }
 
 // ReservedRange is a range that is never handed out.
+// +kubebuilder:validation:XValidation:rule="has(self.addresses) != has(self.cidr)",message="needs one of addresses and cidr: set addresses"
 type ReservedRange struct {
-	// cidr is a CIDR, a range (first-last) or a single address.
-	CIDR Range `json:"cidr"`
+	// addresses is a CIDR (10.40.0.0/28), a range (10.40.0.10-10.40.0.20) or a single address (10.40.0.5).
+	// +optional
+	Addresses Range `json:"addresses,omitempty"`
+	// cidr is what addresses was called before, and takes the same. Use addresses for what is not a CIDR.
+	// +optional
+	CIDR Range `json:"cidr,omitempty"`
 	// description says what the range is kept for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
+}
+
+// Range is what is reserved, and the field that says so.
+func (r *ReservedRange) Range() (text, field string) {
+	if r.Addresses == "" && r.CIDR != "" {
+		return r.CIDR, "cidr"
+	}
+	return r.Addresses, "addresses"
 }
 
 // TenantAllocation confines what a pool hands out.

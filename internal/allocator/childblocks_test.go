@@ -147,7 +147,7 @@ func TestTurnBlocks(t *testing.T) {
 			here:   func(p *grants.Memory) { see(p, "b", 1) }, want: carve.Decision{Ask: 1}, reason: "it was restored, and its addresses are another's: others may come",
 		},
 		"AllReserved": {
-			pool: []func(*v1alpha1.NetworkPool){first, func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}} }},
+			pool: []func(*v1alpha1.NetworkPool){first, func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} }},
 			here: func(p *grants.Memory) { see(p, "b", 1) }, blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", firstBlock)},
 			want: carve.Decision{Ask: 1}, reason: "the next block may leave something",
 		},

@@ -14,7 +14,7 @@ import (
 func TestWhyARequestIsRefused(t *testing.T) {
 	p := aPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Gateway = "10.0.0.1"
-		o.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.0.0.9", Description: "printer"}}
+		o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.9", Description: "printer"}}
 	})
 	for address, why := range map[string]string{
 		"10.0.0.9": "spec.reserved 10.0.0.9: printer", "10.0.0.1": "spec.gateway", "10.0.0.0": "first or last address of its subnet",
@@ -44,7 +44,7 @@ func TestWhoKeepsAnAddress(t *testing.T) {
 
 // A pool that has nothing to give says so itself, and not only to claims.
 func TestAPoolThatHasNothingToGive(t *testing.T) {
-	p := aPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}} })
+	p := aPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
 	all := p.Conditions(p.Ledger.Counts(), noon)
 	ready := meta.FindStatusCondition(all, v1alpha1.ReadyCondition)
 	if ready.Status != "False" || ready.Reason != v1alpha1.PoolExhaustedReason || !strings.Contains(ready.Message, "all of its 16 addresses are reserved") {

@@ -63,7 +63,7 @@ func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, pro
 		withoutTexts = show(both)
 	}
 	for _, text := range withoutTexts {
-		out.Reserved = append(out.Reserved, v1alpha1.ReservedRange{CIDR: text, Description: but + " of the in-cluster provider"})
+		out.Reserved = append(out.Reserved, v1alpha1.ReservedRange{Addresses: text, Description: but + " of the in-cluster provider"})
 	}
 	if g := ptr.Deref(s.AddressReuseGracePeriodSeconds, 0); g > maxGraceSeconds {
 		out.AddressReuseGracePeriodSeconds = ptr.To[int64](maxGraceSeconds)

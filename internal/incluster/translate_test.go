@@ -28,7 +28,7 @@ func TestTranslate(t *testing.T) {
 			want: v1alpha1.NetworkPoolSpec{
 				Addresses: []string{"10.0.0.0/25", "10.0.0.200-10.0.0.210", "10.0.0.220"}, Prefix: ptr.To[int32](24), Gateway: "10.0.0.1",
 				AllocateReservedIPAddresses: true, AddressReuseGracePeriodSeconds: ptr.To[int64](60),
-				Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.5", Description: why}, {CIDR: "10.0.0.200/31", Description: why}},
+				Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.5", Description: why}, {Addresses: "10.0.0.200/31", Description: why}},
 			},
 		},
 		"host bits": {
@@ -42,7 +42,7 @@ func TestTranslate(t *testing.T) {
 		"an exclusion that reaches out of the pool": {
 			in: Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24, ExcludedAddresses: []string{"10.0.0.0/28"}},
 			want: v1alpha1.NetworkPoolSpec{
-				Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24), Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.10-10.0.0.15", Description: why}},
+				Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24), Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.10-10.0.0.15", Description: why}},
 			},
 			note: "excludedAddresses outside the pool are left out",
 		},
@@ -56,7 +56,7 @@ func TestTranslate(t *testing.T) {
 			in:       Spec{Prefixes: []string{"fd00:1::/48"}, ExcludedPrefixes: []string{"fd00:1::/64", "fd00:2::/64"}},
 			want: v1alpha1.NetworkPoolSpec{
 				Addresses: []string{"fd00:1::/48"}, AllocationPrefixLength: ptr.To[int32](64),
-				Reserved: []v1alpha1.ReservedRange{{CIDR: "fd00:1::/64", Description: "excludedPrefixes of the in-cluster provider"}},
+				Reserved: []v1alpha1.ReservedRange{{Addresses: "fd00:1::/64", Description: "excludedPrefixes of the in-cluster provider"}},
 			},
 			note: "excludedPrefixes outside the pool are left out",
 		},

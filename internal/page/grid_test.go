@@ -50,7 +50,7 @@ func TestMap(t *testing.T) {
 		},
 		"gateway, reserved, and what is taken of both": {
 			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
-				CIDR: "10.0.0.0/28", Gateway: "10.0.0.3", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.2-10.0.0.8"}},
+				CIDR: "10.0.0.0/28", Gateway: "10.0.0.3", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.2-10.0.0.8"}},
 			}).Take("10.0.0.5", claim),
 			extents: "[[10.0.0.0 10.0.0.15]]",
 			want:    "0+1 reserved, 2+1 reserved, 3+1 gateway, 4+1 reserved, 5+1 claim, 6+3 reserved, 15+1 reserved",
@@ -68,7 +68,7 @@ func TestMap(t *testing.T) {
 		},
 		"prefixes count as one": {
 			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
-				CIDR: "fd00::/60", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{CIDR: "fd00:0:0:2::1"}, {CIDR: "fd00:0:0:2::9"}},
+				CIDR: "fd00::/60", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{Addresses: "fd00:0:0:2::1"}, {Addresses: "fd00:0:0:2::9"}},
 			}).Take("fd00:0:0:1::/64", claim),
 			extents: "[[fd00:: fd00::f:ffff:ffff:ffff:ffff]]",
 			want:    "1+1 claim, 2+1 reserved",

@@ -19,14 +19,15 @@ func (c *compiler) allocatable() {
 			set.Intersect(c.build(&within))
 		}
 	}
-	for i, reserved := range c.spec.Reserved {
-		path := c.path.Child("reserved").Index(i).Child("cidr")
-		r, ok := c.parse(path, reserved.CIDR)
+	for i := range c.spec.Reserved {
+		text, field := c.spec.Reserved[i].Range()
+		path := c.path.Child("reserved").Index(i).Child(field)
+		r, ok := c.parse(path, text)
 		if !ok {
 			continue
 		}
 		if !c.carved() && !c.out.declared.ContainsRange(r) {
-			c.invalidf(path, reserved.CIDR, "is not inside the pool; correct or remove the entry: only addresses of the pool can be reserved")
+			c.invalidf(path, text, "is not inside the pool; correct or remove the entry: only addresses of the pool can be reserved")
 		}
 		set.RemoveRange(r)
 	}

@@ -15,7 +15,7 @@ type spec = v1alpha1.NetworkPoolSpec
 func reserved(texts ...string) []v1alpha1.ReservedRange {
 	out := make([]v1alpha1.ReservedRange, 0, len(texts))
 	for _, s := range texts {
-		out = append(out, v1alpha1.ReservedRange{CIDR: s})
+		out = append(out, v1alpha1.ReservedRange{Addresses: s})
 	}
 	return out
 }

@@ -26,7 +26,7 @@ func inNetwork(cidr string, prefix int32, gateway string) v1alpha1.CarvedBlock {
 
 func TestCompileCarved(t *testing.T) {
 	reserved := func(r string) func(*spec) {
-		return func(s *spec) { s.Reserved = []v1alpha1.ReservedRange{{CIDR: r}} }
+		return func(s *spec) { s.Reserved = []v1alpha1.ReservedRange{{Addresses: r}} }
 	}
 	tests := map[string]struct {
 		spec   *spec

@@ -45,7 +45,7 @@ func TestCompileErrors(t *testing.T) {
 			reason: "every field is held to the one family",
 			spec: spec{CIDR: "10.0.0.0/24", Reserved: reserved("fd00::/64"), Gateway: "fd00::1",
 				PreAllocations: map[string]string{"a": "fd00::2"}, TenantAllocation: tenant("fd00::1", "fd00::2")},
-			want: map[string]string{"spec.reserved[0].cidr": "another address family", "spec.gateway": "another address family",
+			want: map[string]string{"spec.reserved[0].addresses": "another address family", "spec.gateway": "another address family",
 				"spec.preAllocations[a]": "another address family", "spec.tenantAllocation.start": "another address family",
 				"spec.tenantAllocation.end": "another address family"},
 		},
@@ -57,12 +57,17 @@ func TestCompileErrors(t *testing.T) {
 		"ReservedOutside": { // W13
 			reason: "a reservation outside the pool is a mistake, not a no-op",
 			spec:   spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.0/28", "10.0.1.0/28", "10.0.0.250-10.0.1.5")},
-			want:   map[string]string{"spec.reserved[1].cidr": "not inside the pool", "spec.reserved[2].cidr": "not inside the pool"},
+			want:   map[string]string{"spec.reserved[1].addresses": "not inside the pool", "spec.reserved[2].addresses": "not inside the pool"},
+		},
+		"ReservedOutsideByItsFormerName": { // W13
+			reason: "manifests of before name it cidr",
+			spec:   spec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}, {CIDR: "10.0.1.0/28"}}},
+			want:   map[string]string{"spec.reserved[1].cidr": "not inside the pool"},
 		},
 		"ReservedOutsideAddresses": { // W13
 			reason: "set arithmetic finds it in a pool of several ranges too, where CEL cannot",
 			spec:   spec{CIDR: "10.0.0.0/25", Addresses: []string{"10.0.0.128/25"}, Reserved: reserved("10.0.0.120-10.0.0.130", "10.0.1.1")},
-			want:   map[string]string{"spec.reserved[1].cidr": "not inside the pool"},
+			want:   map[string]string{"spec.reserved[1].addresses": "not inside the pool"},
 		},
 		"TenantReversed": { // U28
 			reason: "start comes first",

@@ -30,7 +30,7 @@ func handedOut(s *spec, a netip.Addr) bool {
 		in = in && within(t.Start+"-"+t.End, a)
 	}
 	for _, r := range s.Reserved {
-		in = in && !within(r.CIDR, a)
+		in = in && !within(r.Addresses, a)
 	}
 	network := netip.MustParsePrefix(s.CIDR)
 	for _, n := range s.Subnets {
@@ -75,7 +75,7 @@ func TestAllocatableOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &spec{CIDR: "10.0.0.64/26", AllocateReservedIPAddresses: rapid.Bool().Draw(t, "all")}
 		for _, text := range rapid.SliceOfN(rapid.OneOf(span, prefix), 0, 4).Draw(t, "reserved") {
-			s.Reserved = append(s.Reserved, v1alpha1.ReservedRange{CIDR: text})
+			s.Reserved = append(s.Reserved, v1alpha1.ReservedRange{Addresses: text})
 		}
 		for _, text := range rapid.SliceOfNDistinct(prefix, 0, 4, rapid.ID).Draw(t, "subnets") {
 			n := v1alpha1.Subnet{CIDR: text}

@@ -16,12 +16,13 @@ func Withheld(spec *v1alpha1.NetworkPoolSpec, layout *Layout, a netip.Addr) stri
 	if !layout.Declared().Contains(a) {
 		return "the pool has no such address"
 	}
-	for _, r := range spec.Reserved {
-		if rng, err := poolutil.ParseRange(r.CIDR); err == nil && rng.Contains(a) {
-			if r.Description != "" {
-				return fmt.Sprintf("spec.reserved %s: %s", r.CIDR, r.Description)
+	for i := range spec.Reserved {
+		text, _ := spec.Reserved[i].Range()
+		if r, err := poolutil.ParseRange(text); err == nil && r.Contains(a) {
+			if why := spec.Reserved[i].Description; why != "" {
+				return fmt.Sprintf("spec.reserved %s: %s", text, why)
 			}
-			return "spec.reserved " + r.CIDR
+			return "spec.reserved " + text
 		}
 	}
 	if spec.Gateway == a.String() {

@@ -12,12 +12,12 @@ import (
 func TestWithheld(t *testing.T) {
 	s := spec{
 		CIDR: "10.0.0.0/24", Gateway: "10.0.0.1",
-		Reserved:         []v1alpha1.ReservedRange{{CIDR: "10.0.0.8/30", Description: "printer"}, {CIDR: "10.0.0.20"}},
+		Reserved:         []v1alpha1.ReservedRange{{Addresses: "10.0.0.8/30", Description: "printer"}, {Addresses: "10.0.0.20"}},
 		TenantAllocation: &v1alpha1.TenantAllocation{Start: "10.0.0.0", End: "10.0.0.99"},
 	}
 	subnets := spec{Addresses: []string{"10.0.1.0/29"}, Subnets: []v1alpha1.Subnet{{CIDR: "10.0.1.0/29", Gateway: "10.0.1.6"}}}
 	length := int32(28)
-	prefixes := spec{CIDR: "10.0.2.0/26", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.2.1"}}}
+	prefixes := spec{CIDR: "10.0.2.0/26", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.2.1"}}}
 	for name, c := range map[string]struct {
 		spec    spec
 		address string
@@ -66,9 +66,9 @@ func TestNothingLeft(t *testing.T) {
 		want string
 	}{
 		"something":         {spec{CIDR: "10.0.0.0/30"}, ""},
-		"all reserved":      {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}}, all + "all of its 16 addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer"},
+		"all reserved":      {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}}}, all + "all of its 16 addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer"},
 		"the gateway alone": {spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9"}, all + "its one address is reserved, a gateway, or the first or last of a subnet; add addresses, or reserve fewer"},
-		"kept for a name":   {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}, PreAllocations: map[string]string{"vip": "10.0.0.3"}}, ""},
+		"kept for a name":   {spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}}, PreAllocations: map[string]string{"vip": "10.0.0.3"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			layout, errs := Compile(&c.spec)

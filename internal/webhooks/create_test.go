@@ -48,8 +48,8 @@ func TestCreate(t *testing.T) {
 		},
 		"Reserved": { // W13
 			reason: "a reservation takes addresses of the pool",
-			spec:   spec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.9.0.0/28"}}},
-			want:   []string{"spec.reserved[0].cidr"},
+			spec:   spec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.9.0.0/28"}}},
+			want:   []string{"spec.reserved[0].addresses"},
 		},
 		"Several": {
 			reason: "whoever has several errors sees them at once",
@@ -91,7 +91,7 @@ func TestDelete(t *testing.T) {
 // A pool that gives nothing may be meant so; whoever makes one by mistake learns of it.
 func TestWarnsOfNothingLeft(t *testing.T) {
 	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: stored(t)}
-	empty := spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/28"}}}
+	empty := spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}}}
 	created, err := v.ValidateCreate(t.Context(), pool("p", empty))
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestOverlap(t *testing.T) {
 		},
 		"Part": {
 			reason: "what is shared is named, by what is declared: the reservation may go one day",
-			spec:   spec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.128/25"}}},
+			spec:   spec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.128/25"}}},
 			others: []client.Object{pool("q", spec{Addresses: []string{"10.0.0.200-10.0.1.9"}})},
 			want:   [][]string{{"NetworkPool ns/q has 10.0.0.200-10.0.0.255 too", younger}},
 		},

@@ -32,7 +32,7 @@ func single(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
 // busy is a /20 with everything that can be in a pool.
 func busy(random *rand.Rand) *Pool {
 	p := MakePool(home, "datacentre", v1alpha1.NetworkPoolSpec{
-		CIDR: "10.40.0.0/20", Gateway: "10.40.0.1", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.40.0.2-10.40.0.31"}, {CIDR: "10.40.15.0/25"}},
+		CIDR: "10.40.0.0/20", Gateway: "10.40.0.1", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.40.0.2-10.40.0.31"}, {Addresses: "10.40.15.0/25"}},
 	})
 	next, end := netip.MustParseAddr("10.40.0.32"), netip.MustParseAddr("10.40.11.40")
 	for i := 0; next.Less(end); i++ {

@@ -41,7 +41,7 @@ func (b spec[B]) Gateway(gateway string) B { b.spec.Gateway = gateway; return b.
 // Reserved adds ranges that are never handed out.
 func (b spec[B]) Reserved(ranges ...string) B {
 	for _, r := range ranges {
-		b.spec.Reserved = append(b.spec.Reserved, v1alpha1.ReservedRange{CIDR: r})
+		b.spec.Reserved = append(b.spec.Reserved, v1alpha1.ReservedRange{Addresses: r})
 	}
 	return b.self
 }

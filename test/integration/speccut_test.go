@@ -70,11 +70,11 @@ var _ = Describe("A changed spec", func() {
 		create(ctx, pool, framework.MakeClaim(ns, "a").Pool("p").Obj(), framework.MakeClaim(ns, "leaves").Pool("p").Obj())
 		before := addressOf(ctx, ns, "a")
 		addressOf(ctx, ns, "leaves")
-		modify(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.99.0.0/24"}} })
+		modify(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.99.0.0/24"}} })
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(
-			And(ContainSubstring("spec.reserved[0].cidr"), ContainSubstring("10.99.0.0/24"), ContainSubstring("not inside the pool")))
+			And(ContainSubstring("spec.reserved[0].addresses"), ContainSubstring("10.99.0.0/24"), ContainSubstring("not inside the pool")))
 		create(ctx, framework.MakeClaim(ns, "b").Pool("p").Obj())
-		Expect(refusalOf(ctx, ns, "b", "PoolNotReady")).To(ContainSubstring("spec.reserved[0].cidr"))
+		Expect(refusalOf(ctx, ns, "b", "PoolNotReady")).To(ContainSubstring("spec.reserved[0].addresses"))
 		deleteClaim(ctx, ns, "leaves")
 		expectGone(ctx, framework.MakeClaim(ns, "leaves").Obj())
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolValidationFailed"))
@@ -84,7 +84,7 @@ var _ = Describe("A changed spec", func() {
 		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		refusalOf(ctx, ns, "c", "PoolNotReady")
 		Expect(addressOf(ctx, ns, "a").ResourceVersion).To(Equal(before.ResourceVersion))
-		modify(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.Reserved[0].CIDR = "10.13.2.8/31" })
+		modify(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.Reserved[0].Addresses = "10.13.2.8/31" })
 		for _, name := range []string{"b", "c"} {
 			addressOf(ctx, ns, name)
 		}

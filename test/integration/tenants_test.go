@@ -171,7 +171,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		modify(ctx, pool, func(p *v1alpha1.NetworkPool) {
 			p.Spec.PreAllocations = v1alpha1.PreAllocations{}
 			for i := range 256 {
-				p.Spec.Reserved = append(p.Spec.Reserved, v1alpha1.ReservedRange{CIDR: fmt.Sprintf("10.151.%d.0-10.151.%d.255", i, i)})
+				p.Spec.Reserved = append(p.Spec.Reserved, v1alpha1.ReservedRange{Addresses: fmt.Sprintf("10.151.%d.0-10.151.%d.255", i, i)})
 				p.Spec.PreAllocations[strings.Repeat("n", 500)+fmt.Sprint(i)] = fmt.Sprintf("10.152.0.%d", i)
 			}
 		})

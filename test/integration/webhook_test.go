@@ -110,14 +110,14 @@ var _ = Describe("The webhooks", Ordered, func() {
 	It("refuse a pool whose ranges do not add up, and say what to do", func(ctx SpecContext) { // W13, U28
 		refused(c.Create(ctx, framework.MakePool("reserved").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
 			Prefix(24).Reserved("10.21.0.5", "10.21.0.8-10.21.1.2").Obj()),
-			"spec.reserved[1].cidr", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove the entry")
+			"spec.reserved[1].addresses", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove the entry")
 		refused(c.Create(ctx, framework.MakePool("tenant").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
 			Prefix(24).Tenant("10.21.0.5", "10.21.0.20").Obj()), "spec.tenantAllocation.end", "outside the pool")
 		refused(c.Create(ctx, framework.MakePool("pin").Namespace(ns).Addresses("10.21.0.1-10.21.0.9").PreAllocate("vip", "10.21.0.10").Obj()),
 			"spec.preAllocations[vip]", "outside the pool")
 		global := framework.MakeGlobalPool(ns).Addresses("10.21.0.1-10.21.0.9").Reserved("10.21.9.1").Obj()
 		global.Labels = map[string]string{"spec": ns}
-		refused(c.Create(ctx, global), "GlobalNetworkPool", "spec.reserved[0].cidr")
+		refused(c.Create(ctx, global), "GlobalNetworkPool", "spec.reserved[0].addresses")
 	})
 
 	It("refuse a change that would cut off an address in use, and name its holder", func(ctx SpecContext) { // W14, U23
@@ -132,10 +132,10 @@ var _ = Describe("The webhooks", Ordered, func() {
 		}
 		holder := "10.21.2.1/32 (IPAddressClaim " + ns + "/holder)"
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.CIDR = "10.21.2.8/29" }), "cut off addresses that are in use", holder)
-		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.21.2.0/30"}} }), holder)
+		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.21.2.0/30"}} }), holder)
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" }), holder)
 		// What nobody has may go.
-		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.21.2.8/29"}} })).To(Succeed())
+		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.21.2.8/29"}} })).To(Succeed())
 		deleteClaim(ctx, ns, "holder")
 		expectGone(ctx, framework.MakeClaim(ns, "holder").Obj())
 		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" })).To(Succeed())

@@ -111,7 +111,7 @@ func (d *Source) Pool() *v1alpha1.NetworkPoolSpec {
 		s.Gateway = d.Address()
 	}
 	for range d.Int(3) {
-		s.Reserved = append(s.Reserved, v1alpha1.ReservedRange{CIDR: d.Range()})
+		s.Reserved = append(s.Reserved, v1alpha1.ReservedRange{Addresses: d.Range()})
 	}
 	s.TenantAllocation = maybe(d, func() v1alpha1.TenantAllocation {
 		return v1alpha1.TenantAllocation{Start: d.Address(), End: d.Address(), Defaults: maybe(d, func() v1alpha1.AllocationDefaults {
