@@ -157,8 +157,8 @@ type ClusterUse struct {
 // +kubebuilder:printcolumn:name="IPv6",type=string,JSONPath=`.spec.ipv6`
 // +kubebuilder:printcolumn:name="IPv4Pool",type=string,priority=1,JSONPath=`.spec.ipv4Pool.name`
 // +kubebuilder:printcolumn:name="IPv6Pool",type=string,priority=1,JSONPath=`.spec.ipv6Pool.name`
-// +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocated`
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.free`
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.allocated`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

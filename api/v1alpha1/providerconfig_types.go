@@ -171,7 +171,7 @@ type ProviderCapacity struct {
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope.type`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.network.mode`
-// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.capacity.availableIPs`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.capacity.availableIPs`
 // +kubebuilder:printcolumn:name="Tenants",type=integer,JSONPath=`.status.capacity.estimatedTenants`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Validated",type=boolean,JSONPath=`.status.validated`

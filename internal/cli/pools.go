@@ -47,7 +47,7 @@ const shownRanges = 2
 
 func (p *plugin) poolTable(rows []inspect.Pool) string {
 	t := &table{}
-	t.add("NAMESPACE", "NAME", "KIND", "ADDRESSES", "TOTAL", "USED", "FREE", "LARGEST", "USAGE", "READY")
+	t.add("NAMESPACE", "NAME", "KIND", "ADDRESSES", "TOTAL", "FREE", "USED", "LARGEST", "USAGE", "READY")
 	for _, r := range rows {
 		namespace := r.Namespace
 		if namespace == "" {
@@ -64,7 +64,7 @@ func (p *plugin) poolTable(rows []inspect.Pool) string {
 				ready.text += " (" + r.Reason + ")"
 			}
 		}
-		t.add(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, r.Total, r.Used, r.Free, r.LargestFree,
+		t.add(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, r.Total, r.Free, r.Used, r.LargestFree,
 			cell{bar(r.UsedPercent, p.Unicode), p.level(r.UsedPercent)}, ready)
 	}
 	return t.String()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/discovery"
@@ -12,12 +13,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o
 // wide.
 func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
-	const poolColumns = "Name CIDR Parent Available Allocated Total Ready Age | Addresses Reason Message"
+	const poolColumns = "Name Addresses Parent Total Free Used Ready Reason Age | Message"
 	kinds := map[string]struct {
 		kind, short string
 		cluster     bool
@@ -28,9 +30,9 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 		"ipallocations": {kind: "IPAllocation", short: "ipa",
 			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Child Message"},
 		"ipleases":        {kind: "IPLease", short: "ipl", columns: "Name Address Pool Shown Announced Ready Reason Age | Message"},
-		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Available Tenants Ready Validated Age |"},
+		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Free Tenants Ready Validated Age |"},
 		"clustercidrs": {kind: "ClusterCIDR", short: "cc", cluster: true,
-			columns: "Name PerNodeHostBits IPv4 IPv6 Allocated Free Ready Age | IPv4Pool IPv6Pool Reason Message"},
+			columns: "Name PerNodeHostBits IPv4 IPv6 Free Used Ready Age | IPv4Pool IPv6Pool Reason Message"},
 	}
 	g := NewWithT(t)
 	found, err := discovery.NewDiscoveryClientForConfigOrDie(restConfig).ServerResourcesForGroupVersion("butler.butlerlabs.dev/v1alpha1")
@@ -57,17 +59,8 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 // columnsOf is what kubectl get has at the head, those of -o wide after a bar.
 func columnsOf(t *testing.T, resource string) string {
 	t.Helper()
-	g := NewWithT(t)
-	c := rest.CopyConfig(restConfig)
-	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
-	c.NegotiatedSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: clientgoscheme.Codecs}
-	server, err := rest.RESTClientFor(c)
-	g.Expect(err).NotTo(HaveOccurred())
-	table := &metav1.Table{}
-	request := server.Get().Resource(resource).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-	g.Expect(request.Do(t.Context()).Into(table)).To(Succeed())
 	var always, wide []string
-	for _, c := range table.ColumnDefinitions {
+	for _, c := range tableOf(t, resource, "").ColumnDefinitions {
 		if c.Priority == 0 {
 			always = append(always, c.Name)
 		} else {
@@ -75,4 +68,40 @@ func columnsOf(t *testing.T, resource string) string {
 		}
 	}
 	return strings.TrimSpace(strings.Join(always, " ") + " | " + strings.Join(wide, " "))
+}
+
+// A pool shows what it has, in whichever field that is.
+func TestAddressesOfPools(t *testing.T) {
+	g, ns := NewWithT(t), "columns"
+	g.Expect(k8s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
+	for name, pool := range map[string]*v1alpha1.NetworkPool{
+		"cidr":   framework.MakePool("cidr").Namespace(ns).CIDR("10.0.0.0/24").Obj(),
+		"ranges": framework.MakePool("ranges").Namespace(ns).Addresses("10.0.1.1-10.0.1.9", "10.0.1.20").Obj(),
+		"both":   framework.MakePool("both").Namespace(ns).CIDR("10.0.2.0/24").Addresses("10.0.3.1").Obj(),
+	} {
+		g.Expect(k8s.Create(t.Context(), pool)).To(Succeed(), name)
+	}
+	table := tableOf(t, "networkpools", ns)
+	got := map[any]any{}
+	for _, row := range table.Rows {
+		got[row.Cells[0]] = row.Cells[1]
+	}
+	g.Expect(table.ColumnDefinitions[1].Name).To(Equal("Addresses"))
+	g.Expect(got).To(Equal(map[any]any{"cidr": "10.0.0.0/24", "ranges": `["10.0.1.1-10.0.1.9","10.0.1.20"]`, "both": "10.0.2.0/24"}))
+}
+
+// tableOf is what the API server has kubectl get print.
+func tableOf(t *testing.T, resource, namespace string) *metav1.Table {
+	t.Helper()
+	g := NewWithT(t)
+	c := rest.CopyConfig(restConfig)
+	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	c.NegotiatedSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: clientgoscheme.Codecs}
+	server, err := rest.RESTClientFor(c)
+	g.Expect(err).NotTo(HaveOccurred())
+	table := &metav1.Table{}
+	request := server.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	g.Expect(request.Do(t.Context()).Into(table)).To(Succeed())
+	return table
 }

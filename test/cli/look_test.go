@@ -57,9 +57,9 @@ func TestLook(t *testing.T) {
 
 	t.Run("pools", func(t *testing.T) {
 		expect(t, 0, ""+
-			"NAMESPACE  NAME      KIND         ADDRESSES               TOTAL  USED  FREE  LARGEST  USAGE              READY\n"+
-			ns+"     machines  NetworkPool  10.90.0.0/27            21     5     14    10       [##--------]  23%  True\n"+
-			ns+"     small     NetworkPool  10.90.1.1,10.90.1.3,+1  3      0     3     1        [----------]   0%  True\n",
+			"NAMESPACE  NAME      KIND         ADDRESSES               TOTAL  FREE  USED  LARGEST  USAGE              READY\n"+
+			ns+"     machines  NetworkPool  10.90.0.0/27            21     14    5     10       [##--------]  23%  True\n"+
+			ns+"     small     NetworkPool  10.90.1.1,10.90.1.3,+1  3      3     0     1        [----------]   0%  True\n",
 			"pools", "-n", ns)
 	})
 	t.Run("pools for programs", func(t *testing.T) {

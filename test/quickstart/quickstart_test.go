@@ -62,10 +62,10 @@ func TestQuickstart(t *testing.T) {
 			`lab-edge +loadbalancer +Allocated +10\.20\.0\.200/30 +4 +allocated 4 IPs`,
 			`lab-too-large +loadbalancer +Failed +- +0 +no contiguous block available`,
 			`default-lab-lb +loadbalancer +Allocated +10\.20\.0\.\S+ +8 +allocated 8 IPs`,
-			`lab +10\.20\.0\.0/24 +- +\d+ +22 +\d+ +True `,
-			`team-a +- +datacentre +64 +0 +64 +True `,
-			`datacentre +10\.64\.0\.0/12 +- +\d+ +64 +\d+ +True `,
-			`fleet-prefixes +fd00:20::/48 +- +\d+ +1 +\d+ +True `,
+			`lab +10\.20\.0\.0/24 +- +\d+ +\d+ +22 +True +Ready `,
+			`team-a +- +datacentre +64 +64 +0 +True +Ready `,
+			`datacentre +10\.64\.0\.0/12 +- +\d+ +\d+ +64 +True +Ready `,
+			`fleet-prefixes +fd00:20::/48 +- +\d+ +\d+ +1 +True +Ready `,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
 				t.Errorf("no row %q", row)
@@ -165,8 +165,8 @@ func TestQuickstart(t *testing.T) {
 			`Node worker-2 waits for its pod CIDR$`,
 			` +tried: +1\. first, 10\.244\.0\.0/23: full \(2/2\)$`,
 			`a range .* worker-2 has 192\.168\.16\.0/24, `,
-			`first +8 +10\.244\.0\.0/23 +- +2 +0 +True `,
-			`second +8 +192\.168\.16\.0/20 +- +1 +15 +True `,
+			`first +8 +10\.244\.0\.0/23 +- +0 +2 +True `,
+			`second +8 +192\.168\.16\.0/20 +- +15 +1 +True `,
 			`Node worker-2 has 192\.168\.16\.0/24 of ClusterCIDR second$`,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(said) {
