@@ -243,6 +243,10 @@ $(TOOLS)/image: hack/tools/image/go.mod hack/tools/image/go.sum $(wildcard hack/
 $(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
 	$(call build,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,golangci-lint,2 minutes,-ldflags "-s -w")
 
+# golangci-lint with one linter more: one module pins both.
+$(TOOLS)/kube-api-linter: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
+	$(call build,golangci-lint,sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter,kube-api-linter,20 seconds,-ldflags "-s -w")
+
 $(TOOLS)/govulncheck: hack/tools/govulncheck/go.mod hack/tools/govulncheck/go.sum
 	$(call build,govulncheck,golang.org/x/vuln/cmd/govulncheck,govulncheck,5 seconds,-ldflags "-s -w")
 
@@ -358,8 +362,9 @@ bench-hosts: control-plane ## Measure hosts at rest, when one ends, and while th
 	MEASURE=yes OUTAGE=$(OUTAGE) ADDRESSES=$(ADDRESSES) go test -count=1 -v -timeout=40m ./test/hostlb -ginkgo.v -ginkgo.focus=Measured
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## Lint.
+lint: $(TOOLS)/golangci-lint $(TOOLS)/kube-api-linter ## Lint.
 	$(TOOLS)/golangci-lint run
+	$(TOOLS)/kube-api-linter run --config .golangci-kal.yml ./api/...
 	@for m in $(TEST_MODULES); do echo "golangci-lint run: $$m"; (cd $$m && $(TOOLS)/golangci-lint run) || exit 1; done
 
 # Not part of make verify: the database is a service, and what it says changes by itself.

@@ -9,9 +9,11 @@ const MaxCarvedBlocks = 128
 type Carve struct {
 	// poolRef names the parent: a GlobalNetworkPool or, for a NetworkPool, a NetworkPool of its namespace. The parent
 	// has to allow it (spec.carvable).
+	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable, because blocks and addresses of this parent are in use; make a new pool"
 	PoolRef PoolReference `json:"poolRef"`
 	// prefixLength is that of each block, for example 26. Another length applies to blocks that are carved later.
+	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	PrefixLength int32 `json:"prefixLength"`
@@ -95,19 +97,24 @@ type Carvable struct {
 // CarvedBlock is a block that a carved pool has open: addresses are granted from it.
 type CarvedBlock struct {
 	// range is the block as a CIDR.
+	// +required
 	Range string `json:"range"`
 	// allocation is the name of the IPAllocation that has the block.
+	// +required
 	Allocation string `json:"allocation"`
 	// uid is that of the IPAllocation.
+	// +required
 	UID string `json:"uid"`
 	// prefix is the prefix length of the network that the addresses live in.
+	// +required
 	Prefix int32 `json:"prefix"`
 	// gateway of that network.
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 	// inUse is the number of addresses of the block that are in use or granted.
+	// +required
 	InUse int64 `json:"inUse"`
-	// draining: nothing more is granted from the block; it is given back when nothing of it is in use.
+	// draining means that nothing more is granted from the block; it is given back when nothing of it is in use.
 	// +optional
 	Draining bool `json:"draining,omitempty"`
 	// idleSince is when the last address of the block was released.

@@ -41,6 +41,7 @@ type ClusterCIDRSpec struct {
 
 	// perNodeHostBits is how many bits of an address each Node has for its Pods: with 8 it gets a /24 of ipv4 and a
 	// /120 of ipv6.
+	// +required
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=124
 	PerNodeHostBits int32 `json:"perNodeHostBits"`
@@ -87,6 +88,7 @@ type PodPool struct {
 	Kind string `json:"kind,omitempty"`
 	// name of the pool. For pods it should hand out reserved addresses too (allocateReservedIPAddresses), or its first and
 	// last block are lost.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -104,16 +106,25 @@ type PodPool struct {
 
 // ClusterCIDRStatus is what is observed of a ClusterCIDR. Counts are of Nodes; they saturate at 2^63-1.
 type ClusterCIDRStatus struct {
+	// conditions of the range: Ready, Exhausted and Overlap.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// observedGeneration is the generation of the spec the status speaks of.
+	// +required
 	ObservedGeneration int64 `json:"observedGeneration"`
 	// capacity is how many Nodes the range can ever serve, in one cluster: the least of its families. Of blocks of pools
 	// those count that the Clusters have, in all of them.
+	// +required
 	Capacity int64 `json:"capacity"`
 	// allocated is the number of Nodes that have a pod CIDR of the range, over all clusters.
+	// +required
 	Allocated int64 `json:"allocated"`
 	// free is the number of Nodes that can be served now, in the cluster with the least; with blocks of pools, in all of them.
 	// Other ClusterCIDRs, Service CIDRs, and pod CIDRs that were set by others may leave less than capacity and allocated
 	// say.
+	// +required
 	Free int64 `json:"free"`
 	// clusters are those in which the range is in use, or may be. Only with clusterSelector.
 	// +optional
@@ -121,22 +132,21 @@ type ClusterCIDRStatus struct {
 	// +listMapKey=namespace
 	// +listMapKey=name
 	Clusters []ClusterUse `json:"clusters,omitempty"`
-	// conditions of the range: Ready, Exhausted and Overlap.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // ClusterUse is the use of a range in one Cluster. While it is there, a ClusterCIDR that is being deleted stays.
 type ClusterUse struct {
 	// namespace of the Cluster.
+	// +required
 	Namespace string `json:"namespace"`
 	// name of the Cluster.
+	// +required
 	Name string `json:"name"`
 	// nodes is the number of Nodes of the Cluster that have a pod CIDR of the range.
+	// +required
 	Nodes int64 `json:"nodes"`
 	// free is the number of Nodes of the Cluster that can be served now.
+	// +required
 	Free int64 `json:"free"`
 	// mark is new whenever the range is opened in the Cluster. Who closes it takes the entry away only as it was before.
 	// +optional
@@ -164,9 +174,11 @@ type ClusterUse struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterCIDR struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +required
 	Spec ClusterCIDRSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={observedGeneration: 0, capacity: 0, allocated: 0, free: 0}

@@ -58,6 +58,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.type != 'pool' || (has(self.childPoolRef) && has(self.prefixLength) && !has(self.count) && !has(self.tenantClusterRef))",message="an allocation of type pool has childPoolRef and prefixLength, and neither tenantClusterRef nor count"
 type IPAllocationSpec struct {
 	// poolRef names the pool: a NetworkPool of the same namespace, or a GlobalNetworkPool.
+	// +required
 	PoolRef PoolReference `json:"poolRef"`
 	// tenantClusterRef names the Cluster that the block is for. It is required but for type pool.
 	// +optional
@@ -67,6 +68,7 @@ type IPAllocationSpec struct {
 	// +optional
 	ChildPoolRef *PoolReference `json:"childPoolRef,omitempty"`
 	// type says what the block is used for. It determines the default count.
+	// +required
 	Type AllocationType `json:"type"`
 	// count is the number of addresses. Absent, it is the default of the pool for the type:
 	// tenantAllocation.defaults, else 5 for nodes and 8 for loadbalancer. It is ignored where
@@ -92,6 +94,7 @@ type PoolReference struct {
 	// +kubebuilder:validation:Enum=NetworkPool;GlobalNetworkPool
 	Kind string `json:"kind,omitempty"`
 	// name of the pool.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -100,10 +103,12 @@ type PoolReference struct {
 // ClusterReference names a Cluster of Cluster API.
 type ClusterReference struct {
 	// name of the Cluster.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// namespace of the Cluster.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
@@ -119,13 +124,20 @@ func (r ClusterReference) NamespacedName() types.NamespacedName {
 // +kubebuilder:validation:XValidation:rule="!isIP(self.startAddress) || !isIP(self.endAddress) || self.startAddress.contains(':') || self.endAddress.contains(':') || [(self.startAddress + '.' + self.endAddress).split('.').map(o, int(o))].all(n, ((n[0] * 256 + n[1]) * 256 + n[2]) * 256 + n[3] <= ((n[4] * 256 + n[5]) * 256 + n[6]) * 256 + n[7])",message="endAddress is before startAddress; write the lower address as startAddress",fieldPath=".endAddress"
 type PinnedRange struct {
 	// startAddress is the first address.
+	// +required
 	StartAddress Address `json:"startAddress"`
 	// endAddress is the last address.
+	// +required
 	EndAddress Address `json:"endAddress"`
 }
 
 // IPAllocationStatus is what the allocation was given.
 type IPAllocationStatus struct {
+	// conditions of the allocation.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// phase is where the allocation is in its life.
 	// +optional
 	Phase AllocationPhase `json:"phase,omitempty"`
@@ -145,8 +157,10 @@ type IPAllocationStatus struct {
 	// +kubebuilder:validation:MaxItems=65536
 	Addresses []string `json:"addresses,omitempty"`
 	// allocatedCount is the number of addresses of the block.
+	// +required
 	AllocatedCount int64 `json:"allocatedCount"`
 	// observedGeneration is the generation of the spec the status speaks of.
+	// +required
 	ObservedGeneration int64 `json:"observedGeneration"`
 	// allocatedAt is when the block was granted.
 	// +optional
@@ -157,11 +171,6 @@ type IPAllocationStatus struct {
 	// releasedAt is when the deletion of the allocation was noted.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
-	// conditions of the allocation.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // IPAllocation is a contiguous block of addresses of a pool, held for a Cluster, or for a pool that is carved from it.
@@ -189,9 +198,11 @@ type IPAllocationStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPAllocation struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +required
 	Spec IPAllocationSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={phase: "Pending", allocatedCount: 0, observedGeneration: 0}

@@ -117,9 +117,11 @@ const (
 // LeasePort is a port that Services may have of a lease.
 type LeasePort struct {
 	// protocol of the port.
+	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol corev1.Protocol `json:"protocol"`
 	// port is its number.
+	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
@@ -137,15 +139,19 @@ type LeasePort struct {
 // LeasedPort is a port that a Service has.
 type LeasedPort struct {
 	// protocol of the port.
+	// +required
 	Protocol corev1.Protocol `json:"protocol"`
 	// port is its number.
+	// +required
 	Port int32 `json:"port"`
 	// service is the name of the Service that has it.
+	// +required
 	Service string `json:"service"`
 	// namespace is that of the Service, where it is not the one of the lease.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// uid is that of the Service.
+	// +required
 	UID types.UID `json:"uid"`
 }
 
@@ -188,6 +194,7 @@ type Leases struct {
 type IPLeaseSpec struct {
 	// poolRef names the pool: a NetworkPool of the same namespace, or a GlobalNetworkPool. The pool has to give leases
 	// (spec.leases).
+	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: a lease keeps its address; delete this IPLease and create another one"
 	PoolRef PoolReference `json:"poolRef"`
 	// address asks for this address and no other.
@@ -208,6 +215,11 @@ type IPLeaseSpec struct {
 
 // IPLeaseStatus is what the lease was given.
 type IPLeaseStatus struct {
+	// conditions of the lease. Ready is True where it has its address.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// address is the one that the lease has. It never changes while the lease lives.
 	// +optional
 	Address string `json:"address,omitempty"`
@@ -228,11 +240,6 @@ type IPLeaseStatus struct {
 	// observedGeneration is the generation of the spec the status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions of the lease. Ready is True where it has its address.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // IPLease is one address of a pool that a namespace holds until the lease is deleted. It has no expiry.
@@ -254,9 +261,11 @@ type IPLeaseStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPLease struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +required
 	Spec IPLeaseSpec `json:"spec"`
 	// +optional
 	Status IPLeaseStatus `json:"status,omitempty"`

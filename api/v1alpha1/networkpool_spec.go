@@ -127,6 +127,7 @@ type NetworkPoolSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || self.gateway.contains(':') != self.cidr.contains(':') || cidr(self.cidr).containsIP(self.gateway)",message="is outside the subnet; a gateway is an address of its own subnet",fieldPath=".gateway"
 type Subnet struct {
 	// cidr of the subnet.
+	// +required
 	CIDR Prefix `json:"cidr"`
 	// gateway of the subnet. It is never handed out.
 	// +optional
@@ -161,8 +162,10 @@ func (r *ReservedRange) Range() (text, field string) {
 // +kubebuilder:validation:XValidation:rule="!isIP(self.start) || !isIP(self.end) || self.start.contains(':') || self.end.contains(':') || [(self.start + '.' + self.end).split('.').map(o, int(o))].all(n, ((n[0] * 256 + n[1]) * 256 + n[2]) * 256 + n[3] <= ((n[4] * 256 + n[5]) * 256 + n[6]) * 256 + n[7])",message="end is before start; write the lower address as start",fieldPath=".end"
 type TenantAllocation struct {
 	// start is the first address that may be handed out.
+	// +required
 	Start Address `json:"start"`
 	// end is the last address that may be handed out.
+	// +required
 	End Address `json:"end"`
 	// defaults are the sizes of allocations that set no count.
 	// +optional

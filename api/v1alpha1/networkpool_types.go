@@ -58,9 +58,11 @@ type Pool interface {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NetworkPool struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +required
 	Spec NetworkPoolSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={totalIPs: 0, allocatedIPs: 0, availableIPs: 0, outOfRangeIPs: 0, allocationCount: 0, largestFreeBlock: 0, fragmentationPercent: 0, observedGeneration: 0}

@@ -73,6 +73,7 @@ type ProviderSettings struct {
 // CredentialsReference names a Secret, and a key of it.
 type CredentialsReference struct {
 	// name of the Secret.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -111,6 +112,7 @@ type ProviderScope struct {
 // TeamReference names a team.
 type TeamReference struct {
 	// name of the team: the value of the label butler.butlerlabs.dev/team of its namespaces.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -130,30 +132,36 @@ type ProviderLimits struct {
 
 // ProviderConfigStatus is what was found of the pools, and what they are good for.
 type ProviderConfigStatus struct {
-	// ready is true where Clusters are served: the status of the Ready condition, as a boolean.
-	Ready bool `json:"ready"`
-	// validated is true where the settings can be served as they are written: every pool exists.
-	Validated bool `json:"validated"`
-	// lastValidationTime is when validated last changed.
-	// +optional
-	LastValidationTime *metav1.Time `json:"lastValidationTime,omitempty"`
-	// observedGeneration is the generation of the spec the status speaks of.
-	ObservedGeneration int64 `json:"observedGeneration"`
-	// capacity is what is left for new Clusters.
-	Capacity ProviderCapacity `json:"capacity"`
 	// conditions of the ProviderConfig.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ready is true where Clusters are served: the status of the Ready condition, as a boolean.
+	// +required
+	Ready bool `json:"ready"`
+	// validated is true where the settings can be served as they are written: every pool exists.
+	// +required
+	Validated bool `json:"validated"`
+	// lastValidationTime is when validated last changed.
+	// +optional
+	LastValidationTime *metav1.Time `json:"lastValidationTime,omitempty"`
+	// observedGeneration is the generation of the spec the status speaks of.
+	// +required
+	ObservedGeneration int64 `json:"observedGeneration"`
+	// capacity is what is left for new Clusters.
+	// +required
+	Capacity ProviderCapacity `json:"capacity"`
 }
 
 // ProviderCapacity is what is left for new Clusters. Counts saturate at 2^63-1.
 type ProviderCapacity struct {
 	// availableIPs is the number of free addresses of the pools.
+	// +required
 	AvailableIPs int64 `json:"availableIPs"`
 	// estimatedTenants is the number of new Clusters for which the available addresses suffice, if each
 	// takes as many as the settings say.
+	// +required
 	EstimatedTenants int64 `json:"estimatedTenants"`
 }
 
@@ -177,9 +185,11 @@ type ProviderCapacity struct {
 // +kubebuilder:printcolumn:name="Validated",type=boolean,JSONPath=`.status.validated`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ProviderConfig struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +required
 	Spec ProviderConfigSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={ready: false, validated: false, observedGeneration: 0, capacity: {availableIPs: 0, estimatedTenants: 0}}
