@@ -295,12 +295,26 @@ test: control-plane manager ## Run the tests: about ten minutes. Whole systems a
 test-all: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
 	$(call gotest,-timeout=40m)
 
+# What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
+NPM := $(BIN)/npm/node_modules
+$(NPM): test/page/package.json test/page/package-lock.json
+	@mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && npm ci --silent --ignore-scripts --no-audit --no-fund && touch $@
+
+.PHONY: page-vendor
+page-vendor: $(NPM) ## Copy uPlot from its npm package into the page.
+	cp $(NPM)/uplot/dist/uPlot.iife.min.js $(NPM)/uplot/dist/uPlot.min.css $(NPM)/uplot/LICENSE internal/page/static/vendor/
+
+# Without npm, what needs its packages is skipped: whether uPlot is that of npm, and axe-core.
 .PHONY: page-test
-page-test: ## Open the page of pools in a headless Chromium: Debian's, unpacked into bin, or CHROMIUM=path. Screenshots: bin/page.
+page-test: $(if $(shell command -v npm 2>/dev/null),$(NPM)) ## Open the page of pools in a headless Chromium: Debian's, unpacked into bin, or CHROMIUM=path. Screenshots: bin/page.
 	@test -n "$(CHROMIUM)" || test -x $(BIN)/chromium/chromium || { \
 		echo "unpacking Debian's Chromium and what it needs into bin/chromium: 270 MB, once"; \
 		hack/chromium.sh $(BIN)/chromium; }
 	cd test/page && go test -count=1 -v $(TESTFLAGS) .
+
+.PHONY: page-images
+page-images: page-test ## Take the pictures of docs/page.md and README.md anew: docs/images.
+	cp $(BIN)/page/docs/*.png docs/images/
 
 .PHONY: host-lb-test
 host-lb-test: control-plane $(K8S)/kube-proxy $(if $(shell command -v nft 2>/dev/null),,$(BIN)/nft/nft) ## Run the tests of hosts, with the real kube-proxy and nft too: the installed one, or Debian's, unpacked into bin. As root.

@@ -1,0 +1,35 @@
+package page
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// npm is where `make page-test` puts the packages of package.json, each checked against package-lock.json.
+const npm = "../../bin/npm/node_modules"
+
+// fromNPM is a file of an npm package.
+func fromNPM(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(npm, name))
+	if os.IsNotExist(err) {
+		t.Skipf("no npm packages here: install npm, and run `make page-test`")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// What the page ships of uPlot is the npm package's, byte for byte.
+func TestVendored(t *testing.T) {
+	for _, name := range []string{"dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"} {
+		want := fromNPM(t, filepath.Join("uplot", name))
+		got, err := os.ReadFile(filepath.Join("../../internal/page/static/vendor", filepath.Base(name)))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s of the page is not that of the npm package: `make page-vendor` copies it; %v", name, err)
+		}
+	}
+}
