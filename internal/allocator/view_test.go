@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -89,6 +91,38 @@ func TestWalk(t *testing.T) {
 	v := a.Views()
 	if len(v) != 1 || v[0].Counts.Allocated != 11 || !v[0].Holder || v[0].UnitBits != 32 {
 		t.Errorf("views: %+v", v)
+	}
+}
+
+// Of a lease it is seen which Services have its ports, who announces its address, and that it is being deleted; of the pool,
+// how many leases name it and what it gives.
+func TestWalkLeases(t *testing.T) {
+	p := aPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(int32(2))} })
+	web := func(o *v1alpha1.IPLease) {
+		o.Status.Ports = []v1alpha1.LeasedPort{{Protocol: "TCP", Port: 80, Service: "web"}}
+		meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AllocatedReason})
+	}
+	seeLease(p, "shown", leasedAs("10.0.0.1"), web, announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason))
+	seeLease(p, "down", leasedAs("10.0.0.2"), web, announced(metav1.ConditionFalse, v1alpha1.NoHostReason), leaseEnds)
+	seeLease(p, "idle", leasedAs("10.0.0.3"))
+	seeLease(p, "waits")
+	see(p, "machine", 0, remembers("10.0.0.4"))
+	var got []string
+	a := with(p)
+	a.Walk(testKey, netip.IPv4Unspecified(), func(h grants.Entry) bool {
+		c := metav1.Condition{}
+		if h.Announced != nil {
+			c = *h.Announced
+		}
+		got = append(got, fmt.Sprint(h.Name, " ", h.Ports, " ", c.Status, " ", c.Reason, " ", h.Deleting))
+		return true
+	})
+	want := []string{"shown [TCP/80 web] True Announced false", "down [TCP/80 web] False NoHost true", "idle []   false", "machine []   false"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if v := a.Views()[0]; v.Leases != 4 || !v.GivesLeases || ptr.Deref(v.LeaseQuota, 0) != 2 {
+		t.Errorf("%d leases, gives them: %t, quota %v", v.Leases, v.GivesLeases, v.LeaseQuota)
 	}
 }
 

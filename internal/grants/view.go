@@ -35,6 +35,11 @@ type View struct {
 	Parent pools.Key
 	// Waiting is the number of claims and allocations without an address and without a grant.
 	Waiting int
+	// Leases is the number of leases that name the pool, GivesLeases whether it gives any, and LeaseQuota how many addresses
+	// those of a namespace may have; nil: any number.
+	Leases      int
+	GivesLeases bool
+	LeaseQuota  *int32
 	// Holder reports whether this manager grants from the pool; if not, another one does and knows better.
 	Holder bool
 	// Ready is the Ready condition of the pool as it was last read or written.
@@ -49,6 +54,12 @@ func (m *Memory) View() (v View, exists bool) {
 	v = View{Key: m.Key, Counts: m.Ledger.Counts(), Waiting: m.Pending.Len(), Holder: m.Holder}
 	if carved := m.Base.PoolSpec().Carve; carved != nil {
 		v.Parent = pools.KeyOfPool(m.Base.GetNamespace(), carved.PoolRef)
+	}
+	if k := m.kindOf(v1alpha1.IPLeaseKind); k.Traits().Name == v1alpha1.IPLeaseKind {
+		v.Leases = m.kindCount[k]
+	}
+	if spec := m.Base.PoolSpec().Leases; spec != nil {
+		v.GivesLeases, v.LeaseQuota = true, spec.QuotaPerNamespace
 	}
 	v.Ready = ptr.Deref(meta.FindStatusCondition(m.Base.GetConditions(), v1alpha1.ReadyCondition), metav1.Condition{})
 	if m.Layout != nil {
@@ -105,10 +116,26 @@ type Entry struct {
 	Others []string
 	// Ports are those of the address, each with who has it, of an owner that shares them out.
 	Ports []string
+	// Announced is what the status of the owner says of who shows the address to the world; nil: nothing.
+	Announced *metav1.Condition
+	// Deleting: the owner is being deleted, and has the range until it is gone.
+	Deleting bool
 }
 
 // sharer is a kind whose claimants share what they have by ports.
 type sharer interface{ Ports(c *Claimant) []string }
+
+// announced is the condition of that name that the status of a claimant shows.
+func (c *Claimant) announced() *metav1.Condition {
+	if c.Status == nil {
+		return nil
+	}
+	found := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.AnnouncedCondition)
+	if found == nil {
+		return nil
+	}
+	return ptr.To(*found)
+}
 
 // EntriesFrom appends the next ranges from an address on, at most ViewChunk.
 func (m *Memory) EntriesFrom(from netip.Addr, to []Entry) []Entry {
@@ -148,10 +175,10 @@ func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
 	c := m.Claimants[best.Owner.UID]
 	switch {
 	case c != nil:
-		out.Cluster = c.Cluster.Name
+		out.Cluster, out.Deleting = c.Cluster.Name, c.Deleting
 		out.Use, out.Since = c.Kind.Use(c)
 		if k, shares := c.Kind.(sharer); shares {
-			out.Ports = k.Ports(c)
+			out.Ports, out.Announced = k.Ports(c), c.announced()
 		}
 	case best.Source == ledger.Object:
 		out.Use, out.Kind = UseNoClaim, m.kindOf(best.Owner.Kind).Traits().Attaches.Kind()
