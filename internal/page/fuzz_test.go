@@ -15,7 +15,7 @@ import (
 func FuzzQuery(f *testing.F) {
 	made := fleet.Fleet()
 	h := serve(made)
-	for _, name := range []string{"pools", "usage", "map", "owners", "waiting", "search"} {
+	for _, name := range []string{"pools", "usage", "map", "owners", "waiting", "leases", "search"} {
 		f.Add(name, "pool="+url.QueryEscape(idOf(made[0].Key))+"&first=10.40.0.0&last=10.40.0.9&q=a&from=10.40.0.0&bits=24")
 	}
 	f.Add("owners", "first=::ffff:10.0.0.1&last=fe80::1%25eth0&pool=a/b/c/d")

@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// text writes a map as "first+n use" in the numbers of the map.
-func text(g grid) string {
+// runsText writes a map as "first+n use" in the numbers of the map.
+func runsText(g grid) string {
 	var out []string
 	next := uint64(0)
 	for i := 0; i+2 < len(g.Runs); i += 3 {
@@ -89,7 +89,7 @@ func TestMap(t *testing.T) {
 			if d := cmp.Diff(tt.extents, fmt.Sprint(g.Extents)); d != "" {
 				t.Errorf("extents, -want +got:\n%s", d)
 			}
-			if d := cmp.Diff(tt.want, text(g)); d != "" {
+			if d := cmp.Diff(tt.want, runsText(g)); d != "" {
 				t.Errorf("runs, -want +got:\n%s", d)
 			}
 		})

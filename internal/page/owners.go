@@ -5,12 +5,18 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// maxOwners bounds how many owners are told at once.
-const maxOwners = 200
+const (
+	// maxOwners bounds how many owners are told at once.
+	maxOwners = 200
+	// maxPorts bounds how many ports are told of each: a lease has up to 512.
+	maxPorts = 8
+)
 
 // owner is who has a range, and why.
 type owner struct {
@@ -25,22 +31,32 @@ type owner struct {
 	Since     int64    `json:"since,omitempty"`
 	Until     int64    `json:"until,omitempty"`
 	Others    []string `json:"others,omitempty"`
+	// Ports are the first of them, and MorePorts the number of the rest.
 	Ports     []string `json:"ports,omitempty"`
-	Reason    string   `json:"reason,omitempty"`
-	Message   string   `json:"message,omitempty"`
+	MorePorts int      `json:"morePorts,omitempty"`
+	Deleting  bool     `json:"deleting,omitempty"`
+	// Announced is the status of the condition of that name, with its reason and message; empty where it is not there.
+	Announced string `json:"announced,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Message   string `json:"message,omitempty"`
 }
 
 func ownerOf(h grants.Entry) owner {
-	return owner{
+	out := owner{
 		Range: poolutil.ShowRange(h.Range), First: h.Range.From().String(), Use: uses[h.Use], Kind: h.Kind, Namespace: h.Namespace, Name: h.Name,
-		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others, Ports: h.Ports,
+		Cluster: h.Cluster, Since: unix(h.Since), Until: unix(h.Until), Others: h.Others,
+		Ports: h.Ports[:min(len(h.Ports), maxPorts)], MorePorts: max(0, len(h.Ports)-maxPorts), Deleting: h.Deleting,
 	}
+	if h.Announced != nil {
+		out.Announced, out.Reason, out.Message = string(h.Announced.Status), h.Announced.Reason, text.Note(h.Announced.Message)
+	}
+	return out
 }
 
 func waiterOf(w grants.Waiter) owner {
 	return owner{
 		Use: "waiting", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Cluster: w.Cluster, Since: unix(w.Since),
-		Reason: w.Reason, Message: w.Message,
+		Reason: w.Reason, Message: text.Note(w.Message),
 	}
 }
 
@@ -96,5 +112,24 @@ func (p *Page) waiting(r *http.Request) (any, error) {
 	}
 	out := list{Owners: []owner{}}
 	p.Pools.Waiting(v.Key, func(w grants.Waiter) bool { return out.add(waiterOf(w)) })
+	return out, nil
+}
+
+// leases answers with the leases of a pool: those that have an address, in the order of these, then those that wait.
+func (p *Page) leases(r *http.Request) (any, error) {
+	v, err := p.view(r)
+	if err != nil {
+		return nil, err
+	}
+	out := list{Owners: []owner{}}
+	if v.Leases == 0 {
+		return out, nil
+	}
+	p.Pools.Walk(v.Key, lowest, func(h grants.Entry) bool {
+		return h.Kind != v1alpha1.IPLeaseKind || out.add(ownerOf(h))
+	})
+	p.Pools.Waiting(v.Key, func(w grants.Waiter) bool {
+		return w.Kind != v1alpha1.IPLeaseKind || out.add(waiterOf(w))
+	})
 	return out, nil
 }

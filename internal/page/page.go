@@ -5,8 +5,6 @@
 package page
 
 import (
-	"embed"
-	"io/fs"
 	"net/http"
 	"net/netip"
 	"time"
@@ -44,14 +42,11 @@ type Page struct {
 	Elected <-chan struct{}
 }
 
-//go:embed static
-var static embed.FS
-
 // Handlers are what the page consists of, by path: its files, of type Files, and what it shows.
 func (p *Page) Handlers() map[string]http.Handler {
 	api := http.NewServeMux()
 	for name, answer := range map[string]func(*http.Request) (any, error){
-		"pools": p.pools, "usage": p.usage, "map": p.grid, "owners": p.owners, "waiting": p.waiting, "search": p.search,
+		"pools": p.pools, "usage": p.usage, "map": p.grid, "owners": p.owners, "waiting": p.waiting, "leases": p.leases, "search": p.search,
 	} {
 		api.HandleFunc("GET "+APIPath+name, func(w http.ResponseWriter, r *http.Request) {
 			what, err := answer(r)
@@ -59,21 +54,6 @@ func (p *Page) Handlers() map[string]http.Handler {
 		})
 	}
 	return map[string]http.Handler{APIPath: guarded(api), Path: files()}
-}
-
-// Files are the files of the page, as anybody can read them in its repository: nothing in them is secret.
-type Files struct{ http.Handler }
-
-func files() Files {
-	root, err := fs.Sub(static, "static")
-	if err != nil {
-		panic(err) // the folder is compiled in
-	}
-	serve := http.StripPrefix(Path, http.FileServerFS(root))
-	return Files{guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "no-cache") // another manager may have other files
-		serve.ServeHTTP(w, r)
-	}))}
 }
 
 // guarded has browsers run nothing but the page's own files, whatever is in what they show.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -80,7 +81,7 @@ func TestPools(t *testing.T) {
 		Pools   []pool
 	}
 	got := told[answer](t, serve(fleet.Fleet()), "pools", nil)
-	if len(got.Pools) != 8 || !got.Elected {
+	if len(got.Pools) != 9 || !got.Elected {
 		t.Fatalf("%+v", got)
 	}
 	want := pool{
@@ -181,18 +182,56 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// The leases of a pool are told with who has them, what shows them, and a bounded number of their ports; then those that
+// wait. Whatever else has addresses of the pool is left out.
+func TestLeasesOfPool(t *testing.T) {
+	made := fleet.Fleet()
+	public := made[len(made)-1]
+	public.Take("203.0.113.9", fleet.Claim("team-a", "machine")).Wait(grants.Waiter{Kind: "IPAddressClaim", Namespace: "team-a", Name: "late"})
+	h := serve(made)
+	got := told[list](t, h, "leases", of(public))
+	var lines []string
+	for _, o := range got.Owners {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s/%s %d+%d %s %s %t", o.Range, o.Namespace, o.Name, len(o.Ports), o.MorePorts, o.Announced, o.Reason, o.Deleting)))
+	}
+	want := []string{
+		"203.0.113.1 team-a/shop 2+0 True Announced false",
+		"203.0.113.2 team-a/mail 1+0 False NoHost false",
+		"203.0.113.3 team-b/" + fleet.Markup + " 0+0   false",
+		"203.0.113.4 team-b/old 1+0   true",
+		"203.0.113.5 team-c/games 8+32   false",
+		"team-a/third 0+0  QuotaExceeded false",
+	}
+	if d := cmp.Diff(want, lines); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if got := told[list](t, h, "leases", of(made[1])); len(got.Owners) != 0 || got.Owners == nil {
+		t.Errorf("of a pool without leases: %+v", got)
+	}
+	if p := lineOf(public.View); !p.GivesLeases || p.Leases != 6 || p.LeaseQuota == nil || *p.LeaseQuota != 2 {
+		t.Errorf("the list of pools says %+v", p)
+	}
+	for i := range 300 {
+		public.Take(fmt.Sprintf("203.0.114.%d", i%256), grants.Entry{Use: grants.UseLease, Kind: "IPLease", Name: "l"})
+	}
+	if got := told[list](t, h, "leases", of(public)); len(got.Owners) != maxOwners || !got.More {
+		t.Errorf("of many, %d are told, more: %t", len(got.Owners), got.More)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	made := fleet.Fleet()
 	h := serve(made)
 	for path, want := range map[string]int{
-		"map?pool=NetworkPool/no/where":                http.StatusNotFound,
-		"usage?pool=":                                  http.StatusNotFound,
-		"waiting":                                      http.StatusNotFound,
-		"owners?" + of(made[0]).Encode():               http.StatusBadRequest,
+		"map?pool=NetworkPool/no/where":  http.StatusNotFound,
+		"usage?pool=":                    http.StatusNotFound,
+		"waiting":                        http.StatusNotFound,
+		"leases":                         http.StatusNotFound,
+		"owners?" + of(made[0]).Encode(): http.StatusBadRequest,
 		"owners?first=1.1.1.1&last=x&pool=NetworkPool": http.StatusNotFound,
-		"search?q=a":                                   http.StatusBadRequest,
-		"search":                                       http.StatusBadRequest,
-		"nothing":                                      http.StatusNotFound,
+		"search?q=a": http.StatusBadRequest,
+		"search":     http.StatusBadRequest,
+		"nothing":    http.StatusNotFound,
 	} {
 		resp := ask(t, h, APIPath+path)
 		resp.Body.Close()
@@ -236,14 +275,18 @@ func TestGuards(t *testing.T) {
 			t.Errorf("index.html has %s", bad)
 		}
 	}
-	for _, name := range []string{"page", "dom", "map", "owners", "chart", "api", "uses", "runs", "address"} {
-		text, err := static.ReadFile("static/" + name + ".js")
+	scripts, err := fs.Glob(static, "static/*.js")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	for _, name := range scripts {
+		text, err := static.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, bad := range []string{"innerHTML =", "innerHTML=", "outerHTML", "insertAdjacentHTML", "document.write", "eval("} {
 			if strings.Contains(string(text), bad) {
-				t.Errorf("%s.js has %s", name, bad)
+				t.Errorf("%s has %s", name, bad)
 			}
 		}
 	}
@@ -281,6 +324,74 @@ func TestReplies(t *testing.T) {
 	defer changed.Body.Close()
 	if changed.StatusCode != http.StatusOK {
 		t.Errorf("asked again after a change: %s", changed.Status)
+	}
+}
+
+// body is what was answered, unpacked.
+func body(t *testing.T, resp *http.Response) []byte {
+	t.Helper()
+	defer resp.Body.Close()
+	var r io.Reader = resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = z
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Files are sent compressed to who takes that, not again to who has them, and folders are not listed.
+func TestFiles(t *testing.T) {
+	h := serve(fleet.Pools{})
+	want, err := static.ReadFile("static/vendor/uPlot.iife.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = Path + "vendor/uPlot.iife.min.js"
+	for _, encoding := range []string{"", "gzip"} {
+		resp := ask(t, h, path, "Accept-Encoding", encoding)
+		if got := body(t, resp); !bytes.Equal(got, want) || resp.Header.Get("Content-Encoding") != encoding {
+			t.Errorf("asked for %q, it is %q, the same: %t", encoding, resp.Header.Get("Content-Encoding"), bytes.Equal(got, want))
+		}
+		again := ask(t, h, path, "Accept-Encoding", encoding, "If-None-Match", resp.Header.Get("ETag"))
+		again.Body.Close()
+		if again.StatusCode != http.StatusNotModified {
+			t.Errorf("asked again with %q: %s", encoding, again.Status)
+		}
+	}
+	for _, path := range []string{Path + "vendor", Path + "vendor/", Path + "nothing.js", Path + "static/page.js"} {
+		resp := ask(t, h, path)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+}
+
+// What a browser loads before it shows a pool is small.
+func TestWeight(t *testing.T) {
+	h, sum := serve(fleet.Pools{}), 0
+	for name := range files().all {
+		resp := ask(t, h, Path+name, "Accept-Encoding", "gzip")
+		n, err := io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "" && name != "vendor/LICENSE" {
+			sum += int(n)
+		}
+	}
+	t.Logf("all files of the page: %d bytes, compressed", sum)
+	const limit = 60_000
+	if sum > limit {
+		t.Errorf("the files of the page have %d bytes, compressed; they are to have no more than %d", sum, limit)
 	}
 }
 

@@ -27,6 +27,9 @@ type pool struct {
 	LargestFree  int64  `json:"largestFree"`
 	Fragmented   int32  `json:"fragmented"`
 	Waiting      int    `json:"waiting,omitempty"`
+	Leases       int    `json:"leases,omitempty"`
+	GivesLeases  bool   `json:"givesLeases,omitempty"`
+	LeaseQuota   *int32 `json:"leaseQuota,omitempty"`
 	Holder       bool   `json:"holder"`
 	Ready        string `json:"ready"`
 	ReadyReason  string `json:"readyReason,omitempty"`
@@ -62,7 +65,7 @@ func lineOf(v grants.View) pool {
 		ID: idOf(v.Key), Kind: v.Key.Kind, Namespace: v.Key.Namespace, Name: v.Key.Name,
 		Total: v.Counts.Total, Used: v.Counts.Allocated, Available: v.Counts.Available, OutOfRange: v.Counts.OutOfRange,
 		Owners: v.Counts.Owners, LargestFree: v.Counts.LargestFree, Fragmented: v.Counts.FragmentationPercent,
-		Waiting: v.Waiting, Holder: v.Holder,
+		Waiting: v.Waiting, Leases: v.Leases, GivesLeases: v.GivesLeases, LeaseQuota: v.LeaseQuota, Holder: v.Holder,
 		Ready: string(v.Ready.Status), ReadyReason: v.Ready.Reason, ReadyMessage: v.Ready.Message,
 	}
 	if v.Parent != (pools.Key{}) {

@@ -1,14 +1,11 @@
 package page
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"net/http"
-	"strings"
 )
 
 // problem is an error that is the caller's.
@@ -23,8 +20,6 @@ func badf(format string, args ...any) error {
 	return problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-var seed = maphash.MakeSeed()
-
 // reply writes what was asked for as JSON, compressed, or nothing where the caller has it already.
 func reply(w http.ResponseWriter, r *http.Request, what any, err error) {
 	h := w.Header()
@@ -37,30 +32,24 @@ func reply(w http.ResponseWriter, r *http.Request, what any, err error) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": mine.text})
 		return
 	case err != nil:
-		http.Error(w, `{"error":"it failed"}`, http.StatusInternalServerError)
+		http.Error(w, `{"error":"internal error"}`, http.StatusInternalServerError)
 		return
 	}
 	text, err := json.Marshal(what)
 	if err != nil {
-		http.Error(w, `{"error":"it failed"}`, http.StatusInternalServerError)
+		http.Error(w, `{"error":"internal error"}`, http.StatusInternalServerError)
 		return
 	}
-	tag := fmt.Sprintf(`"%x"`, maphash.Bytes(seed, text))
+	tag := tagOf(text)
 	h.Set("ETag", tag)
 	if r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	const worthIt = 1024
-	if len(text) > worthIt && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		var packed bytes.Buffer
-		z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
-		if err == nil {
-			_, _ = z.Write(text) // a buffer takes everything
-			_ = z.Close()
-			h.Set("Content-Encoding", "gzip")
-			text = packed.Bytes()
-		}
+	if len(text) > worthIt && accepts(r) {
+		text = packed(text, gzip.BestSpeed)
+		h.Set("Content-Encoding", "gzip")
 	}
 	_, _ = w.Write(text)
 }

@@ -13,7 +13,7 @@ func (p *Page) search(r *http.Request) (any, error) {
 	q := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q")))
 	const shortest = 2
 	if len(q) < shortest {
-		return nil, badf("ask for an address, or for at least %d letters of a claim or a Cluster", shortest)
+		return nil, badf("enter an address, or at least %d letters of the name of a claim, a lease or a Cluster", shortest)
 	}
 	out := &list{Owners: []owner{}}
 	ip, err := netip.ParseAddr(q)

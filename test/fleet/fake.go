@@ -46,6 +46,9 @@ func MakePool(namespace, name string, spec v1alpha1.NetworkPoolSpec) *Pool {
 	}
 	p.Counts.Available, p.Counts.LargestFree = p.Counts.Total, p.Counts.Total
 	p.Holder = true
+	if spec.Leases != nil {
+		p.GivesLeases, p.LeaseQuota = true, spec.Leases.QuotaPerNamespace
+	}
 	p.Ready = metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
 	return p
 }
@@ -75,7 +78,14 @@ func (p *Pool) TakeRange(r netipx.IPRange, h grants.Entry) *Pool {
 		p.Counts.Allocated += n
 		p.Counts.Owners++
 	}
+	p.lease(h.Kind)
 	return p
+}
+
+func (p *Pool) lease(kind string) {
+	if kind == v1alpha1.IPLeaseKind {
+		p.Leases++
+	}
 }
 
 // Refuse makes the pool not ready.
@@ -88,6 +98,7 @@ func (p *Pool) Refuse(reason, message string) *Pool {
 func (p *Pool) Wait(w grants.Waiter) *Pool {
 	p.Waiters = append(p.Waiters, w)
 	p.Waiting++
+	p.lease(w.Kind)
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
@@ -18,10 +19,11 @@ import (
 const Markup = `<img src=x onerror="document.title='broken'">`
 
 // Fleet is what a busy management cluster has: one pool with some of everything, one with 100,000 claims, one that is
-// full, one of prefixes, one too large for a map, and one that two are carved from. It is the same at each call.
+// full, one of prefixes, one too large for a map, one that two are carved from, and one that gives leases. It is the
+// same at each call.
 func Fleet() Pools {
 	random := rand.New(rand.NewPCG(1, 2))
-	return append(Pools{busy(random), large(random), exhausted(), prefixes(), huge()}, carved()...)
+	return append(append(Pools{busy(random), large(random), exhausted(), prefixes(), huge()}, carved()...), rented())
 }
 
 // home is the namespace of most of it.
@@ -128,6 +130,8 @@ func carved() []*Pool {
 		}
 		return p.climb(0.4)
 	}
+	const largest = 512
+	site.Counts.LargestFree = largest
 	return []*Pool{site, team("team-a", 91, "10.48.0.0/26", "10.48.0.64/26"), team("team-b", 12, "10.48.0.128/26")}
 }
 
@@ -145,4 +149,34 @@ func (p *Pool) climb(from float64) *Pool {
 	}
 	p.Samples[samples-1].Used = p.Counts.Allocated
 	return p
+}
+
+// rented gives leases: one that a host announces, one that is not announced, one without a Service, one that is being
+// deleted, one with more ports than are shown, and one that waits.
+func rented() *Pool {
+	quota := int32(2)
+	p := MakePool("", "public", v1alpha1.NetworkPoolSpec{CIDR: "203.0.113.0/28", Leases: &v1alpha1.Leases{QuotaPerNamespace: &quota}})
+	lease := func(namespace, name string, ports ...string) grants.Entry {
+		return grants.Entry{Use: grants.UseLease, Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, Ports: ports}
+	}
+	shop := lease("team-a", "shop", "TCP/80 web", "UDP/53 dns")
+	shop.Announced = announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason, "host edge-1 has the address")
+	mail := lease("team-a", "mail", "TCP/25 smtp")
+	mail.Announced = announced(metav1.ConditionFalse, v1alpha1.NoHostReason, "no host that lives has the address; run butler-host-lb on a host that has an address of the network")
+	gone := lease("team-b", "old", "TCP/443 web")
+	gone.Deleting = true
+	var many []string
+	for i := range 40 {
+		many = append(many, fmt.Sprintf("TCP/%d game-%02d", 7000+i, i))
+	}
+	p.Take("203.0.113.1", shop).Take("203.0.113.2", mail).Take("203.0.113.3", lease("team-b", Markup)).Take("203.0.113.4", gone).
+		Take("203.0.113.5", lease("team-c", "games", many...))
+	return p.Wait(grants.Waiter{
+		Kind: v1alpha1.IPLeaseKind, Namespace: "team-a", Name: "third", Since: Noon, Reason: v1alpha1.QuotaExceededReason,
+		Message: "the leases of namespace team-a have 2 addresses of GlobalNetworkPool public, as many as its spec.leases.quotaPerNamespace allows",
+	})
+}
+
+func announced(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+	return &metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: status, Reason: reason, Message: message}
 }

@@ -26,8 +26,9 @@ async function ask(name, parameters, cached) {
   if (cached && tags.has(url)) headers['If-None-Match'] = tags.get(url);
   const answer = await fetch(url, { headers, cache: 'no-store', signal: AbortSignal.timeout(20000) });
   if (answer.status === 304) return undefined;
-  if (answer.status === 401 || answer.status === 403) throw new Refused(answer.status === 401 ? 'nobody is known by this token' : 'this token may not read the pools');
-  const what = await answer.json().catch(() => ({ error: `the manager answers ${answer.status}` }));
+  if (answer.status === 401 && !token) throw new Refused('');
+  if (answer.status === 401 || answer.status === 403) throw new Refused(answer.status === 401 ? 'The manager does not accept this token. Paste another one.' : 'The user of this token may not read the pools. An administrator can bind the role butler-ipam-system-page-reader to it.');
+  const what = await answer.json().catch(() => ({ error: `the manager answered with status ${answer.status}` }));
   if (!answer.ok) throw Object.assign(new Error(what.error), { code: answer.status });
   if (cached) tags.set(url, answer.headers.get('ETag'));
   return what;

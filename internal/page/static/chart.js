@@ -1,48 +1,105 @@
-// Usage over time. Samples are time, used, total, time, and so on; each holds until the next.
-import { h, s, number, when } from './dom.js';
+// Usage over time, drawn by uPlot (vendor/): axes, a legend, and the values under the cursor.
+import { compact, number, percent, span, when } from './dom.js';
+import { series } from './series.js';
+import { colours } from './uses.js';
 
-function steps(samples, since, until, top, which) {
-  const points = [];
-  const x = (t) => (100 * (Math.max(t, since) - since) / Math.max(1, until - since)).toFixed(2);
-  const y = (v) => (40 - 38 * v / top).toFixed(2);
-  for (let i = 0; i < samples.length; i += 3) {
-    const end = i + 3 < samples.length ? samples[i + 3] : until;
-    points.push(`${x(samples[i])},${y(samples[i + which])}`, `${x(end)},${y(samples[i + which])}`);
+const height = 200;
+const two = (n) => String(n).padStart(2, '0');
+
+// clock labels a time axis: the hour, or the day where one begins.
+function clock(seconds) {
+  const t = new Date(seconds * 1000);
+  const midnight = t.getHours() + t.getMinutes() === 0;
+  return midnight ? t.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' }) : `${two(t.getHours())}:${two(t.getMinutes())}`;
+}
+
+export class UsageChart {
+  // tell is called with what the keys of the keyboard point at.
+  constructor(at, tell) {
+    Object.assign(this, { at, tell });
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.rebuild());
+    new ResizeObserver(() => this.fit()).observe(at);
+    at.addEventListener('keydown', (e) => this.key(e));
+    at.addEventListener('blur', () => this.point(-1));
   }
-  return points;
-}
 
-const line = (name, points) => s('polyline', { class: name, points: points.join(' ') });
-
-function picture(samples, since, until, top, label, withTotal) {
-  const used = steps(samples, since, until, top, 1);
-  const parts = [];
-  if (withTotal && used.length) {
-    const [from] = used[0].split(','), [to] = used[used.length - 1].split(',');
-    parts.push(s('polygon', { class: 'area', points: `${from},40 ${used.join(' ')} ${to},40` }), line('total', steps(samples, since, until, top, 2)));
+  // set shows another pool, or the same one as it is now.
+  set(id, samples, { since, until }) {
+    this.data = samples.length ? series(samples, since, until) : undefined;
+    if (!this.data) { this.drop(); this.id = undefined; return; }
+    if (this.plot && this.id === id) { this.plot.setData(this.data); this.rest(); return; }
+    this.id = id;
+    this.rebuild();
   }
-  return s('svg', { viewBox: '0 0 100 40', preserveAspectRatio: 'none', role: 'img', 'aria-label': label }, ...parts, line('used', used));
+
+  // top is the total, unless that is so far above what is used that the line would lie on the axis.
+  top() {
+    const highest = (values) => values.reduce((a, b) => Math.max(a, b ?? 0), 1);
+    const used = highest(this.data[1]), total = highest(this.data[2]);
+    return used * 5 > total ? total * 1.04 : Math.max(used * 1.25, 4);
+  }
+
+  drop() { this.plot?.destroy(); this.plot = undefined; }
+
+  rebuild() {
+    this.drop();
+    if (!this.data || !this.at.clientWidth) return;
+    const colour = colours();
+    const axis = { stroke: colour.soft, grid: { stroke: colour.line, width: 1 }, ticks: { stroke: colour.line, width: 1, size: 6 }, font: '12px system-ui, "DejaVu Sans", sans-serif' };
+    this.plot = new uPlot({
+      width: this.at.clientWidth, height,
+      padding: [8, 24, 0, 0],
+      cursor: { drag: { x: false, y: false }, points: { size: 8 } },
+      hooks: { setCursor: [() => this.rest()] },
+      scales: { y: { range: () => [0, this.top()] } },
+      axes: [
+        { ...axis, values: (u, splits) => splits.map(clock), space: 60, size: 34 },
+        { ...axis, values: (u, splits) => splits.map((v) => (Number.isInteger(v) ? compact(v) : '')), size: (u, values) => 18 + 7.5 * Math.max(2, ...(values ?? []).map((v) => v.length)) },
+      ],
+      series: [
+        { label: 'Time', value: (u, v) => (v === null ? '' : when(v)) },
+        { label: 'In use', stroke: colour.claim, fill: `${colour.claim}30`, width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v, s, i) => (v === null ? '–' : `${number(v)} (${percent(v, u.data[2][i ?? u.data[2].length - 1])})`) },
+        { label: 'Total', stroke: colour.soft, dash: [5, 4], width: 1.5, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v) => (v === null ? '–' : number(v)) },
+      ],
+    }, this.data, this.at);
+    this.rest();
+  }
+
+  fit() {
+    if (!this.plot) this.rebuild();
+    else if (this.at.clientWidth && this.at.clientWidth !== this.plot.width) this.plot.setSize({ width: this.at.clientWidth, height });
+  }
+
+  // rest has the legend say what is now, while the cursor is nowhere.
+  rest() {
+    if (!this.plot || this.plot.cursor.idx !== null && this.plot.cursor.left >= 0) return;
+    this.plot.setLegend({ idx: this.data[0].length - 1 }, false);
+  }
+
+  point(i) {
+    if (!this.plot) return;
+    this.cursor = i;
+    if (i < 0) { this.plot.setCursor({ left: -10, top: -10 }); return; }
+    const [times, used, total] = this.data;
+    this.plot.setCursor({ left: this.plot.valToPos(times[i], 'x'), top: this.plot.valToPos(used[i] ?? 0, 'y') });
+    this.tell(`${when(times[i])}: ${used[i] === null ? 'not known' : `${number(used[i])} of ${number(total[i])} in use`}`);
+  }
+
+  key(e) {
+    if (!this.plot) return;
+    const last = this.data[0].length - 1, step = Math.max(1, Math.round(last / 48)), at = this.cursor >= 0 ? this.cursor : last;
+    const to = { ArrowLeft: at - step, ArrowRight: at + step, Home: 0, End: last }[e.key];
+    if (to !== undefined) this.point(Math.min(Math.max(to, 0), last));
+    else if (e.key === 'Escape') this.point(-1);
+    else return;
+    e.preventDefault();
+  }
 }
 
-const highest = (samples, which) => { let top = 1; for (let i = which; i < samples.length; i += 3) top = Math.max(top, samples[i]); return top; };
-
-// spark is a small picture without words.
-export function spark(samples, { since, until }) {
-  const svg = picture(samples, since, until, highest(samples, 2), 'usage over time', false);
-  svg.setAttribute('class', 'spark');
-  return svg;
-}
-
-// chart is the whole picture, with the most that was used as its top where that is far from the total.
-export function chart(samples, { since, until }) {
-  if (!samples.length) return h('p', { class: 'soft' }, 'No sample was taken yet: there is one a minute.');
-  const used = highest(samples, 1), total = highest(samples, 2);
-  const top = used * 3 > total ? total : used * 1.25;
-  const now = samples[samples.length - 2] ?? 0;
-  return h('div', {},
-    picture(samples, since, until, top, `${number(now)} in use now, at most ${number(used)} since ${when(since)}`, top === total),
-    h('div', { class: 'axis' },
-      h('span', {}, `${when(since)}`),
-      h('span', {}, `most in use: ${number(used)}; top of the picture: ${number(Math.round(top))}${top === total ? ', all of the pool' : ''}`),
-      h('span', {}, 'now')));
+// summary says in words what the chart shows.
+export function summary(samples, { since, until }) {
+  if (!samples.length) return 'No sample yet: the manager takes one a minute.';
+  let peak = 0;
+  for (let i = 1; i < samples.length; i += 3) peak = Math.max(peak, samples[i]);
+  return `Peak of the last ${span(until - since)}: ${number(peak)} of ${number(samples[samples.length - 1])}.`;
 }

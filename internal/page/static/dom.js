@@ -2,6 +2,20 @@
 
 export const byId = (id) => document.getElementById(id);
 
+const focusable = 'a, button, input, summary, [tabindex]';
+
+// put shows new content in an element. What had the focus, or was scrolled, and is still there keeps it.
+export function put(id, ...content) {
+  const next = h('div', {}, ...content), at = byId(id);
+  const same = !next.querySelector('canvas, a, button') && next.childNodes.length === at.childNodes.length && [...next.childNodes].every((node, i) => node.isEqualNode(at.childNodes[i]));
+  if (same) return;
+  const focused = [...at.querySelectorAll(focusable)].indexOf(document.activeElement);
+  const scrolled = at.querySelector('.scroll')?.scrollTop ?? 0;
+  at.replaceChildren(...next.childNodes);
+  if (scrolled) at.querySelector('.scroll')?.scrollTo({ top: scrolled });
+  if (focused >= 0) at.querySelectorAll(focusable)[focused]?.focus({ preventScroll: true });
+}
+
 // h makes an element: its name, its attributes, its children, which are elements or texts.
 export function h(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
@@ -32,6 +46,11 @@ export function number(n) {
   return `${(n / 10 ** power).toFixed(1)} × 10${[...String(power)].map((d) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[d]).join('')}`;
 }
 
+// compact is n in few letters: 12k, 131M.
+export function compact(n) {
+  return n < 1e4 ? n.toLocaleString('en-US') : n < 1e15 ? new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 }).format(n) : n.toExponential(0);
+}
+
 // percent is 100 only where nothing is left, and 0 only where nothing is used.
 export function percent(used, total) {
   if (!total) return '–';
@@ -48,10 +67,13 @@ export function when(seconds) {
   return `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())} ${two(t.getHours())}:${two(t.getMinutes())}`;
 }
 
-export function ago(seconds) {
-  const past = Math.max(0, Date.now() / 1000 - seconds);
+// span is a time in the unit that suits it.
+export function span(seconds) {
+  const past = Math.max(0, seconds);
   if (past < 90) return `${Math.round(past)} s`;
   if (past < 5400) return `${Math.round(past / 60)} min`;
   if (past < 172800) return `${Math.round(past / 3600)} h`;
   return `${Math.round(past / 86400)} days`;
 }
+
+export const ago = (seconds) => span(Date.now() / 1000 - seconds);

@@ -1,14 +1,15 @@
-// The map: a cell an address where there are at most 4096; above that a cell is a block, painted by how much of it
-// is used for what, and a click looks into it.
+// The map: a cell is an address where there are at most 4096, or 1024 on a narrow screen; above that a cell is a block,
+// painted by how much of it is used for what, and a click opens it.
 import { Row } from './address.js';
 import { Runs } from './runs.js';
 import { colours, inUse, paint } from './uses.js';
 import { number } from './dom.js';
 
-const most = 4096;
+const narrow = 560;
+const font = '11px ui-monospace, "DejaVu Sans Mono", monospace';
 
-// sizeOf is how many addresses a cell stands for, so that its block fills a map of its own.
-function sizeOf(n) {
+// sizeOf is how many addresses a cell stands for, where there are most cells, so that its block fills a map of its own.
+function sizeOf(n, most) {
   if (n <= most) return 1;
   let size = 256;
   while (n / size > most) size *= 2;
@@ -18,14 +19,24 @@ function sizeOf(n) {
 export class AddressMap {
   // show is called with what the cursor is on; look with what is shown now.
   constructor(canvas, { show, look }) {
-    Object.assign(this, { canvas, show, look, cursor: -1 });
+    Object.assign(this, { canvas, show, look, cursor: -1, most: 4096 });
+    canvas.addEventListener('pointerdown', (e) => this.point(this.at(e), e));
     canvas.addEventListener('pointermove', (e) => this.point(this.at(e), e));
-    canvas.addEventListener('pointerleave', () => this.point(-1));
+    canvas.addEventListener('pointerleave', (e) => { if (e.pointerType !== 'touch') this.point(-1); }); // a finger leaves when it is lifted
+    document.addEventListener('pointerdown', (e) => { if (e.target !== canvas) this.point(-1); });
     canvas.addEventListener('click', (e) => this.enter(this.at(e)));
     canvas.addEventListener('keydown', (e) => this.key(e));
     canvas.addEventListener('blur', () => this.point(-1));
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw());
-    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
+    new ResizeObserver(() => (this.measure() && this.row ? this.refresh() : this.draw())).observe(canvas.parentElement);
+    this.measure();
+  }
+
+  // measure tells whether the number of cells that there is room for has changed.
+  measure() {
+    const width = this.canvas.parentElement.clientWidth, was = this.most;
+    if (width) this.most = width < narrow ? 1024 : 4096;
+    return this.most !== was;
   }
 
   // set gives the map another pool, or the same one as it is now: what is looked at stays.
@@ -47,7 +58,7 @@ export class AddressMap {
 
   refresh() {
     const { start, n } = this.level;
-    this.size = sizeOf(n);
+    this.size = sizeOf(n, this.most);
     this.cells = Math.ceil(n / this.size);
     this.counts = this.runs.counts(start, this.cells, this.size, this.uses.length);
     this.draw();
@@ -64,11 +75,24 @@ export class AddressMap {
 
   shape() {
     const width = this.canvas.parentElement.clientWidth;
+    if (width < narrow) {
+      const columns = this.size > 1 && this.cells <= 64 ? 8 : this.cells <= 512 ? 16 : 32;
+      const cell = Math.min(44, width / columns);
+      return { columns, label: 0, cell, high: this.size > 1 ? Math.max(Math.min(cell, 28), 14) : cell, rows: Math.ceil(this.cells / columns) };
+    }
     let columns = this.cells <= 64 ? 16 : this.cells <= 512 ? 32 : this.cells <= 1024 ? 64 : 128;
     while (columns > 16 && width / columns < 6) columns /= 2;
-    const label = width > 700 ? 112 : 0;
+    const label = this.label(columns);
     const cell = Math.min(26, (width - label) / columns);
     return { columns, label, cell, high: this.size > 1 ? Math.max(cell, 14) : cell, rows: Math.ceil(this.cells / columns) };
+  }
+
+  // label is how much room the addresses beside the rows take.
+  label(columns) {
+    const g = this.canvas.getContext('2d'), last = Math.floor((this.cells - 1) / columns) * columns;
+    g.font = font;
+    const wide = [0, last].map((cell) => g.measureText(this.row.first(this.level.start + cell * this.size)).width);
+    return Math.min(160, Math.ceil(Math.max(...wide)) + 14);
   }
 
   draw() {
@@ -82,13 +106,15 @@ export class AddressMap {
     this.canvas.height = Math.round(height * scale);
     const g = this.canvas.getContext('2d'), colour = colours();
     g.scale(scale, scale);
-    g.font = '11px ui-monospace, "DejaVu Sans Mono", monospace';
+    g.font = font;
     g.textBaseline = 'middle';
     const gap = cell > 9 ? 1.5 : cell > 5 ? 1 : 0.5;
+    let every = 1; // rows from one label to the next
+    while (every * high < 15) every *= 2;
     for (let row = 0; row < rows; row++) {
-      if (label && (high >= 14 || row % Math.ceil(14 / high) === 0)) {
+      if (label && row % every === 0) {
         g.fillStyle = colour.soft;
-        g.fillText(this.row.first(this.level.start + row * columns * this.size), 0, Math.max(7, row * high + high / 2), label - 8);
+        g.fillText(this.row.first(this.level.start + row * columns * this.size), 0, row * high + Math.max(7, high / 2), label - 8);
       }
       for (let column = 0; column < columns; column++) {
         const i = row * columns + column;
@@ -172,11 +198,11 @@ export class AddressMap {
 
   // find looks at an address. It tells whether it is there.
   find(address) {
-    const i = this.row?.numberOf(address);
+    const i = address && this.row?.numberOf(address);
     if (i === undefined) return false;
     this.levels.length = 1;
-    while (sizeOf(this.level.n) > 1) {
-      const { start, n } = this.level, size = sizeOf(n), first = start + Math.floor((i - start) / size) * size;
+    while (sizeOf(this.level.n, this.most) > 1) {
+      const { start, n } = this.level, size = sizeOf(n, this.most), first = start + Math.floor((i - start) / size) * size;
       this.levels.push({ start: first, n: Math.min(size, start + n - first) });
     }
     this.cursor = -1;
@@ -185,16 +211,27 @@ export class AddressMap {
     return true;
   }
 
+  // listed are the ranges of what is shown, by use, at most so many.
+  listed(most) {
+    const { start, n } = this.level, { spans, more } = this.runs.spans(start, start + n, most);
+    return { more, ranges: spans.map(({ first, last, use }) => ({ range: this.row.span(first, last), n: last - first + 1, use: use < 0 ? 'free' : this.uses[use] })) };
+  }
+
+  // firstOf is the first address of what is shown that has a use.
+  firstOf(use) {
+    const { start, n } = this.level, i = this.runs.first.findIndex((first, r) => this.uses[this.runs.use[r]] === use && this.runs.end[r] > start && first < start + n);
+    return i < 0 ? undefined : this.row.first(Math.max(this.runs.first[i], start));
+  }
+
   names() {
     return this.levels.map(({ start, n }, i) => (i === 0 ? `all ${number(n)}` : this.row.span(start, start + n - 1)));
   }
 
   key(e) {
-    const columns = this.form.columns, at = Math.max(this.cursor, 0);
-    const to = {
-      ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + columns, ArrowUp: at - columns, Home: 0, End: this.cells - 1,
-    }[e.key];
-    if (to !== undefined) this.point(this.cursor < 0 ? 0 : Math.min(Math.max(to, 0), this.cells - 1));
+    const columns = this.form.columns, last = this.cells - 1;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[e.key];
+    const to = step === undefined ? { Home: 0, End: last }[e.key] : this.cursor < 0 ? 0 : this.cursor + step;
+    if (to !== undefined) this.point(Math.min(Math.max(to, 0), last));
     else if (e.key === 'Enter') this.enter(this.cursor);
     else if (e.key === 'Escape' || e.key === 'Backspace') this.leave(this.levels.length - 2);
     else return;

@@ -1,40 +1,40 @@
 // The page: what is looked at, and when it is read anew.
 import { Refused, changed, forget, get, useToken } from './api.js';
-import { chart, spark } from './chart.js';
-import { byId, h, number, percent } from './dom.js';
+import { UsageChart, summary } from './chart.js';
+import { byId, h, number, percent, put } from './dom.js';
+import { family, hashOf, link, listPools, reveal, share, sorted } from './list.js';
 import { AddressMap } from './map.js';
-import { describe, ranges, table } from './owners.js';
-import { paint, colours, words } from './uses.js';
+import { describe, leases, poolName, ranges, samples, table } from './owners.js';
+import { hourly } from './series.js';
+import { alarming, colours, paint, words } from './uses.js';
 
-const pause = 5000;
-let pools = [], trends = { since: 0, until: 0, pools: {} }, chosen, wanted, told, trendsAt = 0, read = 0;
+const pause = 5000, minute = 60000;
+let pools = [], trends = { since: 0, until: 0, pools: {} }, chosen, wanted, problem, trendsAt = 0, usageAt = 0, read = 0;
 
 const map = new AddressMap(byId('map'), { show, look });
+const usage = new UsageChart(byId('usage'), (text) => { byId('usage-told').textContent = text; });
 const poolOf = (id) => pools.find((p) => p.id === id);
-const share = (p) => (p.total ? p.used / p.total : 0);
-// grade is how worried to be: the tiers of the pool's own conditions.
-const grade = (p) => (p.ready === 'False' || p.waiting || share(p) >= 0.95 ? 'bad' : share(p) >= 0.85 || p.outOfRange ? 'warn' : '');
+const list = () => listPools(pools, trends, chosen);
 
-// put shows new content where it differs: what has not changed does not flicker, nor lose its focus.
-function put(id, ...content) {
-  const next = h('div', {}, ...content), at = byId(id);
-  if (at.innerHTML !== next.innerHTML || next.querySelector('canvas, a, button')) at.replaceChildren(...next.childNodes);
-}
+// say has a screen reader say what has changed.
+function say(text) { if (byId('say').textContent !== text) byId('say').textContent = text; }
 
 async function refresh() {
   try {
-    const list = await changed('pools');
-    if (Date.now() - trendsAt > 60000 || (list && list.pools.some((p) => !trends.pools[p.id]))) {
+    const answer = await changed('pools');
+    if (Date.now() - trendsAt > minute || (answer && answer.pools.some((p) => !trends.pools[p.id]))) {
       trends = await get('usage');
       trendsAt = Date.now();
-      if (!list) listPools();
+      if (!answer) list();
     }
-    if (list) { pools = list.pools; notice(list); listPools(); }
-    if (!poolOf(chosen)) choose(wanted && poolOf(wanted) ? wanted : sorted()[0]?.id);
-    else if (list) header();
-    await Promise.all([readMap(), readUsage(), readWaiting()]);
+    if (answer) { pools = answer.pools; notice(answer); list(); }
     byId('login').hidden = true;
-    byId('main').hidden = false;
+    byId('layout').hidden = false;
+    if (!poolOf(chosen)) choose(wanted && poolOf(wanted) ? wanted : sorted(pools, '')[0]?.id);
+    else if (answer) header();
+    await readPool();
+    if (problem) say('The page is up to date again.');
+    problem = undefined;
     read = Date.now();
   } catch (err) {
     fail(err);
@@ -42,75 +42,35 @@ async function refresh() {
   state();
 }
 
+const readPool = () => Promise.all([readMap(), readUsage(), readWaiting(), readLeases()]);
+
 function fail(err) {
   if (err instanceof Refused) {
+    const first = byId('login').hidden;
     byId('login').hidden = false;
-    byId('main').hidden = true;
-    told = err.message;
+    byId('layout').hidden = true;
+    byId('login-error').textContent = err.message;
+    if (first) byId('token').focus();
+    problem = 'not signed in';
   } else if (err.code !== 404) {
-    told = 'the manager does not answer';
+    problem = 'The manager does not answer';
   }
 }
 
 function state() {
   const late = Date.now() - read > 3 * pause, at = new Date(read).toLocaleTimeString('en-GB');
   byId('state').className = late ? 'stale' : '';
-  byId('state').textContent = late ? `${told ?? 'not read'}${read ? `; as of ${at}` : ''}` : `as of ${at}`;
+  byId('state').textContent = !late ? `as of ${at}` : [problem ?? 'loading', read ? `as of ${at}` : ''].filter(Boolean).join(', ');
+  if (late && read && problem) say(`${problem}. What is shown is as of ${at}.`);
 }
 
 function notice({ elected }) {
   const others = pools.filter((p) => !p.holder).length;
   const text = !elected ? 'This replica is not the leader. Open the page of the leader.'
-    : !pools.length ? 'There are no pools yet.'
-      : others ? `Another manager grants from ${others === pools.length ? 'these pools' : `${others} of these pools`}: what is shown of them may be behind.` : '';
+    : !pools.length ? 'There are no pools yet. Create a NetworkPool or a GlobalNetworkPool.'
+      : others ? `Another manager serves ${others === pools.length ? 'these pools' : `${number(others)} of these pools`}. What this page shows of them may be out of date.` : '';
   byId('notice').textContent = text;
   byId('notice').hidden = !text;
-}
-
-function sorted() {
-  const rank = { bad: 0, warn: 1, '': 2 };
-  const filter = byId('filter').value.trim().toLowerCase();
-  const found = pools.filter((p) => `${p.namespace ?? ''}/${p.name} ${p.addresses}`.toLowerCase().includes(filter));
-  return tree(found.sort((a, b) => rank[grade(a)] - rank[grade(b)] || share(b) - share(a)));
-}
-
-// tree puts pools below the one that they are carved from, where that is there, at the place of the first of them.
-function tree(found) {
-  const ids = new Set(found.map((p) => p.id)), out = [], placed = new Set();
-  const root = (p, depth = 0) => (ids.has(p.parent) && depth < ids.size ? root(poolOf(p.parent), depth + 1) : p);
-  const add = (p, level) => {
-    if (placed.has(p.id)) return;
-    placed.add(p.id);
-    out.push({ ...p, level });
-    for (const child of found) if (child.parent === p.id) add(child, level + 1);
-  };
-  for (const p of found) add(root(p), 0);
-  return out;
-}
-
-function listPools() {
-  const most = 200, shown = sorted();
-  const items = shown.slice(0, most).map((p) => {
-    const note = p.ready === 'False' ? p.readyReason : p.waiting ? `${number(p.waiting)} waiting` : '';
-    return h('li', { class: p.level ? `below below-${Math.min(p.level, 4)}` : '' }, h('a', { href: `#${encodeURIComponent(p.id)}`, class: grade(p), 'aria-current': p.id === chosen && 'true' },
-      h('span', { class: 'name' }, [p.namespace, p.name].filter(Boolean).join('/')),
-      h('span', { class: 'share' }, percent(p.used, p.total)),
-      bar(p),
-      h('span', { class: note ? 'note bad' : 'note' }, note || `${number(p.used)} of ${number(p.total)} · ${p.addresses}`),
-      trends.pools[p.id]?.length > 3 ? spark(trends.pools[p.id], trends) : ''));
-  });
-  if (shown.length > most) items.push(h('li', { class: 'soft' }, `and ${number(shown.length - most)} more: filter`));
-  const focused = document.activeElement?.getAttribute?.('href'), list = byId('pools');
-  const top = list.parentElement.scrollTop;
-  list.replaceChildren(...items);
-  list.parentElement.scrollTop = top;
-  if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-}
-
-function bar(p) {
-  const fill = h('div');
-  fill.style.width = `${100 * share(p)}%`;
-  return h('div', { class: `bar ${grade(p)}` }, fill);
 }
 
 function choose(id) {
@@ -118,67 +78,108 @@ function choose(id) {
   byId('pool').hidden = !poolOf(id);
   byId('found').hidden = true;
   if (!poolOf(id)) return;
-  for (const name of ['map', 'usage', 'waiting', 'owners']) forget(name);
+  for (const name of ['map', 'usage', 'waiting', 'leases', 'owners']) forget(name);
+  usageAt = 0;
+  byId('usage-table').open = byId('map-table').open = false;
+  document.title = `${poolName(id)} – Butler: address pools`;
   header();
-  listPools();
+  list();
+  reveal();
 }
 
 function header() {
   const p = poolOf(chosen);
   const figure = (name, value, bad) => h('div', { class: bad ? 'bad' : '' }, h('dt', {}, name), h('dd', {}, value));
-  const what = p.prefixes ? `prefixes of /${p.prefixes}` : 'addresses';
-  put('head', h('h2', {}, p.name, ' ', h('small', {}, `${p.kind}${p.namespace ? ` in ${p.namespace}` : ''} · ${p.addresses}`, p.parent ? h('a', { href: `#${encodeURIComponent(p.parent)}` }, ` carved from ${p.parent.split('/').filter(Boolean).slice(1).join('/')}`) : '')),
-    h('p', { class: p.ready === 'False' ? 'ready bad' : 'ready soft' }, p.ready === 'False' ? `Not ready, ${p.readyReason}: ${p.readyMessage}` : p.readyMessage ?? ''),
-    h('dl', { class: 'figures' }, figure('in use', percent(p.used, p.total), share(p) >= 0.95), figure(`${what} in use`, number(p.used)),
-      figure('of', number(p.total)), figure('can be handed out now', number(p.available), p.total && !p.available),
-      figure('largest free block', number(p.largestFree)), figure('waiting', number(p.waiting ?? 0), p.waiting),
-      ...(p.outOfRange ? [figure('in use, outside the spec', number(p.outOfRange), true)] : [])));
+  const units = p.prefixes ? `Prefixes of /${p.prefixes}` : 'Addresses';
+  put('head', h('h2', { id: 'pool-title' }, p.name), h('p', { class: 'soft' }, `${p.kind}${p.namespace ? ` in namespace ${p.namespace}` : ''} · ${p.addresses || 'no addresses'}`, p.parent ? ' · carved from ' : '', p.parent ? link(p.parent) : ''),
+    p.ready === 'False' ? h('p', { class: 'ready bad' }, `Not ready: ${p.readyReason}: ${p.readyMessage}`) : p.readyMessage ? h('p', { class: 'ready soft' }, p.readyMessage) : '',
+    h('dl', { class: 'figures' }, figure('In use', percent(p.used, p.total), share(p) >= 0.95), figure(`${units} in use`, `${number(p.used)} of ${number(p.total)}`),
+      figure('Free to hand out', number(p.available), p.total && !p.available), figure('Largest free block', number(p.largestFree)),
+      figure('Waiting', number(p.waiting ?? 0), p.waiting),
+      ...(p.outOfRange ? [figure('In use outside the spec', number(p.outOfRange), true)] : [])));
+  const carved = family(pools, p);
+  byId('family-card').hidden = !carved;
+  put('family', carved ?? '');
 }
 
 async function readMap() {
   if (!chosen) return;
   const id = chosen, grid = await changed('map', { pool: id });
   if (!grid || id !== chosen) return;
-  byId('frame').hidden = byId('told').hidden = !grid.runs;
+  for (const part of ['crumbs', 'legend', 'frame', 'map-help', 'map-table']) byId(part).hidden = !grid.runs;
+  byId('ranges').hidden = Boolean(grid.runs);
   if (grid.runs) { map.set(grid); return; }
-  put('crumbs', h('span', { class: 'soft' }, grid.extents.length ? 'Too large for a map: what is not free is listed.' : 'Its spec names no addresses that could be served.'));
-  put('legend', grid.ranges ? ranges(grid) : '');
+  const listed = (grid.ranges ?? []).map((r) => ({ ...r, use: grid.uses[r.use] }));
+  put('ranges', h('p', { class: 'soft' }, grid.extents.length ? 'The pool is too large for a map. These are the ranges that are not free.' : 'The spec of this pool names no addresses that can be served.'),
+    listed.length ? ranges('Ranges that are not free', listed, grid.more) : '');
   if (grid.extents.length) await readOwners(grid.extents[0][0], grid.extents[grid.extents.length - 1][1]);
 }
 
+// readUsage reads the history once a minute, as often as there is a sample.
 async function readUsage() {
-  if (!chosen) return;
-  const id = chosen, history = await changed('usage', { pool: id });
-  if (history && id === chosen) put('usage', chart(history.pools[id] ?? [], history));
+  if (!chosen || Date.now() - usageAt < minute) return;
+  const id = chosen, history = await get('usage', { pool: id });
+  if (id !== chosen) return;
+  usageAt = Date.now();
+  const known = history.pools[id] ?? [];
+  byId('usage-text').textContent = summary(known, history);
+  byId('usage').hidden = byId('usage-table').hidden = !known.length;
+  usage.set(id, known, history);
+  fillUsage();
 }
 
-async function readWaiting() {
-  if (!chosen) return;
-  byId('waiting-card').hidden = !poolOf(chosen)?.waiting;
-  if (!poolOf(chosen)?.waiting) return;
-  const id = chosen, list = await changed('waiting', { pool: id });
-  if (list && id === chosen) put('waiting', table(list));
+function fillUsage() {
+  if (byId('usage-table').open && usage.data) byId('usage-table').lastElementChild.replaceChildren(samples(hourly(usage.data)));
+}
+
+// readMore reads a list of the pool, where it has one, into a card.
+async function readMore(name, has, show) {
+  byId(`${name}-card`).hidden = !has;
+  if (!has) return;
+  const id = chosen, answer = await changed(name, { pool: id });
+  if (answer && id === chosen) show(answer);
+}
+
+const readWaiting = () => readMore('waiting', poolOf(chosen)?.waiting, (answer) => put('waiting', table('Waiting', answer)));
+
+function readLeases() {
+  const p = poolOf(chosen);
+  return readMore('leases', p?.givesLeases || p?.leases, (answer) => {
+    byId('leases-text').textContent = !p.givesLeases ? 'This pool gives no new leases: its spec.leases is not set.' : p.leaseQuota === undefined ? 'No quota: a namespace may have any number of leases.' : `Quota: ${number(p.leaseQuota)} for each namespace.`;
+    put('leases', leases(answer, goTo));
+  });
 }
 
 // look shows what goes with the map: the way here, what the colours mean, who is in it.
 async function look({ start, n }) {
-  const names = map.names();
-  put('crumbs', ...names.map((name, i) => (i === names.length - 1 ? h('span', { class: 'here' }, name) : h('button', { type: 'button', onclick: () => map.leave(i) }, name))),
-    h('span', { class: 'scale' }, map.size === 1 ? 'one cell each' : `a cell is ${number(map.size)}; click to look into it`));
+  const names = map.names(), prefixes = poolOf(chosen)?.prefixes;
+  const leave = (i) => { map.leave(i); byId('map').focus({ preventScroll: true }); };
+  put('crumbs', ...names.map((name, i) => (i === names.length - 1 ? h('span', { class: 'here' }, name) : h('button', { type: 'button', onclick: () => leave(i) }, name))),
+    h('span', { class: 'scale' }, `one cell is ${map.size === 1 ? (prefixes ? 'one prefix' : 'one address') : `${number(map.size)} ${prefixes ? 'prefixes' : 'addresses'}; select one to open it`}`));
   const totals = map.totals(), colour = colours();
   put('legend', ...['free', ...map.uses].filter((use) => use === 'free' || totals[use]).map((use) => {
-    const swatch = h('canvas', { width: 14, height: 14 });
+    const swatch = h('canvas', { width: 14, height: 14, 'aria-hidden': 'true' });
     paint(swatch.getContext('2d'), colour, use, 0, 0, 14, 14);
-    return h('span', { class: use === 'conflict' || use === 'noclaim' ? 'alarm' : '' }, swatch, words[use], h('b', {}, number(totals[use])));
+    const name = `${words[use]} `, count = h('b', {}, number(totals[use]));
+    return alarming.has(use) ? h('li', { class: 'alarm' }, swatch, h('button', { type: 'button', class: 'link', onclick: () => lookAt(map.firstOf(use)) }, name, count)) : h('li', {}, swatch, name, count);
   }));
+  fillMap();
   try {
-    await readOwners(map.row.first(start), map.row.last(start + n - 1), (o) => map.find(o.first));
+    await readOwners(map.row.first(start), map.row.last(start + n - 1), (o) => lookAt(o.first));
   } catch (err) { fail(err); }
 }
 
+function fillMap() {
+  if (!byId('map-table').open || !map.row) return;
+  const { ranges: listed, more } = map.listed(200);
+  byId('map-table').lastElementChild.replaceChildren(ranges('Addresses', listed, more));
+}
+
 async function readOwners(first, last, go) {
-  const id = chosen, list = await changed('owners', { pool: id, first, last });
-  if (list && id === chosen) put('owners', table(list, go));
+  const id = chosen, answer = await changed('owners', { pool: id, first, last });
+  if (!answer || id !== chosen) return;
+  byId('owners-text').textContent = `Of ${first} to ${last}.`;
+  put('owners', table('Owners', answer, go));
 }
 
 let asked = 0;
@@ -187,7 +188,7 @@ async function show(at) {
   const tip = byId('tip'), turn = ++asked;
   tip.hidden = !at;
   if (!at) return;
-  const say = (...lines) => {
+  const tell = (...lines) => {
     tip.replaceChildren(h('b', {}, at.name), ...lines.map((line) => h('div', {}, line)));
     byId('told').textContent = [at.name, ...lines].join(': ');
   };
@@ -196,50 +197,66 @@ async function show(at) {
   tip.style.right = right ? `${byId('frame').clientWidth - at.x + 34}px` : '';
   tip.style.top = `${at.y + 8}px`;
   const uses = Object.entries(at.counts);
-  if (at.n > 1) { say(`${number(at.used)} of ${number(at.n)} in use, ${percent(at.used, at.n)}`, ...uses.map(([use, n]) => `${words[use]}: ${number(n)}`)); return; }
-  say(words[uses[0]?.[0] ?? 'free']);
+  if (at.n > 1) { tell(`${number(at.used)} of ${number(at.n)} in use (${percent(at.used, at.n)})`, ...uses.map(([use, n]) => `${words[use]}: ${number(n)}`)); return; }
+  tell(words[uses[0]?.[0] ?? 'free']);
   if (!uses.length || uses[0][0] === 'reserved' || uses[0][0] === 'gateway') return;
   await new Promise((resolve) => { setTimeout(resolve, 60); });
   if (turn !== asked) return;
   try {
     const { owners } = await get('owners', { pool: chosen, first: at.first, last: at.last });
-    if (turn === asked && owners.length) say(...owners.map(describe));
+    if (turn === asked && owners.length) tell(...owners.map(describe));
   } catch (err) { fail(err); }
+}
+
+function showPool() {
+  byId('found').hidden = true;
+  byId('pool').hidden = !poolOf(chosen);
 }
 
 async function search() {
   const q = byId('q').value.trim();
-  if (!q) { byId('found').hidden = true; byId('pool').hidden = !poolOf(chosen); return; }
-  let content;
+  if (!q) { showPool(); return; }
+  let content, text;
   try {
-    const list = await get('search', { q });
-    content = [h('h3', {}, `“${q}”`), list.owners.length ? table(list, goTo) : h('p', {}, 'No pool knows it.')];
-  } catch (err) { fail(err); content = [h('p', {}, err.message)]; }
-  byId('found').replaceChildren(h('div', { class: 'card' }, ...content));
+    const answer = await get('search', { q });
+    text = answer.owners.length ? `${answer.more ? 'More than ' : ''}${number(answer.owners.length)} found for “${q}”` : `Nothing found for “${q}”`;
+    content = answer.owners.length ? table('Search results', answer, goTo) : h('p', {}, 'No pool has this address, and no claim, lease, allocation or Cluster has such a name.');
+  } catch (err) { fail(err); text = 'Search'; content = h('p', {}, err.message); }
+  byId('found-title').textContent = text;
+  byId('results').replaceChildren(content);
   byId('found').hidden = false;
   byId('pool').hidden = true;
+  say(text);
 }
 
 // goTo shows an address on the map of its pool.
 async function goTo(o) {
-  wanted = o.pool;
-  if (o.pool !== chosen) { choose(o.pool); history.replaceState(null, '', `#${encodeURIComponent(o.pool)}`); await Promise.all([readMap(), readUsage(), readWaiting()]); }
-  byId('found').hidden = true;
-  byId('pool').hidden = false;
-  if (map.find(o.first)) byId('map').scrollIntoView({ block: 'center' });
+  wanted = o.pool ?? chosen;
+  if (wanted !== chosen) { choose(wanted); history.replaceState(null, '', hashOf(wanted)); await readPool(); }
+  showPool();
+  lookAt(o.first);
+}
+
+// lookAt moves to an address in the map.
+function lookAt(address) {
+  byId('map').focus({ preventScroll: true });
+  if (map.find(address)) byId('map').scrollIntoView({ block: 'center' });
 }
 
 function fromURL() {
   wanted = decodeURIComponent(location.hash.slice(1));
-  if (poolOf(wanted) && (wanted !== chosen || !byId('found').hidden)) { choose(wanted); refresh(); }
+  if (poolOf(wanted) && (wanted !== chosen || !byId('found').hidden)) { choose(wanted); say(`Pool ${poolName(wanted)}`); refresh(); }
 }
 
 byId('search').addEventListener('submit', (e) => { e.preventDefault(); search(); });
 byId('q').addEventListener('search', search);
-byId('filter').addEventListener('input', listPools);
+byId('close').addEventListener('click', () => { byId('q').value = ''; showPool(); byId('q').focus(); });
+byId('filter').addEventListener('input', list);
+byId('usage-table').addEventListener('toggle', fillUsage);
+byId('map-table').addEventListener('toggle', fillMap);
+byId('skip').addEventListener('click', (e) => { e.preventDefault(); byId(byId('found').hidden ? 'pool' : 'found').focus(); });
 byId('login').addEventListener('submit', (e) => { e.preventDefault(); useToken(byId('token').value); byId('token').value = ''; refresh(); });
 addEventListener('hashchange', fromURL);
-document.addEventListener('keydown', (e) => { if (e.key === '/' && !/INPUT/.test(e.target.tagName)) { e.preventDefault(); byId('q').focus(); } });
 
 wanted = decodeURIComponent(location.hash.slice(1));
 for (;;) {

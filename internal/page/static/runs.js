@@ -40,4 +40,17 @@ export class Runs {
     }
     return out;
   }
+
+  // spans lists the runs from start to stop, the free ones among them, at most so many.
+  spans(start, stop, most) {
+    const out = [];
+    let next = start;
+    const add = (end, use) => { if (end > next) out.push({ first: next, last: end - 1, use }); next = Math.max(next, end); };
+    for (let r = this.from(start); next < stop && out.length < most; r++) {
+      if (r >= this.end.length || this.first[r] >= stop) { add(stop, -1); break; }
+      add(this.first[r], -1);
+      add(Math.min(this.end[r], stop), this.use[r]);
+    }
+    return { spans: out.slice(0, most), more: next < stop || out.length > most };
+  }
 }

@@ -1,13 +1,16 @@
 // What addresses are used for: how it is said, and how it is painted. Colours are of page.css.
 
 export const words = {
-  free: 'free', claim: 'machine (claim)', loadbalancer: 'load balancer', nodes: 'nodes', carved: 'carved pool', pods: 'pods of nodes', lease: 'lease', noclaim: 'address without a claim',
-  conflict: 'held twice', preallocated: 'kept for a name', resting: 'resting', held: 'moved, held back', draining: 'being given back', reserved: 'reserved',
-  gateway: 'gateway', waiting: 'waits',
+  free: 'free', claim: 'claim', loadbalancer: 'load balancer', nodes: 'nodes', carved: 'carved pool', pods: 'pod range', lease: 'lease', noclaim: 'address without a claim',
+  conflict: 'held twice', preallocated: 'pre-allocated', resting: 'resting', held: 'held back', draining: 'draining', reserved: 'reserved',
+  gateway: 'gateway', waiting: 'waiting',
 };
 
 // inUse are the uses that mean that somebody has the address.
 export const inUse = new Set(['claim', 'loadbalancer', 'nodes', 'carved', 'pods', 'lease', 'noclaim', 'conflict']);
+
+// alarming are the uses that must not be.
+export const alarming = new Set(['conflict', 'noclaim']);
 
 // strokes tell the uses apart where colours do not.
 const strokes = { resting: 'slash', carved: 'dot', draining: 'slash', held: 'backslash', conflict: 'cross', noclaim: 'cross', preallocated: 'dot', reserved: 'slash', loadbalancer: 'line', pods: 'line', lease: 'dot' };

@@ -1,0 +1,70 @@
+package page
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
+)
+
+// still has the browser live at the time of the pools: a picture that is taken again is the same.
+func (b *tab) still() {
+	b.Helper()
+	const clock = `{ const began = performance.now(), noon = Date.UTC(2026, 10, 2, 12); Date.now = () => noon + Math.floor((performance.now() - began) / 1e9); }`
+	b.do(emulation.SetTimezoneOverride("UTC"), chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(clock).Do(ctx)
+		return err
+	}))
+}
+
+// The pictures of README.md and docs/page.md: `make page-images` copies them there.
+func TestPictures(t *testing.T) {
+	if err := os.MkdirAll(filepath.Join(artefacts, "docs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	healthy, faulty := serve(t, fleet.Healthy(), ""), serve(t, fleet.Fleet(), "")
+	b := open(t, 1280, 960)
+	b.still()
+	b.do(chromedp.EmulateViewport(1280, 938, chromedp.EmulateScale(1.5)))
+
+	b.step("README.md: a site where all is well", func() {
+		b.do(chromedp.Navigate(healthy + "#GlobalNetworkPool%2F%2Fdatacentre"))
+		b.until(drawn + ` && document.querySelector('#usage .u-over') && document.querySelectorAll('#pools .spark').length === 7`)
+		if bad := b.eval(`document.querySelectorAll('#layout .bad, .alarm, #notice:not([hidden])').length`); bad != "0" {
+			b.Errorf("%s places say that something is wrong", bad)
+		}
+		b.shoot("docs/page")
+	})
+	b.do(chromedp.EmulateViewport(1280, 960))
+	b.step("docs/page.md: leases", func() {
+		b.do(chromedp.Navigate(healthy+"#GlobalNetworkPool%2F%2Fpublic"), chromedp.Reload())
+		b.until(drawn + ` && document.querySelector('#leases td')`)
+		b.do(chromedp.Evaluate(`document.querySelector('#leases-card').scrollIntoView({ block: 'end' })`, nil))
+		b.shoot("docs/page-leases")
+	})
+	b.step("docs/page.md: what is wrong", func() {
+		b.do(chromedp.Navigate(faulty+busy), chromedp.Reload())
+		b.until(drawn + ` && document.querySelector('.alarm')`)
+		search(b, "10.40.12.0")
+		b.until(`document.querySelector('#found td button')`)
+		b.do(chromedp.Click("#found td button"))
+		b.until(`document.querySelector('#tip').innerText.includes('also held by')`)
+		b.do(chromedp.Evaluate(`scrollTo(0, document.querySelector('#map').closest('section').offsetTop - 70)`, nil))
+		b.shoot("docs/page-faults")
+	})
+	b.step("docs/page.md: on a phone", func() {
+		b.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulateScale(2)), chromedp.Navigate(healthy+"#GlobalNetworkPool%2F%2Fdatacentre"), chromedp.Reload())
+		b.until(drawn + ` && document.querySelector('#usage .u-over')`)
+		b.do(chromedp.Evaluate(`document.querySelector('#usage').closest('section').scrollIntoView()`, nil))
+		b.shoot("docs/page-phone")
+	})
+	if c := b.complained(); len(c) > 0 {
+		t.Errorf("the browser complains: %q", c)
+	}
+}
