@@ -4,23 +4,16 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
@@ -117,30 +110,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestOwners(t *testing.T) {
-	p := fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/16"})
-	p.Take("10.0.0.1", grants.Entry{Namespace: "ns", Name: "a", Cluster: "c"})
-	p.Take("10.0.0.4/30", grants.Entry{Use: grants.UseNodes, Kind: "IPAllocation", Name: "b", Others: []string{"x"}})
-	for i := range 300 {
-		p.Take(fmt.Sprintf("10.0.%d.%d", 1+i/250, i%250), fleet.Claim("ns", "n"))
-	}
-	h := serve(fleet.Pools{p})
-	got := told[list](t, h, "owners", of(p, "first", "10.0.0.0", "last", "10.0.0.255"))
-	want := list{Owners: []owner{
-		{Range: "10.0.0.1", First: "10.0.0.1", Use: "claim", Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Cluster: "c", Since: fleet.Noon.Unix()},
-		{Range: "10.0.0.4/30", First: "10.0.0.4", Use: "nodes", Kind: "IPAllocation", Name: "b", Since: fleet.Noon.Unix(), Others: []string{"x"}},
-	}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	if got := told[list](t, h, "owners", of(p, "first", "10.0.0.0", "last", "10.0.255.255")); len(got.Owners) != maxOwners || !got.More {
-		t.Errorf("of many, %d are told, more: %t", len(got.Owners), got.More)
-	}
-	if got := told[list](t, h, "owners", of(p, "first", "10.0.9.0", "last", "10.0.9.9")); len(got.Owners) != 0 || got.Owners == nil {
-		t.Errorf("of free addresses: %+v", got)
-	}
-}
-
 func TestSearch(t *testing.T) {
 	h := serve(fleet.Fleet())
 	for q, want := range map[string]string{
@@ -182,43 +151,6 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// The leases of a pool are told with who has them, what shows them, and a bounded number of their ports; then those that
-// wait. Whatever else has addresses of the pool is left out.
-func TestLeasesOfPool(t *testing.T) {
-	made := fleet.Fleet()
-	public := made[len(made)-1]
-	public.Take("203.0.113.9", fleet.Claim("team-a", "machine")).Wait(grants.Waiter{Kind: "IPAddressClaim", Namespace: "team-a", Name: "late"})
-	h := serve(made)
-	got := told[list](t, h, "leases", of(public))
-	var lines []string
-	for _, o := range got.Owners {
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s/%s %d+%d %s %s %t", o.Range, o.Namespace, o.Name, len(o.Ports), o.MorePorts, o.Announced, o.Reason, o.Deleting)))
-	}
-	want := []string{
-		"203.0.113.1 team-a/shop 2+0 True Announced false",
-		"203.0.113.2 team-a/mail 1+0 False NoHost false",
-		"203.0.113.3 team-b/" + fleet.Markup + " 0+0   false",
-		"203.0.113.4 team-b/old 1+0   true",
-		"203.0.113.5 team-c/games 8+32   false",
-		"team-a/third 0+0  QuotaExceeded false",
-	}
-	if d := cmp.Diff(want, lines); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	if got := told[list](t, h, "leases", of(made[1])); len(got.Owners) != 0 || got.Owners == nil {
-		t.Errorf("of a pool without leases: %+v", got)
-	}
-	if p := lineOf(public.View); !p.GivesLeases || p.Leases != 6 || p.LeaseQuota == nil || *p.LeaseQuota != 2 {
-		t.Errorf("the list of pools says %+v", p)
-	}
-	for i := range 300 {
-		public.Take(fmt.Sprintf("203.0.114.%d", i%256), grants.Entry{Use: grants.UseLease, Kind: "IPLease", Name: "l"})
-	}
-	if got := told[list](t, h, "leases", of(public)); len(got.Owners) != maxOwners || !got.More {
-		t.Errorf("of many, %d are told, more: %t", len(got.Owners), got.More)
-	}
-}
-
 func TestErrors(t *testing.T) {
 	made := fleet.Fleet()
 	h := serve(made)
@@ -244,51 +176,6 @@ func TestErrors(t *testing.T) {
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", w.Code)
-	}
-}
-
-// A browser runs nothing but the files of the page, and what is told is never taken for a page.
-func TestGuards(t *testing.T) {
-	h := serve(fleet.Fleet())
-	for path, kind := range map[string]string{
-		Path: "text/html", Path + "page.js": "text/javascript", Path + "page.css": "text/css", APIPath + "pools": "application/json",
-		APIPath + "search?q=%3Cimg": "application/json", APIPath + "search?q=": "application/json",
-	} {
-		resp := ask(t, h, path)
-		resp.Body.Close()
-		if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, kind) {
-			t.Errorf("%s is %s", path, got)
-		}
-		if policy := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'self';") || strings.Contains(policy, "unsafe") {
-			t.Errorf("%s: %q", path, policy)
-		}
-		if resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Cache-Control") == "" {
-			t.Errorf("%s: %v", path, resp.Header)
-		}
-	}
-	index, err := static.ReadFile("static/index.html")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range []string{"<script>", "<style", "style=", "onclick", "http:", "https:"} {
-		if strings.Contains(string(index), bad) {
-			t.Errorf("index.html has %s", bad)
-		}
-	}
-	scripts, err := fs.Glob(static, "static/*.js")
-	if err != nil || len(scripts) == 0 {
-		t.Fatal(scripts, err)
-	}
-	for _, name := range scripts {
-		text, err := static.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, bad := range []string{"innerHTML =", "innerHTML=", "outerHTML", "insertAdjacentHTML", "document.write", "eval("} {
-			if strings.Contains(string(text), bad) {
-				t.Errorf("%s has %s", name, bad)
-			}
-		}
 	}
 }
 
@@ -324,106 +211,5 @@ func TestReplies(t *testing.T) {
 	defer changed.Body.Close()
 	if changed.StatusCode != http.StatusOK {
 		t.Errorf("asked again after a change: %s", changed.Status)
-	}
-}
-
-// body is what was answered, unpacked.
-func body(t *testing.T, resp *http.Response) []byte {
-	t.Helper()
-	defer resp.Body.Close()
-	var r io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		z, err := gzip.NewReader(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r = z
-	}
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// Files are sent compressed to who takes that, not again to who has them, and folders are not listed.
-func TestFiles(t *testing.T) {
-	h := serve(fleet.Pools{})
-	want, err := static.ReadFile("static/vendor/uPlot.iife.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const path = Path + "vendor/uPlot.iife.min.js"
-	for _, encoding := range []string{"", "gzip"} {
-		resp := ask(t, h, path, "Accept-Encoding", encoding)
-		if got := body(t, resp); !bytes.Equal(got, want) || resp.Header.Get("Content-Encoding") != encoding {
-			t.Errorf("asked for %q, it is %q, the same: %t", encoding, resp.Header.Get("Content-Encoding"), bytes.Equal(got, want))
-		}
-		again := ask(t, h, path, "Accept-Encoding", encoding, "If-None-Match", resp.Header.Get("ETag"))
-		again.Body.Close()
-		if again.StatusCode != http.StatusNotModified {
-			t.Errorf("asked again with %q: %s", encoding, again.Status)
-		}
-	}
-	for _, path := range []string{Path + "vendor", Path + "vendor/", Path + "nothing.js", Path + "static/page.js"} {
-		resp := ask(t, h, path)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: %s", path, resp.Status)
-		}
-	}
-}
-
-// What a browser loads before it shows a pool is small.
-func TestWeight(t *testing.T) {
-	h, sum := serve(fleet.Pools{}), 0
-	for name := range files().all {
-		resp := ask(t, h, Path+name, "Accept-Encoding", "gzip")
-		n, err := io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name != "" && name != "vendor/LICENSE" {
-			sum += int(n)
-		}
-	}
-	t.Logf("all files of the page: %d bytes, compressed", sum)
-	const limit = 60_000
-	if sum > limit {
-		t.Errorf("the files of the page have %d bytes, compressed; they are to have no more than %d", sum, limit)
-	}
-}
-
-// The files are everybody's; what they show is behind the filter.
-func TestOpenFiles(t *testing.T) {
-	closed := func(*rest.Config, *http.Client) (server.Filter, error) {
-		return func(logr.Logger, http.Handler) (http.Handler, error) { return http.NotFoundHandler(), nil }, nil
-	}
-	filter, err := OpenFiles(closed)(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	for path, handler := range (&Page{Pools: fleet.Pools{}, History: fleet.Pools{}}).Handlers() {
-		filtered, err := filter(logr.Discard(), handler)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mux.Handle(path, filtered)
-	}
-	for path, want := range map[string]int{Path: http.StatusOK, Path + "map.js": http.StatusOK, APIPath + "pools": http.StatusNotFound, APIPath: http.StatusNotFound} {
-		resp := ask(t, mux, path)
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("%s: %s", path, resp.Status)
-		}
-	}
-	if OpenFiles(nil) != nil {
-		t.Error("there is a filter where there was none")
-	}
-	broken := errors.New("broken")
-	if _, err := OpenFiles(func(*rest.Config, *http.Client) (server.Filter, error) { return nil, broken })(nil, nil); !errors.Is(err, broken) {
-		t.Errorf("the error is %v", err)
 	}
 }
