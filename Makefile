@@ -56,8 +56,7 @@ IMAGE_ARCHITECTURES ?= amd64 arm64
 REVISION            ?= $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null || echo unknown)
 SOURCE_DATE_EPOCH   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-MANAGER_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
-PLUGIN_FLAGS  = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli.Version=$(VERSION)"
+BUILD_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version.linked=$(VERSION)"
 
 # The packages that mark, in Go, what each role may do.
 RBAC_manager        := ./controllers/pool ./internal/webhooks
@@ -121,21 +120,21 @@ quickstart-host: control-plane-core $(QUICKSTART:%=$(K8S)/%) manager host-lb ## 
 
 .PHONY: manager
 manager: ## Build the manager: bin/manager.
-	CGO_ENABLED=0 go build $(MANAGER_FLAGS) -o $(BIN)/manager .
+	CGO_ENABLED=0 go build $(BUILD_FLAGS) -o $(BIN)/manager .
 
 .PHONY: image
 image: $(TOOLS)/image ## Build the container image, an OCI archive: bin/image.
 	@mkdir -p $(IMAGE_DIR)
 	@for arch in $(IMAGE_ARCHITECTURES); do \
 		echo "building the manager $(VERSION) for linux/$$arch"; \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(MANAGER_FLAGS) -o $(IMAGE_DIR)/manager-$$arch . || exit 1; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(BUILD_FLAGS) -o $(IMAGE_DIR)/manager-$$arch . || exit 1; \
 	done
 	@$(TOOLS)/image -image $(IMAGE) -version $(VERSION) -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) \
 		-out $(IMAGE_DIR)/butler-ipam-manager-$(VERSION).tar $(IMAGE_ARCHITECTURES:%=$(IMAGE_DIR)/manager-%)
 
 .PHONY: host-lb
 host-lb: ## Build the program that shows addresses on a host: bin/butler-host-lb.
-	CGO_ENABLED=0 go build $(MANAGER_FLAGS) -o $(BIN)/butler-host-lb ./cmd/butler-host-lb
+	CGO_ENABLED=0 go build $(BUILD_FLAGS) -o $(BIN)/butler-host-lb ./cmd/butler-host-lb
 
 # Its image is of its own: it runs as root, for what it does to interfaces.
 HOST_LB_IMAGE ?= ghcr.io/butlerdotdev/butler-host-lb:$(VERSION)
@@ -145,14 +144,14 @@ image-host-lb: $(TOOLS)/image ## Build the container image of butler-host-lb, an
 	@mkdir -p $(IMAGE_DIR)
 	@for arch in $(IMAGE_ARCHITECTURES); do \
 		echo "building butler-host-lb $(VERSION) for linux/$$arch"; \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(MANAGER_FLAGS) -o $(IMAGE_DIR)/host-lb-$$arch ./cmd/butler-host-lb || exit 1; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(BUILD_FLAGS) -o $(IMAGE_DIR)/host-lb-$$arch ./cmd/butler-host-lb || exit 1; \
 	done
 	@$(TOOLS)/image -program butler-host-lb -user 0:0 -image $(HOST_LB_IMAGE) -version $(VERSION) -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) \
 		-out $(IMAGE_DIR)/butler-host-lb-$(VERSION).tar $(IMAGE_ARCHITECTURES:%=$(IMAGE_DIR)/host-lb-%)
 
 .PHONY: plugin
 plugin: ## Build the kubectl plugin and its completion: bin/kubectl-butler_ipam.
-	CGO_ENABLED=0 go build $(PLUGIN_FLAGS) -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
+	CGO_ENABLED=0 go build $(BUILD_FLAGS) -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
 	@install -m 755 cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $(BIN)/
 
 PLUGIN_PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
@@ -164,7 +163,7 @@ plugin-archives: ## Build the archives that .krew.yaml names: bin/plugin.
 		os=$${p%/*}; arch=$${p#*/}; dir=$(BIN)/plugin/$$os-$$arch; exe=; \
 		if test $$os = windows; then exe=.exe; fi; \
 		mkdir -p $$dir && \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build $(PLUGIN_FLAGS) -o $$dir/kubectl-butler_ipam$$exe ./cmd/kubectl-butler_ipam && \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build $(BUILD_FLAGS) -o $$dir/kubectl-butler_ipam$$exe ./cmd/kubectl-butler_ipam && \
 		cp LICENSE cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $$dir && \
 		tar -czf $(BIN)/plugin/kubectl-butler_ipam_$${os}_$$arch.tar.gz -C $$dir . || exit 1; \
 	done

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -16,8 +15,6 @@ import (
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/component-base/logs"
-	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -40,57 +37,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/webhooks"
 )
 
-// version is what the linker writes here: VERSION of the Makefile. A plain `go build` knows none.
-var version = "v0.0.0-dev"
-
 func main() {
 	o := &options.Options{}
-	fs := pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) // it prints all flags for --help, not for one that is wrong
-	o.AddFlags(fs)
-	logOptions := logs.NewOptions()
-	logsv1.AddFlags(logOptions, fs)
-	fs.AddGoFlagSet(flag.CommandLine) // what libraries register on their own, --kubeconfig among them
-	fs.SortFlags = true
-	showVersion := fs.Bool("version", false, "Print the version and exit.")
-	switch err := fs.Parse(os.Args[1:]); {
-	case errors.Is(err, pflag.ErrHelp):
-		return
-	case err != nil:
-		refuse(err.Error())
+	program := process.Program{
+		Name: "butler-ipam-manager", AddFlags: o.AddFlags,
+		Complete: func(fs *pflag.FlagSet) error { return options.FromEnvironment(fs, os.Environ()) },
+		Check: func() error {
+			if o.NodeCIDRs == options.NodeCIDRsOnly {
+				o.WebhookPort = 0 // they are of pools
+			}
+			return errors.Join(o.Check(), o.CheckCertificate())
+		},
 	}
-	if *showVersion {
-		fmt.Println("butler-ipam-manager", version)
-		return
+	if ok, code := program.Start(os.Args[1:], os.Stdout, os.Stderr); !ok {
+		os.Exit(code)
 	}
-	if args := fs.Args(); len(args) > 0 {
-		refuse(fmt.Sprintf("%q: the manager takes flags only", args[0]))
-	}
-	if err := options.FromEnvironment(fs, os.Environ()); err != nil {
-		refuse(err.Error())
-	}
-	if o.NodeCIDRs == options.NodeCIDRsOnly {
-		o.WebhookPort = 0 // they are of pools
-	}
-	if err := errors.Join(o.Check(), o.CheckCertificate()); err != nil {
-		refuse(err.Error())
-	}
-	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
-		refuse("logging flags: " + err.Error())
-	}
-	ctrl.SetLogger(process.Quietly(klog.Background()))
 	if err := run(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
 	}
-}
-
-// refuse ends the manager: it cannot run with these flags.
-func refuse(why string) {
-	fmt.Fprintln(os.Stderr, why+"\n--help lists the flags")
-	os.Exit(2)
 }
 
 func run(o *options.Options) error {
@@ -213,7 +182,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 	if err := addChecks(mgr, ready, o); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Starting the manager", "version", version)
+	klog.FromContext(ctx).Info("Starting the manager", "version", version.Get())
 	return mgr.Start(ctx)
 }
 

@@ -6,22 +6,18 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"time"
 
-	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/component-base/logs"
-	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,54 +32,26 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/forward"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 )
-
-// version is what the linker writes here: VERSION of the Makefile. A plain `go build` knows none.
-var version = "v0.0.0-dev"
 
 // socket is bound while the program runs: in the abstract namespace, of which each network namespace has its own.
 const socket = "@butler-host-lb"
 
 func main() {
 	o := &options{}
-	fs := pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) // it prints all flags for --help, not for one that is wrong
-	o.addFlags(fs)
-	logOptions := logs.NewOptions()
-	logsv1.AddFlags(logOptions, fs)
-	fs.AddGoFlagSet(flag.CommandLine) // --kubeconfig
-	fs.SortFlags = true
-	showVersion := fs.Bool("version", false, "Print the version and exit.")
-	switch err := fs.Parse(os.Args[1:]); {
-	case errors.Is(err, pflag.ErrHelp):
-		return
-	case err != nil:
-		refuse(err.Error())
+	var is agent.Options
+	program := process.Program{Name: "butler-host-lb", AddFlags: o.addFlags, Check: func() (err error) {
+		is, err = o.check()
+		return err
+	}}
+	if ok, code := program.Start(os.Args[1:], os.Stdout, os.Stderr); !ok {
+		os.Exit(code)
 	}
-	if *showVersion {
-		fmt.Println("butler-host-lb", version)
-		return
-	}
-	if args := fs.Args(); len(args) > 0 {
-		refuse(fmt.Sprintf("%q: the program takes flags only", args[0]))
-	}
-	is, err := o.check()
-	if err != nil {
-		refuse(err.Error())
-	}
-	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
-		refuse("logging flags: " + err.Error())
-	}
-	ctrl.SetLogger(process.Quietly(klog.Background()))
 	if err := run(ctrl.SetupSignalHandler(), o, is); err != nil {
 		klog.Background().Error(err, "The host ended with an error")
 		os.Exit(1)
 	}
-}
-
-// refuse ends the program: it cannot run with these flags.
-func refuse(why string) {
-	fmt.Fprintln(os.Stderr, why+"\n--help lists the flags")
-	os.Exit(2)
 }
 
 func run(ctx context.Context, o *options, is agent.Options) error {
@@ -149,7 +117,7 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	if err := mgr.Add(host); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Starting the host", "version", version, "host", is.Name)
+	klog.FromContext(ctx).Info("Starting the host", "version", version.Get(), "host", is.Name)
 	return mgr.Start(ctx)
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 )
 
 // The exit codes.
@@ -26,9 +28,6 @@ const (
 	// failed: it could not be found out, or what was asked makes no sense.
 	failed = 2
 )
-
-// Version is that of the plugin, set by the linker.
-var Version = "unreleased"
 
 // errNo ends a command with code 1 when it has printed its answer.
 var errNo = errors.New("the answer is no")
@@ -67,7 +66,7 @@ func (p *plugin) root() *cobra.Command {
 			"Exit codes: 0 done, or yes; 1 the answer is no; 2 it failed.",
 		Example:       "  kubectl butler-ipam pools -A\n  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam explain claim/worker-0",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl butler-ipam"},
-		Version:       Version,
+		Version:       version.Get(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,

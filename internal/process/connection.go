@@ -1,4 +1,4 @@
-// Package process is what the manager needs to run at all: its connection, the kinds it reads, its log.
+// Package process is what the manager and hosts need to run at all: their flags, connection and kinds, their log.
 package process
 
 import (

@@ -65,7 +65,7 @@ func TestDeployed(t *testing.T) {
 		"--backends=pods":     "--backends=pods: must be one of clusterip, endpoints, nodeports",
 		"--network=-":         "--network=-: must be a name",
 		"--unknown":           "unknown flag",
-		"now":                 `"now": the program takes flags only`,
+		"now":                 `"now": butler-host-lb takes flags only`,
 	} {
 		out, err := exec.CommandContext(t.Context(), program, args).CombinedOutput()
 		g.Expect(err).To(HaveOccurred())

@@ -24,7 +24,7 @@ var _ = Describe("A manager with wrong flags", func() {
 		Entry("no number", `invalid argument "x" for "--writers" flag`, "--writers=x"),
 		Entry("a time without a unit", `invalid argument "5" for "--orphan-grace" flag`, "--orphan-grace=5"),
 		Entry("none that there is", "unknown flag: --writer", "--writer=1"),
-		Entry("a word", `"serve": the manager takes flags only`, "serve"),
+		Entry("a word", `"serve": butler-ipam-manager takes flags only`, "serve"),
 		Entry("a certificate that is not there", "--webhook-cert-dir=/does/not/exist", "--webhook-cert-dir=/does/not/exist"),
 	)
 
