@@ -84,7 +84,7 @@ ARGS      ?=
 help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*##" } \
 		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*##/ { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+		/^[a-z-]+:.*##/ { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  Where KUBEBUILDER_ASSETS is set, the control plane in that directory is used instead of a built one."
 
@@ -153,20 +153,6 @@ image-host-lb: $(TOOLS)/image ## Build the container image of butler-host-lb, an
 plugin: ## Build the kubectl plugin and its completion: bin/kubectl-butler_ipam.
 	CGO_ENABLED=0 go build $(BUILD_FLAGS) -o $(BIN)/kubectl-butler_ipam ./cmd/kubectl-butler_ipam
 	@install -m 755 cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $(BIN)/
-
-PLUGIN_PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
-
-.PHONY: plugin-archives
-plugin-archives: ## Build the archives that .krew.yaml names: bin/plugin.
-	@mkdir -p $(BIN)/plugin
-	@for p in $(PLUGIN_PLATFORMS); do \
-		os=$${p%/*}; arch=$${p#*/}; dir=$(BIN)/plugin/$$os-$$arch; exe=; \
-		if test $$os = windows; then exe=.exe; fi; \
-		mkdir -p $$dir && \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build $(BUILD_FLAGS) -o $$dir/kubectl-butler_ipam$$exe ./cmd/kubectl-butler_ipam && \
-		cp LICENSE cmd/kubectl-butler_ipam/kubectl_complete-butler_ipam $$dir && \
-		tar -czf $(BIN)/plugin/kubectl-butler_ipam_$${os}_$$arch.tar.gz -C $$dir . || exit 1; \
-	done
 
 .PHONY: control-plane control-plane-core
 ifneq ($(filter-out $(K8S),$(KUBEBUILDER_ASSETS)),)
@@ -245,6 +231,15 @@ $(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint
 # golangci-lint with one linter more: one module pins both.
 $(TOOLS)/kube-api-linter: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
 	$(call build,golangci-lint,sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter,kube-api-linter,20 seconds,-ldflags "-s -w")
+
+$(TOOLS)/crane: hack/tools/crane/go.mod hack/tools/crane/go.sum
+	$(call build,crane,github.com/google/go-containerregistry/cmd/crane,crane,5 seconds,-ldflags "-s -w")
+
+$(TOOLS)/cyclonedx-gomod: hack/tools/cyclonedx-gomod/go.mod hack/tools/cyclonedx-gomod/go.sum
+	$(call build,cyclonedx-gomod,github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod,cyclonedx-gomod,20 seconds,-ldflags "-s -w")
+
+$(TOOLS)/cosign: hack/tools/cosign/go.mod hack/tools/cosign/go.sum
+	$(call build,cosign,github.com/sigstore/cosign/v3/cmd/cosign,cosign,3 minutes,-ldflags "-s -w")
 
 $(TOOLS)/govulncheck: hack/tools/govulncheck/go.mod hack/tools/govulncheck/go.sum
 	$(call build,govulncheck,golang.org/x/vuln/cmd/govulncheck,govulncheck,5 seconds,-ldflags "-s -w")
@@ -409,29 +404,8 @@ manifests: $(TOOLS)/kustomize
 	@echo "kustomize build config/default: ok"
 	@for d in samples prometheus policy nodes host-lb $(COMPONENTS:%=components/%); do $(TOOLS)/kustomize build config/$$d >/dev/null && echo "kustomize build config/$$d: ok" || exit 1; done
 
-# What a manager does beside fulfilling claims: each is a manifest that turns it on.
-COMPONENTS := $(notdir $(wildcard config/components/*))
-
-# A local repository for clusterctl. No variables: with one in place of the image, clusterctl can neither list the images
-# nor describe the provider. Who has another registry says so in clusterctl's own configuration, under images.
-RELEASE := $(BIN)/release/ipam-butler/$(VERSION)
-
-.PHONY: release-manifests
-release-manifests: manifests ## Write what clusterctl installs, of a VERSION with an IMAGE: bin/release.
-	@v="$(VERSION)"; v=$${v#v}; minor=$${v#*.}; \
-	grep -A 1 "major: $${v%%.*}$$" metadata.yaml | grep -q "minor: $${minor%%.*}$$" && test "v$$v" = "$(VERSION)" || { \
-		echo "VERSION=$(VERSION) is not vMAJOR.MINOR.PATCH of a series in metadata.yaml: clusterctl would not take it" >&2; exit 1; }
-	@mkdir -p $(RELEASE)
-	@for c in default:ipam-components no-webhook:ipam-components-no-webhook; do \
-		$(TOOLS)/kustomize build config/$${c%:*} | sed 's|image: controller:latest|image: $(IMAGE)|' > $(RELEASE)/$${c#*:}.yaml || exit 1; \
-	done
-	@for c in prometheus policy; do $(TOOLS)/kustomize build config/$$c > $(RELEASE)/$$c.yaml || exit 1; done
-	@for c in $(COMPONENTS); do $(TOOLS)/kustomize build config/components/$$c > $(RELEASE)/component-$$c.yaml || exit 1; done
-	@$(TOOLS)/kustomize build config/host-lb | sed 's|image: host-lb:latest|image: $(HOST_LB_IMAGE)|' > $(RELEASE)/host-lb.yaml
-	@cp metadata.yaml $(wildcard templates/cluster-template*.yaml) $(RELEASE)
-	@ls $(RELEASE)/*
-	@echo "for clusterctl: url: $(RELEASE)/ipam-components.yaml"
-
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane.
-	rm -rf $(BIN)/manager $(BIN)/butler-host-lb $(BIN)/quickstart $(BIN)/image $(BIN)/plugin $(BIN)/kubectl-butler_ipam $(BIN)/kubectl_complete-butler_ipam
+	rm -rf $(BIN)/manager $(BIN)/butler-host-lb $(BIN)/quickstart $(BIN)/image $(BIN)/plugin $(BIN)/release $(BIN)/kubectl-butler_ipam $(BIN)/kubectl_complete-butler_ipam
+
+include hack/release.mk
