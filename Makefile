@@ -232,6 +232,9 @@ $(TOOLS)/golangci-lint: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint
 $(TOOLS)/kube-api-linter: hack/tools/golangci-lint/go.mod hack/tools/golangci-lint/go.sum
 	$(call build,golangci-lint,sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter,kube-api-linter,20 seconds,-ldflags "-s -w")
 
+$(TOOLS)/actionlint: hack/tools/actionlint/go.mod hack/tools/actionlint/go.sum
+	$(call build,actionlint,github.com/rhysd/actionlint/cmd/actionlint,actionlint,5 seconds,-ldflags "-s -w")
+
 $(TOOLS)/crane: hack/tools/crane/go.mod hack/tools/crane/go.sum
 	$(call build,crane,github.com/google/go-containerregistry/cmd/crane,crane,5 seconds,-ldflags "-s -w")
 
@@ -370,7 +373,8 @@ bench-hosts: control-plane ## Measure hosts at rest, when one ends, and while th
 	MEASURE=yes OUTAGE=$(OUTAGE) ADDRESSES=$(ADDRESSES) go test -count=1 -v -timeout=40m ./test/hostlb -ginkgo.v -ginkgo.focus=Measured
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint $(TOOLS)/kube-api-linter ## Lint.
+lint: $(TOOLS)/golangci-lint $(TOOLS)/kube-api-linter $(TOOLS)/actionlint ## Lint.
+	$(TOOLS)/actionlint
 	$(TOOLS)/golangci-lint run
 	$(TOOLS)/kube-api-linter run --config .golangci-kal.yml ./api/...
 	@for m in $(TEST_MODULES); do echo "golangci-lint run: $$m"; (cd $$m && $(TOOLS)/golangci-lint run) || exit 1; done
