@@ -18,8 +18,8 @@ func TestVersions(t *testing.T) {
 	}
 	pages := readPages(t)
 	for name, tc := range map[string]struct{ page, mod, module string }{
-		"Kubernetes":  {"install.md", "hack/tools/kubernetes/go.mod", "k8s.io/kubernetes"},
-		"Cluster API": {"install.md", "go.mod", "sigs.k8s.io/cluster-api"},
+		"Kubernetes":  {"versions.md", "hack/tools/kubernetes/go.mod", "k8s.io/kubernetes"},
+		"Cluster API": {"versions.md", "go.mod", "sigs.k8s.io/cluster-api"},
 		"MetalLB":     {"elastic.md", "go.mod", "go.universe.tf/metallb"},
 	} {
 		t.Run(name, func(t *testing.T) {
