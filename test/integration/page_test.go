@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -89,6 +90,25 @@ var _ = Describe("The page of pools", func() {
 		shows("api/usage?pool=NetworkPool/"+ns+"/p", ContainSubstring(`"since"`))
 	})
 
+	It("shows the leases of a pool", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns)
+		pool, shop, late := leasePool(ns, "10.31.1.0/30"), framework.MakeLease(ns, "shop").Obj(), framework.MakeLease(ns, "late").Obj()
+		pool.Spec.Leases.QuotaPerNamespace = ptr.To[int32](1)
+		create(ctx, pool, shop)
+		address := leasedTo(ctx, shop)
+		create(ctx, late)
+		Eventually(func() string {
+			_, text := ask(ctx, m.PageURL()+"api/leases?pool=NetworkPool/"+ns+"/p", "")
+			return text
+		}).Should(And(
+			ContainSubstring(`"range":"`+address+`"`), ContainSubstring(`"use":"lease","kind":"IPLease","namespace":"`+ns+`","name":"shop"`),
+			ContainSubstring(`"use":"waiting","kind":"IPLease","namespace":"`+ns+`","name":"late"`), ContainSubstring("QuotaExceeded"),
+		))
+		_, list := ask(ctx, m.PageURL()+"api/pools", "")
+		Expect(list).To(ContainSubstring(`"leases":2,"givesLeases":true,"leaseQuota":1`))
+	})
+
 	It("shows its files to everybody, and what is in the pools to whom the role is given", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns, "--insecure-diagnostics=false")
@@ -109,7 +129,7 @@ var _ = Describe("The page of pools", func() {
 		}).Should(Succeed())
 		Expect(status("", "")).To(Equal(http.StatusOK))
 		Expect(status("page.js", "")).To(Equal(http.StatusOK))
-		for _, path := range []string{"api/pools", "api/search?q=10.0.0.1"} {
+		for _, path := range []string{"api/pools", "api/usage", "api/search?q=10.0.0.1"} {
 			Expect(status(path, "")).To(Equal(http.StatusUnauthorized), path)
 			Expect(status(path, stranger)).To(Equal(http.StatusForbidden), path)
 			Eventually(func() int { return status(path, reader) }).Should(Equal(http.StatusOK), path)

@@ -25,11 +25,11 @@ func (b *tab) still() {
 
 // The pictures of README.md and docs/page.md: `make page-images` copies them there.
 func TestPictures(t *testing.T) {
+	healthy, faulty := serve(t, fleet.Healthy(), ""), serve(t, fleet.Fleet(), "")
+	b := open(t, 1280, 960)
 	if err := os.MkdirAll(filepath.Join(artefacts, "docs"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	healthy, faulty := serve(t, fleet.Healthy(), ""), serve(t, fleet.Fleet(), "")
-	b := open(t, 1280, 960)
 	b.still()
 	b.do(chromedp.EmulateViewport(1280, 938, chromedp.EmulateScale(1.5)))
 
