@@ -30,7 +30,7 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs/status,verbs=patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs/finalizers,verbs=update
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters/status,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status,verbs=patch
 
 // Reconciler has the Nodes of each Cluster with the label get their pod CIDRs.
 type Reconciler struct {
