@@ -43,7 +43,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 		"on NetworkPool " + ns + "/machines the annotation\n  " + annotation + ": "
 	expect(t, 0, table("no", "yes", "yes")+note+"10.91.0.3@"+ids["10.91.0.3"]+",10.91.0.4@"+ids["10.91.0.4"]+"\n",
 		"release-held", "machines", "10.91.0.3-10.91.0.9", "-n", ns)
-	expect(t, 0, "true true true", "release-held", "machines", "-n", ns, "-o", "jsonpath={.entries[*].release}")
+	expect(t, 0, "10.91.0.2 10.91.0.3 10.91.0.4", "release-held", "machines", "-n", ns, "-o", "jsonpath={.entries[*].range}")
 	for wrong, want := range map[string]string{
 		"10.91.0.9": "nothing in 10.91.0.9 is held",
 		"nonsense":  "nonsense",
@@ -66,7 +66,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 	}
 }
 
-// holds holds when so many entries of a pool are held.
+// holds waits for so many entries of a pool to be held.
 func holds(pool *v1alpha1.NetworkPool, n int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
