@@ -105,7 +105,7 @@ func TestChooseBlock(t *testing.T) {
 		},
 		"pinned over a claim's": {
 			there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
-			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25/32, which is held by IPAddress ns/c",
+			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25, which is held by IPAddress ns/c (without a claim)",
 		},
 		"pinned over a block": {
 			there: func(p *grants.Memory) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },

@@ -60,8 +60,8 @@ func TestAPreAllocatedGateway(t *testing.T) {
 	vip, last, fits, other := see(p, "vip", 1), see(p, "last", 1), see(p, "fits", 1), see(p, "other", 1)
 	_, refused := p.Plan(noon, 9, anyone)
 	for c, want := range map[*grants.Claimant]string{
-		vip:  "the preAllocated address cannot be given to anybody: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
-		last: "the preAllocated address cannot be given to anybody: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
+		vip:  "the preAllocated address cannot be given to anybody: spec.preAllocations[vip] of NetworkPool ns/pool: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
+		last: "the preAllocated address cannot be given to anybody: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
 	} {
 		if no := refused[c]; no == nil || no.Message != want {
 			t.Errorf("%s is told %+v", c.Owner.Name, no)

@@ -32,7 +32,7 @@ func TestMadeByHand(t *testing.T) {
 		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.10"), bound}, told: "created by hand"},
 		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "does not hand out"},
 		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "not an IP address"},
-		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11/32, which IPAddress ns/other has",
+		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11, which IPAddressClaim ns/other has",
 			also: func(p *grants.Memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
 		"that names the mirror": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
 		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "created by hand; delete it"},

@@ -95,7 +95,7 @@ func (o *overlaps) above(key pools.Key, blocks []netipx.IPRange) string {
 		for _, shared := range n.shared {
 			if i := slices.IndexFunc(blocks, shared.Overlaps); i >= 0 {
 				return fmt.Sprintf("%s has addresses of the block %s too, as it overlaps with %s; use different addresses, or different values of spec.network if these are different networks",
-					n.key, poolutil.FormatRange(blocks[i]), root)
+					n.key, poolutil.ShowRange(blocks[i]), root)
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",
-		named, poolutil.FormatRange(o.shared[key][named][0])), younger
+		named, poolutil.ShowRange(o.shared[key][named][0])), younger
 }
 
 // neighbour is a pool that overlaps with another one.

@@ -145,7 +145,7 @@ func TestPlan(t *testing.T) {
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
 			claims: func(p *grants.Memory) {
-				see(p, "bad", 1, asks("nonsense")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: no, Message: `the requested address "nonsense" is not an IP address`}}
+				see(p, "bad", 1, asks("nonsense")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: no, Message: `the requested address "nonsense" is not an IP address; correct the annotation butler.butlerlabs.dev/requested-address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},

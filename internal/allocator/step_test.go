@@ -125,7 +125,7 @@ func TestStepsThatFail(t *testing.T) {
 	p.Plan(noon, 9, anyone)
 	seeAddress(p, "b", p.Grants[c.Owner.UID].Range.From().String(), "uid-b")
 	s := c.Kind.Serve(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
-	if s.Verb != grants.Stop || s.Err == nil || !strings.Contains(s.Err.Error(), "IPAddress ns/b has it; find out which of the two uses it, and delete the other") {
+	if s.Verb != grants.Stop || s.Err == nil || !strings.Contains(s.Err.Error(), "IPAddress ns/b (without a claim) has it; find out which of the two uses it, and delete the other") {
 		t.Errorf("%+v", s)
 	}
 }

@@ -17,16 +17,17 @@ func TestWhyARequestIsRefused(t *testing.T) {
 		o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.9", Description: "printer"}}
 	})
 	for address, why := range map[string]string{
-		"10.0.0.9": "spec.reserved 10.0.0.9: printer", "10.0.0.1": "spec.gateway", "10.0.0.0": "first or last address of its subnet",
-		"10.9.0.1": "the pool has no such address", "fd00::1": "the pool has no such address",
+		"10.0.0.9": "reserved by spec.reserved[0] (10.0.0.9: printer)", "10.0.0.1": "the gateway (spec.gateway)",
+		"10.0.0.0": "the first address of the network 10.0.0.0/24, which hosts do not use", "10.9.0.1": "outside the pool",
+		"fd00::1": "of another address family than the pool",
 	} {
 		_, no := p.Choose(see(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, asks(address)))
-		if no == nil || !strings.Contains(no.Message, "the requested address "+address+" is not among those NetworkPool ns/pool hands out ("+why) {
+		if no == nil || !strings.Contains(no.Message, "NetworkPool ns/pool does not hand out the requested address "+address+": it is "+why+"; ask for another") {
 			t.Errorf("%s: %+v", address, no)
 		}
 	}
 	_, no := p.Choose(seeBlock(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
-	if no == nil || !strings.Contains(no.Message, "does not hand out, such as 10.0.0.9 (spec.reserved 10.0.0.9: printer); ") {
+	if no == nil || !strings.Contains(no.Message, "does not hand out, such as 10.0.0.9, which is reserved by spec.reserved[0] (10.0.0.9: printer); ") {
 		t.Errorf("a block: %+v", no)
 	}
 }

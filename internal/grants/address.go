@@ -11,20 +11,20 @@ import (
 // PreAllocated finds what preAllocations keep for the name of a claimant; false: nothing.
 func (m *Memory) PreAllocated(c *Claimant) (r netipx.IPRange, no *Refusal, is bool) {
 	if pin, ok := m.Layout.Pin(c.Owner.Name); ok {
-		r, no = m.ThisAddress(c, pin, "preAllocated")
+		r, no = m.ThisAddress(c, pin, "preAllocated", fmt.Sprintf("or change spec.preAllocations[%s] of %s", c.Owner.Name, m.Key))
 		return r, no, true
 	}
 	if problem := m.Layout.Unfit(c.Owner.Name); problem != "" {
-		return r, Failed("the preAllocated address cannot be given to anybody: %s", problem), true
+		return r, Failed("the preAllocated address cannot be given to anybody: spec.preAllocations[%s] of %s: %s", c.Owner.Name, m.Key, problem), true
 	}
 	return r, nil, false
 }
 
-// ThisAddress gives a claimant one address, that and no other; what says why it is that.
-func (m *Memory) ThisAddress(c *Claimant, ip netip.Addr, what string) (netipx.IPRange, *Refusal) {
+// ThisAddress gives a claimant one address, that and no other; what says why it is that, instead what can be done but wait.
+func (m *Memory) ThisAddress(c *Claimant, ip netip.Addr, what, instead string) (netipx.IPRange, *Refusal) {
 	r := m.Ledger.Unit(ip)
 	if h := m.Blocker(r, c.Owner); h != nil {
-		return netipx.IPRange{}, Failed("the %s address %s is held by %s; wait until it is released, or choose another address", what, ip, m.DescribeFact(h))
+		return netipx.IPRange{}, Failed("the %s address %s is held by %s; wait until it is released, %s", what, ip, m.DescribeFact(h), instead)
 	}
 	return r, nil
 }

@@ -265,7 +265,7 @@ func (m *Memory) OverlapOf(c *Claimant) string {
 				continue // anybody can write a record
 			}
 			if h.Source.Uses() && h.Owner.UID != c.Owner.UID {
-				return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.FormatRange(h.Range))
+				return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.ShowRange(h.Range))
 			}
 		}
 	}

@@ -171,7 +171,7 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 			return netipx.IPRange{}, nil // any other
 		}
 		return netipx.IPRange{}, Failed("the address %s, which the annotation %s records for this object, is held by %s; "+
-			"find out which of the two uses it, and delete the other", poolutil.FormatRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
+			"find out which of the two uses it, and delete the other", poolutil.ShowRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
 	}
 	return r, nil
 }
@@ -255,8 +255,8 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 	}
 	switch h.Source {
 	case ledger.Object, ledger.Record, ledger.Grant:
-		if a := m.kindOf(h.Owner.Kind).Traits().Attaches; a != nil && h.Source == ledger.Object {
-			return a.Kind() + " " + who
+		if a := m.kindOf(h.Owner.Kind).Traits().Attaches; a != nil && h.Source == ledger.Object && m.Claimants[h.Owner.UID] == nil {
+			return a.Kind() + " " + who + " (without a claim)"
 		}
 		return h.Owner.Kind + " " + who
 	case ledger.Pin:
@@ -283,7 +283,7 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 // a pool with grants that were given to somebody else since (R10).
 func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
 	if h := m.Blocker(g.Range, c.Owner); h != nil && h.Source == ledger.Object {
-		return fmt.Errorf("%s was granted to this %s, but %s has it; find out which of the two uses it, and delete the other", poolutil.FormatRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
+		return fmt.Errorf("%s was granted to this %s, but %s has it; find out which of the two uses it, and delete the other", poolutil.ShowRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
 	}
 	return nil
 }
@@ -297,5 +297,5 @@ func (m *Memory) FirstWithheld(r netipx.IPRange) string {
 	if !withheld {
 		return ""
 	}
-	return fmt.Sprintf(", such as %s (%s)", a, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, a))
+	return fmt.Sprintf(", such as %s, which is %s", a, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, a))
 }

@@ -29,7 +29,7 @@ func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
 			continue
 		}
 		if n++; n <= namedHolders {
-			names = append(names, fmt.Sprintf("%s (%s %s/%s)", poolutil.FormatRange(h.Range), h.Kind, h.Namespace, h.Name))
+			names = append(names, fmt.Sprintf("%s (%s %s/%s)", poolutil.ShowRange(h.Range), h.Kind, h.Namespace, h.Name))
 		}
 	}
 	if n == 0 {

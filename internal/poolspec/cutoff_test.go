@@ -31,19 +31,19 @@ func TestCutOff(t *testing.T) {
 			reason: "who would lose an address is named",
 			old:    whole, next: spec{CIDR: "10.0.0.0/25"},
 			holders: []Holder{holder("a", "10.0.0.9"), holder("b", "10.0.0.200")},
-			want:    "10.0.0.200/32 (IPAddressClaim ns/b)",
+			want:    "10.0.0.200 (IPAddressClaim ns/b)",
 		},
 		"Reserve": {
 			reason: "a reservation takes away too",
 			old:    whole, next: spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.8/29")},
 			holders: []Holder{holder("a", "10.0.0.9")},
-			want:    "10.0.0.9/32 (IPAddressClaim ns/a)",
+			want:    "10.0.0.9 (IPAddressClaim ns/a)",
 		},
 		"Gateway": {
 			reason: "so does a gateway",
 			old:    whole, next: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.9"},
 			holders: []Holder{holder("a", "10.0.0.9")},
-			want:    "10.0.0.9/32 (IPAddressClaim ns/a)",
+			want:    "10.0.0.9 (IPAddressClaim ns/a)",
 		},
 		"ReserveFree": {
 			reason: "what nobody holds may go",
@@ -59,7 +59,7 @@ func TestCutOff(t *testing.T) {
 			reason:  "of a spec that could not be read, everything in use counts",
 			invalid: true, next: spec{CIDR: "10.0.0.0/25"},
 			holders: []Holder{holder("a", "10.9.0.9")},
-			want:    "10.9.0.9/32 (IPAddressClaim ns/a)",
+			want:    "10.9.0.9 (IPAddressClaim ns/a)",
 		},
 		"Pinned": {
 			reason: "a holder keeps its reserved address if it is pinned to its name",
@@ -70,7 +70,7 @@ func TestCutOff(t *testing.T) {
 			reason: "and not if it is pinned to another name",
 			old:    whole, next: spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.8/29"), PreAllocations: map[string]string{"b": "10.0.0.9"}},
 			holders: []Holder{holder("a", "10.0.0.9")},
-			want:    "10.0.0.9/32 (IPAddressClaim ns/a)",
+			want:    "10.0.0.9 (IPAddressClaim ns/a)",
 		},
 		"PinRemoved": {
 			reason: "the holder of a reserved address needs its pin",
@@ -78,7 +78,7 @@ func TestCutOff(t *testing.T) {
 			next:   spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.8/29")},
 
 			holders: []Holder{holder("a", "10.0.0.9")},
-			want:    "10.0.0.9/32 (IPAddressClaim ns/a)",
+			want:    "10.0.0.9 (IPAddressClaim ns/a)",
 		},
 		"PartOfBlock": {
 			reason: "a block is covered as a whole or not",
@@ -99,7 +99,7 @@ func TestCutOff(t *testing.T) {
 			old:    whole, next: spec{CIDR: "10.0.0.0/25"},
 			holders: []Holder{holder("a", "10.0.0.201"), holder("b", "10.0.0.202"), holder("c", "10.0.0.203"), holder("d", "10.0.0.204"),
 				holder("e", "10.0.0.205"), holder("f", "10.0.0.206"), holder("g", "10.0.0.207")},
-			want: "10.0.0.205/32 (IPAddressClaim ns/e) and 2 more",
+			want: "10.0.0.205 (IPAddressClaim ns/e) and 2 more",
 		},
 	}
 	for name, tc := range tests {

@@ -3,6 +3,7 @@ package poolspec
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 
@@ -10,38 +11,50 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Withheld says what keeps an address from being handed out: the field that does, or that the pool has no such address.
-// It is for an address that the layout of the spec does not hand out.
+// Withheld says what keeps an address from being handed out, to follow "it is": the entry of the spec that does, or where
+// the address is. It is for an address that the layout of the spec does not hand out.
 func Withheld(spec *v1alpha1.NetworkPoolSpec, layout *Layout, a netip.Addr) string {
 	if !layout.Declared().Contains(a) {
-		return "the pool has no such address"
+		if all := layout.Declared().Ranges(); len(all) > 0 && all[0].From().BitLen() != a.BitLen() {
+			return "of another address family than the pool"
+		}
+		return "outside the pool"
 	}
 	for i := range spec.Reserved {
-		text, _ := spec.Reserved[i].Range()
-		if r, err := poolutil.ParseRange(text); err == nil && r.Contains(a) {
-			if why := spec.Reserved[i].Description; why != "" {
-				return fmt.Sprintf("spec.reserved %s: %s", text, why)
+		r := &spec.Reserved[i]
+		text, _ := r.Range()
+		if rng, err := poolutil.ParseRange(text); err == nil && rng.Contains(a) {
+			entry := fmt.Sprintf("reserved by spec.reserved[%d] (%s", i, text)
+			if r.Description != "" {
+				entry += ": " + r.Description
 			}
-			return "spec.reserved " + text
+			return entry + ")"
 		}
 	}
-	if spec.Gateway == a.String() {
-		return "spec.gateway"
+	if layout.gateway == a {
+		return "the gateway (spec.gateway)"
 	}
-	for _, s := range spec.Subnets {
-		if s.Gateway == a.String() {
-			return "gateway of subnet " + s.CIDR
+	for i, s := range layout.subnets {
+		if s.gateway == a {
+			return fmt.Sprintf("the gateway of spec.subnets[%d] (%s)", i, s.prefix)
 		}
+	}
+	if i := slices.IndexFunc(layout.blocks, func(b block) bool { return b.gateway == a }); i >= 0 {
+		return fmt.Sprintf("the gateway of the block %s", layout.blocks[i].prefix)
 	}
 	if t := spec.TenantAllocation; t != nil {
 		if r, err := poolutil.ParseRange(t.Start + "-" + t.End); err == nil && !r.Contains(a) {
-			return fmt.Sprintf("outside spec.tenantAllocation %s-%s", t.Start, t.End)
+			return fmt.Sprintf("outside spec.tenantAllocation (%s-%s)", t.Start, t.End)
 		}
 	}
 	if layout.UnitBits() < a.BitLen() {
-		return "not part of any prefix that the pool hands out"
+		return fmt.Sprintf("not in a whole prefix of /%d, as the pool hands out", layout.UnitBits())
 	}
-	return "first or last address of its subnet, which hosts do not use"
+	end, network := "first", layout.networkOf(a).prefix
+	if a != network.Addr() {
+		end = "last"
+	}
+	return fmt.Sprintf("the %s address of the network %s, which hosts do not use", end, network)
 }
 
 // FirstWithheld returns the first address of a range that is not handed out; false: all of them are.

@@ -23,14 +23,16 @@ func TestWithheld(t *testing.T) {
 		address string
 		want    string
 	}{
-		"outside":             {s, "10.0.9.9", "the pool has no such address"},
-		"reserved":            {s, "10.0.0.9", "spec.reserved 10.0.0.8/30: printer"},
-		"reserved for nobody": {s, "10.0.0.20", "spec.reserved 10.0.0.20"},
-		"the gateway":         {s, "10.0.0.1", "spec.gateway"},
-		"a subnet's gateway":  {subnets, "10.0.1.6", "gateway of subnet 10.0.1.0/29"},
-		"not for tenants":     {s, "10.0.0.100", "outside spec.tenantAllocation 10.0.0.0-10.0.0.99"},
-		"the network address": {s, "10.0.0.0", "first or last address of its subnet, which hosts do not use"},
-		"a broken prefix":     {prefixes, "10.0.2.2", "not part of any prefix that the pool hands out"},
+		"outside":                       {s, "10.0.9.9", "outside the pool"},
+		"of another family":             {s, "fd00::1", "of another address family than the pool"},
+		"reserved":                      {s, "10.0.0.9", "reserved by spec.reserved[0] (10.0.0.8/30: printer)"},
+		"reserved, nobody said why":     {s, "10.0.0.20", "reserved by spec.reserved[1] (10.0.0.20)"},
+		"the gateway":                   {s, "10.0.0.1", "the gateway (spec.gateway)"},
+		"a subnet's gateway":            {subnets, "10.0.1.6", "the gateway of spec.subnets[0] (10.0.1.0/29)"},
+		"not for tenants":               {s, "10.0.0.100", "outside spec.tenantAllocation (10.0.0.0-10.0.0.99)"},
+		"the first of its network":      {s, "10.0.0.0", "the first address of the network 10.0.0.0/24, which hosts do not use"},
+		"the last of a smaller network": {subnets, "10.0.1.7", "the last address of the network 10.0.1.0/29, which hosts do not use"},
+		"a broken prefix":               {prefixes, "10.0.2.2", "not in a whole prefix of /28, as the pool hands out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			layout, errs := Compile(&c.spec)

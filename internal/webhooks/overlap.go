@@ -40,7 +40,7 @@ func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, lay
 		}
 		if shared := poolspec.Overlap(layout, theirs); len(shared) > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s has %s too: %s",
-				describe(other), poolutil.FormatRange(shared[0]), consequence))
+				describe(other), poolutil.ShowRange(shared[0]), consequence))
 		}
 	}
 	return warnings

@@ -30,7 +30,7 @@ func TestUpdate(t *testing.T) {
 		"CutsOff": {
 			reason: "who would lose an address is named",
 			old:    whole, new: half, holders: high, asked: 1,
-			want: []string{"spec"}, names: "10.0.0.200/32 (IPAddressClaim ns/a)",
+			want: []string{"spec"}, names: "10.0.0.200 (IPAddressClaim ns/a)",
 		},
 		"CutsOffNobody": {
 			reason: "what nobody holds may go",
@@ -39,7 +39,7 @@ func TestUpdate(t *testing.T) {
 		"Repairs": {
 			reason: "of a spec that could not be served, everything in use counts",
 			old:    broken, new: half, holders: high, asked: 1,
-			want: []string{"spec"}, names: "10.0.0.200/32 (IPAddressClaim ns/a)",
+			want: []string{"spec"}, names: "10.0.0.200 (IPAddressClaim ns/a)",
 		},
 		"Widens": {
 			reason: "a change that takes nothing away is not looked up",

@@ -81,7 +81,7 @@ func TestLook(t *testing.T) {
 		"10.90.0.10": " is used" + in + "\n  IPAddressClaim  " + ns + "/worker-0\n  since           TIME\n  Cluster         " + ns + "/prod\n",
 		"10.90.0.12": " is used" + in + "\n  IPAllocation  " + ns + "/lb, 10.90.0.11-10.90.0.14\n  since         TIME\n  Cluster       " + ns + "/prod\n",
 		"10.90.0.15": " is resting" + in + ": until TIME; " + ns + "/leaving released it\n",
-		"10.90.0.5":  " is reserved" + in + ": spec.reserved 10.90.0.2-10.90.0.9: switches\n",
+		"10.90.0.5":  " is reserved" + in + ": reserved by spec.reserved[0] (10.90.0.2-10.90.0.9: switches)\n",
 		"10.90.0.1":  " is reserved" + in + ": spec.gateway\n",
 		"10.90.0.20": " is kept" + in + ": preAllocations keeps it for claims named vip\n",
 		"10.90.0.25": " is free" + in + "\n",

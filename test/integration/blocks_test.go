@@ -128,9 +128,9 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(allocatedTo(ctx, pin)).To(Equal("10.120.4.8/30"))
 		for name, c := range map[string]struct{ first, last, want string }{
 			"taken":    {"10.120.4.6", "10.120.4.8", "10.120.4.8/30, which is held by IPAllocation " + ns + "/pinned"},
-			"reserved": {"10.120.4.13", "10.120.4.14", "does not hand out, such as 10.120.4.14 (spec.reserved"},
-			"gateway":  {"10.120.4.1", "10.120.4.2", "does not hand out, such as 10.120.4.1 (spec.gateway)"},
-			"outside":  {"10.120.4.12", "10.120.4.20", "does not hand out, such as 10.120.4.14 (spec.reserved"},
+			"reserved": {"10.120.4.13", "10.120.4.14", "does not hand out, such as 10.120.4.14, which is reserved by spec.reserved[0] ("},
+			"gateway":  {"10.120.4.1", "10.120.4.2", "does not hand out, such as 10.120.4.1, which is the gateway (spec.gateway)"},
+			"outside":  {"10.120.4.12", "10.120.4.20", "does not hand out, such as 10.120.4.14, which is reserved by spec.reserved[0] ("},
 		} {
 			o := framework.MakeAllocation(ns, name).Pinned(c.first, c.last).Obj()
 			create(ctx, o)

@@ -104,9 +104,9 @@ var _ = Describe("IPLeases", Ordered, func() {
 		create(ctx, leasePool(ns, "10.160.3.0/28"), holder)
 		Expect(leasedTo(ctx, holder)).To(Equal("10.160.3.9"))
 		for name, c := range map[string]struct{ address, says string }{
-			"outside":   {"10.160.4.9", "spec.address 10.160.4.9 is not among the addresses that NetworkPool " + ns + "/p hands out"},
-			"network":   {"10.160.3.0", "first or last address of its subnet, which hosts do not use"},
-			"broadcast": {"10.160.3.15", "first or last address of its subnet, which hosts do not use"},
+			"outside":   {"10.160.4.9", "NetworkPool " + ns + "/p does not hand out spec.address 10.160.4.9: it is outside the pool"},
+			"network":   {"10.160.3.0", "it is the first address of the network 10.160.3.0/28, which hosts do not use"},
+			"broadcast": {"10.160.3.15", "it is the last address of the network 10.160.3.0/28, which hosts do not use"},
 			"held":      {"10.160.3.9", "the requested address 10.160.3.9 is held by IPLease " + ns + "/holder"},
 		} {
 			l := framework.MakeLease(ns, name).Address(c.address).Obj()

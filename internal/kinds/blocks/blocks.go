@@ -232,8 +232,8 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 	}
 	if shown := c.Shown; shown.IsValid() {
 		if h := m.Blocker(shown, c.Owner); h != nil {
-			return netipx.IPRange{}, grants.Failed("the status shows %s, but %s of it is held by %s; find out which of the two uses it, and delete the other", poolutil.FormatRange(shown),
-				poolutil.FormatRange(h.Range), m.DescribeFact(h))
+			return netipx.IPRange{}, grants.Failed("the status shows %s, but %s of it is held by %s; find out which of the two uses it, and delete the other", poolutil.ShowRange(shown),
+				poolutil.ShowRange(h.Range), m.DescribeFact(h))
 		}
 		return shown, nil
 	}
@@ -246,11 +246,11 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 			return netipx.IPRange{}, no
 		}
 		if !m.Ledger.InSpace(pinned) {
-			return netipx.IPRange{}, grants.Failed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.FormatRange(pinned), m.Key, m.FirstWithheld(pinned))
+			return netipx.IPRange{}, grants.Failed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.ShowRange(pinned), m.Key, m.FirstWithheld(pinned))
 		}
 		if h := m.Blocker(pinned, c.Owner); h != nil {
 			return netipx.IPRange{}, grants.Failed("pinnedRange %s overlaps %s, which is held by %s; release that, or create the allocation again with another range",
-				poolutil.FormatRange(pinned), poolutil.FormatRange(h.Range), m.DescribeFact(h))
+				poolutil.ShowRange(pinned), poolutil.ShowRange(h.Range), m.DescribeFact(h))
 		}
 		return pinned, nil
 	}

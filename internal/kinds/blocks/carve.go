@@ -70,7 +70,7 @@ func pinnedIsPrefix(b *blockFacts) *grants.Refusal {
 		return nil
 	}
 	return grants.Failed("pinnedRange %s is not a prefix of /%d; the spec is immutable, so create the allocation again with a range that is one",
-		poolutil.FormatRange(b.pinned), b.prefixLength)
+		poolutil.ShowRange(b.pinned), b.prefixLength)
 }
 
 // noPrefix says that a pool has no room for a block that is a prefix.

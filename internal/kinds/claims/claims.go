@@ -199,13 +199,14 @@ func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *g
 	if requested := FactsOf(c).Requested; requested != "" {
 		ip, err := netip.ParseAddr(requested)
 		if err != nil || ip.Zone() != "" {
-			return netipx.IPRange{}, grants.Failed("the requested address %q is not an IP address", requested)
+			return netipx.IPRange{}, grants.Failed("the requested address %q is not an IP address; correct the annotation %s",
+				requested, v1alpha1.RequestedAddressAnnotation)
 		}
 		if !m.Ledger.InSpace(m.Ledger.Unit(ip.Unmap())) {
-			return netipx.IPRange{}, grants.Failed("the requested address %s is not among those %s hands out (%s); ask for another, or remove the annotation %s",
-				ip, m.Key, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
+			return netipx.IPRange{}, grants.Failed("%s does not hand out the requested address %s: it is %s; ask for another, or remove the annotation %s",
+				m.Key, ip, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
-		return m.ThisAddress(c, ip.Unmap(), "requested")
+		return m.ThisAddress(c, ip.Unmap(), "requested", "or ask for another")
 	}
 	return m.RestingUnit(c), nil
 }
@@ -236,7 +237,7 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 	default:
 		for _, h := range m.Ledger.Overlapping(m.Ledger.Unit(a.IP)) {
 			if h.UID != a.UID && h.Source.Uses() && h.Owner.UID != c.Owner.UID {
-				why += ", with " + poolutil.FormatRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
+				why += ", with " + poolutil.ShowRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
 				break
 			}
 		}

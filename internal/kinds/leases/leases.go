@@ -161,10 +161,10 @@ func thisOne(m *grants.Memory, c *grants.Claimant, asked string) (netipx.IPRange
 	case err != nil || ip.Zone() != "":
 		return netipx.IPRange{}, grants.Failed("spec.address %q is not an IP address; %s", asked, again)
 	case !m.Ledger.InSpace(m.Ledger.Unit(ip)):
-		return netipx.IPRange{}, grants.Failed("spec.address %s is not among the addresses that %s hands out (%s); %s",
-			ip, m.Key, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip), again)
+		return netipx.IPRange{}, grants.Failed("%s does not hand out spec.address %s: it is %s; %s",
+			m.Key, ip, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip), again)
 	}
-	return m.ThisAddress(c, ip, "requested")
+	return m.ThisAddress(c, ip, "requested", "or create the lease again with another spec.address")
 }
 
 func (kind) Shape(*grants.Memory, *grants.Claimant) grants.Shape { return grants.Shape{} }
