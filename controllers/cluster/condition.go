@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,7 @@ func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, d t
 		if is.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(cluster, nil, kind, "Network"+is.Reason, "Allocate", "%s", is.Message)
+		r.Recorder.Eventf(cluster, nil, kind, "Network"+strings.TrimPrefix(is.Reason, "Network"), "Allocate", "%s", is.Message)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }

@@ -37,7 +37,7 @@ func conditionOf(found nodeipam.Report, selected bool) metav1.Condition {
 		out.Message = "Nodes use addresses of blocks that the pool does not give back; find out who has them: " + strings.Join(found.Contested, "; ")
 	case found.Conflicts > 0:
 		out.Reason = v1alpha1.ConflictReason
-		out.Message = fmt.Sprintf("the pod CIDRs of %d Nodes overlap those of others: their events say which", found.Conflicts)
+		out.Message = fmt.Sprintf("the pod CIDRs of %s overlap those of others: their events say which", text.Count(found.Conflicts, "Node", "Nodes"))
 	case found.RefusedNodes > 0 && len(found.Full) > 0:
 		out.Reason = v1alpha1.ExhaustedReason
 		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", waiting(found), strings.Join(found.Full, ", "))

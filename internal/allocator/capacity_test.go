@@ -51,7 +51,7 @@ func TestCapacityEvents(t *testing.T) {
 
 func TestCapacityOfAnEmptyPool(t *testing.T) {
 	for _, c := range grants.Capacity(ledger.Counts{}, 0) {
-		if c.Status != metav1.ConditionFalse || c.Message != "Pool utilization is 0% (0/0 IPs)" {
+		if c.Status != metav1.ConditionFalse || c.Message != "utilization is 0% (0/0 IPs)" {
 			t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
 		}
 	}

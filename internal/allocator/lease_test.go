@@ -69,7 +69,7 @@ func TestChooseLease(t *testing.T) {
 		},
 		"a full quota": {
 			pool: []func(*v1alpha1.NetworkPool){quota(1)}, there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.1")) },
-			want: "the leases of namespace ns have 1 addresses of NetworkPool ns/pool, as many as its spec.leases.quotaPerNamespace allows",
+			want: "the leases of namespace ns have as many addresses of NetworkPool ns/pool as its spec.leases.quotaPerNamespace allows: 1;",
 		},
 		"another namespace's quota": {
 			pool: []func(*v1alpha1.NetworkPool){quota(1)}, there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.1"), inNamespace("other")) }, want: "10.0.0.2",

@@ -1,6 +1,8 @@
 package allocator
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -54,7 +56,7 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 		}
 		bad := (is.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
 		if bad && is.Reason != v1alpha1.WaitingForBlockReason && (old == nil || old.Status != is.Status || old.Reason != is.Reason) {
-			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+is.Reason, "Allocate", "%s", is.Message)
+			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+strings.TrimPrefix(is.Reason, "Pool"), "Allocate", "%s", is.Message)
 		}
 	}
 }

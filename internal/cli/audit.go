@@ -9,6 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/leases"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // auditAnswer is what `audit` found.
@@ -98,27 +99,31 @@ func audit(o pools.Objects) auditAnswer {
 
 // withoutRule leaves out the number of the rule that tests know a finding by.
 func withoutRule(finding string) string {
-	if rule, text, ok := strings.Cut(finding, ": "); ok && len(rule) == 2 && rule[0] == 'I' {
-		return text
+	if rule, says, ok := strings.Cut(finding, ": "); ok && len(rule) == 2 && rule[0] == 'I' {
+		return says
 	}
 	return finding
 }
 
 func (p *plugin) auditText(a auditAnswer) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d pools, %d claims, %d IPAddresses, %d IPAllocations", a.Pools, a.Claims, a.Addresses, a.Allocations)
+	seen := []string{
+		text.Count(a.Pools, "pool", "pools"), text.Count(a.Claims, "claim", "claims"),
+		text.Count(a.Addresses, "IPAddress", "IPAddresses"), text.Count(a.Allocations, "IPAllocation", "IPAllocations"),
+	}
 	if a.Leases > 0 {
-		fmt.Fprintf(&out, ", %d IPLeases", a.Leases)
+		seen = append(seen, text.Count(a.Leases, "IPLease", "IPLeases"))
 	}
 	if a.Nodes > 0 {
-		fmt.Fprintf(&out, ", %d Nodes", a.Nodes)
+		seen = append(seen, text.Count(a.Nodes, "Node", "Nodes"))
 	}
+	out.WriteString(strings.Join(seen, ", "))
 	out.WriteString(": ")
 	switch {
 	case len(a.Violations) > 0:
-		fmt.Fprintf(&out, "%s\n", p.red(fmt.Sprintf("%d violations", len(a.Violations))))
+		fmt.Fprintf(&out, "%s\n", p.red(text.Count(len(a.Violations), "violation", "violations")))
 	case len(a.Unsettled) > 0:
-		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(fmt.Sprintf("%d findings may be in flight", len(a.Unsettled))))
+		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(text.Count(len(a.Unsettled), "finding", "findings")+" may be in flight"))
 	default:
 		fmt.Fprintf(&out, "%s\n", p.green("nothing is held twice, nothing is lost"))
 	}

@@ -50,7 +50,7 @@ func TestAuditOfNodes(t *testing.T) {
 		fails   bool
 	}{
 		"apart":         {reason: "all is well", objects: []client.Object{own, a, c}, want: auditAnswer{Nodes: 2}, says: ", 2 Nodes: nothing is held twice"},
-		"one has twice": {reason: "the smaller one", objects: []client.Object{own, a, b, c}, want: auditAnswer{Nodes: 3, Violations: []string{"the pod CIDR 10.0.0.0/25 is held by the Nodes a, b"}}, says: "1 violations\n"},
+		"one has twice": {reason: "the smaller one", objects: []client.Object{own, a, b, c}, want: auditAnswer{Nodes: 3, Violations: []string{"the pod CIDR 10.0.0.0/25 is held by the Nodes a, b"}}, says: "1 violation\n"},
 		"not ours":      {reason: "another allocator answers for its own", objects: []client.Object{a, b}, says: "0 IPAllocations: nothing"},
 		"of a fleet":    {reason: "its Nodes are in workload clusters", objects: []client.Object{fleet, a, b}, says: "0 IPAllocations: nothing"},
 		"an old release": {

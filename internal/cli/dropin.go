@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 func (p *plugin) dropInCommand() *cobra.Command {
@@ -97,7 +98,7 @@ func (p *plugin) handBackCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(p.Out, "%d pools are handed back: start the in-cluster provider.\n", len(plan.Pools))
+			fmt.Fprintf(p.Out, "%s handed back: start the in-cluster provider.\n", text.Count(len(plan.Pools), "pool is", "pools are"))
 			return nil
 		},
 	}
@@ -111,7 +112,7 @@ func (p *plugin) handBackText(plan *dropin.Plan) string {
 		return "There is nothing to hand back.\n"
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d pools are handed back to the in-cluster provider:\n", len(plan.Pools))
+	fmt.Fprintf(&out, "%s handed back to the in-cluster provider:\n", text.Count(len(plan.Pools), "pool is", "pools are"))
 	for _, pool := range plan.Pools {
 		fmt.Fprintln(&out, "  "+pool)
 	}

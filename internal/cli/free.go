@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // freeAnswer is what `free` found out.
@@ -108,18 +109,15 @@ func (p *plugin) freeText(f freeAnswer) string {
 	default:
 		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), what)
 	}
-	switch {
-	case f.Waiting == 1:
-		out.WriteString("; 1 other waits for this pool")
-	case f.Waiting > 1:
-		fmt.Fprintf(&out, "; %d others wait for this pool", f.Waiting)
+	if f.Waiting > 0 {
+		out.WriteString("; " + text.Count(f.Waiting, "other waits", "others wait") + " for this pool")
 	}
-	fmt.Fprintf(&out, ".\n%d addresses are free; the largest free block has %d.\n", f.Free, f.Largest)
+	fmt.Fprintf(&out, ".\n%s free; the largest free block has %d.\n", text.Count(f.Free, "address is", "addresses are"), f.Largest)
 	for _, r := range f.Ranges {
 		fmt.Fprintln(&out, "  "+r)
 	}
 	if f.More > 0 {
-		fmt.Fprintf(&out, "  and %d more ranges\n", f.More)
+		fmt.Fprintf(&out, "  and %s\n", text.Count(f.More, "more range", "more ranges"))
 	}
 	return out.String()
 }

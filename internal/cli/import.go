@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // importFlags are what `import` can be told.
@@ -137,7 +138,7 @@ func (p *plugin) planText(plan *migrate.Plan) string {
 		}
 		t.add("  "+c.Claim, address, c.Cluster)
 	}
-	fmt.Fprintf(&out, "%d claims are created again, with the address they have:\n%s", len(plan.Claims), t)
+	fmt.Fprintf(&out, "%s created again, with the same address:\n%s", text.Count(len(plan.Claims), "claim is", "claims are"), t)
 	if len(plan.Problems) == 0 {
 		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()

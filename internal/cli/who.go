@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 func (p *plugin) whoCommand() *cobra.Command {
@@ -180,7 +181,7 @@ func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
 		}
 		t := &table{}
 		for _, u := range s.Clusters {
-			t.add("  Cluster", u.Cluster, fmt.Sprintf("%d Nodes", u.Nodes), fmt.Sprintf("%d free", u.Free))
+			t.add("  Cluster", u.Cluster, text.Count(u.Nodes, "Node", "Nodes"), fmt.Sprintf("%d free", u.Free))
 		}
 		out.WriteString(t.String())
 		if s.Do != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Satisfied is what is said of the demand of a Cluster; nothing while it is being met. unplaced says which Services
@@ -23,12 +24,12 @@ func (d Decision) Satisfied(unplaced string) *metav1.Condition {
 		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that more addresses would help has an address, or is about to get one"
 	case !d.Settings.Elastic:
 		is.Reason = v1alpha1.StaticReason
-		is.Message = fmt.Sprintf("Services wait for %d more addresses, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", lacking)
+		is.Message = fmt.Sprintf("Services wait for %s, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", more(lacking))
 	case exhausted != "":
 		is.Reason, is.Message = v1alpha1.PoolExhaustedReason, exhausted
 	case d.QuotaReached:
 		is.Reason = v1alpha1.QuotaReachedReason
-		is.Message = fmt.Sprintf("Services wait for %d more addresses, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", lacking, d.Settings.Quota)
+		is.Message = fmt.Sprintf("Services wait for %s, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", more(lacking), d.Settings.Quota)
 	default:
 		return nil
 	}
@@ -44,3 +45,5 @@ func (d Decision) exhausted() string {
 	}
 	return ""
 }
+
+func more(n int64) string { return text.Count(n, "more address", "more addresses") }

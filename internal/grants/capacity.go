@@ -39,7 +39,7 @@ func Capacity(n ledger.Counts, growth int64) []metav1.Condition {
 	for _, tier := range CapacityTiers {
 		c := metav1.Condition{
 			Type: tier.Condition, Status: metav1.ConditionFalse, Reason: v1alpha1.BelowThresholdReason,
-			Message: fmt.Sprintf("Pool utilization is %d%%%s (%d/%d IPs)", percent, yet, n.Allocated, n.Total),
+			Message: fmt.Sprintf("utilization is %d%%%s (%d/%d IPs)", percent, yet, n.Allocated, n.Total),
 		}
 		if n.Total > 0 && percent >= tier.Percent {
 			c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.AboveThresholdReason

@@ -62,7 +62,7 @@ func (m *Memory) growth() *Refusal {
 	}
 	if m.blocksAlive() >= int(carved.Blocks.Max) && len(m.Carved.Todo.Open) == 0 && !m.awaitsBlock() {
 		return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf(
-			"%s has no free address, and %d blocks, as many as its spec.carve.blocks.max allows; raise that, or delete claims", m.Key, carved.Blocks.Max))}
+			"%s has no free address, and as many blocks as its spec.carve.blocks.max allows: %d; raise that, or delete claims", m.Key, carved.Blocks.Max))}
 	}
 	return NotReady("%s has no free address: a block of /%d of %s is on its way", m.Key, carved.PrefixLength, carved.PoolRef.Name)
 }

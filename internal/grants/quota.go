@@ -146,7 +146,7 @@ func (m *Memory) reserve(c *Claimant) *Refusal {
 
 func overQuota(c *Claimant, limit int64) *Refusal {
 	return &Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
-		"Cluster %s has %d machine addresses, as many as quotaPerTenant.maxNodeIPs of its ProviderConfig allows; delete claims or raise the quota",
+		"Cluster %s has as many machine addresses as quotaPerTenant.maxNodeIPs of its ProviderConfig allows: %d; delete claims or raise the quota",
 		c.Cluster, limit)}
 }
 

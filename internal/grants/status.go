@@ -111,7 +111,7 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	ready := metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason,
-		Message: fmt.Sprintf("%d/%d IPs available (%d allocations)", n.Available, n.Total, n.Owners),
+		Message: fmt.Sprintf("%d/%d IPs available (%s)", n.Available, n.Total, text.Count(n.Owners, "allocation", "allocations")),
 	}
 	reason, message := m.Closed(now)
 	short, why := m.shortOfBlocks()
@@ -131,7 +131,7 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	}
 	overlap := metav1.Condition{
 		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason,
-		Message: "No other pool of this network has these addresses",
+		Message: "no other pool of this network has these addresses",
 	}
 	if m.Overlap != "" {
 		overlap.Status, overlap.Reason, overlap.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, m.Overlap+m.WaitsFor

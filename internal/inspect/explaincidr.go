@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // explainedRange is an explanation of a ClusterCIDR in the making.
@@ -164,13 +165,13 @@ func (x *explainedRange) list() {
 // clusters are those that use it, and those that it selects.
 func (x *explainedRange) clusters() (out []string) {
 	for _, u := range x.object.Status.Clusters {
-		text := fmt.Sprintf("%s/%s: %d Nodes have a CIDR of it, %d are free", u.Namespace, u.Name, u.Nodes, u.Free)
+		uses := fmt.Sprintf("%s/%s: %s a CIDR of it, %s", u.Namespace, u.Name, text.Count(u.Nodes, "Node has", "Nodes have"), text.Count(u.Free, "is free", "are free"))
 		for i := range x.Clusters {
 			if c := &x.Clusters[i]; c.Namespace == u.Namespace && c.Name == u.Name {
-				text += unready(c)
+				uses += unready(c)
 			}
 		}
-		out = append(out, text)
+		out = append(out, uses)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(x.object.Spec.ClusterSelector)
 	if err != nil {
@@ -181,11 +182,11 @@ func (x *explainedRange) clusters() (out []string) {
 		if !selector.Matches(labels.Set(c.Labels)) || nodeipam.EntryOf(x.object, nodeipam.Key{Namespace: c.Namespace, Name: c.Name}) != nil {
 			continue
 		}
-		text := "selected, and has not used it yet" + unready(c)
+		says := "selected, and has not used it yet" + unready(c)
 		if _, wants := c.Labels[v1alpha1.NodeCIDRsLabel]; !wants {
-			text = "selected, and not served: it lacks the label " + v1alpha1.NodeCIDRsLabel
+			says = "selected, and not served: it lacks the label " + v1alpha1.NodeCIDRsLabel
 		}
-		out = append(out, fmt.Sprintf("%s/%s: %s", c.Namespace, c.Name, text))
+		out = append(out, fmt.Sprintf("%s/%s: %s", c.Namespace, c.Name, says))
 	}
 	return out
 }

@@ -135,7 +135,7 @@ func (m *memory) shortage(o Object) *shortage {
 			}
 		}
 		if have >= source.Max {
-			return &shortage{v1alpha1.QuotaReachedReason, fmt.Sprintf("the Cluster has %d blocks of %s %s, as many as it may; add a ClusterCIDR for more", have, source.Pool.Kind, source.Pool.Name)}
+			return &shortage{v1alpha1.QuotaReachedReason, fmt.Sprintf("the Cluster has as many blocks of %s %s as its ClusterCIDR allows: %d; add a ClusterCIDR for more", source.Pool.Kind, source.Pool.Name, source.Max)}
 		}
 	}
 	if m.askErr != nil {

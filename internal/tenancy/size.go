@@ -49,7 +49,7 @@ func asked(text string, elastic bool) (Sizing, error) {
 		return Sizing{}, fmt.Errorf("annotation %s is %q: write a whole number from %d to 2147483647, or remove it to get the size of the ProviderConfig",
 			v1alpha1.LBPoolSizeAnnotation, text, least)
 	}
-	return Sizing{Count: int32(n), Message: fmt.Sprintf("the annotation %s asks for %d addresses", v1alpha1.LBPoolSizeAnnotation, n)}, nil
+	return Sizing{Count: int32(n), Message: fmt.Sprintf("the annotation %s asks for %s", v1alpha1.LBPoolSizeAnnotation, addresses(int32(n)))}, nil
 }
 
 // configured is the size that the ProviderConfig gives.
@@ -63,7 +63,7 @@ func configured(network v1alpha1.ProviderNetwork) Sizing {
 	if said != nil {
 		n = *said
 	}
-	return Sizing{Count: n, Message: fmt.Sprintf("loadBalancer.%s is %d addresses", field, n)}
+	return Sizing{Count: n, Message: fmt.Sprintf("loadBalancer.%s is %s", field, addresses(n))}
 }
 
 // clamp keeps the quota.

@@ -29,6 +29,14 @@ func Message(s string) string { return line(s, MaxMessage) }
 // Note is a text as the note of an event.
 func Note(s string) string { return line(s, MaxNote) }
 
+// Count is a number and what it counts: one of them, or many.
+func Count[N int | int32 | int64](n N, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // line is a text of at most limit bytes that does nothing to a terminal: a space stands for every rune that is not
 // printable. It costs O(limit), whatever the length of the text.
 func line(s string, limit int) string {

@@ -61,3 +61,11 @@ func TestEventsFit(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 }
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 addresses", 1: "1 address", 2: "2 addresses"} {
+		if got := Count(n, "address", "addresses"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

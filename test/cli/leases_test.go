@@ -50,8 +50,8 @@ func TestLookAtLeases(t *testing.T) {
 		want string
 	}{
 		"iplease/shop": {0, "IPLease " + ns + "/shop has 10.95.0.1 of NetworkPool p\n"},
-		"ipl/late": {1, "IPLease " + ns + "/late waits\n  why:    the leases of namespace " + ns + " have 2 addresses of NetworkPool " + ns +
-			"/p, as many as its spec.leases.quotaPerNamespace allows; delete leases, or raise the quota\n" +
+		"ipl/late": {1, "IPLease " + ns + "/late waits\n  why:    the leases of namespace " + ns + " have as many addresses of NetworkPool " + ns +
+			"/p as its spec.leases.quotaPerNamespace allows: 2; delete leases, or raise the quota\n" +
 			"  to do:  delete leases of the namespace, or raise spec.leases.quotaPerNamespace of the pool\n"},
 		"lease/leaving": {1, "IPLease " + ns + "/leaving is being deleted\n  why:    its address is shown to the world still: the finalizer butler.butlerlabs.dev/lease-shown holds it\n" +
 			"  to do:  delete what shows the address; whoever set the finalizer takes it off then\n"},

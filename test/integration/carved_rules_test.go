@@ -57,7 +57,7 @@ var _ = Describe("Who may carve a pool", func() {
 		Eventually(func() []string { return blocksOf(ctx, second) }).Should(HaveLen(1))
 		Eventually(func() string {
 			return expectCondition(ctx, second, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
-		}).Should(ContainSubstring("2 blocks of GlobalNetworkPool " + ns + ", as many as"))
+		}).Should(ContainSubstring("have as many blocks of GlobalNetworkPool " + ns + " as its spec.carvable.maxBlocksPerNamespace allows: 2"))
 
 		By("giving another namespace as many, and the platform's own pools any number")
 		other := newNamespace(ctx, nil)

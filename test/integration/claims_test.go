@@ -89,7 +89,7 @@ var _ = Describe("Claims", Ordered, func() {
 			framework.MakeClaim(ns, "plain").Pool("p").Obj())
 		Expect(addressOf(ctx, ns, "asks").Spec.Address).To(Equal("10.1.4.77"))
 		Expect(refusalOf(ctx, ns, "asks-pin", "AllocationFailed")).To(ContainSubstring("preAllocation for claims named pinned"))
-		Expect(refusalOf(ctx, ns, "asks-outside", "AllocationFailed")).To(Equal("NetworkPool " + ns + "/p does not hand out the requested address 10.9.9.9: it is outside the pool; "+
+		Expect(refusalOf(ctx, ns, "asks-outside", "AllocationFailed")).To(Equal("NetworkPool " + ns + "/p does not hand out the requested address 10.9.9.9: it is outside the pool; " +
 			"ask for another, or remove the annotation butler.butlerlabs.dev/requested-address"))
 		Expect(addressOf(ctx, ns, "plain").Spec.Address).NotTo(Equal("10.1.4.1"))
 		create(ctx, framework.MakeClaim(ns, "pinned").Pool("p").Obj())

@@ -49,8 +49,8 @@ func mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 		return grants.NotReady("no block of /%d can be carved from %s: its spec.carvable.prefixLengths allows %s", length, m.Key, lengths(carvable.PrefixLengths))
 	case c.Child.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.OthersOf(c) >= int64(*carvable.MaxBlocksPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
-			"the pools of namespace %s have %d blocks of %s, as many as its spec.carvable.maxBlocksPerNamespace allows; raise that, or use fewer",
-			c.Owner.Namespace, m.OthersOf(c), m.Key)}
+			"the pools of namespace %s have as many blocks of %s as its spec.carvable.maxBlocksPerNamespace allows: %d; raise that, or use fewer",
+			c.Owner.Namespace, m.Key, *carvable.MaxBlocksPerNamespace)}
 	}
 	return nil
 }

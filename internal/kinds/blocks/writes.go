@@ -12,6 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Serve brings an IPAllocation that has a grant, or addresses already, to its end: the record, then the status (R8).
@@ -45,11 +46,11 @@ func (kind) Release(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) gra
 
 // AllocatedBlock writes the status of an IPAllocation that has addresses.
 func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says grants.Sighting, now time.Time) grants.Step {
-	n, text := poolutil.Size(rng), poolutil.FormatRange(rng)
+	n, shown := poolutil.Size(rng), poolutil.FormatRange(rng)
 	b, tmp := blockFactsOf(c), withConditions(c)
-	message := fmt.Sprintf("allocated %d IPs: %s", n, text)
+	message := fmt.Sprintf("allocated %s: %s", text.Count(n, "IP", "IPs"), shown)
 	if b.isPrefix() {
-		message = fmt.Sprintf("allocated %s to %s", text, isFor(c))
+		message = fmt.Sprintf("allocated %s to %s", shown, isFor(c))
 	}
 	if says == grants.Unseen {
 		message += "; " + doesNotExistYet(c)
@@ -73,7 +74,7 @@ func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says
 	}
 	out := grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Fulfils: !c.HadAddress, Status: map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "observedGeneration": b.generation,
-		"cidr": text, "startAddress": rng.From().String(), "endAddress": rng.To().String(),
+		"cidr": shown, "startAddress": rng.From().String(), "endAddress": rng.To().String(),
 		"addresses": poolutil.Enumerate(rng)[:listedOf(c, rng)], "allocatedCount": n,
 		"allocatedAt": metav1.NewTime(at), "allocatedBy": v1alpha1.AllocatedBy, "releasedAt": nil,
 		grants.ConditionsField: tmp.Status.Conditions,

@@ -147,8 +147,8 @@ func mayHave(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 		return grants.NotReady("%s gives no leases: its spec.leases is not set", m.Key)
 	case spec.QuotaPerNamespace != nil && m.OthersOf(c) >= int64(*spec.QuotaPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
-			"the leases of namespace %s have %d addresses of %s, as many as its spec.leases.quotaPerNamespace allows; delete leases, or raise the quota",
-			c.Owner.Namespace, m.OthersOf(c), m.Key)}
+			"the leases of namespace %s have as many addresses of %s as its spec.leases.quotaPerNamespace allows: %d; delete leases, or raise the quota",
+			c.Owner.Namespace, m.Key, *spec.QuotaPerNamespace)}
 	}
 	return nil
 }
