@@ -49,8 +49,8 @@ func (a *Allocator) poolOf(r grants.Resource, o client.Object) (pools.Key, bool)
 	return key, is
 }
 
-// noSuchKind says which kind a claim should have named.
-func noSuchKind(key pools.Key) *grants.Refusal {
+// NoSuchKind says which kind a claim should have named.
+func NoSuchKind(key pools.Key) *grants.Refusal {
 	means := v1alpha1.NetworkPoolKind
 	if strings.HasPrefix(strings.ToLower(key.Kind), "global") {
 		means = v1alpha1.GlobalNetworkPoolKind

@@ -80,7 +80,7 @@ func TestChooseLease(t *testing.T) {
 				see(p, "c", 0, remembers("10.0.0.2"))
 			}, want: "10.0.0.3",
 		},
-		"a quota of none": {pool: []func(*v1alpha1.NetworkPool){quota(0)}, want: "have 0 addresses"},
+		"a quota of none": {pool: []func(*v1alpha1.NetworkPool){quota(0)}, want: "quotaPerNamespace allows: 0"},
 		"what it has over the quota": {
 			pool: []func(*v1alpha1.NetworkPool){quota(0)}, ask: []func(*v1alpha1.IPLease){leasedAs("10.0.0.7"), showsAddress("")}, want: "10.0.0.7",
 		},

@@ -138,7 +138,7 @@ func (a *Allocator) unserved(key pools.Key) *grants.Refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
 	switch {
 	case !key.IsPool():
-		return noSuchKind(key)
+		return NoSuchKind(key)
 	case a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind:
 		return grants.NotReady("%s is not served by this manager, which watches only namespace %s; "+
 			"run a manager without --namespace for global pools", key, a.Namespace)

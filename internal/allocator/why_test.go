@@ -59,3 +59,29 @@ func TestAPoolThatHasNothingToGive(t *testing.T) {
 		}
 	}
 }
+
+// Ready names whom an edit of the spec has left outside, and whose address is kept for another name.
+func TestWhatReadyNames(t *testing.T) {
+	p := aPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
+		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.9", "own": "10.0.0.10", "free": "10.0.0.11"}
+	})
+	ready := func() string {
+		return meta.FindStatusCondition(p.Conditions(p.Ledger.Counts(), noon), v1alpha1.ReadyCondition).Message
+	}
+	see(p, "own", 0)
+	seeAddress(p, "own", "10.0.0.10", "uid-own")
+	if got := ready(); !strings.HasSuffix(got, "(1 allocation)") {
+		t.Error(got)
+	}
+	see(p, "other", 0)
+	seeAddress(p, "other", "10.0.0.9", "uid-other")
+	if got := ready(); !strings.HasSuffix(got, "(2 allocations); spec.preAllocations[vip] 10.0.0.9 is held by IPAddressClaim ns/other, and free for that name when it is released") {
+		t.Error(got)
+	}
+	for _, address := range []string{"10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"} {
+		seeAddress(p, "x"+address, address, "gone")
+	}
+	if got := ready(); !strings.Contains(got, "; 4 addresses in use stay outside the spec until released: 10.9.0.1 of IPAddress ns/x10.9.0.1 (without a claim), ") || !strings.Contains(got, ", ...; spec.preAllocations[vip]") {
+		t.Error(got)
+	}
+}

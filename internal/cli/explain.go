@@ -207,6 +207,9 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 	key := pools.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name})
 	pool, err := key.Get(ctx, from)
 	if apierrors.IsNotFound(err) {
+		if other := otherKind(c.Namespace, key); isThere(ctx, from, other) {
+			c.Instead = other.String()
+		}
 		return inspect.Explain(c), nil
 	}
 	if err != nil {
@@ -218,9 +221,23 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 		return inspect.Explanation{}, err
 	}
 	v := allocator.SnapshotOf(pool, o.OfPools())
-	c.Ahead = v.Waiting()
+	c.Ahead, c.Free, c.Largest = v.Waiting(), v.Counts().Available, v.Counts().LargestFree
 	if answer, waits := v.Plan(ctx, from, now)[uid]; waits {
 		c.Answer = &answer
 	}
 	return inspect.Explain(c), nil
+}
+
+// otherKind is the pool of the same name and the other kind.
+func otherKind(namespace string, key pools.Key) pools.Key {
+	if key.Kind == v1alpha1.NetworkPoolKind {
+		return pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: key.Name}
+	}
+	return pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: key.Name}
+}
+
+// isThere reports whether a pool is there and can be read: it is for a hint.
+func isThere(ctx context.Context, from client.Client, key pools.Key) bool {
+	_, err := key.Get(ctx, from)
+	return err == nil
 }

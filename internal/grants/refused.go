@@ -98,7 +98,7 @@ func (m *Memory) NextTrial(now time.Time) (wait time.Duration) {
 
 // RefusedBy is what the claim itself is told.
 func RefusedBy(err error) Refusal {
-	return *Failed("%s a write of this claim or its IPAddress: %v; change the quota, policy or schema that refuses it; the manager tries again", refusedText, err)
+	return *Failed("%s a write of this claim or its IPAddress: %v; change the quota, policy or schema that refuses it, and the manager tries again", refusedText, err)
 }
 
 // isRefused reports whether a claim was told that the API server refuses what it needs: no manager does better.

@@ -126,8 +126,8 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	case len(m.Crowded) > 0:
 		ready.Message += "; status.cooling has no room for more released addresses: deleted claims keep theirs until some of the others are free; " +
 			"shorten addressReuseGracePeriodSeconds if this happens often"
-	case n.OutOfRange > 0:
-		ready.Message += fmt.Sprintf("; %d addresses in use are outside the spec and stay with their claims until they are released", n.OutOfRange)
+	default:
+		ready.Message += m.outsideMessage(n.OutOfRange) + m.pinsMessage()
 	}
 	overlap := metav1.Condition{
 		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason,

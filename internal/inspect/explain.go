@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,10 @@ type Case struct {
 	Answer *allocator.Answer
 	// Ahead is the number of objects that wait for the same pool.
 	Ahead int
+	// Free and Largest are how many addresses, or prefixes, of the pool are free, and how many of them in a row.
+	Free, Largest int64
+	// Instead is a pool of the same name and the other kind; empty where there is none, or the one that is named exists.
+	Instead string
 }
 
 // Explain says why an object waits.
@@ -101,11 +106,11 @@ func Explain(c Case) Explanation {
 	}
 	if !c.Ours {
 		e.Verdict = "names no pool of this provider"
-		who := "another provider serves it, if there is one"
 		if c.Ref.APIGroup == v1alpha1.GroupVersion.Group {
-			who = "there is no such kind, so nobody serves it"
+			add(parted(allocator.NoSuchKind(pools.Key{Kind: c.Ref.Kind}).Message, ""))
+			return e
 		}
-		add(fmt.Sprintf("its poolRef names %s of %q: %s", c.Ref.Kind, c.Ref.APIGroup, who),
+		add(fmt.Sprintf("its poolRef names %s of %q: another provider serves it, if there is one", c.Ref.Kind, c.Ref.APIGroup),
 			fmt.Sprintf("for a pool of this provider set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
 				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))
 		return e
@@ -172,7 +177,11 @@ func (c Case) pauses(add func(what, do string)) {
 func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 	switch {
 	case c.Pool == nil:
-		add(c.poolName()+" does not exist", "create the pool, or create the object again with the right poolRef, which is immutable")
+		do := "create the pool, or create the object again with the right poolRef, which is immutable"
+		if c.Instead != "" {
+			do = fmt.Sprintf("there is a %s: if that is meant, create the object again with its kind in poolRef, which is immutable; else create the pool", c.Instead)
+		}
+		add(c.poolName()+" does not exist", do)
 		return
 	case c.Pool.PoolStatus().Allocator == nil:
 		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
@@ -185,15 +194,28 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 		return
 	}
 	switch {
-	case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.QuotaExceededReason && c.Kind == v1alpha1.IPLeaseKind:
-		add(ready.Message, "delete leases of the namespace, or raise spec.leases.quotaPerNamespace of the pool")
-	case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.QuotaExceededReason:
-		add(ready.Message, adviceOn[ready.Reason])
-	case c.Answer != nil && c.Answer.Reason != "":
-		add(c.Answer.Message, adviceOn[c.Answer.Reason])
-	case c.Answer == nil && ready != nil && ready.Status == metav1.ConditionFalse:
-		add(ready.Message, adviceOn[ready.Reason])
+	case c.Answer != nil && c.Answer.Reason != "" && (ready == nil || ready.Reason != v1alpha1.QuotaExceededReason):
+		c.refused(add, c.Answer.Reason, c.Answer.Message)
+	case ready != nil && ready.Status == metav1.ConditionFalse && (c.Answer == nil || ready.Reason == v1alpha1.QuotaExceededReason):
+		c.refused(add, ready.Reason, ready.Message)
 	}
+}
+
+// refused takes a refusal apart: what is in the way, and what to do about it, which its message ends with.
+func (c Case) refused(add func(what, do string), reason, message string) {
+	what, do := parted(message, adviceOn[reason])
+	if c.Kind == v1alpha1.IPAllocationKind && reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && c.Free > 0 {
+		what += fmt.Sprintf(" (%d free, at most %d in a row)", c.Free, c.Largest)
+	}
+	add(what, do)
+}
+
+// parted cuts the next step off a message.
+func parted(message, otherwise string) (what, do string) {
+	if i := strings.LastIndex(message, "; "); i >= 0 {
+		return message[:i], message[i+len("; "):]
+	}
+	return message, otherwise
 }
 
 // silence explains an object that nothing is wrong with.
@@ -249,7 +271,6 @@ var adviceOn = map[string]string{
 	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
 	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "correct what the message says about the pool; this object is then served without further action",
 	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action",
-	v1alpha1.QuotaExceededReason:                     "delete claims of the Cluster, or raise quotaPerTenant of its ProviderConfig",
 }
 
 // adviceOnPool is what to do about the reasons of a pool.

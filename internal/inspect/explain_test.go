@@ -57,7 +57,7 @@ func TestExplain(t *testing.T) {
 		}, "has 10.0.0.1-10.0.0.2: m -> create the Cluster", true},
 		"no kind of ours": {nil, func(c *Case) {
 			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
-		}, `names no pool of this provider: its poolRef names networkpool of "butler.butlerlabs.dev": there is no such kind, so nobody serves it -> for a pool`, false},
+		}, "names no pool of this provider: its poolRef names kind networkpool, which the group butler.butlerlabs.dev does not have -> poolRef is immutable, so create the claim again with kind NetworkPool", false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
 		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool of \"g\": another provider serves it, if there is one -> for a pool of this provider", false},
@@ -68,9 +68,20 @@ func TestExplain(t *testing.T) {
 		"a Cluster paused by annotation": {open(), func(c *Case) {
 			c.ClusterObject = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "k", Annotations: paused}}
 		}, "waits: its Cluster ns/k is paused -> kubectl patch cluster", false},
-		"an overlap":   {notReady("Overlap"), nil, "waits: NetworkPool ns/p grants nothing now (Overlap): m -> give the pool other addresses", false},
-		"an adoption":  {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait until the time that the message names", false},
-		"the quota":    {open(), said(metav1.ConditionFalse, "QuotaExceeded"), "waits: said -> delete claims of the Cluster", false},
+		"an overlap":           {notReady("Overlap"), nil, "waits: NetworkPool ns/p grants nothing now (Overlap): m -> give the pool other addresses", false},
+		"an adoption":          {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait until the time that the message names", false},
+		"no pool of this kind": {nil, func(c *Case) { c.Instead = "GlobalNetworkPool p" }, "waits: NetworkPool ns/p does not exist -> there is a GlobalNetworkPool p: if that is meant", false},
+		"the quota, which no manager has said anew": {open(), func(c *Case) {
+			said(metav1.ConditionFalse, "QuotaExceeded")(c)
+			c.Conditions[0].Message, c.Answer = "the Cluster has 2; delete claims", &allocator.Answer{Range: one}
+		}, "waits: the Cluster has 2 -> delete claims", false},
+		"a message that ends with what to do": {open(), func(c *Case) {
+			said(metav1.ConditionFalse, "AllocationFailed")(c)
+			c.Conditions[0].Message = "the address is reserved; or kept; ask for another"
+		}, "waits: the address is reserved; or kept -> ask for another", false},
+		"room, and not in a row": {open(), func(c *Case) {
+			c.Kind, c.Free, c.Largest, c.Answer = "IPAllocation", 5, 2, &allocator.Answer{Reason: "PoolExhausted", Message: "no 4 in a row; ask for fewer"}
+		}, "waits: no 4 in a row (5 free, at most 2 in a row) -> ask for fewer", false},
 		"what is said": {open(), said(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> correct what the message names", false},
 		"what is so now goes before what was said": {open(), func(c *Case) {
 			said(metav1.ConditionFalse, "AllocationFailed")(c)

@@ -30,7 +30,7 @@ func ExplainPool(pool v1alpha1.Pool) Explanation {
 		e.Served, e.Verdict = true, "grants addresses: "+ready.Message
 	}
 	if o := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.OverlapCondition); o != nil && o.Status == metav1.ConditionTrue && e.Served {
-		add(o.Message, adviceOnPool[v1alpha1.OverlapReason])
+		add(o.Message, "give one of the two pools other addresses or another spec.network, or set spec.allowOverlap of the younger one")
 	}
 	return e
 }

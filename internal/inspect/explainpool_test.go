@@ -25,7 +25,7 @@ func TestExplainPool(t *testing.T) {
 		"paused":         {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
 		"a broken spec":  {conditions: []metav1.Condition{says("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
 		"nothing left":   {conditions: []metav1.Condition{says("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
-		"an elder twin":  {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give the pool other addresses"},
+		"an elder twin":  {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give one of the two pools other addresses"},
 		"a younger twin": {conditions: []metav1.Condition{says("Ready", "False", "Overlap", "m"), says("Overlap", "True", "Overlap", "the other")}, want: "grants nothing: Overlap: m -> give the pool other addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -213,4 +214,35 @@ func TestUntakeOfFreePanics(t *testing.T) {
 		}
 	}()
 	pool(32, "10.0.0.4/30").Untake(rangeOf("10.0.0.4"))
+}
+
+func TestUsesOutside(t *testing.T) {
+	for name, tc := range map[string]struct {
+		l    *Ledger
+		want string
+	}{
+		"before, between and after": {stated(pool(32, "10.0.0.4/30", "10.0.0.16/30"), fact(Object, "a", "10.0.0.3"), fact(Record, "in", "10.0.0.5"), fact(Record, "b", "10.0.0.9"),
+			fact(Cooling, "rests", "10.0.0.10"), fact(Record, "c", "10.0.0.99")), "10.0.0.3 10.0.0.9 10.0.0.99"},
+		"one that sticks out":           {stated(pool(32, "10.0.0.4/30"), fact(Record, "a", "10.0.0.6-10.0.0.9")), "10.0.0.6-10.0.0.9"},
+		"of another family":             {stated(pool(32, "10.0.0.4/30"), fact(Record, "a", "fd00::1")), "fd00::1"},
+		"after the end of IPv4":         {stated(pool(32, "255.255.255.252/30"), fact(Record, "in", "255.255.255.253"), fact(Record, "a", "fd00::1")), "fd00::1"},
+		"of a pool that hands out none": {stated(pool(32), fact(Record, "a", "10.0.0.1")), "10.0.0.1"},
+		"none":                          {stated(pool(128, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"), fact(Record, "in", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			tc.l.UsesOutside(func(r netipx.IPRange, facts []*Fact) bool {
+				got = append(got, poolutil.ShowRange(r))
+				return true
+			})
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("%v, want %s", got, tc.want)
+			}
+			visited := 0
+			tc.l.UsesOutside(func(netipx.IPRange, []*Fact) bool { visited++; return false })
+			if visited != min(len(got), 1) {
+				t.Errorf("%d are visited after the end", visited)
+			}
+		})
+	}
 }

@@ -252,6 +252,35 @@ func (l *Ledger) Uses(visit func(r netipx.IPRange, facts []*Fact) bool) {
 	})
 }
 
+// UsesOutside calls visit for every range in use that reaches out of the space, ascending, with the facts that say so,
+// until visit returns false. One that reaches out on both sides may come twice. Cost O(log n) for each part of the space,
+// and what is passed.
+func (l *Ledger) UsesOutside(visit func(r netipx.IPRange, facts []*Fact) bool) {
+	more, at := true, netip.Addr{}
+	between := func(end netip.Addr) {
+		l.taken.from(at, func(s *span) bool {
+			if end.IsValid() && !s.first.Less(end) {
+				return false
+			}
+			if s.uses > 0 {
+				more = visit(s.rng(), slices.DeleteFunc(slices.Clone(s.facts), func(h *Fact) bool { return !h.Source.Uses() }))
+			}
+			return more
+		})
+	}
+	for _, part := range l.space {
+		if between(part.From()); !more {
+			return
+		}
+		if at = part.To().Next(); !at.IsValid() && part.To().Is6() {
+			return
+		} else if !at.IsValid() {
+			at = netip.IPv6Unspecified()
+		}
+	}
+	between(netip.Addr{})
+}
+
 // Taken calls visit for every range that is taken, ascending, from the one that has an address or follows
 // it, with the facts that say so, until visit returns false. Visit must not keep the facts nor change the
 // ledger. Cost O(log n) and what is visited.

@@ -2,6 +2,9 @@ package poolspec
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -40,6 +43,33 @@ func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
 		message += fmt.Sprintf(" and %d more", n-namedHolders)
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"), message+"; delete their claims first, or keep the addresses in the pool")}
+}
+
+// PinsInUse says of the preAllocations that a new spec adds, or changes, whose address another name has.
+func PinsInUse(old, next *Layout, holders []Holder) (out []string) {
+	for _, name := range addedPins(old, next) {
+		unit := netip.PrefixFrom(next.pins[name], min(next.unitBits, next.pins[name].BitLen()))
+		i := slices.IndexFunc(holders, func(h Holder) bool { return h.Name != name && h.Range.Overlaps(netipx.RangeOfPrefix(unit)) })
+		if i >= 0 {
+			h := holders[i]
+			out = append(out, fmt.Sprintf("spec.preAllocations[%s]: %s is held by %s %s/%s; a claim named %s gets it when that is released",
+				name, next.pins[name], h.Kind, h.Namespace, h.Name, name))
+		}
+	}
+	return out
+}
+
+// AddsPins reports whether PinsInUse can find anything.
+func AddsPins(old, next *Layout) bool { return len(addedPins(old, next)) > 0 }
+
+// addedPins are the names of preAllocations that are new, or have another address.
+func addedPins(old, next *Layout) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(next.pins)) {
+		if old == nil || old.pins[name] != next.pins[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Narrows reports whether CutOff can find anything: whether the old layout gives out something that the

@@ -52,8 +52,8 @@ func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnin
 	return append(more, warnings(ctx, v.All, pool, layout)...), nil
 }
 
-// ValidateUpdate also refuses a spec that would cut off addresses in use. A change that takes nothing
-// away is not looked up.
+// ValidateUpdate also refuses a spec that would cut off addresses in use, and warns where it keeps one for a name that
+// another has. A change that takes nothing away, and keeps nothing, is not looked up.
 func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.Warnings, error) {
 	if pool.GetDeletionTimestamp() != nil || sameSpec(was, pool) {
 		return nil, nil
@@ -63,16 +63,21 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 		return nil, invalid(pool, errs)
 	}
 	old, _ := poolspec.Compile(was.PoolSpec(), was.PoolStatus().Blocks...)
-	if poolspec.Narrows(old, layout) {
+	var out admission.Warnings
+	if poolspec.Narrows(old, layout) || poolspec.AddsPins(old, layout) {
 		holders, err := v.Use.Holders(ctx, was)
-		if err != nil {
+		switch {
+		case err != nil && poolspec.Narrows(old, layout):
 			return nil, fmt.Errorf("finding the addresses in use: %w", err)
+		case err != nil:
+			out = admission.Warnings{"it could not be checked whether another name has an address of spec.preAllocations: " + err.Error()}
 		}
 		if errs := poolspec.CutOff(old, layout, holders); len(errs) > 0 {
 			return nil, invalid(pool, errs)
 		}
+		out = append(out, poolspec.PinsInUse(old, layout, holders)...)
 	}
-	return warnings(ctx, v.All, pool, layout), nil
+	return append(out, warnings(ctx, v.All, pool, layout)...), nil
 }
 
 // warnings are what a person should know of a spec that can be served.

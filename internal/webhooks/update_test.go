@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestUpdate(t *testing.T) {
 		asked    int
 		want     []string // the fields refused; none: allowed
 		names    string   // part of the message
+		warned   []string
 	}{
 		"CutsOff": {
 			reason: "who would lose an address is named",
@@ -44,6 +46,19 @@ func TestUpdate(t *testing.T) {
 		"Widens": {
 			reason: "a change that takes nothing away is not looked up",
 			old:    half, new: whole, holders: high,
+		},
+		"KeepsWhatIsFree": {
+			reason: "a preAllocation is looked up", old: whole, holders: high, asked: 1,
+			new: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"vip": "10.0.0.9"}},
+		},
+		"KeepsWhatIsInUse": {
+			reason: "its claim waits until the other one is gone", old: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"old": "10.0.0.8"}}, holders: high, asked: 1,
+			new:    spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.9", "old": "10.0.0.8", "vip": "10.0.0.200"}},
+			warned: []string{"spec.preAllocations[vip]: 10.0.0.200 is held by IPAddressClaim ns/a; a claim named vip gets it when that is released"},
+		},
+		"KeepsWhatItsNameHas": {
+			reason: "that is what it is for", old: whole, holders: high, asked: 1,
+			new: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.200"}},
 		},
 		"Invalid": {
 			reason: "a spec that cannot be served is refused before anything is looked up",
@@ -75,7 +90,7 @@ func TestUpdate(t *testing.T) {
 				tc.edit(next)
 			}
 			warnings, err := (&Pools[*v1alpha1.NetworkPool]{Use: use, All: stored(t, was)}).ValidateUpdate(t.Context(), was, next)
-			if len(warnings) > 0 || len(use.asked) != tc.asked {
+			if !slices.Equal(warnings, tc.warned) || len(use.asked) != tc.asked {
 				t.Errorf("%s: warnings %v, %d look-ups, want %d", tc.reason, warnings, len(use.asked), tc.asked)
 			}
 			for _, p := range use.asked {
@@ -96,6 +111,15 @@ func TestUpdate(t *testing.T) {
 				t.Errorf("%s: want %q in %v", tc.reason, tc.names, err)
 			}
 		})
+	}
+}
+
+// What is no more than a warning does not keep a pool from being changed.
+func TestUpdateLookupOfAPreAllocationFails(t *testing.T) {
+	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: errors.New("the API server is down")}, All: stored(t)}
+	warnings, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"vip": "10.0.0.9"}}))
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "could not be checked whether another name has an address of spec.preAllocations: the API server is down") {
+		t.Errorf("%v, %v", warnings, err)
 	}
 }
 

@@ -51,8 +51,7 @@ func TestLookAtLeases(t *testing.T) {
 	}{
 		"iplease/shop": {0, "IPLease " + ns + "/shop has 10.95.0.1 of NetworkPool p\n"},
 		"ipl/late": {1, "IPLease " + ns + "/late waits\n  why:    the leases of namespace " + ns + " have as many addresses of NetworkPool " + ns +
-			"/p as its spec.leases.quotaPerNamespace allows: 2; delete leases, or raise the quota\n" +
-			"  to do:  delete leases of the namespace, or raise spec.leases.quotaPerNamespace of the pool\n"},
+			"/p as its spec.leases.quotaPerNamespace allows: 2\n  to do:  delete leases, or raise the quota\n"},
 		"lease/leaving": {1, "IPLease " + ns + "/leaving is being deleted\n  why:    its address is shown to the world still: the finalizer butler.butlerlabs.dev/lease-shown holds it\n" +
 			"  to do:  delete what shows the address; whoever set the finalizer takes it off then\n"},
 	} {

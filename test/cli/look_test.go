@@ -40,10 +40,11 @@ func TestLook(t *testing.T) {
 	ready(t, block, metav1.ConditionTrue)
 	lost := framework.MakeClaim(ns, "lost").Pool("nowhere").Obj()
 	orphan := framework.MakeClaim(ns, "orphan").Pool("machines").Cluster("gone").Obj()
-	create(t, leaving, tooLarge, lost, orphan, framework.MakeClaim(ns, "paused").Pool("machines").Cluster("idle").Obj(),
+	mistyped := framework.MakeClaim(ns, "mistyped").PoolRef("butler.butlerlabs.dev", "Networkpool", "machines").Obj()
+	create(t, leaving, tooLarge, lost, orphan, mistyped, framework.MakeClaim(ns, "paused").Pool("machines").Cluster("idle").Obj(),
 		framework.MakeClaim(ns, "foreign").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "x").Obj())
 	ready(t, leaving, metav1.ConditionTrue)
-	for _, waits := range []client.Object{tooLarge, lost, orphan} {
+	for _, waits := range []client.Object{tooLarge, lost, orphan, mistyped} {
 		ready(t, waits, metav1.ConditionFalse)
 	}
 	if err := k8s.Delete(t.Context(), leaving); err != nil {
@@ -112,11 +113,13 @@ func TestLook(t *testing.T) {
 			" idle --type=merge -p '{\"spec\":{\"paused\":false}}', or remove the annotation cluster.x-k8s.io/paused\n"},
 		"claim/lost": {1, "IPAddressClaim " + ns + "/lost waits\n  why:    NetworkPool " + ns + "/nowhere does not exist\n" +
 			"  to do:  create the pool, or create the object again with the right poolRef, which is immutable\n"},
-		"claim/orphan": {1, "IPAddressClaim " + ns + "/orphan waits\n  why:    waiting for Cluster " + ns + "/gone, which does not exist; create the Cluster, or correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim\n" +
-			"  to do:  correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action\n"},
+		"claim/orphan": {1, "IPAddressClaim " + ns + "/orphan waits\n  why:    waiting for Cluster " + ns + "/gone, which does not exist\n" +
+			"  to do:  create the Cluster, or correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim\n"},
+		"claim/mistyped": {1, "IPAddressClaim " + ns + "/mistyped names no pool of this provider\n  why:    its poolRef names kind Networkpool, which the group butler.butlerlabs.dev does not have\n" +
+			"  to do:  poolRef is immutable, so create the claim again with kind NetworkPool\n"},
 		"ipallocation/too-large": {1, "IPAllocation " + ns + "/too-large waits\n  why:    no contiguous block available: NetworkPool " + ns +
-			"/small has no 2 free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations\n" +
-			"  to do:  `kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed\n"},
+			"/small has no 2 free addresses in a row (3 free, at most 1 in a row)\n" +
+			"  to do:  add addresses to the pool, ask for fewer, or delete allocations\n"},
 	} {
 		t.Run("explain "+name, func(t *testing.T) { expect(t, c.code, c.want, "explain", name, "-n", ns) })
 	}

@@ -34,7 +34,7 @@ var _ = Describe("A changed spec", func() {
 		cutOff(3)
 		Expect(pool.Status).To(And(HaveField("TotalIPs", int64(5)), HaveField("AllocatedIPs", int64(0)), HaveField("AvailableIPs", int64(5))))
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(
-			ContainSubstring("3 addresses in use are outside the spec"))
+			ContainSubstring("3 addresses in use stay outside the spec until released: 10.13.0.1 of IPAddressClaim " + ns + "/a, 10.13.0.2 of IPAddressClaim " + ns + "/b, 10.13.0.3"))
 		create(ctx, framework.MakeClaim(ns, "d").Pool("p").Obj())
 		Expect(addressOf(ctx, ns, "d").Spec.Address).To(Equal("10.13.0.9"))
 		Expect(m.Kill()).To(Succeed())

@@ -130,7 +130,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 			spec(&pool.Spec)
 			return c.Patch(ctx, pool, client.MergeFrom(before))
 		}
-		holder := "10.21.2.1/32 (IPAddressClaim " + ns + "/holder)"
+		holder := "10.21.2.1 (IPAddressClaim " + ns + "/holder)"
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.CIDR = "10.21.2.8/29" }), "cut off addresses that are in use", holder)
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.21.2.0/30"}} }), holder)
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" }), holder)
