@@ -99,7 +99,6 @@ type NetworkPoolSpec struct {
 	// is the first address of a prefix.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=512
-	// +kubebuilder:validation:XValidation:rule="[self.map(k, self[k])].all(v, v.all(a, v.indexOf(a) == v.lastIndexOf(a)))",message="gives one address to two names; give each claim an address of its own"
 	PreAllocations PreAllocations `json:"preAllocations,omitempty"`
 
 	// allocateReservedIPAddresses also hands out the first and last address of a subnet (IPv6: the

@@ -83,10 +83,10 @@ func TestLook(t *testing.T) {
 		"10.90.0.12": " is used" + in + "\n  IPAllocation  " + ns + "/lb, 10.90.0.11-10.90.0.14\n  since         TIME\n  Cluster       " + ns + "/prod\n",
 		"10.90.0.15": " is resting" + in + ": until TIME; " + ns + "/leaving released it\n",
 		"10.90.0.5":  " is reserved" + in + ": reserved by spec.reserved[0] (10.90.0.2-10.90.0.9: switches)\n",
-		"10.90.0.1":  " is reserved" + in + ": spec.gateway\n",
+		"10.90.0.1":  " is reserved" + in + ": the gateway (spec.gateway)\n",
 		"10.90.0.20": " is kept" + in + ": preAllocations keeps it for claims named vip\n",
 		"10.90.0.25": " is free" + in + "\n",
-		"10.90.0.31": " is reserved" + in + ": first or last address of its subnet, which hosts do not use\n",
+		"10.90.0.31": " is reserved" + in + ": the last address of the network 10.90.0.0/27, which hosts do not use\n",
 		"192.0.2.1":  " is in no pool, no ClusterCIDR, no pod CIDR of a Node.\n",
 	} {
 		t.Run("who "+address, func(t *testing.T) { expect(t, 0, address+want, "who", address) })

@@ -115,6 +115,8 @@ var _ = Describe("The webhooks", Ordered, func() {
 			Prefix(24).Tenant("10.21.0.5", "10.21.0.20").Obj()), "spec.tenantAllocation.end", "outside the pool")
 		refused(c.Create(ctx, framework.MakePool("pin").Namespace(ns).Addresses("10.21.0.1-10.21.0.9").PreAllocate("vip", "10.21.0.10").Obj()),
 			"spec.preAllocations[vip]", "outside the pool")
+		refused(c.Create(ctx, framework.MakePool("pins").Namespace(ns).CIDR("10.21.0.0/28").PreAllocate("vip", "10.21.0.9").PreAllocate("web", "10.21.0.9").Obj()),
+			"spec.preAllocations[web]", `kept for "vip" too`, "give each claim an address of its own")
 		global := framework.MakeGlobalPool(ns).Addresses("10.21.0.1-10.21.0.9").Reserved("10.21.9.1").Obj()
 		global.Labels = map[string]string{"spec": ns}
 		refused(c.Create(ctx, global), "GlobalNetworkPool", "spec.reserved[0].addresses")
@@ -169,6 +171,26 @@ var _ = Describe("The webhooks", Ordered, func() {
 		Expect(heard.take()).To(ConsistOf(
 			"NetworkPool "+ns+"/nowhere does not exist yet; nothing is allocated before it does",
 			"Cluster "+ns+"/tenant does not exist yet; addresses are allocated all the same, and kept for it"))
+	})
+
+	It("warn of a preAllocation of an address that another has, and the pool says so", func(ctx SpecContext) {
+		pool := framework.MakePool("kept").Namespace(ns).CIDR("10.21.4.0/28").Obj()
+		create(ctx, pool, framework.MakeClaim(ns, "holder").Pool("kept").Obj())
+		Expect(addressOf(ctx, ns, "holder").Spec.Address).To(Equal("10.21.4.1"))
+		Expect(c.Get(ctx, keyOf(pool), pool)).To(Succeed())
+		before := pool.DeepCopy()
+		pool.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.21.4.1"}
+		heard.take()
+		Expect(c.Patch(ctx, pool, client.MergeFrom(before))).To(Succeed())
+		holder := "10.21.4.1 is held by IPAddressClaim " + ns + "/holder"
+		Expect(heard.take()).To(ConsistOf("spec.preAllocations[vip]: " + holder + "; a claim named vip gets it when that is released"))
+		Eventually(func() string {
+			return expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		}).Should(HaveSuffix("; spec.preAllocations[vip] " + holder + ", and free for that name when it is released"))
+		create(ctx, framework.MakeClaim(ns, "vip").Pool("kept").Obj())
+		Expect(refusalOf(ctx, ns, "vip", "AllocationFailed")).To(ContainSubstring(holder + "; wait until it is released, or change spec.preAllocations[vip] of NetworkPool " + ns + "/kept"))
+		deleteClaim(ctx, ns, "holder")
+		Expect(addressOf(ctx, ns, "vip").Spec.Address).To(Equal("10.21.4.1"))
 	})
 
 	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, U3
