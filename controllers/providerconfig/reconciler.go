@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +48,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, config); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	before := config.DeepCopy()
+	if pause(config); annotations.HasPaused(config) {
+		return reconcile.Result{}, r.write(ctx, before, config)
+	}
 	network := config.Network()
 	var pools []tenancy.Pool
 	if network.Mode == v1alpha1.IPAMMode {
@@ -54,7 +60,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	before := config.DeepCopy()
 	verdict := tenancy.Validate(network, pools)
 	for _, c := range []*metav1.Condition{&verdict.PoolAvailable, &verdict.Ready} {
 		c.Message = text.Message(c.Message)
@@ -68,18 +73,38 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		s.LastValidationTime = &now
 	}
 	s.Validated, s.Ready, s.ObservedGeneration = verdict.Validated, verdict.Ready.Status == metav1.ConditionTrue, config.Generation
-	if equality.Semantic.DeepEqual(before.Status, *s) {
-		return reconcile.Result{RequeueAfter: backstop}, nil
-	}
-	// Not a patch: it would leave out what is zero, and was zero, and must be there.
-	if err := r.Client.Status().Update(ctx, config); err != nil {
-		return guard.Retry(client.IgnoreNotFound(err), fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
+	if err := r.write(ctx, before, config); err != nil {
+		return guard.Retry(err, fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
 	}
 	was := conditions.Get(before, v1alpha1.PoolAvailableCondition)
 	if is := verdict.PoolAvailable; is.Reason == v1alpha1.PoolExhaustedReason && (was == nil || was.Reason != is.Reason) {
 		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, "PoolsExhausted", "Validate", "%s", is.Message)
 	}
 	return reconcile.Result{RequeueAfter: backstop}, nil
+}
+
+// write writes a status that is not what it was.
+func (r *Reconciler) write(ctx context.Context, before, is *v1alpha1.ProviderConfig) error {
+	if equality.Semantic.DeepEqual(before.Status, is.Status) {
+		return nil
+	}
+	// Not a patch: it would leave out what is zero, and was zero, and must be there.
+	return client.IgnoreNotFound(r.Client.Status().Update(ctx, is))
+}
+
+// pause keeps Cluster API's condition Paused, which a ProviderConfig that was never paused does not have, as pools do not.
+func pause(config *v1alpha1.ProviderConfig) {
+	is := metav1.Condition{
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
+		Message: "ProviderConfig has the annotation " + clusterv1.PausedAnnotation + "; its status is not brought up to date, and its Clusters are served; remove it to resume",
+	}
+	if !annotations.HasPaused(config) {
+		if conditions.Get(config, clusterv1.PausedCondition) == nil {
+			return
+		}
+		is.Status, is.Reason, is.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the ProviderConfig is not paused any more"
+	}
+	conditions.Set(config, is)
 }
 
 // SetupWithManager registers the watches.

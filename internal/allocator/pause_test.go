@@ -28,10 +28,10 @@ func TestPauseOf(t *testing.T) {
 		want  string
 	}{
 		"nothing":              {},
-		"the claim":            {claim: []func(*ipamv1.IPAddressClaim){own}, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
-		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterPaused, want: "Cluster ns/k is paused"},
-		"the pool":             {pool: []func(*v1alpha1.NetworkPool){held}, want: "NetworkPool ns/pool is paused"},
-		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: grants.ClusterPaused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused"},
+		"the claim":            {claim: []func(*ipamv1.IPAddressClaim){own}, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"},
+		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterPaused, want: "Cluster ns/k is paused; resume it to go on"},
+		"the pool":             {pool: []func(*v1alpha1.NetworkPool){held}, want: "NetworkPool ns/pool is paused; remove its annotation cluster.x-k8s.io/paused to resume"},
+		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: grants.ClusterPaused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"},
 		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterAbsent},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPauseOf(t *testing.T) {
 
 // What was said is said once, by the manager that serves the pool, of claims that are its own.
 func TestWhoIsToldOfAPause(t *testing.T) {
-	const says = "IPAddressClaim has the annotation cluster.x-k8s.io/paused"
+	const says = "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"
 	told := func(c *ipamv1.IPAddressClaim) {
 		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Message: says}}
 	}

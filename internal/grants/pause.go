@@ -27,11 +27,11 @@ const pausedMessage = "the pool " + PausedPool + "; remove the annotation to res
 func (m *Memory) PauseOf(c *Claimant, g Gate) string {
 	switch {
 	case c.Paused:
-		return fmt.Sprintf("%s has the annotation %s", c.Owner.Kind, clusterv1.PausedAnnotation)
+		return fmt.Sprintf("%s has the annotation %s; remove it to resume", c.Owner.Kind, clusterv1.PausedAnnotation)
 	case g == ClusterPaused:
-		return fmt.Sprintf("Cluster %s is paused", c.Cluster)
+		return fmt.Sprintf("Cluster %s is paused; resume it to go on", c.Cluster)
 	case m.Base != nil && annotations.HasPaused(m.Base):
-		return fmt.Sprintf("%s is paused", m.Key)
+		return fmt.Sprintf("%s is paused; remove its annotation %s to resume", m.Key, clusterv1.PausedAnnotation)
 	}
 	return ""
 }

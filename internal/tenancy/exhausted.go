@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	noPools = "mode is ipam, but the ProviderConfig names no pools; add network.poolRefs"
+	noPools = "mode is ipam, but the ProviderConfig names no pools; add spec.network.poolRefs"
 
 	// maxNamed is how many pools a message names.
 	maxNamed = 8

@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -36,12 +37,13 @@ func validate(network v1alpha1.ProviderNetwork, pools []Pool) Verdict {
 		return verdict(metav1.ConditionFalse, v1alpha1.ValidationFailedReason, noPools, noPools)
 	}
 	wants := max(clamp(network, configured(network)).Count, 1)
-	var missing, closed, settling, full, serving []string
+	var missing, entries, closed, settling, full, serving []string
 	for _, p := range pools {
 		name := describe(p.Ref)
 		switch {
 		case p.State == Missing:
 			missing = append(missing, name+" does not exist")
+			entries = append(entries, entryOf(network, p.Ref)+": "+name+" does not exist")
 		case p.State == Closed:
 			closed = append(closed, name+" "+p.Message)
 		case p.State == Settling:
@@ -54,7 +56,7 @@ func validate(network v1alpha1.ProviderNetwork, pools []Pool) Verdict {
 	}
 	wrong := ""
 	if len(missing) > 0 {
-		wrong = listed(missing) + "; create it, or correct network.poolRefs"
+		wrong = listed(entries) + "; create it, or correct the entry"
 	}
 	others := append(append(append([]string(nil), full...), closed...), missing...)
 	switch {
@@ -73,6 +75,16 @@ func validate(network v1alpha1.ProviderNetwork, pools []Pool) Verdict {
 		return verdict(metav1.ConditionFalse, v1alpha1.NetworkNotReadyReason, listed(others), wrong)
 	}
 	return verdict(metav1.ConditionFalse, v1alpha1.ValidationFailedReason, wrong, wrong)
+}
+
+// entryOf is the field that names a pool.
+func entryOf(network v1alpha1.ProviderNetwork, ref v1alpha1.PoolReference) string {
+	const field = "spec.network.poolRefs"
+	i := slices.IndexFunc(network.PoolRefs, func(r v1alpha1.ProviderPoolReference) bool { return withKind(r.PoolReference) == ref })
+	if i < 0 {
+		return field
+	}
+	return fmt.Sprintf("%s[%d]", field, i)
 }
 
 // verdict makes both conditions: Ready is as PoolAvailable, unless something is wrong with the settings.

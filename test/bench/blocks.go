@@ -114,7 +114,7 @@ func (c *clients) bareBlocks(ctx context.Context, from, to int) (pace, error) {
 // tellPaused says on an object what a manager says on one of a paused pool: the objects of both are the same then.
 func (c *clients) tellPaused(ctx context.Context, o client.Object) error {
 	paused := condition(clusterv1.PausedCondition, "True", clusterv1.PausedReason, metav1.Now().UTC().Format(time.RFC3339))
-	paused["message"] = fmt.Sprintf("%s %s/%s is paused", v1alpha1.NetworkPoolKind, namespace, poolName)
+	paused["message"] = fmt.Sprintf("%s %s/%s is paused; remove its annotation %s to resume", v1alpha1.NetworkPoolKind, namespace, poolName, clusterv1.PausedAnnotation)
 	return c.Status().Patch(ctx, o, status(map[string]any{conditions: []any{paused}}))
 }
 

@@ -237,7 +237,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(o.Finalizers).To(BeEmpty())
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
-			g.Expect(o.Status.Conditions).To(ConsistOf(And(HaveField("Type", clusterv1.PausedCondition), HaveField("Message", "Cluster "+ns+"/tenant is paused"))))
+			g.Expect(o.Status.Conditions).To(ConsistOf(And(HaveField("Type", clusterv1.PausedCondition), HaveField("Message", "Cluster "+ns+"/tenant is paused; resume it to go on"))))
 		}).Should(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		allocatedTo(ctx, o)

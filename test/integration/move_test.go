@@ -65,7 +65,7 @@ var _ = Describe("On the target of a move", func() {
 		addressOf(ctx, ns, "free")
 		// The IPAddress of late is on its way still: nothing is made for a paused Cluster.
 		Expect(objects(ctx, ns).Addresses).To(HaveLen(2))
-		expectHeld(ctx, ns, "new", "Cluster "+ns+"/k is paused")
+		expectHeld(ctx, ns, "new", "Cluster "+ns+"/k is paused; resume it to go on")
 		madeLate := madeAddress(ns, "late", "10.12.0.78", 24, claimOwner("late", late.UID), poolOwner("p", elsewhere))
 		create(ctx, madeLate)
 		unpause(ctx)

@@ -16,7 +16,7 @@ import (
 )
 
 // byAnnotation is what a claim says that is paused itself.
-const byAnnotation = "IPAddressClaim has the annotation " + clusterv1.PausedAnnotation
+const byAnnotation = "IPAddressClaim has the annotation " + clusterv1.PausedAnnotation + "; remove it to resume"
 
 // pauseOf returns what the conditions of a claim say of a pause, empty if nothing.
 func pauseOf(ctx context.Context, ns, name string) string {
@@ -74,7 +74,7 @@ var _ = Describe("A pause", Ordered, func() {
 			framework.MakePool("q").Namespace(ns).CIDR("10.10.3.0/24").Obj(), framework.MakeClaim(ns, "other").Pool("q").Obj())
 		addressOf(ctx, ns, "other")
 		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(1e9).Should(BeEmpty())
-		expectHeld(ctx, ns, "c", "NetworkPool "+ns+"/p is paused")
+		expectHeld(ctx, ns, "c", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
 		const says = "the pool is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses; remove the annotation to resume"
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(says))
 		Expect(expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)).To(Equal(says))
@@ -111,7 +111,7 @@ var _ = Describe("A pause", Ordered, func() {
 		setPaused(ctx, pool, true)
 		expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)
 		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
-		expectHeld(ctx, ns, "waits", "NetworkPool "+ns+"/p is paused")
+		expectHeld(ctx, ns, "waits", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
 		setPaused(ctx, pool, false)
 		addressOf(ctx, ns, "waits")
 		Expect(getClaim(ctx, ns, "c").ResourceVersion).To(Equal(version))
@@ -148,7 +148,7 @@ var _ = Describe("A pause", Ordered, func() {
 		}
 		expectGone(ctx, framework.MakeClaim(ns, "free").Obj())
 		Expect(getClaim(ctx, ns, "a").Finalizers).NotTo(BeEmpty())
-		Eventually(pauseOf).WithArguments(ctx, ns, "a").Should(Equal("True: Cluster " + ns + "/k is paused"))
+		Eventually(pauseOf).WithArguments(ctx, ns, "a").Should(Equal("True: Cluster " + ns + "/k is paused; resume it to go on"))
 		Expect(pauseOf(ctx, ns, "b")).To(BeEmpty()) // nothing of it is held up
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		expectGone(ctx, framework.MakeClaim(ns, "a").Obj())

@@ -193,6 +193,28 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectNetwork(ctx, missing, metav1.ConditionTrue, v1alpha1.ReadyReason)
 	})
 
+	It("has its ProviderConfig name the entry that is wrong, and say that it is paused", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		config := provider(ns, "config", "p", "nowhere")
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.40.0/28").Obj(), config)
+		says := func(condition string) func() string {
+			return func() string {
+				Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
+				c := ptr.Deref(meta.FindStatusCondition(config.Status.Conditions, condition), metav1.Condition{})
+				return string(c.Status) + " " + c.Reason + ": " + c.Message
+			}
+		}
+		wrong := "False ValidationFailed: spec.network.poolRefs[0]: NetworkPool nowhere does not exist; create it, or correct the entry"
+		Eventually(says(v1alpha1.ReadyCondition)).Should(Equal(wrong))
+		Expect(meta.FindStatusCondition(config.Status.Conditions, clusterv1.PausedCondition)).To(BeNil())
+		setPaused(ctx, config, true)
+		Eventually(says(clusterv1.PausedCondition)).Should(And(HavePrefix("True Paused: ProviderConfig has the annotation cluster.x-k8s.io/paused"), HaveSuffix("remove it to resume")))
+		create(ctx, framework.MakePool("nowhere").Namespace(ns).CIDR("10.130.41.0/28").Obj())
+		setPaused(ctx, config, false)
+		Eventually(says(v1alpha1.ReadyCondition)).Should(HavePrefix("True Ready: "))
+		Expect(says(clusterv1.PausedCondition)()).To(HavePrefix("False NotPaused: "))
+	})
+
 	It("is left alone in mode cloud", func(ctx SpecContext) { // B21
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "cloud", "p")
