@@ -231,7 +231,7 @@ func TestUsesOutside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			tc.l.UsesOutside(func(r netipx.IPRange, facts []*Fact) bool {
+			tc.l.UsesOutside(func(r netipx.IPRange, _ []*Fact) bool {
 				got = append(got, poolutil.ShowRange(r))
 				return true
 			})
