@@ -153,7 +153,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 				waits = refused
 			}).Should(Succeed())
 		}
-		Expect(refusedLease(ctx, waits, "QuotaExceeded")).To(ContainSubstring("the leases of namespace " + theirs + " have 3 addresses"))
+		Expect(refusedLease(ctx, waits, "QuotaExceeded")).To(ContainSubstring("the leases of namespace " + theirs + " have as many addresses of "))
 		modify(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) { p.Spec.Leases.QuotaPerNamespace = ptr.To[int32](6) })
 		leasedTo(ctx, waits)
 	})
