@@ -20,14 +20,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases/status;ipleases/finalizers,verbs=update;patch
+
 // Kind is the kind of IPLeases.
 var Kind grants.Kind = kind{}
 
 // kind: each IPLease asks for one address, which its own status shows.
 type kind struct{}
-
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases/status;ipleases/finalizers,verbs=update;patch
 
 var traits = &grants.Traits{Name: v1alpha1.IPLeaseKind, Finalizer: v1alpha1.IPLeaseFinalizer, PerNamespace: true, Pinned: true}
 
