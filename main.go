@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/flags"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -29,6 +31,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/components"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
@@ -124,16 +127,20 @@ func run(o *options.Options) error {
 	if err := process.CheckKinds(mgr.GetRESTMapper(), needed); err != nil {
 		return err
 	}
-	reportComponents(mgr, o)
+	report(mgr, o)
 	return start(mgr, o, part)
 }
 
 // reportTimeout is how long the manager waits at its start to be told its rights.
 const reportTimeout = 10 * time.Second
 
-func reportComponents(mgr manager.Manager, o *options.Options) {
+// report logs what the manager serves, and what keeps it from that.
+func report(mgr manager.Manager, o *options.Options) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
+	if o.Namespace != "" && apierrors.IsNotFound(mgr.GetAPIReader().Get(ctx, client.ObjectKey{Name: o.Namespace}, lookup.NamespaceMetadata())) {
+		mgr.GetLogger().Error(nil, "The namespace that --namespace names does not exist: nothing is served until somebody makes it", "namespace", o.Namespace)
+	}
 	components.Report(ctx, mgr.GetClient(), mgr.GetLogger(), o.Namespace, components.Of(o))
 }
 

@@ -156,8 +156,11 @@ func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPoo
 // admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is
 // paused, and no consumer uses the address still. A Cluster that is gone does not hold it.
 func (a *Allocator) admitRelease(ctx context.Context, m *grants.Memory, c *grants.Claimant) grants.Ruling {
-	if (c.InUse && !m.OnlyGranted(c)) || m.IsKept(c) {
+	if c.InUse && !m.OnlyGranted(c) {
 		return grants.Ruling{Waits: true, Silent: true} // a consumer's finalizer says that, and the end of it is an event
+	}
+	if m.IsKept(c) {
+		return grants.Ruling{Waits: true, Silent: a.leavesAlone(c), Kept: true} // the end of it is an event, too
 	}
 	if a.leavesAlone(c) || (m.Base != nil && annotations.HasPaused(m.Base)) {
 		return grants.Ruling{Waits: true, Silent: a.isAnothers(c)}

@@ -216,7 +216,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	if d := a.dispatchBlocks(p, now); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
-	a.tellPauses(ctx, p, now, admission)
+	a.tellHeld(ctx, p, now, admission)
 	if d := a.sweep(ctx, p, now); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
@@ -290,7 +290,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *grants.Pool, seen v1alph
 	if d := a.dispatchBlocks(p, a.now()); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
-	a.tellPauses(ctx, p, a.now(), admission)
+	a.tellHeld(ctx, p, a.now(), admission)
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidwall/btree"
 	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -114,8 +115,8 @@ type Memory struct {
 	LastCommit time.Time
 	// NextSweep is when orphans are looked for next.
 	NextSweep time.Time
-	// ToTell are claims that were not told what pauses them.
-	ToTell map[*Claimant]struct{}
+	// ToTell are claims that were not told what holds them up, with what they are to be told.
+	ToTell map[*Claimant]metav1.Condition
 	// Awaited are the Clusters of IPAllocations that nobody has seen.
 	Awaited map[types.NamespacedName]struct{}
 	// Overlap names a pool of the same network with some of the addresses; Younger: it came first.

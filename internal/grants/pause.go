@@ -3,6 +3,7 @@ package grants
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,10 +46,30 @@ func (m *Memory) NotePause(c *Claimant, g Gate) {
 	if c.Pause = m.PauseOf(c, g); c.Pause == "" || c.Pause == c.PauseTold {
 		return
 	}
-	if m.ToTell == nil {
-		m.ToTell = map[*Claimant]struct{}{}
+	m.tell(c, metav1.Condition{
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: c.Pause,
+	})
+}
+
+// noteKept remembers to tell a deleted claim who keeps its IPAddress, if it was not told that. It is called with the pool
+// locked.
+func (m *Memory) noteKept(c *Claimant) {
+	addr := m.AttachedTo(c)
+	if addr == nil || (m.Base != nil && !m.Holder) {
+		return
 	}
-	m.ToTell[c] = struct{}{}
+	no := Refusal{v1alpha1.DeletingReason, fmt.Sprintf("its IPAddress is kept by the finalizer %s; ask its owner to remove it",
+		strings.Join(addr.Others, ", "))}
+	if c.ShownRefusal() != no {
+		m.tell(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
+	}
+}
+
+func (m *Memory) tell(c *Claimant, is metav1.Condition) {
+	if m.ToTell == nil {
+		m.ToTell = map[*Claimant]metav1.Condition{}
+	}
+	m.ToTell[c] = is
 }
 
 // PauseIn is what the conditions of a claim say of a pause, empty if nothing.

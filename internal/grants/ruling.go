@@ -2,8 +2,9 @@ package grants
 
 // Ruling is what is decided on a claimant before any address is looked at.
 type Ruling struct {
-	// Waits: nothing is done for it now, and nothing is said but what pauses it. Silent: nor is that said here.
-	Waits, Silent bool
+	// Waits: nothing is done for it now, and nothing is said but what holds it up. Silent: nor is that said here. Kept: that
+	// is somebody else's finalizer on its IPAddress, not a pause.
+	Waits, Silent, Kept bool
 	// Refused is why it gets nothing; nil: an address is looked for.
 	Refused *Refusal
 	// Gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that
@@ -19,7 +20,11 @@ func (m *Memory) Note(c *Claimant, r Ruling) {
 	if r.Gate != ClusterOpen {
 		m.WaitingClusters[c.Cluster] = struct{}{}
 	}
-	if r.Waits && !r.Silent {
+	switch {
+	case !r.Waits || r.Silent:
+	case r.Kept:
+		m.noteKept(c)
+	default:
 		m.NotePause(c, r.Gate)
 	}
 }

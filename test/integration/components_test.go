@@ -85,6 +85,11 @@ var _ = Describe("A manager without components", func() {
 		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(had), &v1alpha1.IPLease{}) }).ShouldNot(Succeed())
 	})
 
+	It("says that the namespace which it is to serve does not exist", func(ctx SpecContext) {
+		m := startManagerAs(ctx, cp.Kubeconfig, "--namespace=nosuchns")
+		Expect(logOf(m)()).To(ContainSubstring("namespace that --namespace names does not exist"))
+	})
+
 	It("says what a component lacks that is on, and what gives it", func(ctx SpecContext) {
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
