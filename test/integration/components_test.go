@@ -46,7 +46,7 @@ func logOf(m *framework.Manager) func() string {
 }
 
 var _ = Describe("A manager without components", func() {
-	It("may read no Secret and write no Cluster, fulfils claims, and leaves leases and their addresses alone", func(ctx SpecContext) {
+	It("may read no Secret and write no Cluster, fulfils claims, and leaves leases and their addresses alone", func(ctx SpecContext) { // C49
 		ns := newNamespace(ctx, nil)
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -90,7 +90,7 @@ var _ = Describe("A manager without components", func() {
 		Expect(logOf(m)()).To(ContainSubstring("namespace that --namespace names does not exist"))
 	})
 
-	It("says what a component lacks that is on, and what gives it", func(ctx SpecContext) {
+	It("says what a component lacks that is on, and what gives it", func(ctx SpecContext) { // C50
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		m, err := framework.LaunchManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--load-balancers"}})
