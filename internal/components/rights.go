@@ -59,7 +59,7 @@ func remedy(c Component) string {
 	if c.Name == Claims {
 		return "apply the manifests of its release again"
 	}
-	return "apply config/components/" + c.Name
+	return fmt.Sprintf("apply component-%s.yaml of its release (config/components/%s)", c.Name, c.Name)
 }
 
 // missing returns what a component lacks, one line for each resource.

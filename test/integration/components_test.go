@@ -9,9 +9,14 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/config"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -85,6 +90,33 @@ var _ = Describe("A manager without components", func() {
 		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(had), &v1alpha1.IPLease{}) }).ShouldNot(Succeed())
 	})
 
+	It("serves the load balancers of the namespaces alone in which their role is bound", func(ctx SpecContext) { // C49
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		text, err := config.Files.ReadFile("rbac/load_balancers_role.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		role := &rbacv1.ClusterRole{}
+		Expect(yaml.UnmarshalStrict(text, role)).To(Succeed())
+		bound, other := newNamespace(ctx, nil), newNamespace(ctx, nil)
+		role.Name = bound
+		create(ctx, role, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: bound, Name: "load-balancers"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "butler-ipam-manager"}},
+		})
+		m := startManagerAs(ctx, kubeconfig, "--load-balancers")
+		for _, ns := range []string{other, bound} {
+			create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.98.0.0/24").Network(ns).Obj(), provider(ns, ns, "p"), tenant(ns, "prod", ns))
+		}
+		served := tenant(bound, "prod", bound)
+		expectNetwork(ctx, served, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		Eventually(logOf(m)).Should(And(ContainSubstring("is forbidden"), ContainSubstring(`in the namespace \"`+other)))
+		Expect(allocationsIn(ctx, other)).To(BeEmpty())
+		// What is not served anywhere would not let the manager rest.
+		Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(other))).To(Succeed())
+		modify(ctx, served, func(c *clusterv1.Cluster) { c.Labels = nil })
+	})
+
 	It("says that the namespace which it is to serve does not exist", func(ctx SpecContext) {
 		m := startManagerAs(ctx, cp.Kubeconfig, "--namespace=nosuchns")
 		Expect(logOf(m)()).To(ContainSubstring("namespace that --namespace names does not exist"))
@@ -97,7 +129,7 @@ var _ = Describe("A manager without components", func() {
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
 		Eventually(logOf(m)).Should(And(
-			ContainSubstring("apply config/components/load-balancers"), ContainSubstring("get secrets"),
+			ContainSubstring("apply component-load-balancers.yaml"), ContainSubstring("get secrets"),
 			ContainSubstring("patch clusters.cluster.x-k8s.io"), ContainSubstring("patch clusters/status.cluster.x-k8s.io"),
 		))
 		Expect(logOf(m)()).NotTo(ContainSubstring("list ipaddresses"), "it has that")
