@@ -59,6 +59,7 @@ func plan(source Source, target pools.Key, in *found, withoutCluster bool) *Plan
 	layout := p.translate(source, target, in)
 	p.surroundings(source, target, in, layout)
 	p.collect(in, layout)
+	p.machines(in)
 	p.clusters(in, withoutCluster)
 	return p
 }

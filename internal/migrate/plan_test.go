@@ -33,6 +33,13 @@ func TestPlan(t *testing.T) {
 		in.addresses = append(in.addresses, a)
 		in.named[client.ObjectKeyFromObject(&a)] = &a
 	}
+	owned := func(in *found, version, kind string, machines ...string) {
+		for _, name := range machines {
+			give(in, name+"-0", "")
+			in.claims[len(in.claims)-1].OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name}}
+		}
+	}
+	const vmsFail = ": CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; these machines would fail until they are replaced"
 	local := func(name, network string, addresses ...string) *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1alpha1.NetworkPoolSpec{Addresses: addresses, Network: network}}
 	}
@@ -45,12 +52,24 @@ func TestPlan(t *testing.T) {
 		"the pool goes":          {func(in *found) { in.pool.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"InClusterIPPool ns/p is being deleted"}},
 		"the provider runs": {func(in *found) { in.running = []string{"deployment -n x y", "pod -n x z"} },
 			[]string{"the in-cluster provider runs: deployment -n x y", "the in-cluster provider runs: pod -n x z"}},
-		"a pool of the name":          {func(in *found) { in.target = local("p", "") }, []string{"NetworkPool ns/p exists"}},
-		"another has the addresses":   {func(in *found) { in.others = append(in.others, local("q", "", "10.0.0.12/30")) }, []string{"NetworkPool ns/q has 10.0.0.12-10.0.0.15 too"}},
-		"in another network":          {func(in *found) { in.others = append(in.others, local("q", "other", "10.0.0.12/30")) }, nil},
-		"the Cluster is not paused":   {func(in *found) { in.clusters[k].Spec.Paused = nil }, []string{"Cluster ns/k is not paused"}},
-		"the Cluster does not exist":  {func(in *found) { in.clusters[k] = nil }, []string{"Cluster ns/k does not exist"}},
-		"a claim without a Cluster":   {func(in *found) { in.claims[0].Labels = nil }, []string{"claim ns/a names no Cluster that could be paused"}},
+		"a pool of the name":         {func(in *found) { in.target = local("p", "") }, []string{"NetworkPool ns/p exists"}},
+		"another has the addresses":  {func(in *found) { in.others = append(in.others, local("q", "", "10.0.0.12/30")) }, []string{"NetworkPool ns/q has 10.0.0.12-10.0.0.15 too"}},
+		"in another network":         {func(in *found) { in.others = append(in.others, local("q", "other", "10.0.0.12/30")) }, nil},
+		"the Cluster is not paused":  {func(in *found) { in.clusters[k].Spec.Paused = nil }, []string{"Cluster ns/k is not paused"}},
+		"the Cluster does not exist": {func(in *found) { in.clusters[k] = nil }, []string{"Cluster ns/k does not exist"}},
+		"a claim without a Cluster":  {func(in *found) { in.claims[0].Labels = nil }, []string{"claim ns/a names no Cluster that could be paused"}},
+		"a machine of vSphere":       {func(in *found) { owned(in, "infrastructure.cluster.x-k8s.io/v1beta2", "VSphereVM", "v1") }, []string{"claims of 1 VSphereVM (ns/v1)" + vmsFail}},
+		"machines of vSphere": {func(in *found) {
+			owned(in, "infrastructure.cluster.x-k8s.io/v1beta1", "VSphereVM", "v5", "v1", "v2", "v3", "v4")
+			in.claims[2].OwnerReferences = in.claims[3].OwnerReferences // two network devices
+		}, []string{"claims of 4 VSphereVMs (ns/v1, ns/v2, ns/v3 and 1 more)" + vmsFail}},
+		"a machine of Proxmox": {func(in *found) { owned(in, "infrastructure.cluster.x-k8s.io/v1alpha2", "ProxmoxMachine", "m") }, []string{
+			"claims of 1 ProxmoxMachine (ns/m): CAPMOX can name no other kind of pool, so its next machines would ask the old pool, which would no longer count these addresses"}},
+		"machines of others": {func(in *found) {
+			owned(in, "infrastructure.cluster.x-k8s.io/v1beta2", "Metal3Data", "d")
+			owned(in, "infrastructure.cluster.x-k8s.io/v1alpha1", "OpenStackServer", "s")
+			owned(in, "example.com/v1", "VSphereVM", "x")
+		}, nil},
 		"a claim that waits":          {func(in *found) { give(in, "c", "") }, nil},
 		"a claim that goes":           {func(in *found) { in.claims[1].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"claim ns/b is being deleted"}},
 		"an address twice":            {func(in *found) { give(in, "c", "10.0.0.10") }, []string{"10.0.0.10 is given twice: to ns/a and to ns/c"}},

@@ -48,7 +48,7 @@ type thing struct {
 	AddressFinalizers, AddrOwners []string
 }
 
-const foreignFinalizer = "vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-protection"
+const foreignFinalizer = "metal3data.infrastructure.cluster.x-k8s.io"
 
 // inClusterPool is a pool of the in-cluster provider; without a namespace it is a global one.
 func inClusterPool(ns, name, network string) *unstructured.Unstructured {

@@ -4,11 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -94,4 +97,41 @@ func TestImportCommand(t *testing.T) {
 	w.before = w.things(t)
 	documented(t, "migration.md")
 	w.expectBack(t)
+}
+
+// CAPV names its pool in a claim again at every reconcile, and Cluster API holds that immutable: such a machine cannot be
+// taken along. What CAPV would write is refused by Cluster API's own admission here.
+func TestImportOfVSphere(t *testing.T) {
+	w := newWorld(t, false)
+	claim := framework.MakeClaim(w.ns, "a").Obj()
+	get := func() {
+		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get()
+	claim.OwnerReferences = append(claim.OwnerReferences, metav1.OwnerReference{
+		APIVersion: "infrastructure.cluster.x-k8s.io/v1beta2", Kind: "VSphereVM", Name: "worker-0", UID: "vm",
+	})
+	if err := k8s.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	before := w.things(t)
+	out, errOut, code := run(t, "import", "machines", "-n", w.ns, "--apply")
+	want := "In the way:\n" +
+		"  claims of 1 VSphereVM (" + w.ns + "/worker-0): CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; " +
+		"these machines would fail until they are replaced\n" +
+		"    to do: serve the pool in place, hand it over, and let the machines roll over: docs/in-cluster.md\n"
+	if code != 1 || !strings.HasSuffix(out, want) {
+		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, out, errOut, want)
+	}
+	if diff := cmp.Diff(before, w.things(t)); diff != "" {
+		t.Errorf("something was written: %s", diff)
+	}
+	w.expectNoJournal(t)
+	get()
+	claim.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "machines"}
+	if err := k8s.Update(t.Context(), claim); err == nil || !strings.Contains(err.Error(), "spec is immutable") {
+		t.Errorf("another pool in the claim: %v", err)
+	}
 }
