@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/netip"
 	"time"
@@ -66,6 +67,9 @@ func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.Ledger.InSpace(s.p.L
 // Free yields the free ranges, ascending.
 func (s *Snapshot) Free() iter.Seq[netipx.IPRange] { return s.p.Ledger.Free() }
 
+// Resting are the ranges that rest after a release, by the time at which that ends.
+func (s *Snapshot) Resting() []v1alpha1.CoolingGroup { return s.p.Cooling.Groups() }
+
 // Place tells where an IPAllocation of n addresses would be placed, or one claim for n = 1; false: nowhere.
 func (s *Snapshot) Place(n int64) (netipx.IPRange, bool) {
 	take := func() (netipx.IPRange, bool) { return s.p.Ledger.TakeBlock(uint64(n)) }
@@ -84,6 +88,15 @@ func (s *Snapshot) Place(n int64) (netipx.IPRange, bool) {
 
 // Waiting is the number of claims and IPAllocations that want a grant.
 func (s *Snapshot) Waiting() int { return s.p.Pending.Len() }
+
+// Waiters are the claims and IPAllocations that want a grant, in the order of the allocator.
+func (s *Snapshot) Waiters() (out []string) {
+	s.p.Pending.Scan(func(c *grants.Claimant) bool {
+		out = append(out, fmt.Sprintf("%s %s", c.Owner.Kind, grants.NameOf(c.Owner)))
+		return true
+	})
+	return out
+}
 
 // Plan tells what each waiting claim and IPAllocation would be told now, in the order of the allocator. What
 // it gives is taken out of the Snapshot. Clusters and Namespaces are read from a reader. The quota of Clusters is

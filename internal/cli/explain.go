@@ -109,7 +109,14 @@ func (p *plugin) explainPool(ctx context.Context, from client.Client, arg string
 	if err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading %s: %w", key, err)
 	}
-	return inspect.ExplainPool(pool), nil
+	if !inspect.IsFull(pool) {
+		return inspect.ExplainPool(pool, nil), nil
+	}
+	o, err := read(ctx, from, key.Namespace)
+	if err != nil {
+		return inspect.Explanation{}, err
+	}
+	return inspect.ExplainPool(pool, allocator.SnapshotOf(pool, o.OfPools()).Waiters()), nil
 }
 
 func explainClaim(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {
@@ -221,7 +228,7 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 		return inspect.Explanation{}, err
 	}
 	v := allocator.SnapshotOf(pool, o.OfPools())
-	c.Ahead, c.Free, c.Largest = v.Waiting(), v.Counts().Available, v.Counts().LargestFree
+	c.Ahead, c.Free, c.Largest, c.Resting = v.Waiting(), v.Counts().Available, v.Counts().LargestFree, v.Resting()
 	if answer, waits := v.Plan(ctx, from, now)[uid]; waits {
 		c.Answer = &answer
 	}

@@ -39,7 +39,10 @@ func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
 func (m *Memory) NoAddress() *Refusal {
 	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
 	if m.Ledger.Counts().Total > 0 {
-		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool or delete claims", m.Key)
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool, or delete machines or claims", m.Key)
+		if m.reuseGrace() > 0 {
+			text += fmt.Sprintf(": what is released becomes free by itself after addressReuseGracePeriodSeconds (%d)", int(m.reuseGrace().Seconds()))
+		}
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
 }

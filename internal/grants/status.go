@@ -235,7 +235,7 @@ func (m *Memory) UsersMessage() string {
 		}
 		return len(names) < named
 	})
-	text := fmt.Sprintf("the pool is being deleted and waits until all of its addresses are released; delete the claims and allocations that have some: %s", strings.Join(names, ", "))
+	text := fmt.Sprintf("the pool is being deleted and waits until all of its addresses are released; delete the machines, claims and allocations that have some: %s", strings.Join(names, ", "))
 	if int(n) > len(names) {
 		text += fmt.Sprintf(" and %d more", int(n)-len(names))
 	}

@@ -73,6 +73,8 @@ type Case struct {
 	Ahead int
 	// Free and Largest are how many addresses, or prefixes, of the pool are free, and how many of them in a row.
 	Free, Largest int64
+	// Resting are the ranges of the pool that rest after a release.
+	Resting []v1alpha1.CoolingGroup
 	// Instead is a pool of the same name and the other kind; empty where there is none, or the one that is named exists.
 	Instead string
 }
@@ -107,12 +109,13 @@ func Explain(c Case) Explanation {
 	if !c.Ours {
 		e.Verdict = "names no pool of this provider"
 		if c.Ref.APIGroup == v1alpha1.GroupVersion.Group {
-			add(parted(allocator.NoSuchKind(pools.Key{Kind: c.Ref.Kind}).Message, ""))
+			what, do := parted(allocator.NoSuchKind(pools.Key{Kind: c.Ref.Kind}).Message, "")
+			add(what, c.anew(do))
 			return e
 		}
 		add(fmt.Sprintf("its poolRef names %s of %q: another provider serves it, if there is one", c.Ref.Kind, c.Ref.APIGroup),
-			fmt.Sprintf("for a pool of this provider set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
-				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))
+			c.anew(fmt.Sprintf("for a pool of this provider set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
+				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind)))
 		return e
 	}
 	c.pauses(add)
@@ -121,6 +124,9 @@ func Explain(c Case) Explanation {
 	}
 	if len(e.Findings) == 0 {
 		c.silence(add, deleting)
+	}
+	if c.Answer != nil && c.Answer.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason {
+		e.Details = resting(c.Resting)
 	}
 	return e
 }
@@ -181,7 +187,7 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 		if c.Instead != "" {
 			do = fmt.Sprintf("there is a %s: if that is meant, create the object again with its kind in poolRef, which is immutable; else create the pool", c.Instead)
 		}
-		add(c.poolName()+" does not exist", do)
+		add(c.poolName()+" does not exist", c.anew(do))
 		return
 	case c.Pool.PoolStatus().Allocator == nil:
 		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
@@ -190,7 +196,11 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 		return // that was said
 	}
 	if closed := Closed(c.Pool); closed != "" && c.Has == "" {
-		add(fmt.Sprintf("%s %s", c.poolName(), closed), adviceOnPool[closing(c.Pool).Reason])
+		do := adviceOnPool[closing(c.Pool).Reason]
+		if closing(c.Pool).Reason == v1alpha1.DeletingReason {
+			do = c.anew(do)
+		}
+		add(fmt.Sprintf("%s %s", c.poolName(), closed), do)
 		return
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -58,6 +59,15 @@ func TestExplain(t *testing.T) {
 		"no kind of ours": {nil, func(c *Case) {
 			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
 		}, "names no pool of this provider: its poolRef names kind networkpool, which the group butler.butlerlabs.dev does not have -> poolRef is immutable, so create the claim again with kind NetworkPool", false},
+		"no kind of ours, of a machine": {nil, func(c *Case) {
+			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
+			c.Object.SetOwnerReferences([]metav1.OwnerReference{{Kind: "VSphereVM", Name: "w-0"}})
+		}, "names no pool of this provider: its poolRef names kind networkpool, which the group butler.butlerlabs.dev does not have -> " +
+			"poolRef is immutable, so create the claim again with kind NetworkPool. It belongs to VSphereVM w-0: if that is part of a machine, " +
+			"correct the pool in the machine template, and delete the Machine (docs/pools.md#claims-of-machines)", false},
+		"a pool that is deleted, of a machine": {notReady("Deleting"), func(c *Case) {
+			c.Object.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Data", Name: "d"}, {Kind: "Metal3Data", Name: "w-0", Controller: ptr.To(true)}})
+		}, "waits: NetworkPool ns/p grants nothing now (Deleting): m -> use another pool: this one is being deleted. It belongs to Metal3Data w-0", false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
 		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool of \"g\": another provider serves it, if there is one -> for a pool of this provider", false},

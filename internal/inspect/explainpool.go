@@ -1,6 +1,9 @@
 package inspect
 
 import (
+	"fmt"
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -11,8 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// ExplainPool says whether a pool grants addresses, and why it does not.
-func ExplainPool(pool v1alpha1.Pool) Explanation {
+// ExplainPool says whether a pool grants addresses, and why it does not. Who waits for it is named where it is full.
+func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 	e := Explanation{Subject: pools.KeyOf(pool).String()}
 	ready := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
 	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
@@ -25,7 +28,13 @@ func ExplainPool(pool v1alpha1.Pool) Explanation {
 		add("no manager has looked at it", "is the manager running, and does its flag --namespace include the pool?")
 	case ready.Status != metav1.ConditionTrue:
 		e.Verdict = "grants nothing"
-		add(ready.Reason+": "+ready.Message, adviceOnPool[ready.Reason])
+		do := adviceOnPool[ready.Reason]
+		if ready.Reason == v1alpha1.DeletingReason {
+			do = "delete the Machines of those claims, and what was made by hand (docs/gitops.md#pruning-a-pool-in-use)"
+		}
+		add(ready.Reason+": "+ready.Message, do)
+	case IsFull(pool):
+		e.full(pool.PoolStatus(), ready.Message, waiting)
 	default:
 		e.Served, e.Verdict = true, "grants addresses: "+ready.Message
 	}
@@ -33,4 +42,38 @@ func ExplainPool(pool v1alpha1.Pool) Explanation {
 		add(o.Message, "give one of the two pools other addresses or another spec.network, or set spec.allowOverlap of the younger one")
 	}
 	return e
+}
+
+// IsFull reports whether a pool has nothing free. One that is carved from another grows first, or says that it cannot.
+func IsFull(pool v1alpha1.Pool) bool {
+	s := pool.PoolStatus()
+	return s.TotalIPs > 0 && s.AvailableIPs == 0 && pool.PoolSpec().Carve == nil
+}
+
+func (e *Explanation) full(s *v1alpha1.NetworkPoolStatus, counts string, waiting []string) {
+	wait := fmt.Sprintf("%d wait", len(waiting))
+	switch len(waiting) {
+	case 0:
+		wait = "nobody waits"
+	case 1:
+		wait = "1 waits"
+	}
+	e.Verdict = fmt.Sprintf("is full: 0 of %d free, %s", s.TotalIPs, wait)
+	e.Findings = append(e.Findings, Finding{counts, "add addresses to the pool, or delete machines or claims that are not needed"})
+	if len(waiting) > 0 {
+		e.Details = append(e.Details, Detail{"waits", waiting})
+	}
+	e.Details = append(e.Details, resting(s.Cooling)...)
+}
+
+// resting are the addresses that become free by themselves, and when.
+func resting(groups []v1alpha1.CoolingGroup) []Detail {
+	d := Detail{What: "rests"}
+	for _, g := range groups {
+		d.Is = append(d.Is, fmt.Sprintf("until %s: %s", g.Until.UTC().Format(time.RFC3339), g.Addresses))
+	}
+	if len(d.Is) == 0 {
+		return nil
+	}
+	return []Detail{d}
 }

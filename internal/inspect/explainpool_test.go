@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -19,14 +21,24 @@ func TestExplainPool(t *testing.T) {
 		conditions     []metav1.Condition
 		served         bool
 		want           string // verdict: finding -> advice begins
+		total          int64
+		carved         bool
+		waiting        []string
+		details        int
 	}{
-		"ready":          {conditions: []metav1.Condition{says("Ready", "True", "Ready", "3/4 IPs available")}, served: true, want: "grants addresses: 3/4 IPs available"},
-		"nobody looked":  {unseen: true, want: "grants nothing yet: no manager has looked at it -> is the manager running"},
-		"paused":         {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
-		"a broken spec":  {conditions: []metav1.Condition{says("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
-		"nothing left":   {conditions: []metav1.Condition{says("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
-		"an elder twin":  {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give one of the two pools other addresses"},
-		"a younger twin": {conditions: []metav1.Condition{says("Ready", "False", "Overlap", "m"), says("Overlap", "True", "Overlap", "the other")}, want: "grants nothing: Overlap: m -> give the pool other addresses"},
+		"ready": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "3/4 IPs available")}, served: true, want: "grants addresses: 3/4 IPs available"},
+		"full": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "0/2 IPs available")}, total: 2, waiting: []string{"IPAddressClaim ns/c"}, details: 1,
+			want: "is full: 0 of 2 free, 1 waits: 0/2 IPs available -> add addresses to the pool, or delete machines or claims that are not needed"},
+		"full, and nobody wants more": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "is full: 0 of 2 free, nobody waits: m -> add addresses"},
+		"full, and carved":            {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, carved: true, served: true, want: "grants addresses: m"},
+		"full, and paused":            {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "grants nothing: it is paused"},
+		"deleted":                     {conditions: []metav1.Condition{says("Ready", "False", "Deleting", "m")}, total: 2, want: "grants nothing: Deleting: m -> delete the Machines of those claims"},
+		"nobody looked":               {unseen: true, want: "grants nothing yet: no manager has looked at it -> is the manager running"},
+		"paused":                      {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
+		"a broken spec":               {conditions: []metav1.Condition{says("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
+		"nothing left":                {conditions: []metav1.Condition{says("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
+		"an elder twin":               {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give one of the two pools other addresses"},
+		"a younger twin":              {conditions: []metav1.Condition{says("Ready", "False", "Overlap", "m"), says("Overlap", "True", "Overlap", "the other")}, want: "grants nothing: Overlap: m -> give the pool other addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
@@ -36,15 +48,30 @@ func TestExplainPool(t *testing.T) {
 			if c.paused {
 				pool.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 			}
-			pool.Status.Conditions = c.conditions
-			e := ExplainPool(pool)
+			if c.carved {
+				pool.Spec.Carve = &v1alpha1.Carve{}
+			}
+			pool.Status.Conditions, pool.Status.TotalIPs = c.conditions, c.total
+			e := ExplainPool(pool, c.waiting)
 			got := e.Verdict
 			for _, f := range e.Findings {
 				got += ": " + f.What + " -> " + f.Do
 			}
-			if !strings.HasPrefix(got, c.want) || e.Served != c.served || len(e.Findings) > 1 || e.Subject != "NetworkPool ns/p" {
+			if !strings.HasPrefix(got, c.want) || e.Served != c.served || len(e.Findings) > 1 || len(e.Details) != c.details || e.Subject != "NetworkPool ns/p" {
 				t.Errorf("%s %s\nwant\n%s", e.Subject, got, c.want)
 			}
 		})
+	}
+}
+
+func TestResting(t *testing.T) {
+	until := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	groups := []v1alpha1.CoolingGroup{{Until: until, Addresses: "10.0.0.5 ns/a, 10.0.0.6"}}
+	want := []Detail{{"rests", []string{"until 2026-01-02T03:04:05Z: 10.0.0.5 ns/a, 10.0.0.6"}}}
+	if got := resting(groups); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	if got := resting(nil); got != nil {
+		t.Errorf("%v, of nothing", got)
 	}
 }

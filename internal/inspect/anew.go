@@ -1,0 +1,21 @@
+package inspect
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// anew adds to what is to be done for an object that names the wrong pool who wrote it: what a controller wrote for a
+// machine, nobody else can write again.
+func (c Case) anew(do string) string {
+	owner := metav1.GetControllerOf(c.Object)
+	if refs := c.Object.GetOwnerReferences(); owner == nil && len(refs) > 0 {
+		owner = &refs[0]
+	}
+	if c.Kind != "IPAddressClaim" || owner == nil {
+		return do
+	}
+	return fmt.Sprintf("%s. It belongs to %s %s: if that is part of a machine, correct the pool in the machine template, and delete the Machine (docs/pools.md#claims-of-machines)",
+		do, owner.Kind, owner.Name)
+}

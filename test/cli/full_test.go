@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// A pool without a free address is Ready; who asks why somebody waits is told that it is full, and what becomes free.
+func TestFullPool(t *testing.T) {
+	ns := newNamespace(t, nil)
+	startManager(t, ns)
+	pool := framework.MakePool("small").Namespace(ns).Addresses("10.91.0.1-10.91.0.2").Reuse(600).Obj()
+	stays, leaves := framework.MakeClaim(ns, "stays").Pool("small").Obj(), framework.MakeClaim(ns, "leaves").Pool("small").Obj()
+	create(t, pool)
+	ready(t, pool, metav1.ConditionTrue)
+	for _, claim := range []*ipamv1.IPAddressClaim{stays, leaves} {
+		create(t, claim)
+		ready(t, claim, metav1.ConditionTrue)
+	}
+	eventually(t, settled(pool, 2))
+	do := "  to do:  add addresses to the pool, or delete machines or claims that are not needed\n"
+	expect(t, 1, "NetworkPool "+ns+"/small is full: 0 of 2 free, nobody waits\n  why:    0/2 IPs available (2 allocations)\n"+do, "explain", "np/small", "-n", ns)
+
+	waits := framework.MakeClaim(ns, "waits").Pool("small").Obj()
+	create(t, waits)
+	ready(t, waits, metav1.ConditionFalse)
+	if err := k8s.Delete(t.Context(), leaves); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, gone(leaves))
+	eventually(t, settled(pool, 1))
+	rests := "  rests:  until TIME: 10.91.0.2 " + ns + "/leaves\n"
+	expect(t, 1, "NetworkPool "+ns+"/small is full: 0 of 2 free, 1 waits\n  why:    0/2 IPs available (1 allocation)\n"+do+
+		"  waits:  IPAddressClaim "+ns+"/waits\n"+rests, "explain", "np/small", "-n", ns)
+	expect(t, 1, "IPAddressClaim "+ns+"/waits waits\n  why:    NetworkPool "+ns+"/small has no free address: all are allocated, reserved or resting\n"+
+		"  to do:  add addresses to the pool, or delete machines or claims: what is released becomes free by itself after addressReuseGracePeriodSeconds (600)\n"+rests,
+		"explain", "claim/waits", "-n", ns)
+	remove(t, ns)
+}
