@@ -39,10 +39,15 @@ func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
 func (m *Memory) NoAddress() *Refusal {
 	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
 	if m.Ledger.Counts().Total > 0 {
-		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool, or delete machines or claims", m.Key)
-		if m.reuseGrace() > 0 {
-			text += fmt.Sprintf(": what is released becomes free by itself after addressReuseGracePeriodSeconds (%d)", int(m.reuseGrace().Seconds()))
-		}
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool, or delete machines or claims%s", m.Key, m.restNote())
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
+}
+
+// restNote says that what is released is not free at once.
+func (m *Memory) restNote() string {
+	if m.reuseGrace() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": what is released becomes free by itself after addressReuseGracePeriodSeconds (%d)", int(m.reuseGrace().Seconds()))
 }
