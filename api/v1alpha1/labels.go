@@ -91,4 +91,7 @@ const (
 	// DeleteForMoveAnnotation is what clusterctl puts on an object before it force-deletes it on the source
 	// of a move (cluster-api cmd/clusterctl/api/v1alpha3).
 	DeleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
+
+	// MoveLabel has clusterctl take an object along that no Cluster owns (the same).
+	MoveLabel = "clusterctl.cluster.x-k8s.io/move"
 )

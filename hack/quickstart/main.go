@@ -167,7 +167,7 @@ type story struct {
 }
 
 func aboutPools(cp *framework.ControlPlane) story {
-	return story{tell: demo, args: framework.Components(), mode: "webhooks and load balancers on", kubeconfig: cp.ComponentsManagerKubeconfig, hints: []string{
+	return story{tell: demo, args: framework.Components(), mode: "webhooks, load balancers and leases on (the last two are off by default)", kubeconfig: cp.ComponentsManagerKubeconfig, hints: []string{
 		"kubectl get networkpools,globalnetworkpools", "kubectl get ipaddresses.ipam.cluster.x-k8s.io", "kubectl delete ipaddressclaim lab-worker-0",
 	}}
 }

@@ -60,6 +60,7 @@ var names = map[string]string{
 	"DefaultPoolProjection":          "DefaultPool",
 	"DefaultPoolSize":                "8",
 	"DeleteForMoveAnnotation":        "clusterctl.cluster.x-k8s.io/delete-for-move",
+	"MoveLabel":                      "clusterctl.cluster.x-k8s.io/move",
 	"DeletingReason":                 "Deleting",
 	"DemandSatisfiedCondition":       "DemandSatisfied",
 	"DrainingCondition":              "Draining",

@@ -38,6 +38,7 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 		services,
 		framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj(),
 		config, framework.MakeLease(ns, "shop").Pool("services").Obj(),
+		framework.MakeClaim(ns, "endpoint").Pool("machines").Obj(), // nobody owns it
 	} {
 		Expect(client.IgnoreAlreadyExists(s.Create(ctx, o))).To(Succeed())
 	}
@@ -91,7 +92,7 @@ func (f fleet) granted(ctx context.Context, s *site) {
 		claims, blocks, leases := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 		g.Expect(s.List(ctx, claims, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(s.List(ctx, blocks, client.InNamespace(f.ns))).To(Succeed())
-		g.Expect(claims.Items).To(And(HaveLen(4), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
+		g.Expect(claims.Items).To(And(HaveLen(5), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
 		g.Expect(blocks.Items).To(And(HaveLen(2), HaveEach(HaveField("Status.Phase", v1alpha1.AllocationAllocated))))
 		g.Expect(s.List(ctx, leases, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(leases.Items).To(And(HaveLen(1), HaveEach(HaveField("Status.Address", Not(BeEmpty())))))

@@ -41,6 +41,8 @@ type Facts struct {
 	Requested string
 	// legacy are the conditions of the older generation, where the status says anything but Ready.
 	legacy clusterv1.Conditions
+	// alone: nobody owns it, so clusterctl would move its pool and leave it behind.
+	alone bool
 }
 
 func (kind) Traits() *grants.Traits { return claimTraits }
@@ -78,7 +80,7 @@ func ClusterOf(c *ipamv1.IPAddressClaim) string {
 
 // Of is what is remembered of an IPAddressClaim.
 func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
-	own := &Facts{Requested: grants.Annotation(c, v1alpha1.RequestedAddressAnnotation)}
+	own := &Facts{Requested: grants.Annotation(c, v1alpha1.RequestedAddressAnnotation), alone: len(c.OwnerReferences) == 0}
 	out := grants.ClaimantOf(kind{}, c, own)
 	out.Cluster.Name = grants.Intern(ClusterOf(c))
 	if out.Cluster.Name != "" {

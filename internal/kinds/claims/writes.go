@@ -45,7 +45,12 @@ func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grant
 	repair := grants.Request{Verb: grants.Patch, Name: "address"}
 	switch lacks(m, c, a, r, slices.Contains(t.Done, repair)) {
 	case record:
-		return grants.RecordOn(c, m.RecordOf(r))
+		step := grants.RecordOn(c, m.RecordOf(r))
+		if FactsOf(c).alone {
+			// Or the pool would give its address to somebody else where it is moved to.
+			step.Meta["labels"] = map[string]string{v1alpha1.MoveLabel: ""}
+		}
+		return step
 	case address:
 		return grants.Step{Request: grants.Request{Verb: grants.Create, Name: "create"}, Object: newAddress(m, c, r)}
 	case owners:
