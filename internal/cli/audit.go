@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/leases"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -25,6 +30,10 @@ type auditAnswer struct {
 	// Violations are what must never be, Unsettled what must not be once nothing is under way.
 	Violations []string `json:"violations"`
 	Unsettled  []string `json:"unsettled"`
+	// Beside is what runs of the in-cluster provider while a manager serves its pools; BesideUnchecked says why it is not
+	// known.
+	Beside          []string `json:"beside,omitempty"`
+	BesideUnchecked string   `json:"besideUnchecked,omitempty"`
 	// Before is what has to go before an older manager may run.
 	Before []string `json:"beforeRollback,omitempty"`
 }
@@ -35,7 +44,8 @@ func (p *plugin) auditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "Check that no address is held twice or lost",
 		Long: "Check every pool, claim, IPAddress, IPAllocation and IPLease against the promise of the provider (docs/design.md), and\n" +
-			"the pod CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice. Findings that may be in\n" +
+			"the pod CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice, or may be soon, as the\n" +
+			"in-cluster provider runs beside a manager that serves its pools. Findings that may be in\n" +
 			"flight, such as an address without a claim, are shown, and count only with --strict. The kinds are read one after the\n" +
 			"other: in a busy cluster, repeat the audit before you act on it.",
 		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --rollback",
@@ -53,10 +63,13 @@ func (p *plugin) auditCommand() *cobra.Command {
 			if err := answer.addNodes(cmd.Context(), c); err != nil {
 				return err
 			}
+			if err := answer.addBeside(cmd.Context(), c, o.Pools); err != nil {
+				return err
+			}
 			if rollback {
 				answer.Before = beforeRollback(o)
 			}
-			right := len(answer.Violations) == 0 && len(answer.Before) == 0 && (!strict || len(answer.Unsettled) == 0)
+			right := len(answer.Violations) == 0 && len(answer.Beside) == 0 && len(answer.Before) == 0 && (!strict || len(answer.Unsettled) == 0)
 			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
 	}
@@ -76,6 +89,20 @@ func beforeRollback(o pools.Objects) (out []string) {
 		}
 	}
 	return out
+}
+
+// addBeside adds what runs of the in-cluster provider and must not, where a manager serves its pools.
+func (a *auditAnswer) addBeside(ctx context.Context, from client.Reader, all []v1alpha1.Pool) error {
+	if !dropin.Served(all) {
+		return nil
+	}
+	runs, err := dropin.Running(ctx, from)
+	if apierrors.IsForbidden(err) {
+		a.BesideUnchecked = err.Error()
+		return nil
+	}
+	a.Beside = besideTexts(runs)
+	return err
 }
 
 // audit checks objects against the invariants.
@@ -133,8 +160,14 @@ func (p *plugin) auditText(a auditAnswer) string {
 	for _, v := range a.Unsettled {
 		fmt.Fprintln(&out, "  "+p.yellow("unsettled")+" "+v)
 	}
+	for _, v := range a.Beside {
+		fmt.Fprintln(&out, "  "+p.red("danger")+"    "+v)
+	}
 	for _, v := range a.Before {
 		fmt.Fprintln(&out, "  "+p.red("rollback")+"  "+v)
+	}
+	if a.BesideUnchecked != "" {
+		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.BesideUnchecked)
 	}
 	if a.NodesUnchecked != "" {
 		fmt.Fprintln(&out, "the pod CIDRs of Nodes were not checked: "+a.NodesUnchecked)

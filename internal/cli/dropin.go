@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -17,8 +21,9 @@ func (p *plugin) dropInCommand() *cobra.Command {
 		Use:   "drop-in",
 		Short: "Show which pools of the in-cluster provider could be served in its place",
 		Long: "Show the in-cluster provider's pools of the namespace and its global ones, and whether a manager with\n" +
-			"--serve-in-cluster-pools would serve them. Run this before you swap the two providers. Exits with 1 if a pool would\n" +
-			"not be served. Read docs/in-cluster.md.",
+			"--serve-in-cluster-pools would serve them. Run this before you swap the two providers, and again afterwards: it also\n" +
+			"says whether the in-cluster provider runs. Exits with 1 if a pool would not be served, or if the in-cluster provider\n" +
+			"runs beside a manager that serves its pools. Read docs/in-cluster.md.",
 		Example: "  kubectl butler-ipam drop-in\n  kubectl butler-ipam drop-in -A -o yaml",
 		Args:    noArgs("drop-in shows all pools of the namespace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,7 +35,11 @@ func (p *plugin) dropInCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			right := true
+			both, err := p.besideInCluster(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			right := !both
 			for i := range found {
 				right = right && found[i].Served
 			}
@@ -39,6 +48,39 @@ func (p *plugin) dropInCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "Show the pools of all namespaces.")
 	return cmd
+}
+
+// besideInCluster notes what of the in-cluster provider runs, and what to do about it. It reports whether a manager
+// serves the pools at the same time.
+func (p *plugin) besideInCluster(ctx context.Context, c client.Client) (both bool, err error) {
+	all, err := pools.List(ctx, c, "")
+	if err != nil {
+		return false, fmt.Errorf("listing the pools: %w", err)
+	}
+	runs, err := dropin.Running(ctx, c)
+	switch {
+	case apierrors.IsForbidden(err):
+		p.note([]string{"whether the in-cluster provider runs is not known: " + err.Error()})
+		return false, nil
+	case err != nil || len(runs) == 0:
+		return false, err
+	case dropin.Served(all):
+		p.note(besideTexts(runs))
+		return true, nil
+	}
+	for _, who := range runs {
+		p.note([]string{"the in-cluster provider runs (" + who + "); before you swap: " + dropin.Stop(who)})
+	}
+	return false, nil
+}
+
+// besideTexts say what runs beside a manager that serves the pools of the in-cluster provider, and the next step.
+func besideTexts(runs []string) (out []string) {
+	for _, who := range runs {
+		out = append(out, "the in-cluster provider runs ("+who+") beside a manager that serves its pools, and would give an address twice: "+
+			dropin.Stop(who)+", and have nothing start it again (docs/in-cluster.md)")
+	}
+	return out
 }
 
 func (p *plugin) dropInTable(found []dropin.Pool) string {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -17,12 +16,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-const (
-	// providerLabel is on what belongs to this provider.
-	providerLabel, providerName = "cluster.x-k8s.io/provider", "ipam-butler"
-	// flag has a manager serve the pools of the in-cluster provider.
-	flag = "--serve-in-cluster-pools"
-)
+// flag has a manager serve the pools of the in-cluster provider.
+const flag = "--serve-in-cluster-pools"
 
 // found is what a hand-back is planned from.
 type found struct {
@@ -55,7 +50,7 @@ func (s source) String() string {
 func gather(ctx context.Context, from client.Reader) (*found, error) {
 	out := &found{}
 	var err error
-	if out.running, err = running(ctx, from); err != nil {
+	if out.running, err = running(ctx, from, thisProvider, serves); err != nil {
 		return nil, err
 	}
 	// Addresses before claims: a claim goes after its address.
@@ -104,30 +99,6 @@ func givenOf(ctx context.Context, from client.Reader) (out []source, err error) 
 			if incluster.Given(&items[i]) {
 				out = append(out, source{k, client.ObjectKeyFromObject(&items[i])})
 			}
-		}
-	}
-	return out, nil
-}
-
-// running finds the managers that have the flag.
-func running(ctx context.Context, from client.Reader) (out []string, err error) {
-	label := client.MatchingLabels{providerLabel: providerName}
-	deployments, podList := &appsv1.DeploymentList{}, &corev1.PodList{}
-	for _, list := range []client.ObjectList{deployments, podList} {
-		if err := from.List(ctx, list, label); err != nil {
-			return nil, fmt.Errorf("looking for a manager with %s: %w", flag, err)
-		}
-	}
-	for i := range deployments.Items {
-		d := &deployments.Items[i]
-		if (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) && serves(d.Spec.Template.Spec.Containers) {
-			out = append(out, fmt.Sprintf("deployment -n %s %s", d.Namespace, d.Name))
-		}
-	}
-	for i := range podList.Items {
-		p := &podList.Items[i]
-		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && serves(p.Spec.Containers) {
-			out = append(out, fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name))
 		}
 	}
 	return out, nil

@@ -116,3 +116,34 @@ func TestSourceOf(t *testing.T) {
 		})
 	}
 }
+
+// Pools are served in place where a mirror says so that was not handed over.
+func TestServed(t *testing.T) {
+	mirror := func(reason string) *v1alpha1.NetworkPool {
+		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster", OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPool, Name: "p", Controller: ptr.To(true),
+		}}}}
+		if reason != "" {
+			p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Reason: reason}}
+		}
+		return p
+	}
+	given, somebodys := mirror("Serving"), mirror("Serving")
+	given.Annotations = map[string]string{incluster.HandedOverAnnotation: ""}
+	somebodys.OwnerReferences = nil
+	for name, c := range map[string]struct {
+		pools []v1alpha1.Pool
+		want  bool
+	}{
+		"nothing":                        {},
+		"a mirror":                       {[]v1alpha1.Pool{somebodys, mirror("Serving")}, true},
+		"a pool with such a name":        {[]v1alpha1.Pool{somebodys}, false},
+		"a mirror that is not looked at": {[]v1alpha1.Pool{mirror("")}, false},
+		"a mirror that was left":         {[]v1alpha1.Pool{mirror(v1alpha1.NotServedReason)}, false},
+		"a mirror that was handed over":  {[]v1alpha1.Pool{given}, false},
+	} {
+		if got := Served(c.pools); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -86,7 +85,7 @@ func gather(ctx context.Context, from client.Reader, source Source, target pools
 			out.clusters[key] = cluster
 		}
 	}
-	if out.running, err = running(ctx, from); err != nil {
+	if out.running, err = dropin.Running(ctx, from); err != nil {
 		return nil, err
 	}
 	all, err := pools.List(ctx, from, "")
@@ -105,27 +104,4 @@ func gather(ctx context.Context, from client.Reader, source Source, target pools
 
 func clusterOf(c *ipamv1.IPAddressClaim) client.ObjectKey {
 	return client.ObjectKey{Namespace: c.Namespace, Name: claims.ClusterOf(c)}
-}
-
-// running finds what of the in-cluster provider runs, or would run again by itself.
-func running(ctx context.Context, from client.Reader) (out []string, err error) {
-	label := client.MatchingLabels{providerLabel: providerName}
-	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
-	if err := from.List(ctx, deployments, label); err != nil {
-		return nil, fmt.Errorf("looking for the in-cluster provider: %w", err)
-	}
-	if err := from.List(ctx, pods, label); err != nil {
-		return nil, fmt.Errorf("looking for the in-cluster provider: %w", err)
-	}
-	for i := range deployments.Items {
-		if d := &deployments.Items[i]; d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.Replicas > 0 {
-			out = append(out, fmt.Sprintf("deployment -n %s %s", d.Namespace, d.Name))
-		}
-	}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			out = append(out, fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name))
-		}
-	}
-	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
@@ -136,11 +137,7 @@ func (p *Plan) atRest(source Source, in *found) {
 			"%s is not paused", source)
 	}
 	for _, who := range in.running {
-		if name, is := strings.CutPrefix(who, "deployment "); is {
-			p.problemf("kubectl scale deployment "+name+" --replicas=0", "the in-cluster provider runs: %s", who)
-		} else {
-			p.problemf("wait until it has ended", "the in-cluster provider runs: %s", who)
-		}
+		p.problemf(dropin.Stop(who), "the in-cluster provider runs: %s", who)
 	}
 }
 

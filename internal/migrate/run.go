@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -214,7 +215,7 @@ func (m *Move) ready(ctx context.Context, j *journal) (*sourcePool, error) {
 		return nil, err
 	}
 	in := &found{pool: source, clusters: map[client.ObjectKey]*clusterv1.Cluster{}}
-	if in.running, err = running(ctx, m.Client); err != nil {
+	if in.running, err = dropin.Running(ctx, m.Client); err != nil {
 		return nil, err
 	}
 	for _, e := range j.Entries {

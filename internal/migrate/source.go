@@ -17,9 +17,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// providerLabel is on what clusterctl installs of the in-cluster provider.
-const providerLabel, providerName = "cluster.x-k8s.io/provider", "ipam-in-cluster"
-
 // Source names a pool of the in-cluster provider. Namespace is empty for a global one.
 type Source struct{ Kind, Namespace, Name string }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,6 +51,18 @@ func TestDropIn(t *testing.T) {
 		ns+"     far   InClusterIPPool  yes\n"+
 		ns+"     fine  InClusterIPPool  yes\n"+
 		"InClusterIPPool "+ns+"/far: the gateway 10.99.0.1 is in no network of the pool: IPAddresses name it all the same\n", "drop-in", "-n", ns)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "old", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "x"}}},
+	}
+	create(t, pod)
+	want := "note: the in-cluster provider runs (pod -n " + ns + " old); before you swap: wait until it has ended\n"
+	if _, errOut, code := run(t, "drop-in", "-n", ns); code != 0 || errOut != want {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, errOut, want)
+	}
+	if err := k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
 	oldPool(t, ns, "mapped", nil, map[string]any{"addresses": []any{"::ffff:10.95.2.10-::ffff:10.95.2.19"}, "prefix": int64(120)})
 	out, _, code := run(t, "drop-in", "-A")
 	if want := "InClusterIPPool " + ns + "/mapped: this pool is not served: spec.addresses: "; code != 1 || !strings.Contains(out, want) {
@@ -78,6 +91,7 @@ func TestHandBack(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "x", Args: []string{"--leader-elect", "--serve-in-cluster-pools"}}}},
 	}
 	create(t, pod)
+	besideInCluster(t, ns)
 	plan := "2 pools are handed back to the in-cluster provider:\n  InClusterIPPool " + ns + "/given\n  InClusterIPPool " + ns + "/kept\n"
 	eventually(t, settled(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "kept.in-cluster"}}, 1))
 	expect(t, 1, plan+"In the way:\n"+
@@ -100,6 +114,37 @@ func TestHandBack(t *testing.T) {
 	}
 	if marks := given.GetAnnotations(); len(mirrors.Items) > 0 || len(marks) != 1 {
 		t.Errorf("%d mirrors are left, the pool has the annotations %v", len(mirrors.Items), marks)
+	}
+}
+
+// The in-cluster provider is scaled up again, by whoever had installed it: nobody but these two commands would tell.
+func besideInCluster(t *testing.T, ns string) {
+	t.Helper()
+	about := map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "old", Labels: about}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: about},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: about},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "x"}}},
+		},
+	}}
+	create(t, d)
+	want := "the in-cluster provider runs (deployment -n " + ns + " old) beside a manager that serves its pools, and would give an address twice: " +
+		"kubectl scale deployment -n " + ns + " old --replicas=0, and have nothing start it again (docs/in-cluster.md)\n"
+	if _, errOut, code := run(t, "drop-in", "-n", ns); code != 1 || errOut != "note: "+want {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, errOut, want)
+	}
+	if out, _, code := run(t, "audit"); code != 1 || !strings.HasSuffix(out, "  danger    "+want) {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+	}
+	d.Spec.Replicas = ptr.To[int32](0)
+	if err := k8s.Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"drop-in", "audit"} {
+		if out, errOut, code := run(t, command, "-n", ns); code != 0 || errOut != "" || strings.Contains(out, "danger") {
+			t.Errorf("%s: exit code %d\n%s%s", command, code, out, errOut)
+		}
 	}
 }
 

@@ -1,0 +1,72 @@
+package dropin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+)
+
+// providerLabel is on what clusterctl installs of a provider; these are the values of it.
+const (
+	providerLabel = "cluster.x-k8s.io/provider"
+	thisProvider  = "ipam-butler"
+	otherProvider = "ipam-in-cluster"
+)
+
+// Running finds what of the in-cluster provider runs, or would run again by itself. Stop says what to do about it.
+func Running(ctx context.Context, from client.Reader) ([]string, error) {
+	return running(ctx, from, otherProvider, func([]corev1.Container) bool { return true })
+}
+
+// Stop is what to do about something that runs.
+func Stop(who string) string {
+	if name, is := strings.CutPrefix(who, deploymentPrefix); is {
+		return "kubectl scale deployment " + name + " --replicas=0"
+	}
+	return "wait until it has ended"
+}
+
+// Served reports whether a manager serves pools of the in-cluster provider, as their mirrors among all pools tell. What
+// runs of that provider then must not: it sees nothing that the manager is about to give. Pools that were handed over are
+// paused, and out of its reach.
+func Served(all []v1alpha1.Pool) bool {
+	return slices.ContainsFunc(all, func(p v1alpha1.Pool) bool {
+		_, mirror := sourceOf(p)
+		ready := meta.FindStatusCondition(p.GetConditions(), v1alpha1.ReadyCondition)
+		return mirror && !incluster.Given(p) && ready != nil && ready.Reason != v1alpha1.NotServedReason
+	})
+}
+
+const deploymentPrefix = "deployment "
+
+// running finds the Deployments and Pods of a provider with containers that count.
+func running(ctx context.Context, from client.Reader, provider string, counts func([]corev1.Container) bool) (out []string, err error) {
+	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
+	for _, list := range []client.ObjectList{deployments, pods} {
+		if err := from.List(ctx, list, client.MatchingLabels{providerLabel: provider}); err != nil {
+			return nil, fmt.Errorf("looking for what runs of %s: %w", provider, err)
+		}
+	}
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		if (d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.Replicas > 0) && counts(d.Spec.Template.Spec.Containers) {
+			out = append(out, fmt.Sprintf(deploymentPrefix+"-n %s %s", d.Namespace, d.Name))
+		}
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && counts(p.Spec.Containers) {
+			out = append(out, fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name))
+		}
+	}
+	return out, nil
+}
