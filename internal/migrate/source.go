@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -55,6 +56,9 @@ func (s Source) get(ctx context.Context, from client.Reader) (*sourcePool, error
 	err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, u)
 	if meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("there is no kind %s here: the CRDs of the in-cluster provider are not installed", s.Kind)
+	}
+	if apierrors.IsNotFound(err) && s.Namespace != "" {
+		return nil, fmt.Errorf("%s does not exist; is it a global one? Then write global/%s", s, s.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", s, err)

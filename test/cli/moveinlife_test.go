@@ -99,6 +99,17 @@ func TestImportCommand(t *testing.T) {
 	w.expectBack(t)
 }
 
+// Whoever names a global pool as one of the namespace is told how to.
+func TestImportOfNothing(t *testing.T) {
+	ns := newNamespace(t, nil)
+	for _, args := range [][]string{{}, {"--apply"}} {
+		_, errOut, code := run(t, append([]string{"import", "dmz", "-n", ns}, args...)...)
+		if want := "InClusterIPPool " + ns + "/dmz does not exist; is it a global one? Then write global/dmz"; code != 2 || !strings.Contains(errOut, want) {
+			t.Errorf("exit code %d\n%s\nwant\n%s", code, errOut, want)
+		}
+	}
+}
+
 // CAPV names its pool in a claim again at every reconcile, and Cluster API holds that immutable: such a machine cannot be
 // taken along. What CAPV would write is refused by Cluster API's own admission here.
 func TestImportOfVSphere(t *testing.T) {
