@@ -96,7 +96,7 @@ func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p.Out, "%s is imported. Unpause the Clusters, and name the new pool in your templates. New claims are served after 75 s.\n"+
+		fmt.Fprintf(p.Out, "%s is imported. Before you unpause the Clusters, make machine templates that name the new pool, and refer to them. New claims are served after 75 s.\n"+
 			"When all is well: import --forget, then start the in-cluster provider if other pools need it, and delete the old pool.\n", m.Source)
 		return nil
 	}

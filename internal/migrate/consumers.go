@@ -19,9 +19,18 @@ const shown = 3
 
 // bound are the kinds of machines whose claims must name the pool that they name now. The other consumers of
 // docs/consumers.md look a claim up by its name, and take its address whatever its pool is.
-var bound = []struct{ kind, why string }{
-	{"VSphereVM", "CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; these machines would fail until they are replaced"},
-	{"ProxmoxMachine", "CAPMOX can name no other kind of pool, so its next machines would ask the old pool, which would no longer count these addresses"},
+var bound = []struct{ kind, why, do string }{
+	{
+		kind: "VSphereVM",
+		why: "CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; " +
+			"these machines would fail until they are replaced",
+		do: "serve the pool in place, hand it over, and let the machines roll over: docs/in-cluster.md",
+	},
+	{
+		kind: "ProxmoxMachine",
+		why:  "CAPMOX can name no other kind of pool, so its next machines would ask the old pool, which would no longer count these addresses",
+		do:   "serve the pool in place, and keep its name in the templates: docs/in-cluster.md",
+	},
 }
 
 // machines wants no claim whose machine insists on the pool that is left.
@@ -39,8 +48,7 @@ func (p *Plan) machines(in *found) {
 		if len(names) == 0 {
 			continue
 		}
-		p.problemf("serve the pool in place, hand it over, and let the machines roll over: docs/in-cluster.md",
-			"claims of %s: %s", some(b.kind, names), b.why)
+		p.problemf(b.do, "claims of %s: %s", some(b.kind, names), b.why)
 	}
 }
 
