@@ -25,11 +25,12 @@ type found struct {
 	// good.
 	mirrors []v1alpha1.Pool
 	given   []source
-	// running are the Deployments and pods of managers that serve mirrors, or would again by themselves.
-	running     []string
-	claims      []ipamv1.IPAddressClaim
-	addresses   []ipamv1.IPAddress
-	allocations []v1alpha1.IPAllocation
+	// running are the Deployments and pods of managers whose arguments have the flag; managers are all, since a component
+	// sets it without an argument.
+	running, managers []string
+	claims            []ipamv1.IPAddressClaim
+	addresses         []ipamv1.IPAddress
+	allocations       []v1alpha1.IPAllocation
 }
 
 // source is a pool of the in-cluster provider.
@@ -51,6 +52,9 @@ func gather(ctx context.Context, from client.Reader) (*found, error) {
 	out := &found{}
 	var err error
 	if out.running, err = running(ctx, from, thisProvider, serves); err != nil {
+		return nil, err
+	}
+	if out.managers, err = running(ctx, from, thisProvider, anyContainers); err != nil {
 		return nil, err
 	}
 	// Addresses before claims: a claim goes after its address.

@@ -3,6 +3,7 @@ package dropin
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +41,10 @@ func plan(in *found, now time.Time, withoutRests bool) *Plan {
 	p := &Plan{Pools: []string{}, Problems: []Problem{}}
 	for _, who := range in.running {
 		p.problemf("take "+flag+" off its arguments, and wait until its Pod is gone", "a manager serves the pools: %s", who)
+	}
+	if i := slices.IndexFunc(in.mirrors, saysServed); i >= 0 && len(in.running) == 0 && len(in.managers) > 0 {
+		p.problemf("remove the component in-cluster-pools, restart the manager, and wait until the pool says NotServed; or stop the manager",
+			"a manager serves %s: %s", pools.KeyOf(in.mirrors[i]), strings.Join(in.managers, ", "))
 	}
 	for _, s := range in.given {
 		p.Pools = append(p.Pools, s.String())

@@ -34,6 +34,9 @@ func TestPlan(t *testing.T) {
 		in.addresses = append(in.addresses, a)
 	}
 	status := func(in *found) *v1alpha1.NetworkPoolStatus { return in.mirrors[0].PoolStatus() }
+	ready := func(in *found, reason string) {
+		status(in).Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Reason: reason}}
+	}
 	granted := func(in *found) {
 		status(in).Allocator = &v1alpha1.AllocatorStatus{InFlight: []v1alpha1.Grant{{Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"}}}
 	}
@@ -46,9 +49,13 @@ func TestPlan(t *testing.T) {
 		want    []string
 		waiting []string
 	}{
-		"nothing":                 {},
-		"who names the old pool":  {change: func(in *found) { has(in, old, "c", "10.0.0.10") }},
-		"a manager serves it":     {change: func(in *found) { in.running = []string{"pod -n x y"} }, want: []string{"a manager serves the pools: pod -n x y"}},
+		"nothing":                {},
+		"who names the old pool": {change: func(in *found) { has(in, old, "c", "10.0.0.10") }},
+		"a manager serves it":    {change: func(in *found) { in.running = []string{"pod -n x y"} }, want: []string{"a manager serves the pools: pod -n x y"}},
+		"a manager with the component": {change: func(in *found) { in.managers = []string{"pod -n x y"}; ready(in, "Serving") },
+			want: []string{"a manager serves NetworkPool ns/p.in-cluster: pod -n x y"}},
+		"a manager without it":    {change: func(in *found) { in.managers = []string{"pod -n x y"}; ready(in, v1alpha1.NotServedReason) }},
+		"a manager that is gone":  {change: func(in *found) { ready(in, "Serving") }},
 		"who names the mirror":    {change: func(in *found) { has(in, direct, "c", "10.0.0.10") }, want: []string{"IPAddress ns/c has 10.0.0.10 of NetworkPool ns/p.in-cluster"}},
 		"who was given something": {change: func(in *found) { claims(in, direct, "c", "10.0.0.10") }, want: []string{"IPAddressClaim ns/c was given 10.0.0.10 of NetworkPool ns/p.in-cluster"}},
 		"who waits":               {change: func(in *found) { claims(in, direct, "c", "") }, waiting: []string{"IPAddressClaim ns/c"}},

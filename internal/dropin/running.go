@@ -24,7 +24,7 @@ const (
 
 // Running finds what of the in-cluster provider runs, or would run again by itself. Stop says what to do about it.
 func Running(ctx context.Context, from client.Reader) ([]string, error) {
-	return running(ctx, from, otherProvider, func([]corev1.Container) bool { return true })
+	return running(ctx, from, otherProvider, anyContainers)
 }
 
 // Stop is what to do about something that runs.
@@ -41,10 +41,18 @@ func Stop(who string) string {
 func Served(all []v1alpha1.Pool) bool {
 	return slices.ContainsFunc(all, func(p v1alpha1.Pool) bool {
 		_, mirror := sourceOf(p)
-		ready := meta.FindStatusCondition(p.GetConditions(), v1alpha1.ReadyCondition)
-		return mirror && !incluster.Given(p) && ready != nil && ready.Reason != v1alpha1.NotServedReason
+		return mirror && !incluster.Given(p) && saysServed(p)
 	})
 }
+
+// saysServed reports whether a mirror was served by the last manager that looked at it. One without the flag says so.
+func saysServed(mirror v1alpha1.Pool) bool {
+	ready := meta.FindStatusCondition(mirror.GetConditions(), v1alpha1.ReadyCondition)
+	return ready != nil && ready.Reason != v1alpha1.NotServedReason
+}
+
+// anyContainers counts all that runs of a provider.
+func anyContainers([]corev1.Container) bool { return true }
 
 const deploymentPrefix = "deployment "
 

@@ -105,6 +105,16 @@ func TestHandBack(t *testing.T) {
 	if err := errors.Join(m.Stop(), k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0))); err != nil {
 		t.Fatal(err)
 	}
+	// A component sets the flag in the environment: the mirrors tell, until a manager without it has looked.
+	pod.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "manager", Labels: pod.Labels}
+	pod.Spec.Containers[0].Args = nil
+	create(t, pod)
+	expect(t, 1, plan+"In the way:\n"+
+		"  a manager serves NetworkPool "+ns+"/given.in-cluster: pod -n "+ns+" manager\n"+
+		"    to do: remove the component in-cluster-pools, restart the manager, and wait until the pool says NotServed; or stop the manager\n", "hand-back", "--apply")
+	if err := k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
 	expect(t, 0, plan+"Nothing is in the way. Nothing has been written yet: run again with --apply.\n", "hand-back")
 	expect(t, 0, "2 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
 	expect(t, 0, "There is nothing to hand back.\n", "hand-back")
