@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,5 +41,12 @@ func TestFullPool(t *testing.T) {
 	expect(t, 1, "IPAddressClaim "+ns+"/waits waits\n  why:    NetworkPool "+ns+"/small has no free address: all are allocated, reserved or resting\n"+
 		"  to do:  add addresses to the pool, or delete machines or claims: what is released becomes free by itself after addressReuseGracePeriodSeconds (600)\n"+rests,
 		"explain", "claim/waits", "-n", ns)
+	out, _, code := run(t, "waiting", "-n", ns)
+	if got := strings.Fields(out); code != 0 || len(got) < 14 || !slices.Equal(got[:7], []string{"NAMESPACE", "KIND", "NAME", "POOL", "AGE", "REASON", "MESSAGE"}) ||
+		!slices.Equal(got[7:12], []string{ns, "IPAddressClaim", "waits", "NetworkPool", ns + "/small"}) || got[13] != "PoolExhausted" {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	expect(t, 0, "waits PoolExhausted", "waiting", "-n", ns, "-o", "jsonpath={.items[*].name} {.items[*].reason}")
+	expect(t, 0, "Nothing waits in namespace default; -A looks at all namespaces.\n", "waiting", "-n", "default")
 	remove(t, ns)
 }
