@@ -53,18 +53,19 @@ func (p *plugin) dropInCommand() *cobra.Command {
 // besideInCluster notes what of the in-cluster provider runs, and what to do about it. It reports whether a manager
 // serves the pools at the same time.
 func (p *plugin) besideInCluster(ctx context.Context, c client.Client) (both bool, err error) {
-	all, err := pools.List(ctx, c, "")
-	if err != nil {
-		return false, fmt.Errorf("listing the pools: %w", err)
-	}
 	runs, err := dropin.Running(ctx, c)
-	switch {
-	case apierrors.IsForbidden(err):
+	if apierrors.IsForbidden(err) {
 		p.note([]string{"whether the in-cluster provider runs is not known: " + err.Error()})
 		return false, nil
-	case err != nil || len(runs) == 0:
+	}
+	if err != nil || len(runs) == 0 {
 		return false, err
-	case dropin.Served(all):
+	}
+	all, err := pools.List(ctx, c, "")
+	if err != nil && !apierrors.IsForbidden(err) {
+		return false, fmt.Errorf("listing the pools: %w", err)
+	}
+	if dropin.Served(all) {
 		p.note(besideTexts(runs))
 		return true, nil
 	}

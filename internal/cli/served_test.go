@@ -1,12 +1,20 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
@@ -38,6 +46,35 @@ func TestServedBy(t *testing.T) {
 			ref, ours, err := servedBy(t.Context(), from, claim)
 			if err != nil || ours != tc.ours || ref.Name != tc.by {
 				t.Errorf("it is served by %s, ours %v, %v", ref.Name, ours, err)
+			}
+		})
+	}
+}
+
+// Whoever may not see what runs, or the pools of all namespaces, is shown the pools of one all the same.
+func TestDropInWithoutRights(t *testing.T) {
+	s, err := scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "old", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}}}
+	for name, tc := range map[string]struct{ list, group, resource, says string }{
+		"to Deployments": {"*v1.DeploymentList", "apps", "deployments", "note: whether the in-cluster provider runs is not known: "},
+		"to pools":       {"*v1alpha1.NetworkPoolList", v1alpha1.GroupVersion.Group, "networkpools", "note: the in-cluster provider runs (deployment -n x old); before you swap: kubectl scale deployment -n x old --replicas=0\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := fake.NewClientBuilder().WithScheme(s).WithObjects(old.DeepCopy()).WithInterceptorFuncs(interceptor.Funcs{
+				List: func(ctx context.Context, in client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+					if fmt.Sprintf("%T", l) == tc.list {
+						return forbidden(tc.group, tc.resource)
+					}
+					return in.List(ctx, l, opts...)
+				},
+			}).Build()
+			var said bytes.Buffer
+			p := &plugin{Env: Streams(strings.NewReader(""), &said, &said, time.Now)}
+			if both, err := p.besideInCluster(t.Context(), from); both || err != nil || !strings.HasPrefix(said.String(), tc.says) {
+				t.Errorf("%t, %v: it says %q", both, err, said.String())
 			}
 		})
 	}
