@@ -18,8 +18,8 @@ package v1alpha1
 // +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || [self.tenantAllocation.start, self.tenantAllocation.end].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",message="start and end must lie inside cidr",fieldPath=".tenantAllocation"
 // +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.preAllocations.all(k, !isIP(self.preAllocations[k]) || cidr(self.cidr).containsIP(self.preAllocations[k]))",message="keeps an address outside cidr; choose one that is inside",fieldPath=".preAllocations"
 // +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || !has(self.gateway) || self.preAllocations.all(k, self.preAllocations[k] != self.gateway)",message="keeps the gateway for a claim; choose another address",fieldPath=".preAllocations"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || has(self.prefix) || !has(self.cidr) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway)",message="is outside cidr; set prefix to the length of the network they share, or describe several networks with subnets",fieldPath=".gateway"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || !has(self.prefix) || self.prefix >= (self.gateway.contains(':') ? 128 : 32) || [cidr(self.gateway + (self.prefix < 100 ? '/' : '/1') + '0123456789'.substring(self.prefix / 10 % 10, self.prefix < 10 ? 0 : self.prefix / 10 % 10 + 1) + '0123456789'.substring(self.prefix % 10, self.prefix % 10 + 1))].all(n, (!has(self.cidr) || !isCIDR(self.cidr) || n.containsCIDR(self.cidr)) && (!has(self.addresses) || self.addresses.all(r, r.split('-').all(p, isCIDR(p) ? n.containsCIDR(p) : !isIP(p) || n.containsIP(p)))))",message="is not in the network, as long as prefix says, of all of the pool's addresses; correct prefix or gateway, or describe several networks with subnets",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || has(self.prefix) || !has(self.cidr) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || cidr('fe80::/10').containsIP(self.gateway)",messageExpression="'is outside cidr; set prefix to the length of the network they share' + (self.gateway.contains(':') ? ', describe several networks with subnets, or use a link-local gateway (fe80::/10)' : ', or describe several networks with subnets')",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || !has(self.prefix) || self.prefix >= (self.gateway.contains(':') ? 128 : 32) || cidr('fe80::/10').containsIP(self.gateway) || [cidr(self.gateway + (self.prefix < 100 ? '/' : '/1') + '0123456789'.substring(self.prefix / 10 % 10, self.prefix < 10 ? 0 : self.prefix / 10 % 10 + 1) + '0123456789'.substring(self.prefix % 10, self.prefix % 10 + 1))].all(n, (!has(self.cidr) || !isCIDR(self.cidr) || n.containsCIDR(self.cidr)) && (!has(self.addresses) || self.addresses.all(r, r.split('-').all(p, isCIDR(p) ? n.containsCIDR(p) : !isIP(p) || n.containsIP(p)))))",messageExpression="'is not in the network, as long as prefix says, of all of the addresses of the pool; correct prefix or gateway' + (self.gateway.contains(':') ? ', describe several networks with subnets, or use a link-local gateway (fe80::/10)' : ', or describe several networks with subnets')",fieldPath=".gateway"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || has(self.cidr) || has(self.prefix) || has(self.subnets) || !has(self.addresses) || self.addresses.all(a, a.contains('/'))",message="needs prefix: without it the network that the addresses and the gateway share is not known",fieldPath=".gateway"
 type NetworkPoolSpec struct {
 	// cidr is the address block of the pool, for example 10.40.0.0/21 or fd00:40::/64. A pool has
@@ -65,7 +65,8 @@ type NetworkPoolSpec struct {
 	Prefix *int32 `json:"prefix,omitempty"`
 
 	// gateway is the gateway of the network the addresses live in: the short form of subnets. It lies
-	// in that network, and is never handed out. Where prefix is 32 or 128 it may be any address.
+	// in that network, or is a link-local address of IPv6 (fe80::/10), and is never handed out. Where
+	// prefix is 32 or 128 it may be any address.
 	// +optional
 	Gateway Address `json:"gateway,omitempty"`
 
@@ -123,12 +124,13 @@ type NetworkPoolSpec struct {
 
 // Subnet is a network that addresses of a pool live in.
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || self.gateway.contains(':') == self.cidr.contains(':')",message="is of another address family than its subnet",fieldPath=".gateway"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || self.gateway.contains(':') != self.cidr.contains(':') || cidr(self.cidr).containsIP(self.gateway)",message="is outside the subnet; a gateway is an address of its own subnet",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || self.gateway.contains(':') != self.cidr.contains(':') || cidr(self.cidr).containsIP(self.gateway) || cidr('fe80::/10').containsIP(self.gateway)",messageExpression="'is outside the subnet; a gateway is ' + (self.gateway.contains(':') ? 'an address of its own subnet, or link-local (fe80::/10)' : 'an address of its own subnet')",fieldPath=".gateway"
 type Subnet struct {
 	// cidr of the subnet.
 	// +required
 	CIDR Prefix `json:"cidr"`
-	// gateway of the subnet. It is never handed out.
+	// gateway of the subnet: an address in it, or a link-local one of IPv6 (fe80::/10). It is never
+	// handed out.
 	// +optional
 	Gateway Address `json:"gateway,omitempty"`
 }

@@ -39,6 +39,10 @@ func TestTranslate(t *testing.T) {
 			in:   Spec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: 64, Gateway: "fd00::1"},
 			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: ptr.To[int32](64), Gateway: "fd00::1"},
 		},
+		"IPv6, a link-local gateway": {
+			in:   Spec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: 64, Gateway: "fe80::1"},
+			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"fd00::10-fd00::1f"}, Prefix: ptr.To[int32](64), Gateway: "fe80::1"},
+		},
 		"an exclusion that reaches out of the pool": {
 			in: Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24, ExcludedAddresses: []string{"10.0.0.0/28"}},
 			want: v1alpha1.NetworkPoolSpec{

@@ -77,6 +77,15 @@ func TestPlan(t *testing.T) {
 		"an address that is excluded": {func(in *found) { in.pool.Spec.ExcludedAddresses = []string{"10.0.0.10"} }, []string{"10.0.0.10 of IPAddress ns/a is not among what the pool hands out"}},
 		"an address that is none":     {func(in *found) { give(in, "c", "x") }, []string{`IPAddress ns/c has spec.address "x", which is not an IP address`}},
 		"an address without a claim":  {func(in *found) { in.claims = in.claims[:1] }, []string{"IPAddress ns/b (10.0.0.11) has no claim"}},
+		"a link-local gateway of IPv6": {func(in *found) {
+			in.pool.Spec = incluster.Spec{Addresses: []string{"fd00:50::/64"}, Prefix: 64, Gateway: "fe80::1"}
+			in.addresses[0].Spec.Address, in.addresses[1].Spec.Address = "fd00:50::10", "fd00:50::11"
+			in.others = append(in.others, &v1alpha1.NetworkPool{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "fd00:51::/64", Gateway: "fe80::1"},
+			})
+		}, nil},
+		"a gateway elsewhere": {func(in *found) { in.pool.Spec.Gateway = "169.254.1.1" },
+			[]string{`this provider cannot serve this spec: spec.gateway: Invalid value: "169.254.1.1": is outside 10.0.0.0/24, the network of 10.0.0.10; correct prefix, or describe several networks with subnets`}},
 		"an IPAddress in the way": {func(in *found) {
 			in.named[client.ObjectKey{Namespace: "ns", Name: "c"}] = &ipamv1.IPAddress{}
 			give(in, "c", "")

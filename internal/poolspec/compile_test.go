@@ -104,6 +104,51 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Gateway: "10.0.0.1"},
 			want:   map[string]string{"spec.gateway": "needs prefix"},
 		},
+		"GatewayOutsideIPv6": { // W13
+			reason: "of a router of IPv6 the link-local address helps, which the message says",
+			spec:   spec{CIDR: "fd00:0:0:1::/64", Gateway: "fd00::1"},
+			want:   map[string]string{"spec.gateway": "outside fd00:0:0:1::/64, the network of fd00:0:0:1::; correct prefix, describe several networks with subnets, or use a link-local gateway (fe80::/10)"},
+		},
+		"GatewayOutsideSubnetIPv6": { // W13
+			reason: "the same in a subnet",
+			spec:   spec{CIDR: "fd00::/48", Subnets: []v1alpha1.Subnet{subnet("fd00:0:0:1::/64", "fd00::1")}},
+			want:   map[string]string{"spec.subnets[0].gateway": "a gateway is an address of its own subnet, or link-local (fe80::/10)"},
+		},
+		"GatewayNextToLinkLocal": { // W13
+			reason: "fe80::/10 ends before fec0::",
+			spec:   spec{CIDR: "fd00::/64", Gateway: "fec0::1"},
+			want:   map[string]string{"spec.gateway": "outside fd00::/64"},
+		},
+		"GatewayLinkLocalMulticast": { // W13
+			reason: "all routers are no router",
+			spec:   spec{CIDR: "fd00::/64", Gateway: "ff02::2"},
+			want:   map[string]string{"spec.gateway": "outside fd00::/64"},
+		},
+		"GatewayLinkLocalIPv4": { // W13
+			reason: "an IPv4 host of a network has no route to 169.254.0.0/16; IPv6 would be no help",
+			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "169.254.1.1"},
+			want:   map[string]string{"spec.gateway": "outside 10.0.0.0/24, the network of 10.0.0.0; correct prefix, or describe several networks with subnets"},
+		},
+		"GatewayLinkLocalIPv4OfSubnet": { // W13
+			reason: "nor of a subnet",
+			spec:   spec{CIDR: "10.0.0.0/24", Subnets: []v1alpha1.Subnet{subnet("10.0.0.0/24", "169.254.1.1")}},
+			want:   map[string]string{"spec.subnets[0].gateway": "is outside the subnet 10.0.0.0/24; a gateway is an address of its own subnet"},
+		},
+		"GatewayLinkLocalWithZone": { // W13
+			reason: "the name of an interface is true of one host alone",
+			spec:   spec{CIDR: "fd00::/64", Gateway: "fe80::1%eth0"},
+			want:   map[string]string{"spec.gateway": "zone"},
+		},
+		"GatewayLinkLocalWithoutPrefix": { // W13
+			reason: "it does not tell how long the network of bare addresses is",
+			spec:   spec{Addresses: []string{"fd00::10-fd00::20"}, Gateway: "fe80::1"},
+			want:   map[string]string{"spec.gateway": "needs prefix"},
+		},
+		"PinLinkLocalGateway": {
+			reason: "a gateway in the pool is somebody's already, link-local or not",
+			spec:   spec{CIDR: "fe80::/64", Gateway: "fe80::1", PreAllocations: map[string]string{"a": "fe80::1"}},
+			want:   map[string]string{"spec.preAllocations[a]": "the gateway fe80::1"},
+		},
 		"GatewayUnused": {
 			reason: "gateway is for addresses outside of subnets",
 			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1", Subnets: []v1alpha1.Subnet{subnet("10.0.0.0/24", "")}},

@@ -53,6 +53,22 @@ func TestNetwork(t *testing.T) {
 			spec:   spec{CIDR: "fd00::/48", AllocationPrefixLength: ptr.To[int32](64), Gateway: "fd00::1"},
 			want:   map[string]network{"fd00:0:0:7::": {64, ""}},
 		},
+		"LinkLocalGateway": {
+			reason: "routers of IPv6 announce themselves by it",
+			spec:   spec{CIDR: "fd00:50::/64", Gateway: "fe80::1"},
+			want:   map[string]network{"fd00:50::9": {64, "fe80::1"}},
+		},
+		"LinkLocalGatewayOfAddresses": {
+			reason: "it is on the link of every network that prefix cuts the addresses into",
+			spec:   spec{Addresses: []string{"fd00::10-fd00::20", "fd00:0:0:1::10"}, Prefix: ptr.To[int32](64), Gateway: "fe80::1"},
+			want:   map[string]network{"fd00::12": {64, "fe80::1"}, "fd00:0:0:1::10": {64, "fe80::1"}},
+		},
+		"LinkLocalGatewayOfSubnets": { // U13
+			reason: "subnets may have the same one, each on its link",
+			spec: spec{CIDR: "fd00::/48", Gateway: "febf::1", Subnets: []v1alpha1.Subnet{
+				{CIDR: "fd00:0:0:1::/64", Gateway: "fe80::1"}, {CIDR: "fd00:0:0:2::/64", Gateway: "fe80::1"}}},
+			want: map[string]network{"fd00:0:0:1::9": {64, "fe80::1"}, "fd00:0:0:2::9": {64, "fe80::1"}, "fd00::9": {48, "febf::1"}},
+		},
 		"CanonicalGateway": {
 			reason: "the gateway is written in canonical form",
 			spec:   spec{CIDR: "fd00::/64", Gateway: "fd00:0:0::1"},
@@ -114,7 +130,11 @@ func TestOverlap(t *testing.T) {
 		a, b   spec
 		want   []string
 	}{
-		"Apart":  {reason: "neighbours do not overlap", a: spec{CIDR: "10.0.0.0/24"}, b: spec{CIDR: "10.0.1.0/24"}},
+		"Apart": {reason: "neighbours do not overlap", a: spec{CIDR: "10.0.0.0/24"}, b: spec{CIDR: "10.0.1.0/24"}},
+		"Gateway": {
+			reason: "two networks may have a router of one link-local address",
+			a:      spec{CIDR: "fd00:0:0:1::/64", Gateway: "fe80::1"}, b: spec{CIDR: "fd00:0:0:2::/64", Gateway: "fe80::1"},
+		},
 		"Family": {reason: "families do not meet", a: spec{CIDR: "0.0.0.0/0"}, b: spec{CIDR: "::/0"}},
 		"Several": {
 			reason: "what both declare counts, even if one reserves it",

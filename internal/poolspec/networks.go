@@ -28,8 +28,9 @@ func (c *compiler) networks() {
 		entry[p] = i
 		net := subnet{prefix: p}
 		if s.Gateway != "" {
-			if net.gateway, ok = c.address(path.Child("gateway"), s.Gateway); ok && !p.Contains(net.gateway) {
-				c.invalidf(path.Child("gateway"), s.Gateway, "is outside the subnet %s; a gateway is an address of its own subnet", p)
+			if net.gateway, ok = c.address(path.Child("gateway"), s.Gateway); ok && !reaches(p, net.gateway) {
+				c.invalidf(path.Child("gateway"), s.Gateway, "is outside the subnet %s; a gateway is an address of its own subnet%s", p,
+					c.forFamily("", ", or link-local (fe80::/10)"))
 			}
 		}
 		c.out.subnets = append(c.out.subnets, net)
@@ -75,14 +76,29 @@ func (c *compiler) gateway() {
 	for _, a := range c.edges(served) {
 		switch net := c.out.networkOf(a).prefix; {
 		case net.Contains(gateway):
-		case net.Bits() == c.bits:
+		case net.Bits() == c.bits: // a link-local gateway does not tell the length either
 			c.invalidf(path, text, "needs prefix: without it the network that %s shares with the gateway is not known", a)
 			return
-		default:
-			c.invalidf(path, text, "is outside %s, the network of %s; correct prefix, or describe several networks with subnets", net, a)
+		case !reaches(net, gateway):
+			c.invalidf(path, text, "is outside %s, the network of %s; correct prefix, %s", net, a,
+				c.forFamily("or describe several networks with subnets", "describe several networks with subnets, or use a link-local gateway (fe80::/10)"))
 			return
 		}
 	}
+}
+
+// reaches reports whether hosts of a network can use a gateway. A link-local address of IPv6 is on every link; of IPv4,
+// hosts have no route to it unless they are given one.
+func reaches(net netip.Prefix, gateway netip.Addr) bool {
+	return net.Contains(gateway) || (gateway.Is6() && gateway.IsLinkLocalUnicast())
+}
+
+// forFamily is the text of two that is true of the pool's family.
+func (c *compiler) forFamily(ipv4, ipv6 string) string {
+	if c.out.is6 {
+		return ipv6
+	}
+	return ipv4
 }
 
 // edges are addresses of a set of which at least one is in each network that addresses of the set live in: where

@@ -62,7 +62,25 @@ func TestBadSpecsAreRefusedWhenApplied(t *testing.T) {
 		"reserved one outside":   {`{cidr: "fd00::/64", reserved: [{cidr: "fd01::1"}]}`, "reserves addresses outside cidr"},
 		"reserved larger":        {`{cidr: 10.0.0.0/24, reserved: [{cidr: 10.0.0.0/16}]}`, "reserves addresses outside cidr"},
 		"gateway outside cidr":   {`{cidr: 10.0.0.0/24, gateway: 10.0.1.1}`, "spec.gateway ... is outside cidr"},
-		"gateway outside prefix": {`{cidr: 10.0.0.0/24, prefix: 23, gateway: 10.0.2.1}`, "is not in the network, as long as prefix says"},
+		"gateway outside cidr, IPv6": {
+			`{cidr: "fd00::/64", gateway: "fd01::1"}`, "spec.gateway ... describe several networks with subnets, or use a link-local gateway (fe80::/10)"},
+		"gateway outside prefix, IPv6": {
+			`{cidr: "fd00::/64", prefix: 64, gateway: "fd01::1"}`, "describe several networks with subnets, or use a link-local gateway (fe80::/10)"},
+		"gateway outside subnet, IPv6": {
+			`{cidr: "fd00::/64", subnets: [{cidr: "fd00::/65", gateway: "fd01::1"}]}`, "a gateway is an address of its own subnet, or link-local (fe80::/10)"},
+		"gateway beside link-local":    {`{cidr: "fd00::/64", gateway: "fec0::1"}`, "is outside cidr"},
+		"gateway link-local multicast": {`{cidr: "fd00::/64", gateway: "ff02::2"}`, "is outside cidr"},
+		"gateway link-local of IPv4":   {`{cidr: 10.0.0.0/24, gateway: 169.254.1.1}`, "is outside cidr"},
+		"gateway link-local of IPv4, prefix": {
+			`{cidr: 10.0.0.0/24, prefix: 24, gateway: 169.254.1.1}`, "is not in the network, as long as prefix says"},
+		"gateway link-local of IPv4, subnet": {
+			`{cidr: 10.0.0.0/24, subnets: [{cidr: 10.0.0.0/25, gateway: 169.254.1.1}]}`, "is outside the subnet"},
+		"gateway link-local of the other family": {`{cidr: 10.0.0.0/24, gateway: "fe80::1"}`, "one family, IPv4 or IPv6"},
+		"gateway link-local of the other family, subnet": {
+			`{cidr: 10.0.0.0/24, subnets: [{cidr: 10.0.0.0/25, gateway: "fe80::1"}]}`, "is of another address family than its subnet"},
+		"gateway with a zone":               {`{cidr: "fd00::/64", gateway: "fe80::1%eth0"}`, "must be one IPv4 or IPv6 address"},
+		"gateway link-local without prefix": {`{addresses: ["fd00::5-fd00::9"], gateway: "fe80::1"}`, "needs prefix"},
+		"gateway outside prefix":            {`{cidr: 10.0.0.0/24, prefix: 23, gateway: 10.0.2.1}`, "is not in the network, as long as prefix says"},
 		"gateway outside the prefix of addresses": {
 			`{addresses: [10.0.0.5-10.0.0.9], prefix: 24, gateway: 10.0.1.1}`, "is not in the network, as long as prefix says"},
 		"gateway outside a long prefix": {
@@ -101,6 +119,9 @@ func TestGoodSpecsAreTaken(t *testing.T) {
 		"smallest":               `{cidr: 10.0.0.0/32}`,
 		"three forms":            `{addresses: [10.0.0.0/28, 10.0.0.20-10.0.0.30, 10.0.0.40], reserved: [{cidr: 10.0.0.20-10.0.0.21}], prefix: 24, gateway: 10.0.0.1}`,
 		"IPv6":                   `{cidr: "fd00:40::/64", gateway: "fd00:40::1", reserved: [{cidr: "fd00:40::2-fd00:40::ff"}], preAllocations: {vip: "fd00:40::a"}}`,
+		"link-local gateway":     `{cidr: "fd00:50::/64", gateway: "fe80::1"}`,
+		"its prefix":             `{addresses: ["fd00:50::10-fd00:50::20", "fd00:51::/64"], prefix: 64, gateway: "febf::1"}`,
+		"its subnets":            `{cidr: "fd00::/48", subnets: [{cidr: "fd00:0:0:1::/64", gateway: "fe80::1"}, {cidr: "fd00:0:0:2::/64", gateway: "fe80::1"}]}`,
 		"part of a network":      `{cidr: 10.0.0.128/25, prefix: 24, gateway: 10.0.0.1}`,
 		"reserved by addresses":  `{cidr: 10.0.0.0/24, reserved: [{addresses: 10.0.0.0/28}, {addresses: 10.0.0.20-10.0.0.29}, {addresses: 10.0.0.40}, {cidr: 10.0.0.48/28}]}`,
 		"reserved to the edges":  `{cidr: 10.0.0.0/24, reserved: [{cidr: 10.0.0.0-10.0.0.255}, {cidr: 10.0.0.0/24}, {cidr: 10.0.0.255}]}`,

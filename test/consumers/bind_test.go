@@ -43,11 +43,11 @@ var _ = Describe("An address", func() {
 		It("of each family is given to one machine of "+c.name, func(ctx SpecContext) { // C34
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "four").CIDR("10.2.0.0/24").Gateway("10.2.0.1").Obj(),
-				makePool(ns, "six").CIDR("fd00:2::/64").Gateway("fd00:2::1").Obj())
+				makePool(ns, "six").CIDR("fd00:2::/64").Gateway("fe80::1").Obj())
 			got := c.newMachine(ctx, ns, "m", "four", "six").bound(ctx)
 			Expect(got).To(HaveExactElements(
 				And(HaveField("IP", "10.2.0.2"), HaveField("Bits", 24), HaveField("Gateway", "10.2.0.1")),
-				And(HaveField("IP", "fd00:2::2"), HaveField("Bits", 64), HaveField("Gateway", "fd00:2::1")),
+				And(HaveField("IP", "fd00:2::1"), HaveField("Bits", 64), HaveField("Gateway", "fe80::1")),
 			))
 		})
 		if c.byPool {

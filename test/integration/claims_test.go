@@ -151,6 +151,17 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(after.Spec).To(Equal(before.Spec))
 	})
 
+	It("have a link-local gateway in IPv6, which two networks may share", func(ctx SpecContext) { // C9, U13
+		create(ctx, framework.MakePool("rack-1").Namespace(ns).CIDR("fd00:1:1::/64").Gateway("fe80::1").Obj(),
+			framework.MakePool("rack-2").Namespace(ns).CIDR("fd00:1:2::/48").Subnet("fd00:1:2:7::/64", "fe80::1").Obj(),
+			framework.MakeClaim(ns, "a").Pool("rack-1").Obj(),
+			framework.MakeClaim(ns, "b").Pool("rack-2").Request("fd00:1:2:7::5").Obj())
+		Expect(addressOf(ctx, ns, "a").Spec).To(And(
+			HaveField("Address", "fd00:1:1::1"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
+		Expect(addressOf(ctx, ns, "b").Spec).To(And(
+			HaveField("Address", "fd00:1:2:7::5"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
+	})
+
 	It("are released only when others let go of them", func(ctx SpecContext) { // C13, C22
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.7.0/32").Obj())
 		held := framework.MakeClaim(ns, "held").Pool("p").Obj()

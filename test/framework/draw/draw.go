@@ -52,7 +52,7 @@ func (d *Source) Address() string {
 	case 3, 4:
 		return fmt.Sprintf("fd00::%x", 1+d.Int(255))
 	case 5:
-		return one(d, "0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "127.0.0.1", "::1", "fd00:0:0:1::1")
+		return one(d, "0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "127.0.0.1", "::1", "fd00:0:0:1::1", "fe80::1")
 	case 6:
 		return one(d, odd...)
 	}
