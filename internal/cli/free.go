@@ -112,7 +112,11 @@ func (p *plugin) freeText(f freeAnswer) string {
 	if f.Waiting > 0 {
 		out.WriteString("; " + text.Count(f.Waiting, "other waits", "others wait") + " for this pool")
 	}
-	fmt.Fprintf(&out, ".\n%s free; the largest free block has %d.\n", text.Count(f.Free, "address is", "addresses are"), f.Largest)
+	addresses := "addresses are"
+	if f.Free == 1 {
+		addresses = "address is"
+	}
+	fmt.Fprintf(&out, ".\n%s %s free; the largest free block has %s.\n", amount(f.Free), addresses, amount(f.Largest))
 	for _, r := range f.Ranges {
 		fmt.Fprintln(&out, "  "+r)
 	}

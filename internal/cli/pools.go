@@ -64,7 +64,7 @@ func (p *plugin) poolTable(rows []inspect.Pool) string {
 				ready.text += " (" + r.Reason + ")"
 			}
 		}
-		t.add(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, r.Total, r.Free, r.Used, r.LargestFree,
+		t.add(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, amount(r.Total), amount(r.Free), amount(r.Used), amount(r.LargestFree),
 			cell{bar(r.UsedPercent, p.Unicode), p.level(r.UsedPercent)}, ready)
 	}
 	return t.String()

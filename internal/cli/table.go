@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -54,6 +56,15 @@ func (t *table) String() string {
 		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	return out.String()
+}
+
+// amount prints a count of addresses or prefixes. The largest number stands for all that are as large or larger: an
+// IPv6 pool has more than fit.
+func amount(n int64) string {
+	if n == math.MaxInt64 {
+		return ">9.2e18"
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // barWidth is the number of characters of a full bar.

@@ -1,8 +1,17 @@
 package cli
 
 import (
+	"math"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 func TestBar(t *testing.T) {
@@ -25,6 +34,48 @@ func TestBar(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.unicode)
 			}
 		})
+	}
+}
+
+// A pool of an IPv6 network has more addresses than a number of the status can say.
+func TestAmounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec        v1alpha1.NetworkPoolSpec
+		total, free string
+	}{
+		"of IPv4":                    {v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}, "254", "253"},
+		"of IPv6":                    {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/64", Gateway: "fe80::1"}, ">9.2e18", ">9.2e18"},
+		"the most that can be said":  {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/65", Reserved: []v1alpha1.ReservedRange{{Addresses: "fd00:50::1"}}}, "9223372036854775806", "9223372036854775805"},
+		"one more, which none tells": {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/65"}, ">9.2e18", "9223372036854775806"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			layout, errs := poolspec.Compile(&c.spec)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			all := poolutil.Count{}
+			for _, r := range layout.Allocatable().Ranges() {
+				all = all.Plus(poolutil.CountPrefixes(r, layout.UnitBits()))
+			}
+			one := poolutil.CountPrefixes(netipx.IPRangeFrom(netip.IPv6Unspecified(), netip.IPv6Unspecified()), 128)
+			row := inspect.Pool{Name: "p", Total: all.Int64(), Free: all.Minus(one).Int64()}
+			cells := strings.Fields(strings.Split((&plugin{}).poolTable([]inspect.Pool{row}), "\n")[1])
+			if total, free := cells[2], cells[3]; total != c.total || free != c.free {
+				t.Errorf("TOTAL %s and FREE %s, want %s and %s", total, free, c.total, c.free)
+			}
+		})
+	}
+}
+
+func TestFreeAmounts(t *testing.T) {
+	for free, want := range map[int64]string{
+		1:             "1 address is free; the largest free block has 1.",
+		2:             "2 addresses are free; the largest free block has 2.",
+		math.MaxInt64: ">9.2e18 addresses are free; the largest free block has >9.2e18.",
+	} {
+		if got := (&plugin{}).freeText(freeAnswer{Count: 1, Fits: true, Free: free, Largest: free}); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q in it", got, want)
+		}
 	}
 }
 
