@@ -39,12 +39,12 @@ func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *
 		return nil, fmt.Errorf("setting up the connections to workload clusters: %w", err)
 	}
 	fleet.Clusters = connections
-	var steps []step
+	clusters := &cluster.Reconciler{
+		Client: c, Live: live, Recorder: recorder, Blocks: blocks, LoadBalancers: o.LoadBalancers,
+		WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,
+	}
+	steps := []step{{"setting up the cluster controller", func() error { return clusters.SetupWithManager(mgr) }}}
 	if o.LoadBalancers {
-		clusters := &cluster.Reconciler{
-			Client: c, Live: live, Recorder: recorder, Blocks: blocks,
-			WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,
-		}
 		configs := &providerconfig.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Shard: o.Shard}
 		tenants := &tenant.Reconciler{
 			Client: c, Live: live, Recorder: recorder, Blocks: blocks, Synced: served.Synced, Clusters: connections,
@@ -52,7 +52,6 @@ func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *
 			WatchFilter: o.WatchFilter, Shard: o.Shard,
 		}
 		steps = append(steps,
-			step{"setting up the cluster controller", func() error { return clusters.SetupWithManager(mgr) }},
 			step{"setting up the provider config controller", func() error { return configs.SetupWithManager(mgr) }},
 			step{"setting up the tenant controller", func() error { return tenants.SetupWithManager(mgr) }})
 	}

@@ -38,7 +38,7 @@ func TestClustersAreLookedAtNowAndThen(t *testing.T) {
 		Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "p"}}},
 	}
 	c := framework.Fake(t, cluster, ns, config, framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj())
-	r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), Blocks: &index.Blocks{}}
+	r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), LoadBalancers: true, Blocks: &index.Blocks{}}
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)}
 	settle := func() reconcile.Result {
 		var result reconcile.Result

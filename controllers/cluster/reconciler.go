@@ -32,6 +32,9 @@ type Reconciler struct {
 	Live        client.Reader
 	Recorder    events.EventRecorder
 	WatchFilter string
+	// LoadBalancers reports whether Clusters get blocks, as ProviderConfigs say. Those that are deleted give back what they
+	// have, by whomever.
+	LoadBalancers bool
 	// Namespace, where set, is the only one that is watched.
 	Namespace string
 	// Blocks wake it.
@@ -58,7 +61,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !cluster.DeletionTimestamp.IsZero() {
 		return r.release(ctx, cluster)
 	}
-	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+	if !r.LoadBalancers || cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
 		return reconcile.Result{}, nil
 	}
 	config, no, err := lookup.ConfigOf(ctx, r.Client, cluster)

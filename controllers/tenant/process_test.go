@@ -162,7 +162,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	c := reads{Client: p.mgmt, from: p.cached[mgmt]}
 	index := &index.Blocks{}
 	p.clusters = &cluster.Reconciler{
-		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, Blocks: index,
+		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, LoadBalancers: true, Blocks: index,
 	}
 	p.tenants = &Reconciler{
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, Blocks: index, Synced: func() bool { return p.synced },

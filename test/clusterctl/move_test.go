@@ -65,7 +65,8 @@ func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) 
 	f.granted(ctx, to)
 	Expect(to.allocated(ctx)).To(Equal(has))
 	Expect(from.allocated(ctx)).To(BeEmpty())
-	Expect(to.grants(ctx)).To(Equal(granted)) // nothing was allocated anew
+	// Nothing was allocated anew. A claim without a Cluster, which nothing pauses, may be granted what it remembers.
+	Expect(to.grants(ctx)).To(BeNumerically("<=", granted+1))
 	// The pool that stays behind does not offer what moved away.
 	Eventually(func(g Gomega) {
 		staying := &v1alpha1.GlobalNetworkPool{}

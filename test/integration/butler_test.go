@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -76,9 +77,10 @@ var _ = Describe("Butler's own manifests", Ordered, func() {
 		expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		o := framework.MakeAllocation(system, "team-platform-prod-cluster-lb").Obj()
 		Expect(allocatedTo(ctx, o)).To(HavePrefix("10.40.1."))
-		// The labels of the example that was written by hand, and the ProviderConfig's.
+		// The labels of the example that was written by hand, the ProviderConfig's and Cluster API's.
 		want := butlers("allocations", o.Name)[0].GetLabels()
 		want[v1alpha1.ProviderConfigLabel] = "harvester-lab"
+		want[clusterv1.ClusterNameLabel] = cluster.Name
 		Expect(o.Labels).To(Equal(want))
 	})
 

@@ -73,6 +73,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(o.Labels).To(Equal(map[string]string{
 			v1alpha1.TeamLabel: team, v1alpha1.TenantLabel: "prod", v1alpha1.NetworkPoolLabel: "p", v1alpha1.ProviderConfigLabel: "static",
 			v1alpha1.AllocationTypeLabel: "loadbalancer", v1alpha1.AllocationRoleLabel: v1alpha1.InitialRole,
+			clusterv1.ClusterNameLabel: "prod",
 		}))
 		// 245 of the 254 are left: at 5 machines and 8 of these a Cluster, for 18 Clusters (B78).
 		Eventually(func(g Gomega) {

@@ -76,7 +76,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		deleteClaim(ctx, ns, "gone")
 		expectGone(ctx, framework.MakeClaim(ns, "gone").Obj())
 		for name, c := range map[string]struct{ record, want string }{
-			"others":    {owned, "IPAddress " + ns + "/owner"},
+			"others":    {owned, "IPAddressClaim " + ns + "/owner"},
 			"rests":     {rests, "is held by"},
 			"kept":      {"10.150.2.9", "is held by"},
 			"gateway":   {"10.150.2.1", "not something"},

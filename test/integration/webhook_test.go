@@ -174,15 +174,15 @@ var _ = Describe("The webhooks", Ordered, func() {
 	})
 
 	It("warn of a preAllocation of an address that another has, and the pool says so", func(ctx SpecContext) {
-		pool := framework.MakePool("kept").Namespace(ns).CIDR("10.21.4.0/28").Obj()
+		pool := framework.MakePool("kept").Namespace(ns).CIDR("10.214.4.0/28").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "holder").Pool("kept").Obj())
-		Expect(addressOf(ctx, ns, "holder").Spec.Address).To(Equal("10.21.4.1"))
+		Expect(addressOf(ctx, ns, "holder").Spec.Address).To(Equal("10.214.4.1"))
 		Expect(c.Get(ctx, keyOf(pool), pool)).To(Succeed())
 		before := pool.DeepCopy()
-		pool.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.21.4.1"}
+		pool.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.214.4.1"}
 		heard.take()
 		Expect(c.Patch(ctx, pool, client.MergeFrom(before))).To(Succeed())
-		holder := "10.21.4.1 is held by IPAddressClaim " + ns + "/holder"
+		holder := "10.214.4.1 is held by IPAddressClaim " + ns + "/holder"
 		Expect(heard.take()).To(ConsistOf("spec.preAllocations[vip]: " + holder + "; a claim named vip gets it when that is released"))
 		Eventually(func() string {
 			return expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
@@ -190,7 +190,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 		create(ctx, framework.MakeClaim(ns, "vip").Pool("kept").Obj())
 		Expect(refusalOf(ctx, ns, "vip", "AllocationFailed")).To(ContainSubstring(holder + "; wait until it is released, or change spec.preAllocations[vip] of NetworkPool " + ns + "/kept"))
 		deleteClaim(ctx, ns, "holder")
-		Expect(addressOf(ctx, ns, "vip").Spec.Address).To(Equal("10.21.4.1"))
+		Expect(addressOf(ctx, ns, "vip").Spec.Address).To(Equal("10.214.4.1"))
 	})
 
 	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, U3
