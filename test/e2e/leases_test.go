@@ -141,9 +141,9 @@ func (c cluster) told(ctx context.Context, s *corev1.Service, reason, message st
 // startLeases starts a manager that serves Services of leases, for the container.
 func (c cluster) startLeases(ctx context.Context) {
 	GinkgoHelper()
-	kubeconfig, err := c.LeasesManagerKubeconfig(ctx)
+	kubeconfig, err := c.LeasesAndLoadBalancersManagerKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--service-leases", "--shrink-grace=" + grace}})
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--service-leases", "--load-balancers", "--shrink-grace=" + grace}})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() {
 		if CurrentSpecReport().Failed() {

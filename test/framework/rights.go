@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,8 +43,15 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 
 // LeasesManagerKubeconfig is ManagerKubeconfig with the roles that --service-leases needs besides.
 func (c *ControlPlane) LeasesManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", "rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml")
+	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", ofLeases...)
 }
+
+// LeasesAndLoadBalancersManagerKubeconfig is LeasesManagerKubeconfig with the role that --load-balancers needs besides.
+func (c *ControlPlane) LeasesAndLoadBalancersManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-both-manager", append(slices.Clone(ofLeases), "rbac/load_balancers_role.yaml")...)
+}
+
+var ofLeases = []string{"rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml"}
 
 // HostKubeconfig returns a kubeconfig of a user who has the rights of config/host-lb and nothing else, and makes the namespace
 // that hosts write into.
