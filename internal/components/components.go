@@ -32,7 +32,7 @@ func Of(o *options.Options) []Component {
 		{"service-leases", o.ServiceLeases},
 		{"host-load-balancers", o.HostLBs},
 		{"in-cluster-pools", o.InClusterPools},
-		{"node-cidrs", o.NodeCIDRs == options.NodeCIDRsOn || o.NodeCIDRs == options.NodeCIDRsOnly},
+		{"node-cidrs", o.OwnNodes()},
 		{"fleet-node-cidrs", o.NodeCIDRs == options.NodeCIDRsFleet},
 	}
 }

@@ -50,13 +50,11 @@ func (s source) String() string {
 // gather reads what there is.
 func gather(ctx context.Context, from client.Reader) (*found, error) {
 	out := &found{}
-	var err error
-	if out.running, err = running(ctx, from, thisProvider, serves); err != nil {
+	managers, err := running(ctx, from, thisProvider)
+	if err != nil {
 		return nil, err
 	}
-	if out.managers, err = running(ctx, from, thisProvider, anyContainers); err != nil {
-		return nil, err
-	}
+	out.running, out.managers = namesOf(managers, serves), namesOf(managers, anyProgram)
 	// Addresses before claims: a claim goes after its address.
 	addresses, claims, allocations := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
 	for _, list := range []client.ObjectList{addresses, claims, allocations} {
@@ -109,8 +107,8 @@ func givenOf(ctx context.Context, from client.Reader) (out []source, err error) 
 }
 
 // serves reports whether a container is told to serve the pools of the in-cluster provider.
-func serves(containers []corev1.Container) bool {
-	return slices.ContainsFunc(containers, func(c corev1.Container) bool {
+func serves(p program) bool {
+	return slices.ContainsFunc(p.containers, func(c corev1.Container) bool {
 		return slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
 			name, value, _ := strings.Cut(arg, "=")
 			return name == flag && value != "false"

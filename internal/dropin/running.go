@@ -24,7 +24,8 @@ const (
 
 // Running finds what of the in-cluster provider runs, or would run again by itself. Stop says what to do about it.
 func Running(ctx context.Context, from client.Reader) ([]string, error) {
-	return running(ctx, from, otherProvider, anyContainers)
+	all, err := running(ctx, from, otherProvider)
+	return namesOf(all, anyProgram), err
 }
 
 // Stop is what to do about something that runs.
@@ -51,13 +52,28 @@ func saysServed(mirror v1alpha1.Pool) bool {
 	return ready != nil && ready.Reason != v1alpha1.NotServedReason
 }
 
-// anyContainers counts all that runs of a provider.
-func anyContainers([]corev1.Container) bool { return true }
+// program is a Deployment or a Pod of a provider.
+type program struct {
+	name       string
+	containers []corev1.Container
+}
+
+func anyProgram(program) bool { return true }
+
+// namesOf are the names of those programs that count.
+func namesOf(all []program, counts func(program) bool) (out []string) {
+	for _, p := range all {
+		if counts(p) {
+			out = append(out, p.name)
+		}
+	}
+	return out
+}
 
 const deploymentPrefix = "deployment "
 
-// running finds the Deployments and Pods of a provider with containers that count.
-func running(ctx context.Context, from client.Reader, provider string, counts func([]corev1.Container) bool) (out []string, err error) {
+// running finds the Deployments and Pods of a provider that run, or would run again by themselves.
+func running(ctx context.Context, from client.Reader, provider string) (out []program, err error) {
 	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{deployments, pods} {
 		if err := from.List(ctx, list, client.MatchingLabels{providerLabel: provider}); err != nil {
@@ -66,14 +82,14 @@ func running(ctx context.Context, from client.Reader, provider string, counts fu
 	}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		if (d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.Replicas > 0) && counts(d.Spec.Template.Spec.Containers) {
-			out = append(out, fmt.Sprintf(deploymentPrefix+"-n %s %s", d.Namespace, d.Name))
+		if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.Replicas > 0 {
+			out = append(out, program{fmt.Sprintf(deploymentPrefix+"-n %s %s", d.Namespace, d.Name), d.Spec.Template.Spec.Containers})
 		}
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && counts(p.Spec.Containers) {
-			out = append(out, fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name))
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			out = append(out, program{fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name), p.Spec.Containers})
 		}
 	}
 	return out, nil

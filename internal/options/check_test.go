@@ -50,19 +50,25 @@ func TestCheckFlags(t *testing.T) {
 			if err := fs.Parse(tt.args); err != nil {
 				t.Fatal(err)
 			}
-			var got []string
-			if err := o.Check(); err != nil {
-				got = strings.Split(err.Error(), "\n")
-			}
-			if len(got) != len(tt.want) {
-				t.Fatalf("got %q, want %q", got, tt.want)
-			}
-			for i, want := range tt.want {
-				if !strings.HasPrefix(got[i], want) {
-					t.Errorf("got %q, want %q", got[i], want)
-				}
-			}
+			expectLines(t, o.Check(), tt.want)
 		})
+	}
+}
+
+// expectLines expects an error with a line for each that is wanted, which it begins with; nil: nothing is wanted.
+func expectLines(t *testing.T, err error, want []string) {
+	t.Helper()
+	var got []string
+	if err != nil {
+		got = strings.Split(err.Error(), "\n")
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got %q, want %q", got[i], want[i])
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package options
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -27,18 +26,7 @@ func TestFromEnvironment(t *testing.T) {
 			if err := fs.Parse(c.args); err != nil {
 				t.Fatal(err)
 			}
-			var got []string
-			if err := FromEnvironment(fs, c.environ); err != nil {
-				got = strings.Split(err.Error(), "\n")
-			}
-			if len(got) != len(c.want) {
-				t.Fatalf("got %q, want %q", got, c.want)
-			}
-			for i, want := range c.want {
-				if !strings.HasPrefix(got[i], want) {
-					t.Errorf("got %q, want %q", got[i], want)
-				}
-			}
+			expectLines(t, FromEnvironment(fs, c.environ), c.want)
 			if o.LoadBalancers != c.on {
 				t.Errorf("--load-balancers=%t", o.LoadBalancers)
 			}

@@ -30,11 +30,9 @@ func mayDo(ctx context.Context, kubeconfig string) map[string]string {
 	verbs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		resource, _, _ := strings.Cut(line, " ")
-		_, list, _ := strings.Cut(line, "] [") // the last bracket has the verbs
-		if i := strings.LastIndex(line, "["); i >= 0 {
-			list = strings.Trim(line[i:], "[]\n ")
+		if i := strings.LastIndex(line, "["); i >= 0 { // the last bracket has the verbs
+			verbs[resource] = strings.Trim(line[i:], "[]\n ")
 		}
-		verbs[resource] = list
 	}
 	Expect(verbs).To(HaveKey("ipaddressclaims.ipam.cluster.x-k8s.io"))
 	return verbs
