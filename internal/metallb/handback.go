@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -94,9 +93,7 @@ func letGoOfFields(ctx context.Context, tenant client.Client, p *metallbv1beta1.
 	}
 	meta, is := patch["metadata"].(map[string]any)
 	if is {
-		meta["managedFields"] = slices.DeleteFunc(slices.Clone(now.ManagedFields), func(e metav1.ManagedFieldsEntry) bool {
-			return e.Manager == string(FieldOwner) && e.Subresource == ""
-		})
+		meta["managedFields"] = slices.DeleteFunc(slices.Clone(now.ManagedFields), isOurs)
 	}
 	return nil
 }

@@ -27,9 +27,12 @@ func KeepManagers(o any) (any, error) {
 // made reports whether this project made an object of MetalLB's, or took it over: it has our label, or fields of ours.
 // Whoever takes the label off has not made it his.
 func made(o client.Object) bool {
-	return o.GetLabels()[ManagedLabel] == ManagedValue || slices.ContainsFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == string(FieldOwner) && e.Subresource == ""
-	})
+	return o.GetLabels()[ManagedLabel] == ManagedValue || slices.ContainsFunc(o.GetManagedFields(), isOurs)
+}
+
+// isOurs reports whether fields of an object, those of its status apart, are this project's.
+func isOurs(e metav1.ManagedFieldsEntry) bool {
+	return e.Manager == string(FieldOwner) && e.Subresource == ""
 }
 
 // handedOver reports whether somebody who may change an object that we did not make wants us to take it over.
