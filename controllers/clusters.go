@@ -41,6 +41,7 @@ func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *
 	fleet.Clusters = connections
 	clusters := &cluster.Reconciler{
 		Client: c, Live: live, Recorder: recorder, Blocks: blocks, LoadBalancers: o.LoadBalancers,
+		NodesWant:   func(ctx context.Context, c *clusterv1.Cluster) bool { return o.FleetNodes && fleet.Wants(ctx, c) },
 		WatchFilter: o.WatchFilter, Namespace: o.Namespace, Shard: o.Shard,
 	}
 	steps := []step{{"setting up the cluster controller", func() error { return clusters.SetupWithManager(mgr) }}}

@@ -67,6 +67,8 @@ const (
 	QuotaExceededReason = "QuotaExceeded"
 	// CloudModeReason: the infrastructure provider gives the addresses, not a pool.
 	CloudModeReason = "CloudMode"
+	// AllocationsRemainReason: the Cluster gets no more addresses, and keeps those that it has.
+	AllocationsRemainReason = "AllocationsRemain"
 	// AccessDeniedReason: the ProviderConfig does not serve the namespace of the Cluster.
 	AccessDeniedReason = "AccessDenied"
 )

@@ -66,12 +66,3 @@ func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, d t
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }
-
-// withdraw takes the condition off a Cluster that has come to need nothing from us.
-func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
-	if conditionOf(cluster) == nil {
-		return reconcile.Result{}, nil
-	}
-	err := r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
-	return guard.Retry(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
-}

@@ -35,6 +35,8 @@ type Reconciler struct {
 	// LoadBalancers reports whether Clusters get blocks, as ProviderConfigs say. Those that are deleted give back what they
 	// have, by whomever.
 	LoadBalancers bool
+	// NodesWant reports whether the Nodes of a Cluster get pod CIDRs, for which it has the same finalizer.
+	NodesWant func(context.Context, *clusterv1.Cluster) bool
 	// Namespace, where set, is the only one that is watched.
 	Namespace string
 	// Blocks wake it.
@@ -61,8 +63,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !cluster.DeletionTimestamp.IsZero() {
 		return r.release(ctx, cluster)
 	}
-	if !r.LoadBalancers || cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+	if !r.LoadBalancers {
 		return reconcile.Result{}, nil
+	}
+	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+		return r.withdraw(ctx, cluster, "the label "+v1alpha1.ProviderConfigLabel+" was taken off")
 	}
 	config, no, err := lookup.ConfigOf(ctx, r.Client, cluster)
 	if err == nil && no != nil {
@@ -75,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.report(ctx, cluster, *no)
 	}
 	if config.Network().Mode != v1alpha1.IPAMMode {
-		return r.withdraw(ctx, cluster)
+		return r.withdraw(ctx, cluster, fmt.Sprintf("ProviderConfig %s/%s has no mode ipam", config.Namespace, config.Name))
 	}
 	return r.serve(ctx, cluster, config)
 }

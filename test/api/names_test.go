@@ -110,6 +110,7 @@ var names = map[string]string{
 	"MetalLBMissingReason":           "MetalLBMissing",
 	"MetalLBRefusesReason":           "MetalLBRefuses",
 	"MovedReason":                    "Moved",
+	"AllocationsRemainReason":        "AllocationsRemain",
 	"NetworkNotReadyReason":          "NetworkNotReady",
 	"NetworkPoolKind":                "NetworkPool",
 	"NetworkPoolLabel":               "butler.butlerlabs.dev/network-pool",

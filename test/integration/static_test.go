@@ -234,6 +234,48 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
 	})
 
+	It("keeps what it was given when it names none any more, until that is deleted, and is let go then", func(ctx SpecContext) { // B82
+		ns := newNamespace(ctx, nil)
+		config := provider(ns, "left", "p")
+		given, asks, cloud := tenant(ns, "given", "left"), tenant(ns, "asks", "left"), tenant(ns, "cloud", "turns")
+		turns := provider(ns, "turns", "p")
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.42.0/28").Obj(), config, turns, given)
+		expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		create(ctx, asks, cloud) // of 14 addresses 8 are given: there is no room for these
+		expectNetwork(ctx, asks, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
+		expectNetwork(ctx, cloud, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
+		for _, c := range []*clusterv1.Cluster{given, asks, cloud} { // as Cluster API does: a Cluster's status is never empty
+			modifyStatus(ctx, c, func(c *clusterv1.Cluster) { c.Status.Phase = string(clusterv1.ClusterPhaseProvisioned) })
+		}
+		ended := func(c *clusterv1.Cluster) func(Gomega) {
+			return func(g Gomega) {
+				g.Expect(k8s.Get(ctx, keyOf(c), c)).To(Succeed())
+				g.Expect(c.Finalizers).To(BeEmpty())
+				g.Expect(c.Annotations).To(BeEmpty())
+				g.Expect(c.Status.Conditions).To(BeEmpty())
+			}
+		}
+		// What was only asked for goes by itself.
+		unlabel := func(c *clusterv1.Cluster) { delete(c.Labels, v1alpha1.ProviderConfigLabel) }
+		modify(ctx, asks, unlabel)
+		modify(ctx, turns, func(c *v1alpha1.ProviderConfig) { c.Spec.Network.Mode = v1alpha1.CloudMode })
+		Eventually(ended(asks)).Should(Succeed())
+		Eventually(ended(cloud)).Should(Succeed())
+		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
+		modify(ctx, given, unlabel)
+		Expect(expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.AllocationsRemainReason)).To(Equal(
+			"the label butler.butlerlabs.dev/provider-config was taken off; the Cluster keeps what it has: " +
+				"delete the IPAllocation " + ns + "/" + ns + "-given-lb once no Service needs its addresses"))
+		Expect(given.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
+		Expect(k8s.Delete(ctx, &allocationsIn(ctx, ns)[0])).To(Succeed())
+		Eventually(ended(given)).Should(Succeed())
+		// And begins anew with the label.
+		modify(ctx, given, func(c *clusterv1.Cluster) {
+			metav1.SetMetaDataLabel(&c.ObjectMeta, v1alpha1.ProviderConfigLabel, "left")
+		})
+		expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.ReadyReason)
+	})
+
 	It("gets nothing from one that does not admit its namespace", func(ctx SpecContext) {
 		ns, stranger := newNamespace(ctx, nil), newNamespace(ctx, nil)
 		cluster := tenant(stranger, "tenant", "closed-"+ns)

@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// withdraw ends what a Cluster has of us that has come to want nothing more: what it asked for, then, when a person has
+// deleted what it was given, our finalizer, and last the condition, by which it is known that there is something to end.
+func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster, why string) (reconcile.Result, error) {
+	if conditionOf(cluster) == nil {
+		return reconcile.Result{}, nil
+	}
+	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
+	has, err := lookup.BlocksOf(ctx, r.Live, ref, r.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	unanswered, stays := tenancy.Ended(has, why)
+	for _, a := range unanswered {
+		// It may have been granted since it was read.
+		err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return guard.Retry(err, fmt.Sprintf("deleting IPAllocation %s, which is wanted no more", client.ObjectKeyFromObject(a)))
+		}
+	}
+	if stays != "" {
+		return r.report(ctx, cluster, tenancy.Decision{Action: tenancy.Done, Reason: v1alpha1.AllocationsRemainReason, Message: stays})
+	}
+	if len(unanswered) > 0 {
+		return reconcile.Result{RequeueAfter: guard.WaitingBackstop}, nil // their end wakes us
+	}
+	if err := r.letGo(ctx, cluster, has); err != nil {
+		return guard.Retry(client.IgnoreNotFound(err), "letting go of the Cluster")
+	}
+	err = r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
+	return guard.Retry(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
+}
+
+// letGo takes off a Cluster what was noted there for load balancers.
+func (r *Reconciler) letGo(ctx context.Context, cluster *clusterv1.Cluster, has []*v1alpha1.IPAllocation) error {
+	next := cluster.DeepCopy()
+	changed := tenancy.SetTried(next, v1alpha1.TriedPoolsAnnotation, nil)
+	changed = tenancy.SetTried(next, v1alpha1.TriedGrowthPoolsAnnotation, nil) || changed
+	ofPods := slices.ContainsFunc(has, func(a *v1alpha1.IPAllocation) bool { return a.Spec.Type == v1alpha1.PodsAllocation })
+	if !ofPods && !r.NodesWant(ctx, cluster) {
+		changed = controllerutil.RemoveFinalizer(next, v1alpha1.TenantNetworkFinalizer) || changed
+	}
+	if !changed {
+		return nil
+	}
+	return r.Client.Patch(ctx, next, guard.SinceRead(cluster))
+}
