@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,10 +122,8 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 	facts := v.Holds(a)
 	s := Standing{Pool: pools.KeyOf(obj).String()}
 	seen := map[string]bool{}
-	for _, h := range facts {
-		if !h.Source.Uses() {
-			continue
-		}
+	used, refused := holding(facts)
+	for _, h := range used {
 		if s.State == "" {
 			s.State = Used
 			if h.Source == ledger.Grant {
@@ -149,6 +148,8 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 	if s.State != "" {
 		if !a.IsSingleIP() {
 			s.Detail = "" // what is said below is of one address
+		} else if len(refused) > 0 {
+			s.Detail = rememberedToo(refused)
 		} else if len(s.Holders) > 1 {
 			s.Detail = "more than one object has it, which must never happen: run kubectl butler-ipam audit"
 		} else if child := s.Holders[0].ChildPool; child != "" {
@@ -183,6 +184,33 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 		s.State, s.Detail = Reserved, poolspec.Withheld(obj.PoolSpec(), layout, a.Addr())
 	}
 	return s, true
+}
+
+// holding are the facts by which addresses are in use. Where an address has an object, another claim may remember that it
+// was given it, as after a move that left the claim behind: that one is refused, and has nothing.
+func holding(facts []*ledger.Fact) (used, refused []*ledger.Fact) {
+	for _, h := range facts {
+		ofAnother := slices.ContainsFunc(facts, func(o *ledger.Fact) bool {
+			return o.Source == ledger.Object && o.Owner.UID != h.Owner.UID && o.Range.Overlaps(h.Range)
+		})
+		switch {
+		case !h.Source.Uses():
+		case h.Source == ledger.Record && ofAnother:
+			refused = append(refused, h)
+		default:
+			used = append(used, h)
+		}
+	}
+	return used, refused
+}
+
+// rememberedToo says who else remembers an address that somebody has.
+func rememberedToo(refused []*ledger.Fact) string {
+	var who []string
+	for _, h := range refused {
+		who = append(who, fmt.Sprintf("%s %s/%s", h.Owner.Kind, h.Owner.Namespace, h.Owner.Name))
+	}
+	return strings.Join(who, ", ") + " remembers it too, and is refused it; find out which of them uses it, and delete the other"
 }
 
 // holderOf finds a claim, an allocation or a lease by its name.

@@ -55,3 +55,33 @@ func poolOfTwo() (o pools.Objects) {
 	}
 	return o
 }
+
+// A claim that remembers what another one has was left behind by a move, or copied: it has nothing, and is named.
+func TestWhoRemembersToo(t *testing.T) {
+	o := poolOfTwo()
+	for _, name := range []string{"a", "left"} {
+		o.Claims = append(o.Claims, ipamv1.IPAddressClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: name, UID: types.UID("claim-" + name),
+				Annotations: map[string]string{v1alpha1.AddressAnnotation: "10.0.0.5"},
+			},
+			Spec: ipamv1.IPAddressClaimSpec{PoolRef: o.Addresses[0].Spec.PoolRef},
+		})
+	}
+	for i := range o.Addresses {
+		a := &o.Addresses[i]
+		a.OwnerReferences = []metav1.OwnerReference{{Kind: "IPAddressClaim", Name: a.Name, UID: "claim-" + types.UID(a.Name)}}
+	}
+	got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
+	if len(got) != 1 || len(got[0].Holders) != 1 || got[0].Holders[0].Name != "a" || got[0].State != Used {
+		t.Fatalf("it is listed as %+v", got)
+	}
+	if want := "IPAddressClaim ns/left remembers it too, and is refused it; find out which of them uses it, and delete the other"; got[0].Detail != want {
+		t.Errorf("it says %q, not %q", got[0].Detail, want)
+	}
+	// Where nobody has an IPAddress yet, nobody knows whose it is.
+	o.Addresses = nil
+	if got := Who(o, netip.MustParsePrefix("10.0.0.5/32")); len(got) != 1 || len(got[0].Holders) != 2 {
+		t.Errorf("without an IPAddress it is listed as %+v", got)
+	}
+}
