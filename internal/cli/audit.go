@@ -46,8 +46,8 @@ func (p *plugin) auditCommand() *cobra.Command {
 		Long: "Check every pool, claim, IPAddress, IPAllocation and IPLease against the promise of the provider (docs/design.md), and\n" +
 			"the pod CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice, or may be soon, as the\n" +
 			"in-cluster provider runs beside a manager that serves its pools. Findings that may be in\n" +
-			"flight, such as an address without a claim, are shown, and count only with --strict. The kinds are read one after the\n" +
-			"other: in a busy cluster, repeat the audit before you act on it.",
+			"flight, such as an address without a claim, are shown, and count only with --strict; so are those that a move, or a backup\n" +
+			"that was restored, left behind. The kinds are read one after the other: in a busy cluster, repeat the audit before you act on it.",
 		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --rollback",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,7 +73,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight.")
+	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight or were left behind.")
 	cmd.Flags().BoolVar(&rollback, "rollback", false,
 		"Also say what has to be deleted before a manager of a version without leases may run again, and exit with 1 if there is something.")
 	return cmd
@@ -121,6 +121,7 @@ func audit(o pools.Objects) auditAnswer {
 			out.Unsettled = append(out.Unsettled, withoutRule(v))
 		}
 	}
+	out.Unsettled = append(out.Unsettled, invariants.LeftBehind(o)...)
 	return out
 }
 
@@ -150,7 +151,7 @@ func (p *plugin) auditText(a auditAnswer) string {
 	case len(a.Violations) > 0:
 		fmt.Fprintf(&out, "%s\n", p.red(text.Count(len(a.Violations), "violation", "violations")))
 	case len(a.Unsettled) > 0:
-		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(text.Count(len(a.Unsettled), "finding", "findings")+" may be in flight"))
+		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(text.Count(len(a.Unsettled), "finding", "findings")+", in flight or left behind"))
 	default:
 		fmt.Fprintf(&out, "%s\n", p.green("nothing is held twice, nothing is lost"))
 	}

@@ -78,7 +78,7 @@ func (p *plugin) root() *cobra.Command {
 	p.flags.AddFlags(root.PersistentFlags())
 	hide(root.PersistentFlags(), "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
 		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
-	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.waitingCommand(), p.leasesCommand(), p.auditCommand(), p.releaseHeldCommand(), p.importCommand(), p.dropInCommand(), p.handBackCommand())
+	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.waitingCommand(), p.leasesCommand(), p.auditCommand(), p.reserveCommand(), p.releaseHeldCommand(), p.importCommand(), p.dropInCommand(), p.handBackCommand())
 	for _, cmd := range root.Commands() {
 		p.addPrintFlags(cmd)
 	}

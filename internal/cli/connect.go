@@ -31,7 +31,7 @@ func scheme() (*runtime.Scheme, error) {
 }
 
 // connect returns a client for the cluster that the flags name.
-func (p *plugin) connect() (client.Client, error) {
+func (p *plugin) connect() (client.WithWatch, error) {
 	cfg, err := p.flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
@@ -39,7 +39,7 @@ func (p *plugin) connect() (client.Client, error) {
 	return clientFor(cfg)
 }
 
-func clientFor(cfg *rest.Config) (client.Client, error) {
+func clientFor(cfg *rest.Config) (client.WithWatch, error) {
 	s, err := scheme()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func clientFor(cfg *rest.Config) (client.Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1 // the API server's own fairness is enough
 	cfg.WarningHandler = rest.NoWarnings{}
-	c, err := client.New(cfg, client.Options{Scheme: s})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}

@@ -264,9 +264,9 @@ func holdings(o pools.Objects) []holding {
 	return out
 }
 
-// AtRest returns what must not be once nothing is under way any more: besides Moment, addresses without a claim or without a
-// pool, and such as a second claim remembers, allocations and leases that do not show what they have, grants that were never
-// settled, and counts that do not match (I2).
+// AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
+// without a claim, allocations and leases that do not show what they have, grants that were never settled, and counts
+// that do not match (I2).
 func (h *History) AtRest(o pools.Objects) []string {
 	bad := h.Moment(o)
 	all := holdings(o)
@@ -293,7 +293,6 @@ func (h *History) AtRest(o pools.Objects) []string {
 			bad = append(bad, fmt.Sprintf("I2: IPLease %s/%s shows %q and remembers %q", l.Namespace, l.Name, l.Status.Address, record))
 		}
 	}
-	bad = append(bad, unaccounted(o, all)...)
 	bad = append(bad, blocksAtRest(o)...)
 	for _, p := range o.Pools {
 		ref := pools.KeyOf(p)

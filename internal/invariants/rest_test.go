@@ -18,8 +18,6 @@ func TestAtRest(t *testing.T) {
 		remembering[i].Spec.PoolRef = granted[0].Spec.PoolRef
 		remembering[i].Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 	}
-	copied := *remembering[2].DeepCopy()
-	copied.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1"
 	tests := map[string]struct {
 		reason    string
 		pools     []v1alpha1.Pool
@@ -58,16 +56,6 @@ func TestAtRest(t *testing.T) {
 		"Remembered": {
 			reason: "what a claim remembers is kept for it, also where it is refused",
 			pools:  []v1alpha1.Pool{counting(3, 0)}, claims: remembering, addresses: granted,
-		},
-		"RememberedByTwo": {
-			reason: "it was left behind by a move, or copied: only one of the two can have it",
-			pools:  []v1alpha1.Pool{counting(1, 0)}, claims: []ipamv1.IPAddressClaim{claims[0], copied}, addresses: granted[:1],
-			want: []string{"I2: claim ns/c remembers 10.0.0.1 of NetworkPool ns/p, which ns/a has: find out which of the two uses it, and delete the other"},
-		},
-		"NoPool": {
-			reason: "nobody counts it, and the next pool of these addresses gives it again",
-			claims: claims[:1], addresses: granted[:1],
-			want: []string{"I2: claim ns/a has 10.0.0.1 of NetworkPool ns/p, which does not exist, so that another pool may give it"},
 		},
 		"Unowned": {
 			reason: "one made by hand names no claim; it is counted",
