@@ -46,7 +46,7 @@ type Page struct {
 func (p *Page) Handlers() map[string]http.Handler {
 	api := http.NewServeMux()
 	for name, answer := range map[string]func(*http.Request) (any, error){
-		"pools": p.pools, "usage": p.usage, "map": p.grid, "owners": p.owners, "waiting": p.waiting, "leases": p.leases, "search": p.search,
+		"pools": p.pools, "usage": p.usage, "map": p.grid, "owners": p.owners, "waiting": p.waiting, "leases": p.leases, "families": p.families, "search": p.search,
 	} {
 		api.HandleFunc("GET "+APIPath+name, func(w http.ResponseWriter, r *http.Request) {
 			what, err := answer(r)

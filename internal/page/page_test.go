@@ -74,7 +74,7 @@ func TestPools(t *testing.T) {
 		Pools   []pool
 	}
 	got := told[answer](t, serve(fleet.Fleet()), "pools", nil)
-	if len(got.Pools) != 9 || !got.Elected {
+	if len(got.Pools) != 10 || !got.Elected {
 		t.Fatalf("%+v", got)
 	}
 	want := pool{
@@ -159,6 +159,7 @@ func TestErrors(t *testing.T) {
 		"usage?pool=":                    http.StatusNotFound,
 		"waiting":                        http.StatusNotFound,
 		"leases":                         http.StatusNotFound,
+		"families":                       http.StatusNotFound,
 		"owners?" + of(made[0]).Encode(): http.StatusBadRequest,
 		"owners?first=1.1.1.1&last=x&pool=NetworkPool": http.StatusNotFound,
 		"search?q=a": http.StatusBadRequest,

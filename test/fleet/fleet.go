@@ -19,11 +19,11 @@ import (
 const Markup = `<img src=x onerror="document.title='broken'">`
 
 // Fleet is what a busy management cluster has: one pool with some of everything, one with 100,000 claims, one that is
-// full, one of prefixes, one too large for a map, one that two are carved from, and one that gives leases. It is the
-// same at each call.
+// full, one of prefixes, one too large for a map, one that two are carved from, one that gives leases, and one of IPv6 for
+// machines of the large one. It is the same at each call.
 func Fleet() Pools {
 	random := rand.New(rand.NewPCG(1, 2))
-	return append(append(Pools{busy(random), large(random), exhausted(), prefixes(), huge()}, carved()...), rented())
+	return append(append(Pools{busy(random), large(random), exhausted(), prefixes(), huge()}, carved()...), six(), rented())
 }
 
 // home is the namespace of most of it.
@@ -82,6 +82,18 @@ func large(random *rand.Rand) *Pool {
 	}
 	p.Counts.LargestFree = 28_000
 	return p.climb(0.7)
+}
+
+// six is of IPv6, for the first machines of the large pool.
+func six() *Pool {
+	p := MakePool("fleet", "machines-v6", v1alpha1.NetworkPoolSpec{CIDR: "fd00:64::/112", Gateway: "fe80::1"})
+	next := netip.MustParseAddr("fd00:64::1")
+	for i := range 250 {
+		cluster := fmt.Sprintf("edge-%04d", i/100)
+		p.TakeRange(single(next), grants.Entry{Namespace: "fleet", Name: fmt.Sprintf("%s-md-%05d-v6", cluster, i), Cluster: cluster})
+		next = next.Next()
+	}
+	return p.climb(0.5)
 }
 
 func exhausted() *Pool {

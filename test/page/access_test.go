@@ -38,7 +38,7 @@ func (b *tab) views(url string, visit func(name string)) {
 	b.Helper()
 	for _, v := range everyView {
 		if v.hash != "" {
-			b.do(chromedp.Navigate(url+v.hash), chromedp.Reload())
+			b.do(fresh(url+v.hash))
 			b.until(`document.querySelector('#owners td')`)
 		} else {
 			b.do(chromedp.Evaluate(v.action, nil))
@@ -60,19 +60,19 @@ func TestPhone(t *testing.T) {
 		b.shoot("phone-" + strings.ReplaceAll(name, " ", "-"))
 	}
 	b.views(url, fits)
-	b.do(chromedp.Navigate(locked), chromedp.Reload())
+	b.do(fresh(locked))
 	b.until(`!document.querySelector('#login').hidden`)
 	fits("login")
 
 	b.step("the pool that is shown is seen in the list", func() {
-		b.do(chromedp.Navigate(url+busy), chromedp.Reload())
+		b.do(fresh(url+busy))
 		b.until(drawn)
 		if seen := b.eval(`(() => { const item = document.querySelector('#pools [aria-current]').getBoundingClientRect(), box = document.querySelector('#pools').getBoundingClientRect(); return item.top >= box.top && item.bottom <= box.bottom && scrollY === 0; })()`); seen != "true" {
 			b.Error("it is not")
 		}
 	})
 	b.step("by touch", func() {
-		b.do(chromedp.Navigate(url+large), chromedp.Reload())
+		b.do(fresh(url+large))
 		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 		b.tap(1.5, 0.5, 16)
 		b.until(`document.querySelector('#crumbs .here').textContent === '10.64.1.0/24'`)
@@ -184,7 +184,7 @@ func TestAccessible(t *testing.T) {
 	all := func(how string) {
 		b.step(how, func() {
 			b.views(url, check)
-			b.do(chromedp.Navigate(locked), chromedp.Reload())
+			b.do(fresh(locked))
 			b.until(`!document.querySelector('#login').hidden`)
 			check("login")
 		})

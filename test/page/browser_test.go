@@ -180,3 +180,9 @@ func (b *tab) shoot(name string) {
 func dark() chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
 }
+
+// fresh loads a page from its beginning. One whose address differs by the part after # alone would not be loaded anew, and
+// to reload it then ends what is being waited for.
+func fresh(url string) chromedp.Action {
+	return chromedp.Tasks{chromedp.Navigate("about:blank"), chromedp.Navigate(url)}
+}

@@ -43,13 +43,13 @@ func TestPictures(t *testing.T) {
 	})
 	b.do(chromedp.EmulateViewport(1280, 960))
 	b.step("docs/page.md: leases", func() {
-		b.do(chromedp.Navigate(healthy+"#GlobalNetworkPool%2F%2Fpublic"), chromedp.Reload())
+		b.do(fresh(healthy+"#GlobalNetworkPool%2F%2Fpublic"))
 		b.until(drawn + ` && document.querySelector('#leases td')`)
 		b.do(chromedp.Evaluate(`document.querySelector('#leases-card').scrollIntoView({ block: 'end' })`, nil))
 		b.shoot("docs/page-leases")
 	})
 	b.step("docs/page.md: what is wrong", func() {
-		b.do(chromedp.Navigate(faulty+busy), chromedp.Reload())
+		b.do(fresh(faulty+busy))
 		b.until(drawn + ` && document.querySelector('.alarm')`)
 		search(b, "10.40.12.0")
 		b.until(`document.querySelector('#found td button')`)
@@ -59,7 +59,7 @@ func TestPictures(t *testing.T) {
 		b.shoot("docs/page-faults")
 	})
 	b.step("docs/page.md: on a phone", func() {
-		b.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulateScale(2)), chromedp.Navigate(healthy+"#GlobalNetworkPool%2F%2Fdatacentre"), chromedp.Reload())
+		b.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulateScale(2)), fresh(healthy+"#GlobalNetworkPool%2F%2Fdatacentre"))
 		b.until(drawn + ` && document.querySelector('#usage .u-over')`)
 		b.do(chromedp.Evaluate(`document.querySelector('#usage').closest('section').scrollIntoView()`, nil))
 		b.shoot("docs/page-phone")

@@ -67,6 +67,15 @@ export function reveal() {
   }
 }
 
+// beside are pools side by side: the first is the one that is shown.
+export const beside = (pools, trends) => pools.map((p, i) => h('div', {},
+  i ? link(p.id) : h('b', { 'aria-current': 'true' }, poolName(p.id)),
+  h('span', {}, `${number(p.used)} of ${number(p.total)} (${percent(p.used, p.total)})`),
+  bar(p),
+  h('span', { class: 'soft' }, `${number(p.available)} free · ${p.addresses}`),
+  p.waiting ? h('span', { class: 'bad' }, `${number(p.waiting)} waiting`) : '',
+  trends.pools[p.id]?.length > 3 ? spark(trends.pools[p.id], trends) : ''));
+
 // family are the pools that a pool is carved from, itself, and those that are carved from it; nothing where it is alone.
 export function family(pools, p) {
   const byID = new Map(pools.map((q) => [q.id, q])), rows = [{ p, level: 0 }];

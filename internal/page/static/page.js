@@ -2,14 +2,14 @@
 import { Refused, changed, forget, get, useToken } from './api.js';
 import { UsageChart, summary } from './chart.js';
 import { byId, h, number, percent, put } from './dom.js';
-import { family, hashOf, link, listPools, reveal, share, sorted } from './list.js';
+import { beside, family, hashOf, link, listPools, reveal, share, sorted } from './list.js';
 import { AddressMap } from './map.js';
 import { describe, leases, poolName, ranges, samples, table } from './owners.js';
 import { hourly } from './series.js';
 import { alarming, colours, paint, words } from './uses.js';
 
 const pause = 5000, minute = 60000;
-let pools = [], trends = { since: 0, until: 0, pools: {} }, chosen, wanted, problem, trendsAt = 0, usageAt = 0, read = 0;
+let pools = [], others = [], trends = { since: 0, until: 0, pools: {} }, chosen, wanted, problem, trendsAt = 0, usageAt = 0, read = 0;
 
 const map = new AddressMap(byId('map'), { show, look });
 const usage = new UsageChart(byId('usage'), (text) => { byId('usage-told').textContent = text; });
@@ -42,7 +42,7 @@ async function refresh() {
   state();
 }
 
-const readPool = () => Promise.all([readMap(), readUsage(), readWaiting(), readLeases()]);
+const readPool = () => Promise.all([readMap(), readUsage(), readFamilies(), readWaiting(), readLeases()]);
 
 function fail(err) {
   if (err instanceof Refused) {
@@ -78,7 +78,8 @@ function choose(id) {
   byId('pool').hidden = !poolOf(id);
   byId('found').hidden = true;
   if (!poolOf(id)) return;
-  for (const name of ['map', 'usage', 'waiting', 'leases', 'owners']) forget(name);
+  for (const name of ['map', 'usage', 'families', 'waiting', 'leases', 'owners']) forget(name);
+  others = [];
   usageAt = 0;
   byId('usage-table').open = byId('map-table').open = false;
   document.title = `${poolName(id)} – Butler: address pools`;
@@ -130,6 +131,16 @@ async function readUsage() {
 
 function fillUsage() {
   if (byId('usage-table').open && usage.data) byId('usage-table').lastElementChild.replaceChildren(samples(hourly(usage.data)));
+}
+
+// readFamilies shows the pools of the other family of the same Clusters beside this one.
+async function readFamilies() {
+  if (!chosen) return;
+  const id = chosen, answer = await changed('families', { pool: id });
+  if (id !== chosen) return;
+  others = (answer?.pools ?? others.map((p) => p.id)).map(poolOf).filter(Boolean);
+  byId('families-card').hidden = !others.length;
+  put('families', ...(others.length ? beside([poolOf(id), ...others], trends) : []));
 }
 
 // readMore reads a list of the pool, where it has one, into a card.

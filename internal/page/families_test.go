@@ -1,0 +1,54 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
+)
+
+// Pools of both families go together where the machines of a Cluster have addresses of both.
+func TestFamilies(t *testing.T) { // U81
+	length := int32(120)
+	make := func(name, cidr string, prefixes bool, clusters ...string) *fleet.Pool {
+		spec := v1alpha1.NetworkPoolSpec{CIDR: cidr}
+		if prefixes {
+			spec.AllocationPrefixLength = &length
+		}
+		p := fleet.MakePool("ns", name, spec)
+		network, _, _ := strings.Cut(cidr, "0/")
+		for i, cluster := range clusters {
+			namespace, name, _ := strings.Cut(cluster, "/")
+			e := grants.Entry{Namespace: namespace, Name: fmt.Sprintf("m-%d", i), Cluster: name}
+			if prefixes {
+				p.Take(fmt.Sprintf("%s%d00/120", network, i+1), e)
+			} else {
+				p.Take(fmt.Sprintf("%s%d", network, i+1), e)
+			}
+		}
+		return p
+	}
+	four := make("four", "10.0.0.0/24", false, "ns/", "ns/a", "ns/b")
+	pools := fleet.Pools{
+		four, make("six", "fd00:1::0/112", false, "ns/c", "ns/b"), make("other-four", "10.0.1.0/24", false, "ns/a"),
+		make("others", "fd00:2::0/112", false, "other/a"), make("nobody", "fd00:3::0/112", false, "ns/"),
+		make("prefixes", "fd00:4::0/112", true, "ns/a"), make("empty", "fd00:5::0/112", false), make("alone", "10.0.2.0/24", false),
+	}
+	h := serve(pools)
+	for name, want := range map[string]string{
+		"four": "NetworkPool/ns/six", "six": "NetworkPool/ns/four", "other-four": "", "others": "", "nobody": "", "prefixes": "", "empty": "", "alone": "",
+	} {
+		for _, p := range pools {
+			if p.Key.Name != name {
+				continue
+			}
+			got := told[struct{ Pools []string }](t, h, "families", of(p))
+			if got.Pools == nil || strings.Join(got.Pools, " ") != want {
+				t.Errorf("beside %s are %v, not %s", name, got.Pools, want)
+			}
+		}
+	}
+}
