@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
@@ -98,7 +99,16 @@ func (m *Memory) NextTrial(now time.Time) (wait time.Duration) {
 
 // RefusedBy is what the claim itself is told.
 func RefusedBy(err error) Refusal {
-	return *Failed("%s a write of this claim or its IPAddress: %v; change the quota, policy or schema that refuses it, and the manager tries again", refusedText, err)
+	do := "change the quota, policy or schema that refuses it"
+	if lacksRight(err) {
+		do = "apply the manifests of the manager's release again, which give it this right"
+	}
+	return *Failed("%s a write of this claim or its IPAddress: %v; %s, and the manager tries again", refusedText, err, do)
+}
+
+// lacksRight reports whether RBAC refuses a write, by the words of the API server: quotas and policies are forbidden too.
+func lacksRight(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `is forbidden: User "`)
 }
 
 // isRefused reports whether a claim was told that the API server refuses what it needs: no manager does better.

@@ -54,10 +54,14 @@ func (k *kind[L, O, P]) patch(ctx context.Context, o client.Object, patch client
 	if err != nil {
 		return fmt.Errorf("making a patch of %s %s: %w", k.resource, o.GetName(), err)
 	}
-	answer, err := k.api.Patch(patch.Type()).NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").
-		Resource(k.resource).Name(o.GetName()).SubResource(part...).Body(body).Do(ctx).Raw()
+	answered := k.api.Patch(patch.Type()).NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").
+		Resource(k.resource).Name(o.GetName()).SubResource(part...).Body(body).Do(ctx)
+	if err := answered.Error(); err != nil {
+		return err // as it is: callers look at its reason. That of Raw has no message of the API server.
+	}
+	answer, err := answered.Raw()
 	if err != nil {
-		return err // as it is: callers look at its reason
+		return err
 	}
 	item := new(L)
 	if err := json.UnmarshalDecode(decoder(bytes.NewReader(answer)), item); err != nil {

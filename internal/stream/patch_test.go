@@ -97,7 +97,9 @@ func TestPatchesOfLeases(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.Contains(r.URL.Path, "/late") {
 			w.WriteHeader(http.StatusConflict)
-			_, _ = io.WriteString(w, textOf(t, apierrors.NewConflict(schema.GroupResource{Resource: "ipleases"}, "late", errOther).Status()))
+			no := apierrors.NewConflict(schema.GroupResource{Resource: "ipleases"}, "late", errOther).Status()
+			no.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+			_, _ = io.WriteString(w, textOf(t, no))
 			return
 		}
 		_, _ = io.WriteString(w, textOf(t, lease))
@@ -121,8 +123,8 @@ func TestPatchesOfLeases(t *testing.T) {
 			t.Errorf("-want +got:\n%s", d)
 		}
 		got.Name = "late"
-		if err := do(got); !apierrors.IsConflict(err) {
-			t.Errorf("the reason is lost: %v", err)
+		if err := do(got); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), errOther.Error()) {
+			t.Errorf("the reason or the message is lost: %v", err)
 		}
 	}
 	if err := c.Status().Patch(t.Context(), &corev1.Pod{}, patch); !errors.Is(err, errOther) {

@@ -38,7 +38,7 @@ func (b *tab) views(url string, visit func(name string)) {
 	b.Helper()
 	for _, v := range everyView {
 		if v.hash != "" {
-			b.do(fresh(url+v.hash))
+			b.do(fresh(url + v.hash))
 			b.until(`document.querySelector('#owners td')`)
 		} else {
 			b.do(chromedp.Evaluate(v.action, nil))
@@ -65,14 +65,14 @@ func TestPhone(t *testing.T) {
 	fits("login")
 
 	b.step("the pool that is shown is seen in the list", func() {
-		b.do(fresh(url+busy))
+		b.do(fresh(url + busy))
 		b.until(drawn)
 		if seen := b.eval(`(() => { const item = document.querySelector('#pools [aria-current]').getBoundingClientRect(), box = document.querySelector('#pools').getBoundingClientRect(); return item.top >= box.top && item.bottom <= box.bottom && scrollY === 0; })()`); seen != "true" {
 			b.Error("it is not")
 		}
 	})
 	b.step("by touch", func() {
-		b.do(fresh(url+large))
+		b.do(fresh(url + large))
 		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 		b.tap(1.5, 0.5, 16)
 		b.until(`document.querySelector('#crumbs .here').textContent === '10.64.1.0/24'`)

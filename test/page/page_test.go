@@ -37,11 +37,11 @@ func TestPage(t *testing.T) {
 		if below != "team-a/machines team-b/machines" {
 			b.Errorf("below another are %s", below)
 		}
-		b.do(fresh(url+"#GlobalNetworkPool%2F%2Fsite"))
+		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fsite"))
 		b.until(`document.querySelector('#legend')?.innerText.replace(/\s+/g, ' ').includes('carved pool 192') && document.querySelector('#owners').innerText.includes('team-b/machines-1')`)
 		b.until(`document.querySelector('#family').innerText.replace(/\s+/g, ' ').includes('└ team-a/machines 91 of 128 (71 %) 37 10.48.0.0/25')`)
 		b.shoot("carved")
-		b.do(fresh(url+"#NetworkPool%2Fteam-b%2Fmachines"))
+		b.do(fresh(url + "#NetworkPool%2Fteam-b%2Fmachines"))
 		b.until(`document.querySelector('#head').innerText.includes('carved from site')`)
 		if rows := b.eval(`[...document.querySelectorAll('#family td.tree')].map((e) => e.innerText).join(', ')`); rows != "site, └ team-b/machines" {
 			b.Errorf("the child shows %s", rows)
@@ -50,17 +50,17 @@ func TestPage(t *testing.T) {
 		b.until(`document.querySelector('#pool-title').textContent === 'site'`)
 	})
 	b.step("pools of both families stand side by side", func() { // U81
-		b.do(fresh(url+large))
+		b.do(fresh(url + large))
 		b.until(`document.querySelector('#families').innerText.replace(/\s+/g, ' ').includes('fleet/machines-v6 250 of 65,535 (0.4 %) 65,285 free')`)
 		b.eval(`document.querySelector('#families-card').scrollIntoView()`)
 		b.shoot("families")
 		b.do(chromedp.Evaluate(`document.querySelector('#families a').click()`, nil))
 		b.until(`document.querySelector('#pool-title').textContent === 'machines-v6' && document.querySelector('#families b')?.textContent === 'fleet/machines-v6'`)
-		b.do(fresh(url+"#GlobalNetworkPool%2F%2Fsite"))
+		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fsite"))
 		b.until(`document.querySelector('#pool-title')?.textContent === 'site' && document.querySelector('#families-card').hidden`)
 	})
 	b.step("leases are listed with who has them, their Services, and how they are", func() {
-		b.do(fresh(url+"#GlobalNetworkPool%2F%2Fpublic"))
+		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fpublic"))
 		b.until(`document.querySelectorAll('#leases tbody tr').length === 6`)
 		text := b.eval(`document.querySelector('#leases-card').innerText.replace(/\s+/g, ' ')`)
 		for _, want := range []string{
@@ -100,7 +100,7 @@ func TestPage(t *testing.T) {
 		b.until(`document.querySelector('#found').hidden`)
 	})
 	b.step("the keyboard is enough", func() {
-		b.do(fresh(url+large))
+		b.do(fresh(url + large))
 		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 		b.do(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
 		b.until(`document.querySelector('#told').textContent.startsWith('10.64.1.0/24: ')`)
@@ -112,9 +112,9 @@ func TestPage(t *testing.T) {
 		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 	})
 	b.step("a pool of prefixes and one too large for a map", func() {
-		b.do(fresh(url+"#GlobalNetworkPool%2F%2Fpod-prefixes"))
+		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fpod-prefixes"))
 		b.until(`document.querySelector('#owners')?.innerText.includes('fd00:40:0:8::/64')`)
-		b.do(fresh(url+"#GlobalNetworkPool%2F%2Fv6-hosts"))
+		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fv6-hosts"))
 		b.until(`document.querySelector('#ranges').innerText.includes('fd00:41::1-fd00:41::9') && document.querySelector('#owners').innerText.includes('default/hosts')`)
 		b.shoot("too-large")
 	})

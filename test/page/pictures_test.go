@@ -43,13 +43,13 @@ func TestPictures(t *testing.T) {
 	})
 	b.do(chromedp.EmulateViewport(1280, 960))
 	b.step("docs/page.md: leases", func() {
-		b.do(fresh(healthy+"#GlobalNetworkPool%2F%2Fpublic"))
+		b.do(fresh(healthy + "#GlobalNetworkPool%2F%2Fpublic"))
 		b.until(drawn + ` && document.querySelector('#leases td')`)
 		b.do(chromedp.Evaluate(`document.querySelector('#leases-card').scrollIntoView({ block: 'end' })`, nil))
 		b.shoot("docs/page-leases")
 	})
 	b.step("docs/page.md: what is wrong", func() {
-		b.do(fresh(faulty+busy))
+		b.do(fresh(faulty + busy))
 		b.until(drawn + ` && document.querySelector('.alarm')`)
 		search(b, "10.40.12.0")
 		b.until(`document.querySelector('#found td button')`)
