@@ -32,7 +32,8 @@ func Of(o *options.Options) []Component {
 		{"service-leases", o.ServiceLeases},
 		{"host-load-balancers", o.HostLBs},
 		{"in-cluster-pools", o.InClusterPools},
-		{"node-cidrs", o.OwnNodes()},
+		{"node-cidrs", o.NodeCIDRs == options.NodeCIDRsOn},
+		{"own-node-cidrs", o.OwnNodes() && o.NodeCIDRs != options.NodeCIDRsOn},
 		{"fleet-node-cidrs", o.NodeCIDRs == options.NodeCIDRsFleet},
 	}
 }

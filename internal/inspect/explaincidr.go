@@ -83,7 +83,7 @@ func (x *explainedRange) ready() *metav1.Condition {
 // whoLooks is which manager looks at a ClusterCIDR.
 func (x *explainedRange) whoLooks() string {
 	if x.local {
-		return "is a manager running, with --node-cidrs=on or only?"
+		return "is a manager running, with --node-cidrs=on, own or only?"
 	}
 	return "is a manager running, with --node-cidrs=on or fleet?"
 }

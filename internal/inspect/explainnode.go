@@ -126,7 +126,7 @@ func (x *explainedNode) ifItStays() string {
 	if x.Elsewhere {
 		return "if it stays so, see that a manager runs in the management cluster with --node-cidrs=on or fleet, and that it reaches this cluster"
 	}
-	return "if it stays so, see that a manager runs here, with --node-cidrs=on or only"
+	return "if it stays so, see that a manager runs here, with --node-cidrs=on, own or only"
 }
 
 // waits explains a Node that has nothing.
@@ -137,7 +137,7 @@ func (x *explainedNode) waits() {
 	}
 	if x.State == nil && x.Damage == nil && !x.StateHidden {
 		text := "no manager has given CIDRs to Nodes of this cluster yet: there is no " + fenceName
-		do := "docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on or only, and are its roles bound?"
+		do := "docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on, own or only, and are its roles bound?"
 		if x.Elsewhere {
 			do = "docs/node-cidrs.md#nodes-of-workload-clusters: is this the cluster of a Cluster with the label " + v1alpha1.NodeCIDRsLabel + "?"
 		}

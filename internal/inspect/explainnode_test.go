@@ -39,7 +39,7 @@ func lines(e Explanation) string {
 func TestExplainNode(t *testing.T) {
 	const (
 		full   = "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are"
-		runs   = "if it stays so, see that a manager runs here, with --node-cidrs=on or only"
+		runs   = "if it stays so, see that a manager runs here, with --node-cidrs=on, own or only"
 		byName = "from: its annotation butler.butlerlabs.dev/cluster-cidr names ClusterCIDR "
 	)
 	one := aRange("one", "10.1.0.0/24")
@@ -134,7 +134,7 @@ func TestExplainNode(t *testing.T) {
 		},
 		"No manager": {
 			PodCIDRs{Nodes: []corev1.Node{aNode("w", "")}, ClusterCIDRs: ranges(one)},
-			"waits: waits for its pod CIDR\nwhy: no manager has given CIDRs to Nodes of this cluster yet: there is no ConfigMap kube-system/butler-node-cidrs -> docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on or only, and are its roles bound?\n" +
+			"waits: waits for its pod CIDR\nwhy: no manager has given CIDRs to Nodes of this cluster yet: there is no ConfigMap kube-system/butler-node-cidrs -> docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on, own or only, and are its roles bound?\n" +
 				"why: it is to be given 10.1.0.0/24 of ClusterCIDR one -> " + runs + "\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
 		},
 		"Adopting": {

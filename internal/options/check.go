@@ -46,7 +46,7 @@ func (o *Options) Check() error {
 			complain(flag, d, "must not be negative")
 		}
 	}
-	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
+	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsOwn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
 		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
 	}
 	o.checkServices(complain)

@@ -49,10 +49,10 @@ func (o *Options) ClusterCIDR() *v1alpha1.ClusterCIDRSpec {
 func (o *Options) checkNodes(complain complainer) {
 	o.clusterCIDR(complain)
 	if len(o.ClusterCIDRs) > 0 && !o.OwnNodes() {
-		complain(clusterCIDRFlag, strings.Join(o.ClusterCIDRs, ","), "is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on or only, or write a ClusterCIDR with a clusterSelector", o.NodeCIDRs)
+		complain(clusterCIDRFlag, strings.Join(o.ClusterCIDRs, ","), "is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only, or write a ClusterCIDR with a clusterSelector", o.NodeCIDRs)
 	}
 	if o.NetworkingX && !o.OwnNodes() {
-		complain(networkingXFlag, o.NetworkingX, "these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on or only", o.NodeCIDRs)
+		complain(networkingXFlag, o.NetworkingX, "these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only", o.NodeCIDRs)
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 	NodeCIDRsOff  = "off"
 	NodeCIDRsOn   = "on"
 	NodeCIDRsOnly = "only"
+	// NodeCIDRsOwn is on for the Nodes of the manager's own cluster, and not for those of workload clusters.
+	NodeCIDRsOwn = "own"
 	// NodeCIDRsFleet is on for the Nodes of workload clusters, and not for those of the manager's own.
 	NodeCIDRsFleet = "fleet"
 )
@@ -57,7 +59,9 @@ type Options struct {
 }
 
 // OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs.
-func (o *Options) OwnNodes() bool { return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsOnly }
+func (o *Options) OwnNodes() bool {
+	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsOwn || o.NodeCIDRs == NodeCIDRsOnly
+}
 
 // FleetNodes reports whether those of workload clusters do.
 func (o *Options) FleetNodes() bool {
@@ -103,7 +107,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"How many addresses a Service of a load balancer class gets, one after another, while somebody else answers for each on the wire.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
-		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, fleet, which leaves the Nodes of the manager's own cluster alone and serves those of workload clusters, or only, which serves the own ones and nothing else, and does without Cluster API. No other allocator may do so at the same time.")
+		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, own, for the Nodes of the manager's own cluster, fleet, for those of workload clusters, or only, which is own and does nothing else, so that it needs no Cluster API. No other allocator may do so at the same time.")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", nil, "CIDRs of Services, which no Node is given. Those of ServiceCIDRs are known.")
 	fs.StringSliceVar(&o.ClusterCIDRs, clusterCIDRFlag, nil,
 		"Range that the manager's own Nodes get their pod CIDRs from, or one of each family: the manager makes a ClusterCIDR of it at its start, and deletes the one that it made of other flags before. As in kube-controller-manager.")
