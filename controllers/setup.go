@@ -104,7 +104,11 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*pool.Reconciler, error) {
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
-	alloc := newAllocator(mgr, o, streams, recorder)
+	home, err := managementCluster(ctx, live)
+	if err != nil {
+		return nil, err
+	}
+	alloc := newAllocator(mgr, o, streams, recorder, home)
 	poolReconciler := &pool.Reconciler{Client: c, Live: live, Source: streams, Allocator: alloc, Blocks: &index.Blocks{}}
 	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout}
 	steps := []step{{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }}}
@@ -139,7 +143,7 @@ type step struct {
 
 // newAllocator makes the allocator that all controllers share. What it asks of Clusters, their quota, is read by it:
 // it needs none of the controllers.
-func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder) *allocator.Allocator {
+func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder, home string) *allocator.Allocator {
 	return allocator.New(allocator.Options{
 		Client:      streams.Patching(mgr.GetClient()),
 		Live:        mgr.GetAPIReader(),
@@ -151,9 +155,11 @@ func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, record
 		Namespace:   o.Namespace,
 		Elected:     o.Elected,
 		Writers:     o.Writers,
-		OrphanGrace: o.OrphanGrace,
-		NodeQuota:   lookup.NodeQuota(mgr.GetClient()),
-		Shard:       o.Shard,
+
+		ManagementCluster: home,
+		OrphanGrace:       o.OrphanGrace,
+		NodeQuota:         lookup.NodeQuota(mgr.GetClient()),
+		Shard:             o.Shard,
 
 		WithoutLeases:  !o.Leases,
 		InClusterPools: o.InClusterPools,

@@ -24,6 +24,8 @@ const (
 	ValidationFailedReason = "ValidationFailed"
 	// MovedReason: addresses were moved to another management cluster.
 	MovedReason = "Moved"
+	// CopiedReason: the pool was copied from another management cluster, which may still give its addresses.
+	CopiedReason = "Copied"
 	// OverlapReason: an older pool of the same network has some of the addresses.
 	OverlapReason = "Overlap"
 	// NoOverlapReason: no other pool of the network has any of the addresses.

@@ -49,6 +49,11 @@ const (
 	// that names no entry does nothing, so it may stay.
 	ReleaseHeldAnnotation = "butler.butlerlabs.dev/release-held"
 
+	// ManagementClusterAnnotation on a GlobalNetworkPool names the management cluster that serves it: the UID of its
+	// namespace kube-system. It is written by the manager. Where it names another cluster the pool was copied from there, and
+	// grants nothing until somebody removes the annotation.
+	ManagementClusterAnnotation = "butler.butlerlabs.dev/management-cluster"
+
 	// HandOverAnnotation on an IPAddressPool or L2Advertisement of MetalLB's in a workload cluster, with the value "true", lets
 	// the manager take over what somebody else made.
 	HandOverAnnotation = "butler.butlerlabs.dev/hand-over"

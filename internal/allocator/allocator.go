@@ -39,6 +39,8 @@ type Options struct {
 	Clock clock.Clock
 	// ID names this process among all managers that ever were.
 	ID string
+	// ManagementCluster is the UID of the namespace kube-system; empty: it could not be read.
+	ManagementCluster string
 	// WatchFilter, where set, is the value that the label cluster.x-k8s.io/watch-filter of a claim
 	// must have.
 	WatchFilter string

@@ -40,7 +40,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	if m.RefreshBase(seen, a.ID, now) {
 		countLostTerm(p.Key)
 	}
-	m.Limits = a.limits(ctx)
+	m.Limits, m.ManagementCluster = a.limits(ctx), a.ManagementCluster
 	unanswered := m.Unanswered != nil
 	m.Unlock()
 	if unanswered {
@@ -309,16 +309,22 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// finalize keeps our finalizer on a pool while it lives, and takes it off a deleted one when nobody
-// has an address of it any more. It reports whether the pool is gone.
+// finalize keeps our finalizer on a pool while it lives, and the mark of the management cluster, and takes the finalizer off
+// a deleted one when nobody has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, err error) {
 	m := p.Lock()
 	base := m.Base
 	deleting := base.GetDeletionTimestamp() != nil
 	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
+	next, changes := base.DeepCopyObject().(v1alpha1.Pool), false
+	if deleting {
+		changes = controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
+	} else {
+		changes = controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
+		changes = m.Mark(next) || changes
+	}
 	m.Unlock()
-	has := controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer)
-	if has != deleting {
+	if !changes {
 		return false, nil
 	}
 	if deleting {
@@ -340,12 +346,6 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 		if used || len(found.Attached) > 0 {
 			return false, nil
 		}
-	}
-	next := base.DeepCopyObject().(v1alpha1.Pool)
-	if deleting {
-		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
-	} else {
-		controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
 	}
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 	timedCtx, cancel := timed(ctx)

@@ -78,6 +78,8 @@ type Memory struct {
 	// Quota is shared by all pools; Limits says what a Cluster may have, nil: anything.
 	Quota  *Quota
 	Limits func(types.NamespacedName) (int64, bool)
+	// ManagementCluster is the one that this manager serves; empty: nobody knows.
+	ManagementCluster string
 	// troubled are the namespaces of which claims cannot be written.
 	troubled map[string]*trouble
 	// Refusal is why the API server refuses the status of the pool, nil if it does not; nothing is committed before

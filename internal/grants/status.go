@@ -153,7 +153,7 @@ func (m *Memory) Closed(now time.Time) (reason, message string) {
 	switch reason {
 	case v1alpha1.DeletingReason: // claims are told this, and whom the pool waits for changes with every release
 		adopting += "; after that it still grants nothing, because it is being deleted"
-	case v1alpha1.ValidationFailedReason, v1alpha1.MovedReason:
+	case v1alpha1.ValidationFailedReason, v1alpha1.CopiedReason, v1alpha1.MovedReason:
 		adopting += "; after that it still grants nothing: " + message
 	}
 	return v1alpha1.AdoptingReason, adopting
@@ -168,6 +168,8 @@ func (m *Memory) closedForGood() (reason, message string) {
 		return v1alpha1.ValidationFailedReason, m.SpecErr
 	case m.mirrorProblem() != "":
 		return v1alpha1.ValidationFailedReason, m.mirrorProblem()
+	case m.isCopied():
+		return v1alpha1.CopiedReason, copiedMessage
 	case m.isMoved():
 		return v1alpha1.MovedReason, m.movedMessage()
 	case annotations.HasPaused(m.Base):

@@ -106,6 +106,8 @@ var names = map[string]string{
 	"ForeignPoolReason":              "ForeignPool",
 	"HandOverAnnotation":             "butler.butlerlabs.dev/hand-over",
 	"HandedOverAnnotation":           "butler.butlerlabs.dev/handed-over",
+	"ManagementClusterAnnotation":    "butler.butlerlabs.dev/management-cluster",
+	"CopiedReason":                   "Copied",
 	"ReleaseHeldAnnotation":          "butler.butlerlabs.dev/release-held",
 	"MetalLBMissingReason":           "MetalLBMissing",
 	"MetalLBRefusesReason":           "MetalLBRefuses",

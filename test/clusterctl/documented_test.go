@@ -38,6 +38,7 @@ var elsewhere = map[string]string{
 	"go test":                     "measurements of minutes",
 	"kind load":                   "there is none",
 	"kubectl annotate ipaddressp": "test/e2e: foreign_test.go hands a pool of a workload cluster over",
+	"kubectl annotate globalnetw": "test/clusterctl: move_test.go opens a copied pool",
 	"kubectl annotate incluster":  "test/integration: incluster_test.go names mirrors of pools that are handed over",
 	"kubectl butler-ipam drop-in": "test/cli",
 	"kubectl butler-ipam hand-ba": "test/cli",

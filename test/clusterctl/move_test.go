@@ -14,7 +14,7 @@ import (
 )
 
 var _ = Describe("clusterctl move", func() {
-	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // C42, C51
+	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // C42, C51, C52
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)
@@ -24,6 +24,9 @@ var _ = Describe("clusterctl move", func() {
 		// The other one has a global pool of the name already, and serves it.
 		Expect(there.Create(ctx, framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj())).To(Succeed())
 		there.expectReady(ctx, "storage")
+		// One that nothing of the namespace uses, which clusterctl copies all the same.
+		Expect(here.Create(ctx, framework.MakeGlobalPool("spare").CIDR("10.32.1.0/24").Obj())).To(Succeed())
+		here.expectReady(ctx, "spare")
 		f := newFleet(ctx, here, "fleet")
 		f.running(ctx, here)
 		f.granted(ctx, here)
@@ -33,6 +36,20 @@ var _ = Describe("clusterctl move", func() {
 		By("moving there")
 		f.move(ctx, here, there, before)
 		there.grantsAnother(ctx, before)
+		copied := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "spare"}}
+		Eventually(func(g Gomega) {
+			g.Expect(there.Get(ctx, client.ObjectKeyFromObject(copied), copied)).To(Succeed())
+			g.Expect(copied.Status.Conditions).To(ContainElement(And(
+				HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("was copied here")))))
+		}).Should(Succeed())
+		here.expectReady(ctx, "spare") // the original, which goes on
+		was := copied.DeepCopy()
+		delete(copied.Annotations, v1alpha1.ManagementClusterAnnotation)
+		Expect(there.Patch(ctx, copied, client.MergeFrom(was))).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(there.Get(ctx, client.ObjectKeyFromObject(copied), copied)).To(Succeed())
+			g.Expect(copied.Status.Conditions).NotTo(ContainElement(HaveField("Message", ContainSubstring("was copied here"))))
+		}).Should(Succeed())
 
 		By("moving back")
 		f.running(ctx, there)

@@ -1,0 +1,27 @@
+package grants
+
+import (
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// copiedMessage is what a pool says that was copied from another management cluster.
+const copiedMessage = "the pool was copied here from another management cluster, by clusterctl move or from a backup, and may still give its addresses there; " +
+	"when it does so no more, remove the annotation " + v1alpha1.ManagementClusterAnnotation + " from it to use it here"
+
+// isCopied reports whether the pool says that another management cluster serves it. clusterctl copies a pool that is in no
+// namespace along with whatever namespace it moves, and leaves the original: then both would give the same addresses.
+func (m *Memory) isCopied() bool {
+	home := m.Base.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]
+	return m.Base.GetNamespace() == "" && home != "" && m.ManagementCluster != "" && home != m.ManagementCluster
+}
+
+// Mark notes on a pool that is in no namespace which management cluster serves it, where it says nothing of that. It reports
+// whether there was something to note.
+func (m *Memory) Mark(pool v1alpha1.Pool) bool {
+	if pool.GetNamespace() != "" || m.ManagementCluster == "" || pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] != "" {
+		return false
+	}
+	return annotations.AddAnnotations(pool, map[string]string{v1alpha1.ManagementClusterAnnotation: m.ManagementCluster})
+}

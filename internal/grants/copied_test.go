@@ -1,0 +1,44 @@
+package grants
+
+import (
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// C52.
+func TestCopied(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason          string
+		namespace, says string
+		here            string
+		copied, marked  bool
+	}{
+		"new":       {reason: "it is served here from now on", here: "here", marked: true},
+		"own":       {reason: "it was served here", says: "here", here: "here"},
+		"another's": {reason: "the other one may serve it still", says: "there", here: "here", copied: true},
+		"unknown":   {reason: "nobody knows which cluster this is", says: "there"},
+		"unmarked":  {reason: "nobody knows what to write"},
+		"local":     {reason: "it moves with its namespace", namespace: "ns", says: "there", here: "here"},
+		"new local": {reason: "it needs no mark", namespace: "ns", here: "here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := v1alpha1.Pool(&v1alpha1.GlobalNetworkPool{})
+			if tc.namespace != "" {
+				pool = &v1alpha1.NetworkPool{}
+				pool.SetNamespace(tc.namespace)
+			}
+			if tc.says != "" {
+				pool.SetAnnotations(map[string]string{v1alpha1.ManagementClusterAnnotation: tc.says})
+			}
+			m := &Memory{Base: pool, ManagementCluster: tc.here}
+			if got := m.isCopied(); got != tc.copied {
+				t.Errorf("%s: copied %t", tc.reason, got)
+			}
+			marked := m.Mark(pool)
+			if says := pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]; marked != tc.marked || (marked && says != tc.here) || (!marked && says != tc.says) {
+				t.Errorf("%s: marked %t, with %q", tc.reason, marked, says)
+			}
+		})
+	}
+}
