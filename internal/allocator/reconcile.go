@@ -316,7 +316,8 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	base := m.Base
 	deleting := base.GetDeletionTimestamp() != nil
 	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
-	next, changes := base.DeepCopyObject().(v1alpha1.Pool), false
+	next := base.DeepCopyObject().(v1alpha1.Pool)
+	var changes bool
 	if deleting {
 		changes = controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
 	} else {
