@@ -36,10 +36,12 @@ type auditAnswer struct {
 	BesideUnchecked string   `json:"besideUnchecked,omitempty"`
 	// Before is what has to go before an older manager may run.
 	Before []string `json:"beforeRollback,omitempty"`
+	// Stays is what clusterctl move would leave behind, or in two management clusters.
+	Stays []string `json:"beforeMove,omitempty"`
 }
 
 func (p *plugin) auditCommand() *cobra.Command {
-	var strict, rollback bool
+	var strict, rollback, move bool
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Check that no address is held twice or lost",
@@ -48,7 +50,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 			"in-cluster provider runs beside a manager that serves its pools. Findings that may be in\n" +
 			"flight, such as an address without a claim, are shown, and count only with --strict; so are those that a move, or a backup\n" +
 			"that was restored, left behind. The kinds are read one after the other: in a busy cluster, repeat the audit before you act on it.",
-		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --rollback",
+		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --move\n  kubectl butler-ipam audit --rollback",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := p.connect()
@@ -69,13 +71,18 @@ func (p *plugin) auditCommand() *cobra.Command {
 			if rollback {
 				answer.Before = beforeRollback(o)
 			}
-			right := len(answer.Violations) == 0 && len(answer.Beside) == 0 && len(answer.Before) == 0 && (!strict || len(answer.Unsettled) == 0)
+			if move {
+				answer.Stays = beforeMove(cmd.Context(), c, o)
+			}
+			right := len(answer.Violations) == 0 && len(answer.Beside) == 0 && len(answer.Before) == 0 && len(answer.Stays) == 0 && (!strict || len(answer.Unsettled) == 0)
 			return p.answer(right, answer, func() string { return p.auditText(answer) })
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight or were left behind.")
 	cmd.Flags().BoolVar(&rollback, "rollback", false,
 		"Also say what has to be deleted before a manager of a version without leases may run again, and exit with 1 if there is something.")
+	cmd.Flags().BoolVar(&move, "move", false,
+		"Also say what clusterctl move would leave behind, or in two management clusters, and exit with 1 if there is something.")
 	return cmd
 }
 
@@ -166,6 +173,9 @@ func (p *plugin) auditText(a auditAnswer) string {
 	}
 	for _, v := range a.Before {
 		fmt.Fprintln(&out, "  "+p.red("rollback")+"  "+v)
+	}
+	for _, v := range a.Stays {
+		fmt.Fprintln(&out, "  "+p.yellow("move")+"      "+v)
 	}
 	if a.BesideUnchecked != "" {
 		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.BesideUnchecked)

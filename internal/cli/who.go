@@ -55,7 +55,7 @@ func (p *plugin) whoCommand() *cobra.Command {
 				for j := range answer.Items[i].Holders {
 					h := &answer.Items[i].Holders[j]
 					if h.Object != nil {
-						h.Owners = ownersOf(cmd.Context(), c, h.Object)
+						h.Owners, _ = ownersOf(cmd.Context(), c, h.Object) // what is known is shown
 					}
 					if services && h.Kind == "IPAllocation" && a.IsSingleIP() {
 						p.servicesOf(cmd.Context(), c, h, a.Addr())
@@ -195,12 +195,12 @@ func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
 const maxOwners = 8
 
 // ownersOf follows the owners of an object upwards, the controller where there are several, to the Cluster or to
-// what cannot be read.
-func ownersOf(ctx context.Context, from client.Client, obj metav1.Object) (out []inspect.Owner) {
+// what cannot be read, and is returned with the reason.
+func ownersOf(ctx context.Context, from client.Client, obj metav1.Object) (out []inspect.Owner, unread error) {
 	for obj != nil && len(out) < maxOwners {
 		refs := obj.GetOwnerReferences()
 		if len(refs) == 0 {
-			return out
+			return out, nil
 		}
 		ref := refs[0]
 		if i := slices.IndexFunc(refs, func(r metav1.OwnerReference) bool { return r.Controller != nil && *r.Controller }); i >= 0 {
@@ -210,12 +210,15 @@ func ownersOf(ctx context.Context, from client.Client, obj metav1.Object) (out [
 		out = append(out, inspect.Owner{Kind: ref.Kind, Name: namespace + "/" + ref.Name})
 		next := &metav1.PartialObjectMetadata{}
 		next.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-		if ref.Kind == "Cluster" || from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, next) != nil {
-			return out
+		if ref.Kind == "Cluster" {
+			return out, nil
+		}
+		if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, next); err != nil {
+			return out, err
 		}
 		obj = next
 	}
-	return out
+	return out, nil
 }
 
 // servicesOf asks the Cluster of a block which Services have an address. That it does not answer is said, and no

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// beforeMove names what clusterctl move would leave behind, or leave in two clusters: claims with an address whose owners do
+// not lead to a Cluster, and GlobalNetworkPools that several namespaces use.
+func beforeMove(ctx context.Context, from client.Client, o pools.Objects) (out []string) {
+	namespaces := map[pools.Key]map[string]bool{}
+	for i := range o.Claims {
+		c := &o.Claims[i]
+		key, ours := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+		if !ours || c.Status.AddressRef.Name == "" {
+			continue
+		}
+		if key.Kind == v1alpha1.GlobalNetworkPoolKind {
+			if namespaces[key] == nil {
+				namespaces[key] = map[string]bool{}
+			}
+			namespaces[key][c.Namespace] = true
+		}
+		if !goesAlong(ctx, from, c) {
+			out = append(out, fmt.Sprintf("IPAddressClaim %s/%s has an address of %v, and its owners lead to no Cluster: clusterctl leaves it behind, and the pool gives its address to somebody else; "+
+				"label it %s first", c.Namespace, c.Name, key, clusterctlv1.ClusterctlMoveLabel))
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(namespaces), func(a, b pools.Key) int { return strings.Compare(a.String(), b.String()) }) {
+		if used := slices.Sorted(maps.Keys(namespaces[key])); len(used) > 1 {
+			out = append(out, fmt.Sprintf("%v is used in the namespaces %s: clusterctl copies it with each, and the copy grants nothing until you open it; "+
+				"move all of them before you do (docs/install.md#moving-to-another-management-cluster)", key, strings.Join(used, ", ")))
+		}
+	}
+	return out
+}
+
+// goesAlong reports whether clusterctl takes an object along: by a label, or as it belongs to a Cluster. What may not be read
+// is taken for something that does.
+func goesAlong(ctx context.Context, from client.Client, obj metav1.Object) bool {
+	for _, label := range []string{clusterctlv1.ClusterctlMoveLabel, clusterctlv1.ClusterctlMoveHierarchyLabel} {
+		if _, has := obj.GetLabels()[label]; has {
+			return true
+		}
+	}
+	owners, unread := ownersOf(ctx, from, obj)
+	return apierrors.IsForbidden(unread) || slices.ContainsFunc(owners, func(o inspect.Owner) bool { return o.Kind == "Cluster" })
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// What clusterctl would leave behind is known before the move: claims whose owners lead to no Cluster.
+func TestAuditBeforeMove(t *testing.T) { // C51
+	ns, other := newNamespace(t, nil), newNamespace(t, nil)
+	startManager(t, "")
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "prod"}}
+	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "h", Port: 1}
+	machine := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "machine"}}
+	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foreign"}}
+	pool := framework.MakeGlobalPool(ns).CIDR("10.91.6.0/28").Obj()
+	create(t, cluster)
+	machine.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "prod", UID: cluster.UID}}
+	for _, o := range []client.Object{machine, foreign, pool} {
+		create(t, o)
+	}
+	ready(t, pool, metav1.ConditionTrue)
+	of := func(namespace, name string, owner *corev1.ConfigMap, labels ...string) {
+		claim := framework.MakeClaim(namespace, name).GlobalPool(ns).Obj()
+		if owner != nil {
+			claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
+		}
+		for _, l := range labels {
+			metav1.SetMetaDataLabel(&claim.ObjectMeta, l, "")
+		}
+		create(t, claim)
+		ready(t, claim, metav1.ConditionTrue)
+	}
+	of(ns, "of-the-cluster", machine)
+	of(ns, "labelled", foreign, v1alpha1.MoveLabel)
+	of(ns, "alone", nil) // the manager labels it
+	out, _, code := run(t, "audit", "--move")
+	if code != 0 || strings.Contains(out, "move ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	of(ns, "stays", foreign)
+	of(other, "elsewhere", nil)
+	out, _, code = run(t, "audit", "--move")
+	pair := []string{ns, other}
+	if other < ns {
+		pair = []string{other, ns}
+	}
+	for _, want := range []string{
+		"move      IPAddressClaim " + ns + "/stays has an address of GlobalNetworkPool " + ns + ", and its owners lead to no Cluster",
+		"move      GlobalNetworkPool " + ns + " is used in the namespaces " + strings.Join(pair, ", ") + ": clusterctl copies it with each",
+	} {
+		if code != 1 || strings.Count(out, "  move  ") != 2 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, and it does not say %q:\n%s", code, want, out)
+		}
+	}
+	remove(t, ns)
+	remove(t, other)
+	if err := k8s.Delete(t.Context(), pool); err != nil {
+		t.Error(err)
+	}
+}
