@@ -103,7 +103,7 @@ func (a *auditAnswer) addBeside(ctx context.Context, from client.Reader, all []v
 	if !dropin.Served(all) {
 		return nil
 	}
-	runs, err := dropin.Running(ctx, from)
+	runs, err := dropin.Running(ctx, from, dropin.InCluster)
 	if apierrors.IsForbidden(err) {
 		a.BesideUnchecked = err.Error()
 		return nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
 // Completion never fails: it offers what it can find out.
@@ -66,6 +69,28 @@ func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun stri
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind)
 		if c.List(cmd.Context(), list) == nil {
+			for i := range list.Items {
+				out = append(out, prefix+list.Items[i].Name)
+			}
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeSources offers the pools of other providers, as import takes them.
+func (p *plugin) completeSources(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, namespace := p.quietly()
+	if c == nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for prefix, kind := range map[string]schema.GroupVersionKind{
+		"": incluster.GroupVersion.WithKind(incluster.IPPool), "global/": incluster.GroupVersion.WithKind(incluster.GlobalIPPool),
+		"ippool/": m3ipamv1.GroupVersion.WithKind(migrate.Metal3IPPool),
+	} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		if c.List(cmd.Context(), list, client.InNamespace(namespace)) == nil {
 			for i := range list.Items {
 				out = append(out, prefix+list.Items[i].Name)
 			}

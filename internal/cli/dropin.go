@@ -53,7 +53,7 @@ func (p *plugin) dropInCommand() *cobra.Command {
 // besideInCluster notes what of the in-cluster provider runs, and what to do about it. It reports whether a manager
 // serves the pools at the same time.
 func (p *plugin) besideInCluster(ctx context.Context, c client.Client) (both bool, err error) {
-	runs, err := dropin.Running(ctx, c)
+	runs, err := dropin.Running(ctx, c, dropin.InCluster)
 	if apierrors.IsForbidden(err) {
 		p.note([]string{"whether the in-cluster provider runs is not known: " + err.Error()})
 		return false, nil

@@ -25,12 +25,14 @@ func (p *plugin) importCommand() *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use:   "import POOL",
-		Short: "Take a pool over from the in-cluster provider, without changing one address",
-		Long: "Turn an InClusterIPPool of the namespace (NAME), or a GlobalInClusterIPPool (global/NAME), and its claims and IPAddresses\n" +
-			"into those of this provider, without changing an address. Prints the plan and writes nothing, unless --apply is given. Read docs/migration.md.",
+		Short: "Take a pool over from the in-cluster provider or from Metal3's IPAM, without changing one address",
+		Long: "Turn an InClusterIPPool of the namespace (NAME), a GlobalInClusterIPPool (global/NAME) or an IPPool of Metal3 (ippool/NAME),\n" +
+			"and what claims of it have, into those of this provider, without changing an address. Prints the plan and writes nothing,\n" +
+			"unless --apply is given. Read docs/migration.md.",
 		Example: "  kubectl butler-ipam import machines -n team-a\n  kubectl butler-ipam import machines -n team-a --apply\n" +
-			"  kubectl butler-ipam import global/shared --rollback",
-		Args: oneArg("which pool"),
+			"  kubectl butler-ipam import global/shared --rollback\n  kubectl butler-ipam import ippool/provisioning -n metal3",
+		Args:              oneArg("which pool"),
+		ValidArgsFunction: p.completeSources,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source, err := p.source(args[0])
 			if err != nil {
@@ -57,7 +59,7 @@ func (p *plugin) importCommand() *cobra.Command {
 	return cmd
 }
 
-// source reads the name of a pool of the in-cluster provider.
+// source reads the name of a pool of another provider.
 func (p *plugin) source(arg string) (migrate.Source, error) {
 	namespace, _, err := p.namespace()
 	if err != nil {
@@ -73,8 +75,10 @@ func (p *plugin) source(arg string) (migrate.Source, error) {
 		return migrate.Source{Kind: incluster.IPPool, Namespace: namespace, Name: name}, nil
 	case kind == "global" || kind == "globalinclusterippool" || kind == "globalinclusterippools":
 		return migrate.Source{Kind: incluster.GlobalIPPool, Name: name}, nil
+	case kind == "ippool" || kind == "ippools" || kind == "m3ippool" || kind == "metal3ippool":
+		return migrate.Source{Kind: migrate.Metal3IPPool, Namespace: namespace, Name: name}, nil
 	}
-	return migrate.Source{}, fmt.Errorf("%q is not a pool of the in-cluster provider: write NAME or global/NAME", arg)
+	return migrate.Source{}, fmt.Errorf("%q is no pool that can be imported: write NAME or global/NAME for one of the in-cluster provider, ippool/NAME for one of Metal3", arg)
 }
 
 func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) error {
@@ -83,7 +87,8 @@ func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) 
 		if err := m.Rollback(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintf(p.Out, "%s is as it was. Start the in-cluster provider, then remove the annotation cluster.x-k8s.io/paused from the pool, then unpause the Clusters.\n", m.Source)
+		_, back := m.Source.Next()
+		fmt.Fprintf(p.Out, "%s is as it was. %s\n", m.Source, back)
 		return nil
 	case f.forget:
 		return m.Forget(ctx)
@@ -96,8 +101,8 @@ func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p.Out, "%s is imported. Before you unpause the Clusters, make machine templates that name the new pool, and refer to them. New claims are served after 75 s.\n"+
-			"When all is well: import --forget, then start the in-cluster provider if other pools need it, and delete the old pool.\n", m.Source)
+		imported, _ := m.Source.Next()
+		fmt.Fprintf(p.Out, "%s is imported. %s\n", m.Source, imported)
 		return nil
 	}
 	phase, err := m.Status(ctx)
@@ -138,7 +143,7 @@ func (p *plugin) planText(plan *migrate.Plan) string {
 		}
 		t.add("  "+c.Claim, address, c.Cluster)
 	}
-	fmt.Fprintf(&out, "%s created again, with the same address:\n%s", text.Count(len(plan.Claims), "claim is", "claims are"), t)
+	fmt.Fprintf(&out, "%s %s:\n%s", text.Count(len(plan.Claims), "claim is", "claims are"), plan.Becomes, t)
 	if len(plan.Problems) == 0 {
 		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()

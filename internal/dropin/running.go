@@ -9,22 +9,26 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// providerLabel is on what clusterctl installs of a provider; these are the values of it.
+// Provider is an IPAM provider, as the label names it that is on all that clusterctl installs of it.
+type Provider string
+
+// The providers that pools are taken from, and this one.
 const (
-	providerLabel = "cluster.x-k8s.io/provider"
-	thisProvider  = "ipam-butler"
-	otherProvider = "ipam-in-cluster"
+	InCluster    Provider = "ipam-in-cluster"
+	Metal3       Provider = "ipam-metal3"
+	thisProvider Provider = "ipam-butler"
 )
 
-// Running finds what of the in-cluster provider runs, or would run again by itself. Stop says what to do about it.
-func Running(ctx context.Context, from client.Reader) ([]string, error) {
-	all, err := running(ctx, from, otherProvider)
+// Running finds what of a provider runs, or would run again by itself. Stop says what to do about it.
+func Running(ctx context.Context, from client.Reader, provider Provider) ([]string, error) {
+	all, err := running(ctx, from, provider)
 	return namesOf(all, anyProgram), err
 }
 
@@ -73,10 +77,10 @@ func namesOf(all []program, counts func(program) bool) (out []string) {
 const deploymentPrefix = "deployment "
 
 // running finds the Deployments and Pods of a provider that run, or would run again by themselves.
-func running(ctx context.Context, from client.Reader, provider string) (out []program, err error) {
+func running(ctx context.Context, from client.Reader, provider Provider) (out []program, err error) {
 	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{deployments, pods} {
-		if err := from.List(ctx, list, client.MatchingLabels{providerLabel: provider}); err != nil {
+		if err := from.List(ctx, list, client.MatchingLabels{clusterv1.ProviderNameLabel: string(provider)}); err != nil {
 			return nil, fmt.Errorf("looking for what runs of %s: %w", provider, err)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
 // Entry is a claim of the pool and its IPAddress, as they were found.
@@ -18,6 +17,8 @@ type Entry struct {
 	Claim *ipamv1.IPAddressClaim `json:"claim"`
 	// Address is nil for a claim that waits for one.
 	Address *ipamv1.IPAddress `json:"address,omitempty"`
+	// Metal3 is what both were made of where the pool is one of Metal3's.
+	Metal3 *Metal3Entry `json:"metal3,omitempty"`
 }
 
 func (e Entry) key() client.ObjectKey { return client.ObjectKeyFromObject(e.Claim) }
@@ -59,7 +60,7 @@ func (s side) owners(e Entry, claim *ipamv1.IPAddressClaim) (out []metav1.OwnerR
 		switch {
 		case ref.Kind == "IPAddressClaim" && ref.Name == claim.Name:
 			ref.UID = claim.UID
-		case ref.Kind == incluster.IPPool || ref.Kind == incluster.GlobalIPPool:
+		case ref.Kind == e.Address.Spec.PoolRef.Kind:
 			block, controller := ref.BlockOwnerDeletion, ref.Controller
 			ref = s.owner
 			ref.BlockOwnerDeletion, ref.Controller = block, controller

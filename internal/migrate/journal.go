@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,9 @@ type journal struct {
 	Parts  int    `json:"parts"`
 	// Released are entries whose claim went while nobody of ours looked: they are not brought back.
 	Released []string `json:"released,omitempty"`
+
+	// Metal3 is the pool, where the import takes it away.
+	Metal3 *m3ipamv1.IPPool `json:"metal3,omitempty"`
 
 	Entries []Entry `json:"-"`
 
@@ -161,6 +165,15 @@ func (s store) forget(ctx context.Context, j *journal) error {
 		return fmt.Errorf("deleting the journal: %w", err)
 	}
 	return nil
+}
+
+// keys name the claims of the import.
+func (j *journal) keys() map[client.ObjectKey]bool {
+	out := map[client.ObjectKey]bool{}
+	for _, e := range j.Entries {
+		out[e.key()] = true
+	}
+	return out
 }
 
 func (j *journal) fill() error {

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
@@ -32,12 +31,15 @@ type Plan struct {
 	Spec *v1alpha1.NetworkPoolSpec `json:"spec,omitempty"`
 	// Claims are created again, by namespace and name.
 	Claims []PlannedClaim `json:"claims"`
+	// Becomes is what is done to them.
+	Becomes string `json:"-"`
 	// Problems stand in the way of all of it, Notes do not.
 	Problems []Problem `json:"problems"`
 	Notes    []string  `json:"notes"`
 
 	entries []Entry
 	pool    v1alpha1.Pool
+	metal3  *m3ipamv1.IPPool
 }
 
 // PlannedClaim is a claim that is created again.
@@ -56,10 +58,15 @@ type Problem struct {
 
 // plan decides what is to be done with what was found. It is pure.
 func plan(source Source, target pools.Key, in *found, withoutCluster bool) *Plan {
-	p := &Plan{Source: source.String(), Target: target.String(), Claims: []PlannedClaim{}, Problems: []Problem{}, Notes: []string{}}
+	p := &Plan{
+		Source: source.String(), Target: target.String(), Claims: []PlannedClaim{}, Problems: []Problem{}, Notes: []string{},
+		Becomes: source.origin().words().becomes,
+	}
+	p.metal3 = in.pool.metal3
 	layout := p.translate(source, target, in)
 	p.surroundings(source, target, in, layout)
-	p.collect(in, layout)
+	p.collect(source.origin().words(), in, layout)
+	p.Problems = append(p.Problems, in.problems...)
 	p.machines(in)
 	p.clusters(in, withoutCluster)
 	return p
@@ -79,12 +86,12 @@ func (p *Plan) firstProblem() error {
 
 // translate makes the pool.
 func (p *Plan) translate(source Source, target pools.Key, in *found) *poolspec.Layout {
-	spec, notes, problems := in.pool.Spec.Translate(false)
-	p.Notes = append(p.Notes, notes...)
-	for _, text := range problems {
+	spec := in.pool.spec
+	p.Notes = append(p.Notes, in.pool.notes...)
+	for _, text := range in.pool.problems {
 		p.problemf("correct the spec of "+source.String(), "%s", text)
 	}
-	if len(problems) > 0 {
+	if len(in.pool.problems) > 0 {
 		return nil
 	}
 	layout, _ := poolspec.Compile(&spec) // has no problem, or the translation had it
@@ -103,12 +110,15 @@ func (p *Plan) translate(source Source, target pools.Key, in *found) *poolspec.L
 
 // surroundings looks at what could serve the pools meanwhile.
 func (p *Plan) surroundings(source Source, target pools.Key, in *found, layout *poolspec.Layout) {
-	p.atRest(source, in)
+	p.Problems = append(p.Problems, source.origin().unserved(in)...)
 	if in.pool.DeletionTimestamp != nil {
 		p.problemf("create the pool anew", "%s is being deleted", source)
 	}
 	if in.target != nil {
 		p.problemf("import under another name with --to", "%s exists", target)
+	}
+	if in.namesake {
+		p.problemf("import under another name with --to", "Metal3 has an IPPool that is called %s, too, and its IPAM takes part in claims on any pool of that name", target.Name)
 	}
 	for _, other := range in.others {
 		theirs, _ := poolspec.Compile(other.PoolSpec())
@@ -126,23 +136,8 @@ func (p *Plan) surroundings(source Source, target pools.Key, in *found, layout *
 	}
 }
 
-// atRest wants nobody to serve the pool that is left.
-func (p *Plan) atRest(source Source, in *found) {
-	if !annotations.HasPaused(&in.pool.ObjectMeta) {
-		resource := strings.ToLower(source.Kind)
-		if source.Namespace != "" {
-			resource += " -n " + source.Namespace
-		}
-		p.problemf(fmt.Sprintf("kubectl annotate %s %s %s=   (do this while the in-cluster provider still runs: its webhook must answer)", resource, source.Name, clusterv1.PausedAnnotation),
-			"%s is not paused", source)
-	}
-	for _, who := range in.running {
-		p.problemf(dropin.Stop(who), "the in-cluster provider runs: %s", who)
-	}
-}
-
 // collect pairs claims with their IPAddresses, and finds those that cannot be taken along.
-func (p *Plan) collect(in *found, layout *poolspec.Layout) {
+func (p *Plan) collect(say words, in *found, layout *poolspec.Layout) {
 	claims := map[client.ObjectKey]*ipamv1.IPAddressClaim{}
 	slices.SortFunc(in.claims, func(a, b ipamv1.IPAddressClaim) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -151,7 +146,7 @@ func (p *Plan) collect(in *found, layout *poolspec.Layout) {
 		c := &in.claims[i]
 		key := client.ObjectKeyFromObject(c)
 		claims[key] = c
-		e := Entry{Claim: c}
+		e := Entry{Claim: c, Metal3: in.metal3[key]}
 		if a := in.named[key]; a != nil && a.Spec.ClaimRef.Name == c.Name && a.Spec.PoolRef == c.Spec.PoolRef {
 			e.Address = a
 		} else if a != nil {
@@ -162,8 +157,7 @@ func (p *Plan) collect(in *found, layout *poolspec.Layout) {
 			planned.Address = e.Address.Spec.Address
 		}
 		if c.DeletionTimestamp != nil {
-			p.problemf("let the in-cluster provider finish: unpause the pool, the Cluster and the provider until the claim is gone",
-				"claim %s is being deleted", key)
+			p.problemf("let "+say.provider+" finish: start it, and unpause the pool and the Cluster, until the claim is gone", "claim %s is being deleted", key)
 		}
 		p.entries, p.Claims = append(p.entries, e), append(p.Claims, planned)
 	}
@@ -185,8 +179,7 @@ func (p *Plan) collect(in *found, layout *poolspec.Layout) {
 		}
 		holders[ip] = key
 		if layout != nil && !layout.Allocatable().Contains(ip) {
-			p.problemf("add the address to the pool, take it out of excludedAddresses, or delete the claim",
-				"%s of IPAddress %s is not among what the pool hands out", ip, key)
+			p.problemf(say.outside, "%s of IPAddress %s is not among what the pool hands out", ip, key)
 		}
 	}
 }
@@ -200,6 +193,9 @@ func (p *Plan) clusters(in *found, withoutCluster bool) {
 			p.problemf(fmt.Sprintf("kubectl patch cluster -n %s %s --type=merge -p '{\"spec\":{\"paused\":true}}'", key.Namespace, key.Name),
 				"Cluster %s is not paused", key)
 		}
+	}
+	for i := range in.left {
+		p.Notes = append(p.Notes, fmt.Sprintf("IPClaim %s waits, and is left as it is: CAPM3 looks for its address there, so replace its machine", client.ObjectKeyFromObject(&in.left[i])))
 	}
 	for i := range in.claims {
 		if c := &in.claims[i]; clusterOf(c).Name == "" && !withoutCluster {

@@ -33,6 +33,11 @@ func TestPlan(t *testing.T) {
 		in.addresses = append(in.addresses, a)
 		in.named[client.ObjectKeyFromObject(&a)] = &a
 	}
+	spec := func(in *found, change func(*incluster.Spec)) {
+		s := incluster.Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24}
+		change(&s)
+		in.pool = inClusterAs(in.pool.ObjectMeta, s)
+	}
 	owned := func(in *found, version, kind string, machines ...string) {
 		for _, name := range machines {
 			give(in, name+"-0", "")
@@ -54,6 +59,7 @@ func TestPlan(t *testing.T) {
 			[]string{"the in-cluster provider runs: deployment -n x y", "the in-cluster provider runs: pod -n x z"}},
 		"a pool of the name":         {func(in *found) { in.target = local("p", "") }, []string{"NetworkPool ns/p exists"}},
 		"another has the addresses":  {func(in *found) { in.others = append(in.others, local("q", "", "10.0.0.12/30")) }, []string{"NetworkPool ns/q has 10.0.0.12-10.0.0.15 too"}},
+		"one of Metal3 of the name":  {func(in *found) { in.namesake = true }, []string{"Metal3 has an IPPool that is called p, too, and its IPAM takes part in claims on any pool of that name"}},
 		"in another network":         {func(in *found) { in.others = append(in.others, local("q", "other", "10.0.0.12/30")) }, nil},
 		"the Cluster is not paused":  {func(in *found) { in.clusters[k].Spec.Paused = nil }, []string{"Cluster ns/k is not paused"}},
 		"the Cluster does not exist": {func(in *found) { in.clusters[k] = nil }, []string{"Cluster ns/k does not exist"}},
@@ -74,17 +80,19 @@ func TestPlan(t *testing.T) {
 		"a claim that goes":           {func(in *found) { in.claims[1].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"claim ns/b is being deleted"}},
 		"an address twice":            {func(in *found) { give(in, "c", "10.0.0.10") }, []string{"10.0.0.10 is given twice: to ns/a and to ns/c"}},
 		"an address outside":          {func(in *found) { give(in, "c", "10.0.0.50") }, []string{"10.0.0.50 of IPAddress ns/c is not among what the pool hands out"}},
-		"an address that is excluded": {func(in *found) { in.pool.Spec.ExcludedAddresses = []string{"10.0.0.10"} }, []string{"10.0.0.10 of IPAddress ns/a is not among what the pool hands out"}},
+		"an address that is excluded": {func(in *found) { spec(in, func(s *incluster.Spec) { s.ExcludedAddresses = []string{"10.0.0.10"} }) }, []string{"10.0.0.10 of IPAddress ns/a is not among what the pool hands out"}},
 		"an address that is none":     {func(in *found) { give(in, "c", "x") }, []string{`IPAddress ns/c has spec.address "x", which is not an IP address`}},
 		"an address without a claim":  {func(in *found) { in.claims = in.claims[:1] }, []string{"IPAddress ns/b (10.0.0.11) has no claim"}},
 		"a link-local gateway of IPv6": {func(in *found) {
-			in.pool.Spec = incluster.Spec{Addresses: []string{"fd00:50::/64"}, Prefix: 64, Gateway: "fe80::1"}
+			spec(in, func(s *incluster.Spec) {
+				*s = incluster.Spec{Addresses: []string{"fd00:50::/64"}, Prefix: 64, Gateway: "fe80::1"}
+			})
 			in.addresses[0].Spec.Address, in.addresses[1].Spec.Address = "fd00:50::10", "fd00:50::11"
 			in.others = append(in.others, &v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "fd00:51::/64", Gateway: "fe80::1"},
 			})
 		}, nil},
-		"a gateway elsewhere": {func(in *found) { in.pool.Spec.Gateway = "169.254.1.1" },
+		"a gateway elsewhere": {func(in *found) { spec(in, func(s *incluster.Spec) { s.Gateway = "169.254.1.1" }) },
 			[]string{`this provider cannot serve this spec: spec.gateway: Invalid value: "169.254.1.1": is outside 10.0.0.0/24, the network of 10.0.0.10; correct prefix, or describe several networks with subnets`}},
 		"an IPAddress in the way": {func(in *found) {
 			in.named[client.ObjectKey{Namespace: "ns", Name: "c"}] = &ipamv1.IPAddress{}
@@ -93,13 +101,11 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := &found{
-				pool: &sourcePool{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},
-					Spec:       incluster.Spec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: 24},
-				},
-				names:    names{named: map[client.ObjectKey]*ipamv1.IPAddress{}},
+				pool:     &oldPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}}},
+				users:    users{named: map[client.ObjectKey]*ipamv1.IPAddress{}},
 				clusters: map[client.ObjectKey]*clusterv1.Cluster{k: {Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}},
 			}
+			spec(in, func(*incluster.Spec) {})
 			give(in, "a", "10.0.0.10")
 			give(in, "b", "10.0.0.11")
 			c.change(in)

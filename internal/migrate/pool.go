@@ -95,36 +95,44 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 	return nil
 }
 
-// nobodyLeft wants that no IPAddress of a side is left. Claims that came meanwhile have none, and wait.
-func (m *Move) nobodyLeft(ctx context.Context, s side) error {
-	names, err := namesOf(ctx, m.Client, m.Source.Namespace, s.ref)
-	if err != nil {
-		return err
+// nobodyLeft wants that no IPAddress of a side is left but those that stay. Claims that came meanwhile have none, and wait.
+func (m *Move) nobodyLeft(u users, s side, stay map[client.ObjectKey]bool) error {
+	for i := range u.addresses {
+		if key := client.ObjectKeyFromObject(&u.addresses[i]); !stay[key] {
+			return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
+				key, s.ref.Kind, s.ref.Name)
+		}
 	}
-	for i := range names.addresses {
-		return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
-			client.ObjectKeyFromObject(&names.addresses[i]), s.ref.Kind, s.ref.Name)
-	}
-	for i := range names.claims {
-		if names.claims[i].DeletionTimestamp == nil {
-			m.Say("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&names.claims[i]), s.ref.Kind, s.ref.Name)
+	for i := range u.claims {
+		if key := client.ObjectKeyFromObject(&u.claims[i]); !stay[key] && u.claims[i].DeletionTimestamp == nil {
+			m.Say("claim %s came meanwhile, and waits for %s %s", key, s.ref.Kind, s.ref.Name)
 		}
 	}
 	return nil
 }
 
-// knowAll wants that all that names our pool came with the import: what came later has no place to go back to.
-func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours side) error {
-	known := map[client.ObjectKey]bool{}
-	for _, e := range j.Entries {
-		known[e.key()] = true
-	}
-	names, err := namesOf(ctx, m.Client, m.Source.Namespace, ours.ref)
+// leftOver wants that nobody has anything of the old pool but what the journal knows.
+func (m *Move) leftOver(ctx context.Context, j *journal, old side) error {
+	o := m.Source.origin()
+	u, err := o.users(ctx, m.Client)
 	if err != nil {
 		return err
 	}
-	for i := range names.claims {
-		if key := client.ObjectKeyFromObject(&names.claims[i]); !known[key] {
+	if !o.stays() {
+		return m.nobodyLeft(u, old, nil)
+	}
+	return m.nobodyLeft(u, old, j.keys())
+}
+
+// knowAll wants that all that names our pool came with the import: what came later has no place to go back to.
+func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours side) error {
+	known := j.keys()
+	u, err := usersOf(ctx, m.Client, m.Source.Namespace, ours.ref)
+	if err != nil {
+		return err
+	}
+	for i := range u.claims {
+		if key := client.ObjectKeyFromObject(&u.claims[i]); !known[key] {
 			return fmt.Errorf("claim %s came after the import and cannot be rolled back with it: delete it first", key)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,12 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -63,7 +63,7 @@ func (m *Move) Status(ctx context.Context) (phase string, err error) {
 // Plan tells what an import that has not begun would do. It writes nothing.
 func (m *Move) Plan(ctx context.Context) (*Plan, error) {
 	target := m.Source.target(m.To)
-	in, err := gather(ctx, m.Client, m.Source, target, m.Source.ref())
+	in, err := gather(ctx, m.Client, m.Source, target)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (m *Move) Apply(ctx context.Context) (*Plan, error) {
 		if len(p.Problems) > 0 {
 			return p, ErrProblems
 		}
-		j = &journal{Source: m.Source, Target: m.Source.target(m.To).Name, Entries: p.entries}
+		j = &journal{Source: m.Source, Target: m.Source.target(m.To).Name, Metal3: p.metal3, Entries: p.entries}
 		if err := m.store().begin(ctx, j); err != nil {
 			return p, err
 		}
@@ -107,6 +107,9 @@ func (m *Move) forward(ctx context.Context, j *journal) error {
 	if err != nil {
 		return err
 	}
+	if err := m.Source.origin().leave(ctx, m, j); err != nil {
+		return err
+	}
 	pool, err := m.ensurePool(ctx, target, source)
 	if err != nil {
 		return err
@@ -120,7 +123,7 @@ func (m *Move) forward(ctx context.Context, j *journal) error {
 	if err := m.turnAll(ctx, j, from, to); err != nil {
 		return err
 	}
-	if err := m.nobodyLeft(ctx, from); err != nil {
+	if err := m.leftOver(ctx, j, from); err != nil {
 		return err
 	}
 	if err := m.open(ctx, target); err != nil {
@@ -167,6 +170,9 @@ func (m *Move) Rollback(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := m.Source.origin().comeBack(ctx, m, j); err != nil {
+		return err
+	}
 	if err := m.store().enter(ctx, j, rolledBack); err != nil {
 		return err
 	}
@@ -191,7 +197,11 @@ func (m *Move) backward(ctx context.Context, j *journal, target pools.Key, from,
 	if err := m.turnAll(ctx, j, from, to); err != nil {
 		return err
 	}
-	return m.nobodyLeft(ctx, from)
+	u, err := usersOf(ctx, m.Client, m.Source.Namespace, from.ref)
+	if err != nil {
+		return err
+	}
+	return m.nobodyLeft(u, from, nil)
 }
 
 // Forget removes the journal of an import that is done.
@@ -209,29 +219,25 @@ func (m *Move) Forget(ctx context.Context) error {
 }
 
 // ready wants that nobody serves the old pool, and that the Clusters are paused, before each run.
-func (m *Move) ready(ctx context.Context, j *journal) (*sourcePool, error) {
-	source, err := m.Source.get(ctx, m.Client)
+func (m *Move) ready(ctx context.Context, j *journal) (*oldPool, error) {
+	o := m.Source.origin()
+	source, err := o.pool(ctx, m.Client, j)
 	if err != nil {
 		return nil, err
 	}
-	in := &found{pool: source, clusters: map[client.ObjectKey]*clusterv1.Cluster{}}
-	if in.running, err = dropin.Running(ctx, m.Client); err != nil {
+	in := &found{pool: source}
+	if err := o.surroundings(ctx, m.Client, in); err != nil {
 		return nil, err
 	}
+	var claims []ipamv1.IPAddressClaim
 	for _, e := range j.Entries {
-		key := clusterOf(e.Claim)
-		if _, known := in.clusters[key]; known || key.Name == "" {
-			continue
-		}
-		cluster := &clusterv1.Cluster{}
-		if err := m.Client.Get(ctx, key, cluster); err == nil {
-			in.clusters[key] = cluster
-		} else if !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("reading Cluster %s: %w", key, err)
-		}
+		claims = append(claims, *e.Claim)
 	}
-	p := &Plan{}
-	p.atRest(m.Source, in)
+	if in.clusters, err = clustersOf(ctx, m.Client, claims); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(in.clusters, func(_ client.ObjectKey, c *clusterv1.Cluster) bool { return c == nil }) // gone meanwhile
+	p := &Plan{Problems: o.unserved(in)}
 	p.clusters(in, true)
 	if err := p.firstProblem(); err != nil {
 		return nil, err
@@ -239,20 +245,18 @@ func (m *Move) ready(ctx context.Context, j *journal) (*sourcePool, error) {
 	return source, nil
 }
 
-func sides(source Source, old *sourcePool, target pools.Key, pool v1alpha1.Pool) (from, to side) {
+func sides(source Source, old *oldPool, target pools.Key, pool v1alpha1.Pool) (from, to side) {
 	from = side{ref: source.ref(), owner: metav1.OwnerReference{
-		APIVersion: incluster.GroupVersion.String(), Kind: source.Kind, Name: source.Name, UID: old.UID,
+		APIVersion: source.groupVersion().String(), Kind: source.Kind, Name: source.Name, UID: old.UID,
 	}}
-	ref := from.ref
-	ref.APIGroup, ref.Kind, ref.Name = v1alpha1.GroupVersion.Group, target.Kind, target.Name
-	to = side{ours: true, ref: ref, owner: metav1.OwnerReference{
+	to = side{ours: true, ref: target.Ref(), owner: metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: target.Kind, Name: target.Name, UID: pool.GetUID(),
 	}}
 	return from, to
 }
 
 // ensurePool creates our pool, paused, if that has not been done.
-func (m *Move) ensurePool(ctx context.Context, target pools.Key, source *sourcePool) (v1alpha1.Pool, error) {
+func (m *Move) ensurePool(ctx context.Context, target pools.Key, source *oldPool) (v1alpha1.Pool, error) {
 	pool, err := target.Get(ctx, m.Client)
 	if err == nil {
 		if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
@@ -322,7 +326,7 @@ func (m *Move) turnAll(ctx context.Context, j *journal, from, to side) error {
 	}}
 	for i, e := range j.Entries {
 		err := retry.RetryOnConflict(patience, func() error {
-			return t.turn(ctx, e, slices.Contains(j.Released, e.key().String()))
+			return m.Source.origin().turn(ctx, t, e, slices.Contains(j.Released, e.key().String()))
 		})
 		if err != nil {
 			return err

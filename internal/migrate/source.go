@@ -2,23 +2,20 @@ package migrate
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Source names a pool of the in-cluster provider. Namespace is empty for a global one.
+// Metal3IPPool is the kind of the pools of Metal3's IPAM.
+const Metal3IPPool = "IPPool"
+
+// Source names a pool that is imported. Namespace is empty for a global one.
 type Source struct{ Kind, Namespace, Name string }
 
 // String is how a person writes it.
@@ -29,8 +26,28 @@ func (s Source) String() string {
 	return s.Kind + " " + s.Namespace + "/" + s.Name
 }
 
+func (s Source) origin() origin {
+	if s.Kind == Metal3IPPool {
+		return metal3Pool{s}
+	}
+	return inClusterPool{s}
+}
+
+// Next is what a person does next: after an import, and after one that was rolled back.
+func (s Source) Next() (imported, back string) {
+	say := s.origin().words()
+	return say.imported, say.back
+}
+
+func (s Source) groupVersion() schema.GroupVersion {
+	if s.Kind == Metal3IPPool {
+		return m3ipamv1.GroupVersion
+	}
+	return incluster.GroupVersion
+}
+
 func (s Source) ref() ipamv1.IPPoolReference {
-	return ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: s.Kind, Name: s.Name}
+	return ipamv1.IPPoolReference{APIGroup: s.groupVersion().Group, Kind: s.Kind, Name: s.Name}
 }
 
 // target is the pool of ours that it becomes.
@@ -40,32 +57,4 @@ func (s Source) target(name string) pools.Key {
 		key.Kind, key.Namespace = v1alpha1.GlobalNetworkPoolKind, ""
 	}
 	return key
-}
-
-// sourcePool is what is read of it.
-type sourcePool struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              incluster.Spec `json:"spec"`
-}
-
-// get reads the pool.
-func (s Source) get(ctx context.Context, from client.Reader) (*sourcePool, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(s.Kind)) // stored in this version: its webhook is not needed
-	err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, u)
-	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("there is no kind %s here: the CRDs of the in-cluster provider are not installed", s.Kind)
-	}
-	if apierrors.IsNotFound(err) && s.Namespace != "" {
-		return nil, fmt.Errorf("%s does not exist; is it a global one? Then write global/%s", s, s.Name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", s, err)
-	}
-	out := &sourcePool{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", s, err)
-	}
-	return out, nil
 }

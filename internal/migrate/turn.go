@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,14 +33,14 @@ func (t *turner) turn(ctx context.Context, e Entry, released bool) error {
 	switch {
 	case claim == nil && released:
 		if address != nil && address.Spec.PoolRef == t.from.ref {
-			return t.remove(ctx, address) // its claim is gone for good
+			return remove(ctx, t.client, address) // its claim is gone for good
 		}
 		return nil
 	case claim != nil && claim.Spec.PoolRef == t.from.ref:
 		if claim.DeletionTimestamp != nil {
 			return t.letGo(ctx, e, claim, address)
 		}
-		if err := t.remove(ctx, claim); err != nil {
+		if err := remove(ctx, t.client, claim); err != nil {
 			return err
 		}
 		claim = nil
@@ -50,7 +51,8 @@ func (t *turner) turn(ctx context.Context, e Entry, released bool) error {
 			return fmt.Errorf("creating claim %s: %w", e.key(), err)
 		}
 	}
-	if err := t.likeBefore(ctx, claim, t.to.claim(e)); err != nil {
+	want := t.to.claim(e)
+	if err := likeBefore(ctx, t.client, claim, want.OwnerReferences, want.Finalizers); err != nil {
 		return err
 	}
 	if e.Address == nil || claim.DeletionTimestamp != nil && address == nil {
@@ -60,18 +62,19 @@ func (t *turner) turn(ctx context.Context, e Entry, released bool) error {
 		return err
 	}
 	if address != nil && address.Spec.PoolRef == t.from.ref {
-		if err := t.remove(ctx, address); err != nil {
+		if err := remove(ctx, t.client, address); err != nil {
 			return err
 		}
 		address = nil
 	}
+	like := t.to.address(e, claim)
 	if address == nil {
-		if err := t.client.Create(ctx, t.to.address(e, claim)); err != nil {
+		if err := t.client.Create(ctx, like); err != nil {
 			return fmt.Errorf("creating IPAddress %s: %w", e.key(), err)
 		}
 		return nil
 	}
-	return t.likeBefore(ctx, address, t.to.address(e, claim))
+	return likeBefore(ctx, t.client, address, like.OwnerReferences, like.Finalizers)
 }
 
 // look reads what there is of an entry, and refuses what is not of it.
@@ -109,7 +112,7 @@ func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClai
 		return err
 	}
 	if address != nil {
-		if err := t.remove(ctx, address); err != nil {
+		if err := remove(ctx, t.client, address); err != nil {
 			return err
 		}
 	}
@@ -122,18 +125,18 @@ func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClai
 
 // remove takes an object away, with all of its finalizers, which come back with the one that is created in its
 // place. They go first: an object that is being deleted is then always one that somebody else deleted.
-func (t *turner) remove(ctx context.Context, obj client.Object) error {
+func remove(ctx context.Context, c client.Client, obj client.Object) error {
 	kind := kindOf(obj)
 	if len(obj.GetFinalizers()) > 0 {
 		obj.SetFinalizers(nil)
-		if err := t.client.Update(ctx, obj); apierrors.IsNotFound(err) {
+		if err := c.Update(ctx, obj); apierrors.IsNotFound(err) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("taking the finalizers off %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
 		}
 	}
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
-	err := t.client.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &version},
+	err := c.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &version},
 		client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("deleting %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
@@ -141,14 +144,14 @@ func (t *turner) remove(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// likeBefore gives an object that exists the finalizers and the owners it is to have: a crash may have come
-// between taking the one away and the deletion.
-func (t *turner) likeBefore(ctx context.Context, obj, want client.Object) error {
+// likeBefore gives an object that exists the owners and finalizers it is to have: a crash may have come between taking
+// the one away and the deletion.
+func likeBefore(ctx context.Context, c client.Client, obj client.Object, owners []metav1.OwnerReference, finalizers []string) error {
 	if obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	same := equality.Semantic.DeepEqual(want.GetOwnerReferences(), obj.GetOwnerReferences())
-	for _, f := range want.GetFinalizers() {
+	same := equality.Semantic.DeepEqual(owners, obj.GetOwnerReferences())
+	for _, f := range finalizers {
 		if controllerutil.AddFinalizer(obj, f) {
 			same = false
 		}
@@ -156,8 +159,8 @@ func (t *turner) likeBefore(ctx context.Context, obj, want client.Object) error 
 	if same {
 		return nil
 	}
-	obj.SetOwnerReferences(want.GetOwnerReferences())
-	if err := t.client.Update(ctx, obj); err != nil {
+	obj.SetOwnerReferences(owners)
+	if err := c.Update(ctx, obj); err != nil {
 		return fmt.Errorf("writing %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
 	}
 	return nil
@@ -176,8 +179,15 @@ func (t *turner) status(ctx context.Context, claim *ipamv1.IPAddressClaim, e Ent
 }
 
 func kindOf(obj client.Object) string {
-	if _, is := obj.(*ipamv1.IPAddress); is {
+	switch obj.(type) {
+	case *ipamv1.IPAddress:
 		return "IPAddress"
+	case *m3ipamv1.IPAddress:
+		return "IPAddress of Metal3"
+	case *m3ipamv1.IPClaim:
+		return "IPClaim"
+	case *m3ipamv1.IPPool:
+		return "IPPool"
 	}
 	return "claim"
 }

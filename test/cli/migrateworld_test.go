@@ -28,11 +28,26 @@ import (
 type world struct {
 	ns      string
 	source  migrate.Source
-	pool    *unstructured.Unstructured
+	pool    client.Object
 	cluster *clusterv1.Cluster
 	before  map[string]thing
 	network string
+	// claims are those that are imported; owners own them beside the Cluster.
+	claims []string
+	owners []types.UID
 }
+
+// moving is something that is imported, and back.
+type moving interface {
+	base() *world
+	// expectHeld wants every address that was given to be kept from others, expectMoved all to be in our pool, and expectBack
+	// all to be as before.
+	expectHeld(t *testing.T)
+	expectMoved(t *testing.T)
+	expectBack(t *testing.T)
+}
+
+func (w *world) base() *world { return w }
 
 // thing is a claim and its IPAddress, without what changes when they are created again.
 type thing struct {
@@ -78,7 +93,7 @@ func newWorld(t *testing.T, global bool) *world {
 // newWorldIn makes one. The claims are as the provider leaves them.
 func newWorldIn(t *testing.T, ns, network string, global bool) *world {
 	t.Helper()
-	w := &world{ns: ns, network: network}
+	w := &world{ns: ns, network: network, claims: []string{"a", "b", "waits"}}
 	w.source = migrate.Source{Kind: incluster.IPPool, Namespace: w.ns, Name: "machines"}
 	if global {
 		w.source = migrate.Source{Kind: incluster.GlobalIPPool, Name: "machines-" + w.ns}
@@ -156,6 +171,9 @@ func (w *world) things(t *testing.T) map[string]thing {
 	ours := w.target()
 	if k8s.Get(t.Context(), client.ObjectKeyFromObject(ours), ours) == nil {
 		living[ours.GetUID()] = true
+	}
+	for _, uid := range w.owners {
+		living[uid] = true
 	}
 	for i := range claims.Items {
 		living[claims.Items[i].UID] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,23 +24,7 @@ import (
 // every write and is resumed. Cluster API's own admission is asked all along. Afterwards a manager serves what
 // was imported.
 func TestImport(t *testing.T) {
-	var served []*world
-	writes, back := 0, 0
-	t.Run("in one go, and back", func(t *testing.T) {
-		w := newWorld(t, false)
-		counting := breakAt(0, false)
-		if _, err := w.move(counting).Apply(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.expectMoved(t)
-		writes = counting.n
-		counting = breakAt(0, false)
-		if err := w.move(counting).Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.expectBack(t)
-		back = counting.n
-	})
+	served := diesAnywhere(t, func(t *testing.T) moving { return newWorld(t, false) })
 	t.Run("global", func(t *testing.T) {
 		w := newWorld(t, true)
 		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
@@ -48,25 +33,47 @@ func TestImport(t *testing.T) {
 		w.expectMoved(t)
 		served = append(served, w)
 	})
+	t.Run("served", func(t *testing.T) { serve(t, served) })
+}
+
+// diesAnywhere imports things, and returns those that are imported at the end.
+func diesAnywhere(t *testing.T, newOne func(t *testing.T) moving) (served []moving) {
+	t.Helper()
+	writes, back := 0, 0
+	t.Run("in one go, and back", func(t *testing.T) {
+		w := newOne(t)
+		counting := breakAt(0, false)
+		if _, err := w.base().move(counting).Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.expectMoved(t)
+		writes = counting.n
+		counting = breakAt(0, false)
+		if err := w.base().move(counting).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.expectBack(t)
+		back = counting.n
+	})
 	t.Logf("an import has %d writes, a rollback %d", writes, back)
 	var mu sync.Mutex
 	t.Run("dies", func(t *testing.T) {
 		// An answer that was lost leaves what dying at the next write leaves: but for the last one.
 		for n := 1; n <= writes+1; n += stride() {
 			at, lost := min(n, writes), n > writes
-			for _, undo := range []bool{false, true} {
-				t.Run(fmt.Sprintf("at %d lost=%t undo=%t", at, lost, undo), func(t *testing.T) {
+			for _, rollback := range []bool{false, true} {
+				t.Run(fmt.Sprintf("at %d lost=%t rollback=%t", at, lost, rollback), func(t *testing.T) {
 					t.Parallel()
-					w := newWorld(t, false)
-					if _, err := w.move(breakAt(at, lost)).Apply(t.Context()); !errors.Is(err, errDied) {
+					w := newOne(t)
+					if _, err := w.base().move(breakAt(at, lost)).Apply(t.Context()); !errors.Is(err, errDied) {
 						t.Fatalf("it did not die: %v", err)
 					}
 					w.expectHeld(t)
-					if undo {
-						w.undo(t)
+					if rollback {
+						undo(t, w)
 						return
 					}
-					w.resume(t)
+					resume(t, w)
 					mu.Lock()
 					defer mu.Unlock()
 					served = append(served, w)
@@ -77,19 +84,19 @@ func TestImport(t *testing.T) {
 			at, lost := min(n, back), n > back
 			t.Run(fmt.Sprintf("on the way back at %d lost=%t", at, lost), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, false)
-				if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+				w := newOne(t)
+				if _, err := w.base().move(k8s).Apply(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if err := w.move(breakAt(at, lost)).Rollback(t.Context()); !errors.Is(err, errDied) {
+				if err := w.base().move(breakAt(at, lost)).Rollback(t.Context()); !errors.Is(err, errDied) {
 					t.Fatalf("it did not die: %v", err)
 				}
 				w.expectHeld(t)
-				w.undo(t)
+				undo(t, w)
 			})
 		}
 	})
-	t.Run("served", func(t *testing.T) { serve(t, served) })
+	return served
 }
 
 // stride is how far apart the writes are at which something dies: with -short every third is enough.
@@ -101,14 +108,14 @@ func stride() int {
 }
 
 // undo rolls back; where the journal was not written yet, or is removed already, there is nothing to do.
-func (w *world) undo(t *testing.T) {
+func undo(t *testing.T, w moving) {
 	t.Helper()
-	phase, err := w.move(k8s).Status(t.Context())
+	phase, err := w.base().move(k8s).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if phase != "" {
-		if err := w.move(k8s).Rollback(t.Context()); err != nil {
+		if err := w.base().move(k8s).Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,14 +123,14 @@ func (w *world) undo(t *testing.T) {
 }
 
 // resume goes on with an import, or begins it again where it had not begun.
-func (w *world) resume(t *testing.T) {
+func resume(t *testing.T, w moving) {
 	t.Helper()
-	phase, err := w.move(k8s).Status(t.Context())
+	phase, err := w.base().move(k8s).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if phase != "Imported" {
-		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+		if _, err := w.base().move(k8s).Apply(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,7 +138,7 @@ func (w *world) resume(t *testing.T) {
 }
 
 // serve runs a manager over what was imported: nothing is allocated anew, and what is new gets other addresses.
-func serve(t *testing.T, all []*world) {
+func serve(t *testing.T, all []moving) {
 	t.Helper()
 	before := map[string]ipamv1.IPAddress{}
 	addresses := &ipamv1.IPAddressList{}
@@ -142,17 +149,18 @@ func serve(t *testing.T, all []*world) {
 		before[a.Namespace+"/"+a.Name] = a
 	}
 	for _, w := range all {
-		w.unpause(t)
+		w.base().unpause(t)
 	}
 	m := startManager(t, "")
 	for _, w := range all {
-		eventually(t, adopted(w.target()))
+		eventually(t, adopted(w.base().target()))
 	}
 	// What was adopted has been there for long: the manager is gone meanwhile.
 	if err := m.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range all {
+	for _, one := range all {
+		w := one.base()
 		pool := w.target()
 		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
 			t.Fatal(err)
@@ -170,12 +178,13 @@ func serve(t *testing.T, all []*world) {
 		create(t, builder.Obj())
 	}
 	startManager(t, "")
-	for _, w := range all {
-		for _, name := range []string{"a", "b", "waits", "new"} {
+	for _, one := range all {
+		w := one.base()
+		for _, name := range append(slices.Clone(w.claims), "new") {
 			claim := framework.MakeClaim(w.ns, name).Obj()
 			ready(t, claim, metav1.ConditionTrue)
 		}
-		eventually(t, settled(w.target(), 4))
+		eventually(t, settled(w.target(), int64(len(w.claims))+1))
 		w.expectServed(t, before)
 	}
 }
@@ -208,7 +217,7 @@ func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
 			t.Errorf("%s/%s was created anew: %s, it was %s", w.ns, a.Name, a.Spec.Address, w.before[a.Name].Address)
 		}
 	}
-	if len(addresses.Items) != 4 {
+	if len(addresses.Items) != len(w.claims)+1 {
 		t.Errorf("%s: %d IPAddresses", w.ns, len(addresses.Items))
 	}
 }

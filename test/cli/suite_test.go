@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 			err = c.InstallInClusterPools()
 		}
 		if err == nil {
+			err = c.InstallMetal3Pools(context.Background())
+		}
+		if err == nil {
 			_, err = coreapi.Serve(context.Background(), c) // as in a management cluster; it ends with this process
 		}
 		if err != nil {

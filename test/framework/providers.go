@@ -8,12 +8,13 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// ProviderCRDs are the directories with the CRDs of infrastructure providers, in the versions that
+// ProviderCRDs are the directories with the CRDs of other providers, of all without modules, in the versions that
 // testdata/providers/go.mod pins. The go command downloads their source where it is not there yet.
-func ProviderCRDs(ctx context.Context) ([]string, error) {
+func ProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return nil, err
@@ -32,6 +33,9 @@ func ProviderCRDs(ctx context.Context) ([]string, error) {
 	// With their versions, or the go command wants to know what they require, too.
 	args := []string{"mod", "download", "-json"}
 	for _, m := range pinned.Require {
+		if len(modules) > 0 && !slices.Contains(modules, m.Path) {
+			continue
+		}
 		args = append(args, m.Path+"@"+m.Version)
 	}
 	if out, err = goOutput(ctx, dir, args...); err != nil {

@@ -1,0 +1,158 @@
+package migrate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metal3"
+)
+
+// metal3Objects are those of a world in which nothing is in the way.
+type metal3Objects struct {
+	found
+	spec         m3ipamv1.IPPoolSpec
+	claims       []m3ipamv1.IPClaim
+	addresses    []m3ipamv1.IPAddress
+	apiClaims    []ipamv1.IPAddressClaim
+	apiAddresses []ipamv1.IPAddress
+}
+
+func (w *metal3Objects) ask(name string) *m3ipamv1.IPClaim {
+	w.claims = append(w.claims, m3ipamv1.IPClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{clusterv1.ClusterNameLabel: "k"}},
+		Spec:       m3ipamv1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "p"}},
+	})
+	return &w.claims[len(w.claims)-1]
+}
+
+func (w *metal3Objects) give(name, address string) {
+	as := strings.ReplaceAll("x-"+address, ".", "-")
+	w.ask(name).Status.Address = &corev1.ObjectReference{Name: as}
+	w.addresses = append(w.addresses, m3ipamv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: as, OwnerReferences: []metav1.OwnerReference{{Kind: "IPClaim", Name: name, UID: types.UID(name)}}},
+		Spec:       m3ipamv1.IPAddressSpec{Claim: corev1.ObjectReference{Name: name}, Pool: corev1.ObjectReference{Name: "p"}, Address: m3ipamv1.IPAddressStr(address)},
+	})
+}
+
+// What is in the way of an import from Metal3's IPAM, and what is noted: U62, U63.
+func TestPlanOfMetal3(t *testing.T) {
+	source := Source{Metal3IPPool, "ns", "p"}
+	for name, c := range map[string]struct {
+		change      func(*metal3Objects)
+		want, notes []string
+	}{
+		"nothing": {func(*metal3Objects) {}, nil, nil},
+		"the provider runs": {func(w *metal3Objects) { w.running = []string{"deployment -n x y"} },
+			[]string{"Metal3's IPAM runs: deployment -n x y"}, nil},
+		"a webhook is in the way": {func(w *metal3Objects) { w.asked = []string{"validatingwebhookconfiguration v"} },
+			[]string{"Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: validatingwebhookconfiguration v"}, nil},
+		"the Cluster is not paused": {func(w *metal3Objects) { w.clusters[client.ObjectKey{Namespace: "ns", Name: "k"}].Spec.Paused = nil }, []string{"Cluster ns/k is not paused"}, nil},
+		"a claim without a Cluster": {func(w *metal3Objects) { w.claims[0].Labels = nil }, []string{"claim ns/a names no Cluster that could be paused"}, nil},
+		"a pool of the name":        {func(w *metal3Objects) { w.target = &v1alpha1.NetworkPool{} }, []string{"NetworkPool ns/p exists"}, nil},
+		"a claim that waits": {func(w *metal3Objects) { w.ask("c") }, nil,
+			[]string{"IPClaim ns/c waits, and is left as it is: CAPM3 looks for its address there, so replace its machine"}},
+		"a claim that goes":          {func(w *metal3Objects) { w.claims[1].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"claim ns/b is being deleted"}, nil},
+		"an address without a claim": {func(w *metal3Objects) { w.claims = w.claims[:1] }, []string{"IPAddress ns/x-10-0-0-11 (10.0.0.11) has no claim"}, nil},
+		"an address outside":         {func(w *metal3Objects) { w.give("c", "10.0.0.50") }, []string{"10.0.0.50 of IPAddress ns/c is not among what the pool hands out"}, nil},
+		"the last address of a network": {func(w *metal3Objects) {
+			w.spec.Pools[0] = m3ipamv1.Pool{Subnet: ptr.To(m3ipamv1.IPSubnetStr("10.0.0.0/24"))}
+			w.give("c", "10.0.0.255")
+		}, []string{"10.0.0.255 of IPAddress ns/c is not among what the pool hands out"}, nil},
+		"an address that is none": {func(w *metal3Objects) { w.give("c", "x") }, []string{`IPAddress ns/c has spec.address "x", which is not an IP address`}, nil},
+		"an address twice": {func(w *metal3Objects) {
+			w.give("c", "10.0.0.10")
+		}, []string{"10.0.0.10 is given twice: to ns/a and to ns/c"}, nil},
+		"two addresses of one claim": {func(w *metal3Objects) {
+			w.addresses[1].Spec.Claim.Name = "a"
+			w.claims = w.claims[:1]
+		}, []string{"IPClaim ns/a has two IPAddresses, x-10-0-0-10 and x-10-0-0-11"}, nil},
+		"a claim that does not know its address yet": {func(w *metal3Objects) { w.claims[0].Status.Address = nil },
+			[]string{`IPClaim ns/a says that it has IPAddress "", and has "x-10-0-0-10"`}, nil},
+		"a claim whose address is gone": {func(w *metal3Objects) { w.addresses = w.addresses[1:] },
+			[]string{`IPClaim ns/a says that it has IPAddress "x-10-0-0-10", and has ""`}, nil},
+		"an address that is the pool's alone": {func(w *metal3Objects) { w.addresses[0].OwnerReferences = nil },
+			[]string{"IPAddress x-10-0-0-10 is not owned by IPClaim ns/a, and would go with the pool"}, nil},
+		"other pools": {func(w *metal3Objects) {
+			w.ask("c").Spec.Pool.Name = "q"
+			w.give("d", "10.0.0.12")
+			w.claims[3].Spec.Pool.Name, w.addresses[2].Spec.Pool.Name = "q", "q"
+		}, nil, nil},
+		"a claim of Cluster API on the pool": {func(w *metal3Objects) {
+			w.apiClaims = append(w.apiClaims, ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Spec: ipamv1.IPAddressClaimSpec{PoolRef: source.ref()}})
+			w.apiAddresses = append(w.apiAddresses, ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x-1"}, Spec: ipamv1.IPAddressSpec{PoolRef: source.ref()}})
+		}, []string{
+			"IPAddressClaim ns/c names the pool: only IPClaims of Metal3 are imported",
+			"IPAddress ns/x-1 of Cluster API is of the pool: only those of Metal3 are imported",
+		}, nil},
+		"the name is taken": {func(w *metal3Objects) {
+			w.apiClaims = append(w.apiClaims, ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}})
+			w.apiAddresses = append(w.apiAddresses, ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}})
+		}, []string{
+			"an IPAddressClaim or IPAddress of Cluster API has the name of IPClaim ns/a",
+			"an IPAddressClaim or IPAddress of Cluster API has the name of IPClaim ns/b",
+		}, nil},
+		"DNS servers": {func(w *metal3Objects) { w.spec.DNSServers = []m3ipamv1.IPAddressStr{"10.0.0.53"} }, nil,
+			[]string{"dnsServers are not taken over: write them into networkData.services.dns of the new Metal3DataTemplates"}},
+		"a spec that cannot be said": {func(w *metal3Objects) { w.spec.Pools = append(w.spec.Pools, m3ipamv1.Pool{}) },
+			[]string{"spec.pools[1] has neither start nor subnet"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
+			w := &metal3Objects{
+				found: found{pool: &oldPool{}, clusters: map[client.ObjectKey]*clusterv1.Cluster{{Namespace: "ns", Name: "k"}: k}},
+				spec:  m3ipamv1.IPPoolSpec{Prefix: 24, Pools: []m3ipamv1.Pool{{Start: ptr.To(m3ipamv1.IPAddressStr("10.0.0.10")), End: ptr.To(m3ipamv1.IPAddressStr("10.0.0.20"))}}},
+			}
+			w.give("a", "10.0.0.10")
+			w.give("b", "10.0.0.11")
+			c.change(w)
+			w.pool.spec, w.pool.notes, w.pool.problems = metal3.Translate(&w.spec)
+			w.users = metal3Pool{source}.pair(w.claims, w.addresses, w.apiClaims, w.apiAddresses)
+			p := plan(source, source.target(""), &w.found, false)
+			var got []string
+			for _, p := range p.Problems {
+				if p.Do == "" {
+					t.Errorf("nothing to do about %q", p.What)
+				}
+				got = append(got, p.What)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(append([]string{}, c.notes...), p.Notes); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Webhooks that fail closed are in the way, of this group alone: U63.
+func TestInsists(t *testing.T) {
+	rules := func(group string) []admissionv1.RuleWithOperations {
+		return []admissionv1.RuleWithOperations{{Rule: admissionv1.Rule{APIGroups: []string{group}}}}
+	}
+	for _, c := range []struct {
+		policy *admissionv1.FailurePolicyType
+		group  string
+		want   bool
+	}{
+		{ptr.To(admissionv1.Fail), "ipam.metal3.io", true}, {nil, "ipam.metal3.io", true},
+		{ptr.To(admissionv1.Ignore), "ipam.metal3.io", false}, {ptr.To(admissionv1.Fail), "infrastructure.cluster.x-k8s.io", false},
+	} {
+		if got := insists(c.policy, rules(c.group)); got != c.want {
+			t.Errorf("%v of %s: %t", c.policy, c.group, got)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+)
+
+// Metal3Entry is an IPClaim and its IPAddress, as they were found.
+type Metal3Entry struct {
+	Claim   *m3ipamv1.IPClaim   `json:"claim"`
+	Address *m3ipamv1.IPAddress `json:"address"`
+}
+
+// get reads what there is of it: nil for what is gone.
+func (e *Metal3Entry) get(ctx context.Context, from client.Reader) (*m3ipamv1.IPClaim, *m3ipamv1.IPAddress, error) {
+	claim, address := &m3ipamv1.IPClaim{}, &m3ipamv1.IPAddress{}
+	if err := from.Get(ctx, client.ObjectKeyFromObject(e.Claim), claim); apierrors.IsNotFound(err) {
+		claim = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading IPClaim %s: %w", client.ObjectKeyFromObject(e.Claim), err)
+	}
+	if err := from.Get(ctx, client.ObjectKeyFromObject(e.Address), address); apierrors.IsNotFound(err) {
+		address = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading IPAddress %s of Metal3: %w", client.ObjectKeyFromObject(e.Address), err)
+	}
+	if claim != nil && claim.UID != e.Claim.UID || address != nil && address.UID != e.Address.UID {
+		return nil, nil, fmt.Errorf("IPClaim %s or its IPAddress %s was created anew since the import began: delete it", client.ObjectKeyFromObject(e.Claim), e.Address.Name)
+	}
+	return claim, address, nil
+}
+
+func (o metal3Pool) turn(ctx context.Context, t *turner, e Entry, released bool) error {
+	claim, address, err := e.Metal3.get(ctx, t.client)
+	switch {
+	case err != nil:
+		return err
+	case claim == nil:
+		return o.gone(ctx, t, e, address)
+	case t.to.ours:
+		return o.forward(ctx, t, e, released, claim, address)
+	}
+	return o.backward(ctx, t, e, claim, address)
+}
+
+// forward gives an IPClaim a claim beside it. Its IPAddress has the address until our claim has a record of it. When Metal3's
+// IPAM has no finalizer there any more, both go as soon as CAPM3 lets go of them, and ours with them.
+func (metal3Pool) forward(ctx context.Context, t *turner, e Entry, released bool, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
+	if err := t.turn(ctx, e, released); err != nil {
+		return err
+	}
+	if address != nil {
+		if err := without(ctx, t.client, address, m3ipamv1.IPAddressFinalizer); err != nil {
+			return err
+		}
+	}
+	return without(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer)
+}
+
+// backward gives the finalizers back, and takes ours away. What is being deleted cannot get any: it goes with its machine.
+func (metal3Pool) backward(ctx context.Context, t *turner, e Entry, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
+	if claim.DeletionTimestamp == nil {
+		if err := likeBefore(ctx, t.client, claim, claim.OwnerReferences, e.Metal3.Claim.Finalizers); err != nil {
+			return err
+		}
+		if address != nil {
+			if err := likeBefore(ctx, t.client, address, address.OwnerReferences, e.Metal3.Address.Finalizers); err != nil {
+				return err
+			}
+		}
+	}
+	return removeOurs(ctx, t, e, t.from)
+}
+
+// gone takes away what is left of an entry whose IPClaim went meanwhile: its machine is gone.
+func (metal3Pool) gone(ctx context.Context, t *turner, e Entry, address *m3ipamv1.IPAddress) error {
+	if err := t.release(ctx, e.key()); err != nil {
+		return err
+	}
+	ours := t.from
+	if t.to.ours {
+		ours = t.to
+	}
+	if err := removeOurs(ctx, t, e, ours); err != nil || address == nil {
+		return err
+	}
+	return remove(ctx, t.client, address)
+}
+
+// removeOurs removes the claim of our pool and its IPAddress.
+func removeOurs(ctx context.Context, t *turner, e Entry, ours side) error {
+	claim, address, err := t.look(ctx, e)
+	if err != nil {
+		return err
+	}
+	for _, obj := range []client.Object{address, claim} {
+		switch o := obj.(type) {
+		case *ipamv1.IPAddress:
+			if o == nil || o.Spec.PoolRef != ours.ref {
+				continue
+			}
+		case *ipamv1.IPAddressClaim:
+			if o == nil || o.Spec.PoolRef != ours.ref {
+				continue
+			}
+		}
+		if err := remove(ctx, t.client, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// without takes a finalizer off an object.
+func without(ctx context.Context, c client.Client, obj client.Object, finalizer string) error {
+	left := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == finalizer })
+	if len(left) == len(obj.GetFinalizers()) {
+		return nil
+	}
+	obj.SetFinalizers(left)
+	if err := client.IgnoreNotFound(c.Update(ctx, obj)); err != nil {
+		return fmt.Errorf("taking the finalizer off %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
+	}
+	return nil
+}

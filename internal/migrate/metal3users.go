@@ -1,0 +1,133 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// users reads the IPClaims and IPAddresses of Metal3 that name the pool, and writes them as those of Cluster API.
+func (o metal3Pool) users(ctx context.Context, from client.Reader) (users, error) {
+	// Addresses before claims: a claim goes after its address.
+	addresses, claims := &m3ipamv1.IPAddressList{}, &m3ipamv1.IPClaimList{}
+	for _, list := range []client.ObjectList{addresses, claims} {
+		if err := from.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+			return users{}, fmt.Errorf("listing the IPClaims and IPAddresses of Metal3: %w", err)
+		}
+	}
+	theirClaims, theirAddresses, err := list(ctx, from, o.Namespace)
+	if err != nil {
+		return users{}, err
+	}
+	return o.pair(claims.Items, addresses.Items, theirClaims, theirAddresses), nil
+}
+
+// pair is what of these is of the pool; apiClaims and apiAddresses are those of Cluster API in the namespace. It is pure.
+func (o metal3Pool) pair(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddress, apiClaims []ipamv1.IPAddressClaim, apiAddresses []ipamv1.IPAddress) users {
+	direct := naming(o.ref(), apiClaims, apiAddresses)
+	taken := func(key client.ObjectKey) bool {
+		return direct.named[key] != nil || slices.ContainsFunc(apiClaims, func(c ipamv1.IPAddressClaim) bool { return client.ObjectKeyFromObject(&c) == key })
+	}
+	out := users{named: map[client.ObjectKey]*ipamv1.IPAddress{}, metal3: map[client.ObjectKey]*Metal3Entry{}}
+	problemf := func(do, format string, args ...any) {
+		out.problems = append(out.problems, Problem{fmt.Sprintf(format, args...), do})
+	}
+	given := map[string][]*m3ipamv1.IPAddress{}
+	for i := range addresses {
+		if a := &addresses[i]; a.Spec.Pool.Name == o.Name {
+			given[a.Spec.Claim.Name] = append(given[a.Spec.Claim.Name], a)
+		}
+	}
+	const finish = "let Metal3's IPAM finish: start it, and unpause the Cluster, until they agree"
+	for i := range claims {
+		c := &claims[i]
+		if c.Spec.Pool.Name != o.Name {
+			continue
+		}
+		key, has := client.ObjectKeyFromObject(c), given[c.Name]
+		delete(given, c.Name)
+		said := ptr.Deref(c.Status.Address, corev1.ObjectReference{}).Name
+		switch {
+		case len(has) > 1:
+			problemf("delete the one that the machine does not use", "IPClaim %s has two IPAddresses, %s and %s", key, has[0].Name, has[1].Name)
+		case len(has) == 0 && said == "":
+			out.left = append(out.left, *o.claim(c))
+		case len(has) == 0 || has[0].Name != said:
+			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, said, nameOf(has))
+		case taken(key):
+			problemf("delete that, or replace the machine of the IPClaim first", "an IPAddressClaim or IPAddress of Cluster API has the name of IPClaim %s", key)
+		case !slices.ContainsFunc(has[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):
+			problemf("add the IPClaim to its owners", "IPAddress %s is not owned by IPClaim %s, and would go with the pool", has[0].Name, key)
+		default:
+			a := o.address(c.Name, has[0])
+			out.claims, out.addresses, out.named[key] = append(out.claims, *o.claim(c)), append(out.addresses, *a), a
+			out.metal3[key] = &Metal3Entry{Claim: c, Address: has[0]}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		for _, a := range given[name] {
+			out.addresses = append(out.addresses, *o.address(a.Name, a))
+		}
+	}
+	for i := range direct.claims {
+		problemf("replace its machine first, by one that names another pool", "IPAddressClaim %s names the pool: only IPClaims of Metal3 are imported",
+			client.ObjectKeyFromObject(&direct.claims[i]))
+	}
+	for i := range direct.addresses {
+		problemf("delete its claim, when its machine is replaced", "IPAddress %s of Cluster API is of the pool: only those of Metal3 are imported",
+			client.ObjectKeyFromObject(&direct.addresses[i]))
+	}
+	return out
+}
+
+// claim is an IPClaim as a claim of Cluster API. It has no finalizers, as CAPM3 takes its own off the IPClaim alone, and it
+// is owned by the IPClaim besides: it goes when that goes.
+func (o metal3Pool) claim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
+	out := &ipamv1.IPAddressClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: maps.Clone(c.Labels), DeletionTimestamp: c.DeletionTimestamp},
+		Spec:       ipamv1.IPAddressClaimSpec{PoolRef: o.ref()},
+	}
+	out.OwnerReferences = append(slices.Clone(c.OwnerReferences), metav1.OwnerReference{
+		APIVersion: m3ipamv1.GroupVersion.String(), Kind: "IPClaim", Name: c.Name, UID: c.UID,
+	})
+	if c.Status.Address != nil {
+		out.Status.AddressRef.Name = c.Name
+	}
+	return out
+}
+
+// address is an IPAddress of Metal3 as one of Cluster API, which has the name of its claim here.
+func (o metal3Pool) address(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddress {
+	text := string(a.Spec.Address)
+	if ip, err := netip.ParseAddr(text); err == nil {
+		text = ip.Unmap().String()
+	}
+	return &ipamv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Namespace, Name: name, Labels: maps.Clone(a.Labels), OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)},
+				{APIVersion: m3ipamv1.GroupVersion.String(), Kind: o.Kind, Name: o.Name, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
+			},
+		},
+		Spec: ipamv1.IPAddressSpec{
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: o.ref(),
+			Address: text, Prefix: ptr.To(int32(min(a.Spec.Prefix, 128))), Gateway: string(ptr.Deref(a.Spec.Gateway, "")),
+		},
+	}
+}
+
+func nameOf(addresses []*m3ipamv1.IPAddress) string {
+	if len(addresses) == 0 {
+		return ""
+	}
+	return addresses[0].Name
+}

@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// metal3World is a namespace with a pool of Metal3's IPAM: two ranges, a preAllocation, what was given, and an IPClaim that
+// waits.
+type metal3World struct {
+	*world
+	pool   *m3ipamv1.IPPool
+	before []client.Object
+	// given are the addresses by the name of the claim.
+	given map[string]string
+}
+
+func newMetal3World(t *testing.T) *metal3World {
+	t.Helper()
+	n := worlds.Add(1)
+	return newMetal3WorldIn(t, newNamespace(t, nil), fmt.Sprintf("10.%d.%d", 100+n/250, n%250))
+}
+
+func newMetal3WorldIn(t *testing.T, ns, network string) *metal3World {
+	t.Helper()
+	text := func(last string) *m3ipamv1.IPAddressStr { return ptr.To(m3ipamv1.IPAddressStr(network + last)) }
+	return newMetal3WorldOf(t, ns, m3ipamv1.IPPoolSpec{
+		NamePrefix: "prov", ClusterName: ptr.To("k"), Prefix: 25, Gateway: text(".1"), DNSServers: []m3ipamv1.IPAddressStr{"10.0.0.53"},
+		Pools: []m3ipamv1.Pool{
+			{Start: text(".10"), End: text(".20")},
+			{Start: text(".140"), End: text(".150"), Gateway: text(".129")},
+		},
+		PreAllocations: map[string]m3ipamv1.IPAddressStr{"workers-1-hosts": *text(".145"), "vip-hosts": *text(".20")},
+	}, map[string]m3ipamv1.IPAddressSpec{
+		"workers-0": {Address: *text(".10"), Prefix: 25, Gateway: text(".1"), DNSServers: []m3ipamv1.IPAddressStr{"10.0.0.53"}},
+		"workers-1": {Address: *text(".145"), Prefix: 25, Gateway: text(".129")},
+	})
+}
+
+// newMetal3WorldOf makes a pool that is called hosts, with claims of machines that have addresses, and one that waits.
+func newMetal3WorldOf(t *testing.T, ns string, spec m3ipamv1.IPPoolSpec, given map[string]m3ipamv1.IPAddressSpec) *metal3World {
+	t.Helper()
+	w := &metal3World{
+		world: &world{ns: ns, source: migrate.Source{Kind: migrate.Metal3IPPool, Namespace: ns, Name: "hosts"}},
+		pool:  &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hosts", Finalizers: []string{m3ipamv1.IPPoolFinalizer}}, Spec: spec},
+		given: map[string]string{},
+	}
+	w.world.pool = w.pool
+	w.cluster = &clusterv1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "k"},
+		Spec:       clusterv1.ClusterSpec{Paused: ptr.To(true), ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "h", Port: 1}},
+	}
+	if err := k8s.Create(t.Context(), w.cluster); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(w.cluster), w.cluster); err != nil { // it may have been there
+		t.Fatal(err)
+	}
+	w.pool.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "k", UID: w.cluster.UID}}
+	create(t, w.pool)
+	for data, spec := range given {
+		claim := w.ask(t, data)
+		if err := framework.GiveAsMetal3(t.Context(), k8s, w.pool, claim, spec); err != nil {
+			t.Fatal(err)
+		}
+		w.claims, w.owners = append(w.claims, claim.Name), append(w.owners, claim.UID)
+		w.given[claim.Name] = string(spec.Address)
+	}
+	w.ask(t, "waits")
+	w.before = w.theirs(t)
+	w.world.before = map[string]thing{}
+	for name, address := range w.given {
+		w.world.before[name] = thing{Address: address}
+	}
+	return w
+}
+
+// ask makes the IPClaim of a machine, as CAPM3 does.
+func (w *metal3World) ask(t *testing.T, data string) *m3ipamv1.IPClaim {
+	t.Helper()
+	uid := types.UID("data-" + data)
+	w.owners = append(w.owners, uid)
+	claim := framework.Metal3Claim(w.ns, data, "hosts", metav1.OwnerReference{
+		APIVersion: "infrastructure.cluster.x-k8s.io/v1beta2", Kind: "Metal3Data", Name: data, UID: uid, Controller: ptr.To(true),
+	}, map[string]string{clusterv1.ClusterNameLabel: "k"})
+	create(t, claim)
+	return claim
+}
+
+// theirs are the objects of Metal3's kinds, without what an API server writes. The UID of an owner is left where it exists.
+func (w *metal3World) theirs(t *testing.T) (out []client.Object) {
+	t.Helper()
+	poolList, claimList, addressList := &m3ipamv1.IPPoolList{}, &m3ipamv1.IPClaimList{}, &m3ipamv1.IPAddressList{}
+	for _, l := range []client.ObjectList{poolList, claimList, addressList} {
+		if err := k8s.List(t.Context(), l, client.InNamespace(w.ns)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	living := map[types.UID]bool{w.cluster.UID: true}
+	for _, uid := range w.owners {
+		living[uid] = true
+	}
+	for i := range poolList.Items {
+		living[poolList.Items[i].UID] = true
+		out = append(out, &poolList.Items[i])
+	}
+	for i := range claimList.Items {
+		out = append(out, &claimList.Items[i])
+	}
+	for i := range addressList.Items {
+		out = append(out, &addressList.Items[i])
+	}
+	for _, obj := range out {
+		owners := slices.Clone(obj.GetOwnerReferences())
+		for i := range owners {
+			owners[i].UID = types.UID(fmt.Sprintf("living: %t", living[owners[i].UID]))
+		}
+		obj.SetOwnerReferences(owners)
+		obj.SetUID("")
+		obj.SetResourceVersion("")
+		obj.SetGeneration(0)
+		obj.SetCreationTimestamp(metav1.Time{})
+		obj.SetManagedFields(nil)
+		finalizers := slices.Clone(obj.GetFinalizers())
+		slices.Sort(finalizers)
+		obj.SetFinalizers(finalizers)
+	}
+	return out
+}
+
+func (w *metal3World) poolExists(t *testing.T) bool {
+	t.Helper()
+	err := k8s.Get(t.Context(), client.ObjectKeyFromObject(w.pool), &m3ipamv1.IPPool{})
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return !apierrors.IsNotFound(err)
+}
+
+// expectHeld wants that no more than one of the pools is there, that IPAddresses of Metal3 have their addresses all along, and
+// that ours have them, or their claims remember them, as soon as our pool is open.
+func (w *metal3World) expectHeld(t *testing.T) {
+	t.Helper()
+	pool := w.target()
+	ours := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool) == nil
+	if ours && w.poolExists(t) {
+		t.Error("both pools exist")
+	}
+	_, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]
+	is := w.things(t)
+	theirs := map[string]bool{}
+	for _, obj := range w.theirs(t) {
+		if a, is := obj.(*m3ipamv1.IPAddress); is {
+			theirs[string(a.Spec.Address)] = true
+		}
+	}
+	for name, address := range w.given {
+		if !theirs[address] {
+			t.Errorf("no IPAddress of Metal3 has %s of %s", address, name)
+		}
+		if ours && !paused && is[name].Address != address && is[name].Annotations[v1alpha1.AddressAnnotation] != address {
+			t.Errorf("our pool is open, and nobody holds %s of %s", address, name)
+		}
+	}
+}
+
+func (w *metal3World) expectBack(t *testing.T) {
+	t.Helper()
+	if diff := cmp.Diff(w.before, w.theirs(t), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("it is not as it was: %s", diff)
+	}
+	if is := w.things(t); len(is) > 0 {
+		t.Errorf("claims of ours are left: %v", is)
+	}
+	if err := gone(w.target())(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.expectNoJournal(t)
+}
+
+// expectMoved wants a claim of ours beside each IPClaim that has an address, and all that CAPM3 looks for as it was.
+func (w *metal3World) expectMoved(t *testing.T) {
+	t.Helper()
+	if w.poolExists(t) {
+		t.Error("the IPPool exists")
+	}
+	pool := w.target()
+	if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
+		t.Fatal(err)
+	}
+	if _, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; paused || len(pool.PoolStatus().Held) > 0 {
+		t.Errorf("the pool is not open: %v %v", pool.GetAnnotations(), pool.PoolStatus().Held)
+	}
+	if diff := cmp.Diff(w.ours(), w.things(t)); diff != "" {
+		t.Errorf("what is ours: %s", diff)
+	}
+	var want []client.Object
+	for _, obj := range w.before {
+		obj = obj.DeepCopyObject().(client.Object)
+		switch o := obj.(type) {
+		case *m3ipamv1.IPPool:
+			continue
+		case *m3ipamv1.IPClaim:
+			if o.Status.Address != nil {
+				o.Finalizers = []string{framework.Metal3DataFinalizer}
+			}
+		case *m3ipamv1.IPAddress:
+			o.Finalizers = nil
+			o.OwnerReferences[0].UID = "living: false" // the garbage collector of Kubernetes takes it off
+		}
+		want = append(want, obj)
+	}
+	if diff := cmp.Diff(want, w.theirs(t), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("what CAPM3 looks for: %s", diff)
+	}
+}
+
+// ours is what claims and IPAddresses of ours are to be.
+func (w *metal3World) ours() map[string]thing {
+	out := map[string]thing{}
+	ref := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "hosts"}
+	label := map[string]string{clusterv1.ClusterNameLabel: "k"}
+	for _, obj := range w.before {
+		a, is := obj.(*m3ipamv1.IPAddress)
+		if !is {
+			continue
+		}
+		name := a.Spec.Claim.Name
+		out[name] = thing{
+			PoolRef: ref, Labels: label, Annotations: map[string]string{v1alpha1.AddressAnnotation: string(a.Spec.Address)},
+			Finalizers: []string{v1alpha1.ClaimFinalizer}, Owners: []string{
+				"infrastructure.cluster.x-k8s.io/v1beta2 Metal3Data " + name[:len(name)-len("-hosts")] + " true true false",
+				"ipam.metal3.io/v1alpha1 IPClaim " + name + " true false false",
+			},
+			Ref: name, Address: string(a.Spec.Address), Prefix: int32(a.Spec.Prefix), Gateway: string(ptr.Deref(a.Spec.Gateway, "")),
+			AddressPool: ref, AddressLabels: label, AddressFinalizers: []string{v1alpha1.AddressFinalizer}, AddrOwners: []string{
+				"ipam.cluster.x-k8s.io/v1beta2 IPAddressClaim " + name + " true true true",
+				v1alpha1.GroupVersion.String() + " NetworkPool hosts true false true",
+			},
+		}
+	}
+	return out
+}
+
+// capm3 reads the address of a machine whose template names the pool of Metal3, as CAPM3 does.
+func capm3(t *testing.T, ns, data string) string {
+	t.Helper()
+	claim := &m3ipamv1.IPClaim{}
+	if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: data + "-hosts"}, claim); err != nil {
+		t.Fatal(err)
+	}
+	name := ptr.Deref(claim.Status.Address, corev1.ObjectReference{}).Name
+	address := &m3ipamv1.IPAddress{}
+	if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, address); err != nil {
+		t.Fatal(err)
+	}
+	return string(address.Spec.Address)
+}

@@ -1,0 +1,67 @@
+package framework
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Metal3DataFinalizer is what CAPM3 has on the claims of its machines.
+const Metal3DataFinalizer = "metal3data.infrastructure.cluster.x-k8s.io"
+
+// InstallMetal3Pools has the API server serve the kinds of Metal3's IPAM, by its own CRDs. They have no controller and no
+// webhooks.
+func (c *ControlPlane) InstallMetal3Pools(ctx context.Context) error {
+	paths, err := ProviderCRDs(ctx, "github.com/metal3-io/ip-address-manager")
+	if err != nil {
+		return err
+	}
+	if _, err := envtest.InstallCRDs(c.Config, envtest.CRDInstallOptions{Paths: paths, MaxTime: startTimeout}); err != nil {
+		return fmt.Errorf("installing the CRDs of Metal3's IPAM: %w", err)
+	}
+	return nil
+}
+
+// Metal3Claim is an IPClaim as CAPM3 makes it for a machine that names a pool of Metal3.
+func Metal3Claim(namespace, data, pool string, owner metav1.OwnerReference, labels map[string]string) *m3ipamv1.IPClaim {
+	return &m3ipamv1.IPClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: data + "-" + pool, Labels: labels, Finalizers: []string{Metal3DataFinalizer},
+			OwnerReferences: []metav1.OwnerReference{owner},
+		},
+		Spec: m3ipamv1.IPClaimSpec{Pool: corev1.ObjectReference{Name: pool, Namespace: namespace}},
+	}
+}
+
+// GiveAsMetal3 does what Metal3's IPAM does for an IPClaim: its finalizer, an IPAddress that is called after the address,
+// and the status.
+func GiveAsMetal3(ctx context.Context, c client.Client, pool *m3ipamv1.IPPool, claim *m3ipamv1.IPClaim, spec m3ipamv1.IPAddressSpec) error {
+	claim.Finalizers = append(claim.Finalizers, m3ipamv1.IPClaimFinalizer)
+	if err := c.Update(ctx, claim); err != nil {
+		return err
+	}
+	version := m3ipamv1.GroupVersion.String()
+	spec.Pool = corev1.ObjectReference{Name: pool.Name, Namespace: pool.Namespace}
+	spec.Claim = corev1.ObjectReference{Name: claim.Name, Namespace: claim.Namespace}
+	address := &m3ipamv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pool.Namespace, Name: pool.Spec.NamePrefix + "-" + strings.NewReplacer(".", "-", ":", "-").Replace(string(spec.Address)),
+			Labels: claim.Labels, Finalizers: []string{m3ipamv1.IPAddressFinalizer}, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: version, Kind: "IPPool", Name: pool.Name, UID: pool.UID},
+				{APIVersion: version, Kind: "IPClaim", Name: claim.Name, UID: claim.UID},
+			},
+		},
+		Spec: spec,
+	}
+	if err := c.Create(ctx, address); err != nil {
+		return err
+	}
+	claim.Status.Address = &corev1.ObjectReference{Name: address.Name, Namespace: address.Namespace}
+	return c.Status().Update(ctx, claim)
+}
