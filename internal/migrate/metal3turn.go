@@ -44,6 +44,11 @@ func (o metal3Pool) turn(ctx context.Context, t *turner, e Entry, released bool)
 		return err
 	case claim == nil:
 		return o.gone(ctx, t, e, address)
+	case claim.DeletionTimestamp != nil && slices.Equal(claim.Finalizers, []string{m3ipamv1.IPClaimFinalizer}):
+		if err := without(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer); err != nil {
+			return err
+		}
+		return o.gone(ctx, t, e, address) // its provider would let it go, were it there
 	case t.to.ours:
 		return o.forward(ctx, t, e, released, claim, address)
 	}

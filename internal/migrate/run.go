@@ -332,7 +332,10 @@ func (m *Move) turnAll(ctx context.Context, j *journal, from, to side) error {
 			return err
 		}
 		what := "waits for an address"
-		if e.Address != nil {
+		switch {
+		case slices.Contains(j.Released, e.key().String()):
+			what = "was let go"
+		case e.Address != nil:
 			what = e.Address.Spec.Address
 		}
 		m.Say("%d/%d claim %s: %s", i+1, len(j.Entries), e.key(), what)

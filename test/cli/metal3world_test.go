@@ -2,7 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,7 +43,7 @@ func newMetal3World(t *testing.T) *metal3World {
 func newMetal3WorldIn(t *testing.T, ns, network string) *metal3World {
 	t.Helper()
 	text := func(last string) *m3ipamv1.IPAddressStr { return ptr.To(m3ipamv1.IPAddressStr(network + last)) }
-	return newMetal3WorldOf(t, ns, m3ipamv1.IPPoolSpec{
+	return newMetal3WorldOf(t, ns, "hosts", m3ipamv1.IPPoolSpec{
 		NamePrefix: "prov", ClusterName: ptr.To("k"), Prefix: 25, Gateway: text(".1"), DNSServers: []m3ipamv1.IPAddressStr{"10.0.0.53"},
 		Pools: []m3ipamv1.Pool{
 			{Start: text(".10"), End: text(".20")},
@@ -54,12 +56,12 @@ func newMetal3WorldIn(t *testing.T, ns, network string) *metal3World {
 	})
 }
 
-// newMetal3WorldOf makes a pool that is called hosts, with claims of machines that have addresses, and one that waits.
-func newMetal3WorldOf(t *testing.T, ns string, spec m3ipamv1.IPPoolSpec, given map[string]m3ipamv1.IPAddressSpec) *metal3World {
+// newMetal3WorldOf makes a pool, claims of machines that have addresses of it, and one that waits.
+func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, given map[string]m3ipamv1.IPAddressSpec) *metal3World {
 	t.Helper()
 	w := &metal3World{
-		world: &world{ns: ns, source: migrate.Source{Kind: migrate.Metal3IPPool, Namespace: ns, Name: "hosts"}},
-		pool:  &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hosts", Finalizers: []string{m3ipamv1.IPPoolFinalizer}}, Spec: spec},
+		world: &world{ns: ns, source: migrate.Source{Kind: migrate.Metal3IPPool, Namespace: ns, Name: name}},
+		pool:  &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Finalizers: []string{m3ipamv1.IPPoolFinalizer}}, Spec: spec},
 		given: map[string]string{},
 	}
 	w.world.pool = w.pool
@@ -97,14 +99,14 @@ func (w *metal3World) ask(t *testing.T, data string) *m3ipamv1.IPClaim {
 	t.Helper()
 	uid := types.UID("data-" + data)
 	w.owners = append(w.owners, uid)
-	claim := framework.Metal3Claim(w.ns, data, "hosts", metav1.OwnerReference{
+	claim := framework.Metal3Claim(w.ns, data, w.pool.Name, metav1.OwnerReference{
 		APIVersion: "infrastructure.cluster.x-k8s.io/v1beta2", Kind: "Metal3Data", Name: data, UID: uid, Controller: ptr.To(true),
 	}, map[string]string{clusterv1.ClusterNameLabel: "k"})
 	create(t, claim)
 	return claim
 }
 
-// theirs are the objects of Metal3's kinds, without what an API server writes. The UID of an owner is left where it exists.
+// theirs are the objects of Metal3's kinds that are about the pool, without what an API server writes. The UID of an owner is left where it exists.
 func (w *metal3World) theirs(t *testing.T) (out []client.Object) {
 	t.Helper()
 	poolList, claimList, addressList := &m3ipamv1.IPPoolList{}, &m3ipamv1.IPClaimList{}, &m3ipamv1.IPAddressList{}
@@ -118,14 +120,20 @@ func (w *metal3World) theirs(t *testing.T) (out []client.Object) {
 		living[uid] = true
 	}
 	for i := range poolList.Items {
-		living[poolList.Items[i].UID] = true
-		out = append(out, &poolList.Items[i])
+		if p := &poolList.Items[i]; p.Name == w.pool.Name {
+			living[p.UID] = true
+			out = append(out, p)
+		}
 	}
 	for i := range claimList.Items {
-		out = append(out, &claimList.Items[i])
+		if c := &claimList.Items[i]; c.Spec.Pool.Name == w.pool.Name {
+			out = append(out, c)
+		}
 	}
 	for i := range addressList.Items {
-		out = append(out, &addressList.Items[i])
+		if a := &addressList.Items[i]; a.Spec.Pool.Name == w.pool.Name {
+			out = append(out, a)
+		}
 	}
 	for _, obj := range out {
 		owners := slices.Clone(obj.GetOwnerReferences())
@@ -154,7 +162,7 @@ func (w *metal3World) poolExists(t *testing.T) bool {
 	return !apierrors.IsNotFound(err)
 }
 
-// expectHeld wants that no more than one of the pools is there, that IPAddresses of Metal3 have their addresses all along, and
+// expectHeld wants that no more than one of the pools is there, that CAPM3 finds the address of each machine all along, and
 // that ours have them, or their claims remember them, as soon as our pool is open.
 func (w *metal3World) expectHeld(t *testing.T) {
 	t.Helper()
@@ -165,15 +173,9 @@ func (w *metal3World) expectHeld(t *testing.T) {
 	}
 	_, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]
 	is := w.things(t)
-	theirs := map[string]bool{}
-	for _, obj := range w.theirs(t) {
-		if a, is := obj.(*m3ipamv1.IPAddress); is {
-			theirs[string(a.Spec.Address)] = true
-		}
-	}
 	for name, address := range w.given {
-		if !theirs[address] {
-			t.Errorf("no IPAddress of Metal3 has %s of %s", address, name)
+		if got := w.capm3(t, name); got != address {
+			t.Errorf("CAPM3 finds %q for %s, it was %s", got, name, address)
 		}
 		if ours && !paused && is[name].Address != address && is[name].Annotations[v1alpha1.AddressAnnotation] != address {
 			t.Errorf("our pool is open, and nobody holds %s of %s", address, name)
@@ -186,7 +188,7 @@ func (w *metal3World) expectBack(t *testing.T) {
 	if diff := cmp.Diff(w.before, w.theirs(t), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("it is not as it was: %s", diff)
 	}
-	if is := w.things(t); len(is) > 0 {
+	if is := w.mine(t); len(is) > 0 {
 		t.Errorf("claims of ours are left: %v", is)
 	}
 	if err := gone(w.target())(t.Context()); err != nil {
@@ -208,7 +210,7 @@ func (w *metal3World) expectMoved(t *testing.T) {
 	if _, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; paused || len(pool.PoolStatus().Held) > 0 {
 		t.Errorf("the pool is not open: %v %v", pool.GetAnnotations(), pool.PoolStatus().Held)
 	}
-	if diff := cmp.Diff(w.ours(), w.things(t)); diff != "" {
+	if diff := cmp.Diff(w.ours(), w.mine(t)); diff != "" {
 		t.Errorf("what is ours: %s", diff)
 	}
 	var want []client.Object
@@ -232,10 +234,18 @@ func (w *metal3World) expectMoved(t *testing.T) {
 	}
 }
 
+// mine are the claims and IPAddresses of our pool.
+func (w *metal3World) mine(t *testing.T) map[string]thing {
+	t.Helper()
+	out := w.things(t)
+	maps.DeleteFunc(out, func(_ string, x thing) bool { return x.PoolRef.Name != w.pool.Name })
+	return out
+}
+
 // ours is what claims and IPAddresses of ours are to be.
 func (w *metal3World) ours() map[string]thing {
 	out := map[string]thing{}
-	ref := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "hosts"}
+	ref := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: w.pool.Name}
 	label := map[string]string{clusterv1.ClusterNameLabel: "k"}
 	for _, obj := range w.before {
 		a, is := obj.(*m3ipamv1.IPAddress)
@@ -246,29 +256,29 @@ func (w *metal3World) ours() map[string]thing {
 		out[name] = thing{
 			PoolRef: ref, Labels: label, Annotations: map[string]string{v1alpha1.AddressAnnotation: string(a.Spec.Address)},
 			Finalizers: []string{v1alpha1.ClaimFinalizer}, Owners: []string{
-				"infrastructure.cluster.x-k8s.io/v1beta2 Metal3Data " + name[:len(name)-len("-hosts")] + " true true false",
+				"infrastructure.cluster.x-k8s.io/v1beta2 Metal3Data " + strings.TrimSuffix(name, "-"+w.pool.Name) + " true true false",
 				"ipam.metal3.io/v1alpha1 IPClaim " + name + " true false false",
 			},
 			Ref: name, Address: string(a.Spec.Address), Prefix: int32(a.Spec.Prefix), Gateway: string(ptr.Deref(a.Spec.Gateway, "")),
 			AddressPool: ref, AddressLabels: label, AddressFinalizers: []string{v1alpha1.AddressFinalizer}, AddrOwners: []string{
 				"ipam.cluster.x-k8s.io/v1beta2 IPAddressClaim " + name + " true true true",
-				v1alpha1.GroupVersion.String() + " NetworkPool hosts true false true",
+				v1alpha1.GroupVersion.String() + " NetworkPool " + w.pool.Name + " true false true",
 			},
 		}
 	}
 	return out
 }
 
-// capm3 reads the address of a machine whose template names the pool of Metal3, as CAPM3 does.
-func capm3(t *testing.T, ns, data string) string {
+// capm3 reads the address of a machine whose template names the pool of Metal3, as CAPM3 does: empty if it would wait.
+func (w *metal3World) capm3(t *testing.T, name string) string {
 	t.Helper()
 	claim := &m3ipamv1.IPClaim{}
-	if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: data + "-hosts"}, claim); err != nil {
+	if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, claim); err != nil {
 		t.Fatal(err)
 	}
-	name := ptr.Deref(claim.Status.Address, corev1.ObjectReference{}).Name
 	address := &m3ipamv1.IPAddress{}
-	if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, address); err != nil {
+	err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: ptr.Deref(claim.Status.Address, corev1.ObjectReference{}).Name}, address)
+	if client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
 	return string(address.Spec.Address)

@@ -95,8 +95,11 @@ func TestImportCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.before = w.things(t)
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "metal3"}})
+	metal3 := newMetal3WorldIn(t, "metal3", "10.61.0")
 	documented(t, "migration.md")
 	w.expectBack(t)
+	metal3.expectBack(t)
 }
 
 // Whoever names a global pool as one of the namespace is told how to.

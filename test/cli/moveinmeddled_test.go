@@ -63,14 +63,18 @@ func meddled() client.Client {
 
 // What others write meanwhile does not stop an import: not even if they are ahead of each of its writes.
 func TestImportMeddled(t *testing.T) {
-	for name, global := range map[string]bool{"a pool of a namespace": false, "a global pool": true} {
+	for name, newOne := range map[string]func(*testing.T) moving{
+		"a pool of a namespace": func(t *testing.T) moving { return newWorld(t, false) },
+		"a global pool":         func(t *testing.T) moving { return newWorld(t, true) },
+		"a pool of Metal3":      func(t *testing.T) moving { return newMetal3World(t) },
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, global)
-			if _, err := w.move(meddled()).Apply(t.Context()); err != nil {
+			w := newOne(t)
+			if _, err := w.base().move(meddled()).Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			w.expectMoved(t)
-			if err := w.move(meddled()).Rollback(t.Context()); err != nil {
+			if err := w.base().move(meddled()).Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			w.expectBack(t)

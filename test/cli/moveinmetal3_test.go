@@ -1,26 +1,200 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The import from Metal3's IPAM dies at every write, and is resumed or rolled back, as the one from the in-cluster provider:
-// U60, U61.
+// The import from Metal3's IPAM dies at every write, and is resumed or rolled back, as the one from the in-cluster provider.
+// CAPM3 finds all addresses at each of these moments: U60, U61, U64.
 func TestImportMetal3(t *testing.T) {
 	served := diesAnywhere(t, func(t *testing.T) moving { return newMetal3World(t) })
-	t.Run("IPv6", func(t *testing.T) {
+	t.Run("two pools of a namespace, of both families", func(t *testing.T) {
+		v4 := newMetal3World(t)
 		gateway := ptr.To(m3ipamv1.IPAddressStr("fe80::1"))
-		w := newMetal3WorldOf(t, newNamespace(t, nil), m3ipamv1.IPPoolSpec{
-			NamePrefix: "prov", Prefix: 64, Gateway: gateway, Pools: []m3ipamv1.Pool{{Subnet: ptr.To(m3ipamv1.IPSubnetStr("fd00:60::/64"))}},
+		v6 := newMetal3WorldOf(t, v4.ns, "hosts-v6", m3ipamv1.IPPoolSpec{
+			NamePrefix: "six", Prefix: 64, Gateway: gateway, Pools: []m3ipamv1.Pool{{Subnet: ptr.To(m3ipamv1.IPSubnetStr("fd00:60::/64"))}},
 		}, map[string]m3ipamv1.IPAddressSpec{"workers-0": {Address: "fd00:60::1", Prefix: 64, Gateway: gateway}})
-		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
+		apply(t, v6.move(k8s))
+		v6.expectMoved(t)
+		if !v4.poolExists(t) {
+			t.Error("the other pool is gone")
+		}
+		apply(t, v4.move(k8s))
+		v4.expectMoved(t)
+		if err := v6.move(k8s).Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.expectMoved(t)
-		served = append(served, w)
+		v6.expectBack(t)
+		v4.expectMoved(t)
 	})
 	t.Run("served", func(t *testing.T) { serve(t, served) })
+}
+
+func apply(t *testing.T, m *migrate.Move) {
+	t.Helper()
+	if _, err := m.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// letGo does what CAPM3 does when a machine goes whose template names the pool of Metal3. The garbage collector does not run
+// here: it would take our claim away, which the IPClaim owns.
+func (w *metal3World) letGo(t *testing.T, name string) {
+	t.Helper()
+	claim := &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+	mine := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "test", "path": "/metadata/finalizers/0", "value": "`+framework.Metal3DataFinalizer+`"},`+
+		`{"op": "remove", "path": "/metadata/finalizers/0"}]`))
+	if err := k8s.Patch(t.Context(), claim, mine); err != nil {
+		t.Fatal(err)
+	}
+	if err := k8s.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forget drops a machine from what is expected.
+func (w *metal3World) forget(name string) {
+	for i := 0; i < len(w.before); i++ {
+		claim, isClaim := w.before[i].(*m3ipamv1.IPClaim)
+		address, isAddress := w.before[i].(*m3ipamv1.IPAddress)
+		if isClaim && claim.Name == name || isAddress && address.Spec.Claim.Name == name {
+			w.before = append(w.before[:i], w.before[i+1:]...)
+			i--
+		}
+	}
+	delete(w.given, name)
+}
+
+// A machine that goes meanwhile takes its address along: U65.
+func TestImportMetal3MachineGoes(t *testing.T) {
+	const name = "workers-1-hosts"
+	for when, write := range map[string]int{"before it has a claim of ours": 8, "when it has one": 16} {
+		t.Run("between two runs, "+when, func(t *testing.T) {
+			w := newMetal3World(t)
+			if _, err := w.move(breakAt(write, false)).Apply(t.Context()); err == nil {
+				t.Fatal("it did not die")
+			}
+			if _, has := w.mine(t)[name]; has != (write == 16) {
+				t.Fatalf("it has a claim of ours: %t", has)
+			}
+			w.letGo(t, name)
+			apply(t, w.move(k8s)) // it takes Metal3's finalizer off, and CAPM3's is off
+			claim := &m3ipamv1.IPClaim{}
+			if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, claim); client.IgnoreNotFound(err) != nil || err == nil {
+				t.Fatalf("the IPClaim is there, %v: %v", claim.Finalizers, err)
+			}
+			w.forget(name)
+			w.expectMoved(t)
+		})
+	}
+	t.Run("after the import, and back", func(t *testing.T) {
+		w := newMetal3World(t)
+		apply(t, w.move(k8s))
+		w.letGo(t, name)
+		if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{}); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Fatalf("CAPM3 has let go of the IPClaim, and it is there: %v", err)
+		}
+		if err := w.move(k8s).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.forget(name)
+		w.expectBack(t)
+	})
+	t.Run("while it goes, and back", func(t *testing.T) {
+		w := newMetal3World(t)
+		apply(t, w.move(k8s))
+		claim := &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+		if err := k8s.Delete(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.move(k8s).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.capm3(t, name); got != w.given[name] {
+			t.Errorf("CAPM3 finds %q, and the machine is there", got)
+		}
+		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil || len(claim.Finalizers) != 1 {
+			t.Errorf("it has the finalizers %v: %v", claim.Finalizers, err)
+		}
+	})
+}
+
+// What is not what the journal knows stops an import: U61, U63.
+func TestImportMetal3Stopped(t *testing.T) {
+	begun := func(t *testing.T) *metal3World {
+		w := newMetal3World(t)
+		if _, err := w.move(breakAt(6, false)).Apply(t.Context()); err == nil {
+			t.Fatal("it did not die")
+		}
+		if w.poolExists(t) {
+			t.Fatal("the IPPool exists still")
+		}
+		return w
+	}
+	stops := func(t *testing.T, w *metal3World, why string) {
+		t.Helper()
+		if _, err := w.move(k8s).Apply(t.Context()); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%v, want %q", err, why)
+		}
+	}
+	t.Run("its provider runs", func(t *testing.T) {
+		w := begun(t)
+		d := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ipam", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-metal3"}},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "m", Image: "x"}}}},
+			},
+		}
+		create(t, d)
+		stops(t, w, "Metal3's IPAM runs: deployment -n "+w.ns+" ipam: kubectl scale deployment -n "+w.ns+" ipam --replicas=0")
+		if err := k8s.Delete(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		resume(t, w)
+	})
+	t.Run("the pool was made again", func(t *testing.T) {
+		w := begun(t)
+		again := &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: w.pool.Name}, Spec: w.pool.Spec}
+		create(t, again)
+		stops(t, w, "was created anew since the import began: delete it")
+		if err := k8s.Delete(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		resume(t, w)
+	})
+	t.Run("an IPClaim was made again", func(t *testing.T) {
+		w := begun(t)
+		const name = "workers-0-hosts"
+		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
+		old := &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+		if err := k8s.Patch(t.Context(), old, none); err != nil {
+			t.Fatal(err)
+		}
+		if err := k8s.Delete(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		create(t, &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: old.Spec})
+		stops(t, w, "IPClaim "+w.ns+"/"+name+" or its IPAddress prov-")
+	})
+	t.Run("somebody was given an address meanwhile", func(t *testing.T) {
+		w := begun(t)
+		late := w.ask(t, "late")
+		if err := framework.GiveAsMetal3(t.Context(), k8s, w.pool, late, m3ipamv1.IPAddressSpec{Address: m3ipamv1.IPAddressStr(w.given["workers-0-hosts"] + "1")}); err != nil {
+			t.Fatal(err)
+		}
+		stops(t, w, "IPAddress "+w.ns+"/late-hosts of IPPool hosts was created while the import ran")
+	})
 }

@@ -60,6 +60,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 	_, err = envtest.InstallCRDs(cp.Config, envtest.CRDInstallOptions{Paths: []string{"testdata/owners.yaml"}})
 	Expect(err).NotTo(HaveOccurred())
+	Expect(cp.InstallMetal3Pools(ctx)).To(Succeed())
 	// After them: the garbage collector looks for new kinds only every half minute.
 	stopCollector, err := cp.StartControllerManager()
 	Expect(err).NotTo(HaveOccurred())
