@@ -120,7 +120,24 @@ type NetworkPoolSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	AllocationPrefixLength *int32 `json:"allocationPrefixLength,omitempty"`
+
+	// allocationOrder is which free address a claim or a lease gets: BestFit, the default, is the lowest
+	// of the smallest free block; LeastRecentlyUsed is one that was never used, else the one that was
+	// released longest ago. IPAllocations are placed by best fit in any case.
+	// +optional
+	// +kubebuilder:validation:Enum=BestFit;LeastRecentlyUsed
+	AllocationOrder AllocationOrder `json:"allocationOrder,omitempty"`
 }
+
+// AllocationOrder is the order in which free addresses are handed out.
+type AllocationOrder string
+
+const (
+	// BestFitOrder hands out the lowest address of the smallest free block.
+	BestFitOrder AllocationOrder = "BestFit"
+	// LeastRecentlyUsedOrder hands out what was never used, then what was released longest ago.
+	LeastRecentlyUsedOrder AllocationOrder = "LeastRecentlyUsed"
+)
 
 // Subnet is a network that addresses of a pool live in.
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || self.gateway.contains(':') == self.cidr.contains(':')",message="is of another address family than its subnet",fieldPath=".gateway"

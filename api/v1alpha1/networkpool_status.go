@@ -43,6 +43,10 @@ type NetworkPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Cooling []CoolingGroup `json:"cooling,omitempty"`
+	// released are the free addresses that were in use last, where spec.allocationOrder is LeastRecentlyUsed: ranges separated
+	// by commas, what was released longest ago first. What is free and not listed here is handed out before.
+	// +optional
+	Released string `json:"released,omitempty"`
 	// held are addresses kept back until an operator releases them with the annotation butler.butlerlabs.dev/release-held
 	// on the pool, which kubectl butler-ipam release-held writes.
 	// +optional

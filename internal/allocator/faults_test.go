@@ -35,6 +35,9 @@ type scenario struct {
 	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user
 	// does not wait.
 	ordered bool
+	// starts is how many managers start where nothing goes wrong, if who gets what depends on what a manager had no time to commit;
+	// 0: it does not.
+	starts int
 	// forced: blocks are taken from pools that use them.
 	forced bool
 	claims []string

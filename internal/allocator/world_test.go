@@ -597,7 +597,7 @@ func (w *world) examine() {
 	for _, l := range o.Leases {
 		served[l.Name] = l.Status.Address
 	}
-	if w.unforeseen() {
+	if w.unforeseen() || (w.starts > 0 && len(w.managers) > w.starts) {
 		return
 	}
 	for name, want := range w.want {

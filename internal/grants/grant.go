@@ -127,8 +127,13 @@ func (m *Memory) confirm(uid types.UID) {
 
 // DropGrant forgets a grant that is not on record any more.
 func (m *Memory) DropGrant(uid types.UID) {
+	key := ledger.Key{Source: ledger.Grant, UID: uid}
+	if g := m.Grants[uid]; g != nil && !g.Committed {
+		m.Ledger.Retract(key) // nobody was given it
+	} else {
+		m.Ledger.Remove(key)
+	}
 	delete(m.Grants, uid)
-	m.Ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
 	if c := m.Claimants[uid]; c != nil {
 		m.Sort(c)
 	}

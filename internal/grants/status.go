@@ -40,6 +40,7 @@ func (m *Memory) Compile() {
 	}
 	space, unit := m.space()
 	m.Ledger.Relayout(space, unit)
+	m.Ledger.ByRelease(m.byRelease())
 	m.Ledger.SetParts(m.OpenRanges())
 	m.addPins()
 }
@@ -93,6 +94,7 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 	s.ObservedGeneration = obj.GetGeneration()
 	s.Allocator.InFlight = m.inFlight()
 	s.Cooling, s.Held, s.Yields = m.Cooling.Groups(), nil, m.Yields
+	s.Released = m.released()
 	s.Blocks = m.Carved.next
 	for _, h := range m.held {
 		s.Held = append(s.Held, h)

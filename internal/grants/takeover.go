@@ -132,6 +132,8 @@ func (m *Memory) Rebuild(found *Listed) {
 	status := m.Base.PoolStatus()
 	space, unit := m.space()
 	m.Ledger = ledger.New(space, unit)
+	m.Ledger.ByRelease(m.byRelease())
+	m.recallReleases(status)
 	m.Ledger.SetParts(m.OpenRanges())
 	m.Carved.drained = nil
 	for _, b := range m.Carved.Blocks {

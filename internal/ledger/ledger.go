@@ -91,6 +91,8 @@ type Ledger struct {
 	// parts are in the order of their addresses.
 	parts []*part
 	views views
+	// recent is nil where the smallest free block is what TakeOne takes from.
+	recent *recency
 }
 
 // Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
@@ -112,10 +114,17 @@ func New(space *netipx.IPSet, unitBits int) *Ledger {
 	return l
 }
 
-// Relayout gives the ledger a new space, without parts and views, and keeps every fact. It costs O(facts).
+// Relayout gives the ledger a new space, without parts and views, and keeps every fact, and the order of releases. It costs
+// O(facts + releases).
 func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
-	facts := l.facts
+	facts, recent := l.facts, l.recent
 	*l = *New(space, unitBits)
+	if recent != nil {
+		l.ByRelease(true)
+		for _, r := range recent.inOrder() {
+			l.Recall(r.rng())
+		}
+	}
 	for _, h := range facts {
 		l.Add(*h)
 	}
@@ -155,21 +164,38 @@ func (l *Ledger) Add(h Fact) {
 	l.own(fact)
 	l.facts[h.Key] = fact
 	l.free.TakeAny(h.Range)
+	if l.recent != nil {
+		l.recent.take(h.Range, h.Source.Uses())
+	}
 	l.views.touching(h.Range, func(v *view, r netipx.IPRange) { v.free.TakeAny(r) })
 	l.taken.add(fact, l.recount)
 }
 
-// Remove withdraws a fact and returns it. What nobody else holds is free again.
+// Remove withdraws a fact and returns it. What nobody else holds is free again; what nobody else uses is released.
 func (l *Ledger) Remove(k Key) (Fact, bool) {
+	return l.remove(k, func(r netipx.IPRange, used, more bool) {
+		l.recount(r, used, more)
+		if l.recent != nil && used && !more {
+			for part := range l.inSpace(r) {
+				l.recent.end(part)
+			}
+		}
+	})
+}
+
+// Retract withdraws a fact that never came true: what nobody else uses counts as never used.
+func (l *Ledger) Retract(k Key) { l.remove(k, l.recount) }
+
+func (l *Ledger) remove(k Key, recount recount) (Fact, bool) {
 	fact, ok := l.facts[k]
 	if !ok {
 		return Fact{}, false
 	}
 	delete(l.facts, k)
 	l.disown(fact)
-	l.taken.remove(fact, l.recount, func(r netipx.IPRange) {
+	l.taken.remove(fact, recount, func(r netipx.IPRange) {
 		for part := range l.inSpace(r) {
-			l.free.Put(part)
+			l.put(part)
 		}
 		l.views.touching(r, func(v *view, part netipx.IPRange) { v.free.Put(part) })
 	})
@@ -297,9 +323,14 @@ func (l *Ledger) InSpace(r netipx.IPRange) bool {
 }
 
 // TakeOne takes an address (or prefix) for somebody: the smallest free block that has room, lowest
-// address first. The caller states it with Add. False: nothing is free.
+// address first, or what was released longest ago (ByRelease). The caller states it with Add. False: nothing is free.
 func (l *Ledger) TakeOne() (netipx.IPRange, bool) {
-	if l.unit >= l.bits {
+	switch {
+	case l.recent != nil && l.bits > 0:
+		r, ok := l.recent.next(min(l.unit, l.bits))
+		l.free.TakeAny(r)
+		return r, ok
+	case l.unit >= l.bits:
 		return l.free.BestFit(1)
 	}
 	return l.TakePrefix(l.unit)
@@ -312,7 +343,11 @@ func (l *Ledger) TakeBlock(n uint64) (netipx.IPRange, bool) {
 	if l.unit < l.bits {
 		return netipx.IPRange{}, false
 	}
-	return l.free.BestFit(n)
+	r, ok := l.free.BestFit(n)
+	if ok && l.recent != nil {
+		l.recent.take(r, true)
+	}
+	return r, ok
 }
 
 // TakePrefix takes a prefix of a length for somebody: at the start of the smallest free block that holds one, the lowest
@@ -325,20 +360,34 @@ func (l *Ledger) TakePrefix(bits int) (netipx.IPRange, bool) {
 	if !ok {
 		return netipx.IPRange{}, false
 	}
+	if l.recent != nil {
+		l.recent.take(netipx.RangeOfPrefix(p), true)
+	}
 	return netipx.RangeOfPrefix(p), true
 }
 
 // HasPrefix reports whether TakePrefix would find something.
 func (l *Ledger) HasPrefix(bits int) bool {
-	r, ok := l.TakePrefix(bits)
+	if l.bits == 0 || bits > min(l.unit, l.bits) {
+		return false
+	}
+	p, ok := l.free.BestFitPrefix(bits)
 	if ok {
-		l.Untake(r)
+		l.free.Put(netipx.RangeOfPrefix(p))
 	}
 	return ok
 }
 
-// Untake gives back what was taken and nobody stated.
-func (l *Ledger) Untake(r netipx.IPRange) { l.free.Put(r) }
+// Untake gives back what was taken and nobody stated: it counts as never used.
+func (l *Ledger) Untake(r netipx.IPRange) { l.put(r) }
+
+// put makes a range free.
+func (l *Ledger) put(r netipx.IPRange) {
+	l.free.Put(r)
+	if l.recent != nil {
+		l.recent.put(r)
+	}
+}
 
 // Free yields the free ranges, ascending. The ledger must not be changed meanwhile.
 func (l *Ledger) Free() iter.Seq[netipx.IPRange] { return l.free.All() }

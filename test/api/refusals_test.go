@@ -98,6 +98,7 @@ func TestBadSpecsAreRefusedWhenApplied(t *testing.T) {
 		"preAllocation, long form": {`{cidr: "fd00::/64", preAllocations: {a: "fd00:0::a"}}`, "must be in canonical form"},
 		"unit longer than IPv4":    {`{cidr: 10.0.0.0/24, allocationPrefixLength: 40}`, "spec.allocationPrefixLength ... must be at most 32"},
 		"grace beyond a month":     {`{cidr: 10.0.0.0/24, addressReuseGracePeriodSeconds: 2592001}`, "addressReuseGracePeriodSeconds"},
+		"unknown order":            {`{cidr: 10.0.0.0/24, allocationOrder: Random}`, `Unsupported value: "Random": supported values: "BestFit", "LeastRecentlyUsed"`},
 		"network that is no name":  {`{cidr: 10.0.0.0/24, network: Rack 7}`, "must be a name of lower case letters"},
 		"misspelled field":         {`{cidr: 10.0.0.0/24, gatway: 10.0.0.1}`, `unknown field "spec.gatway"`},
 	} {

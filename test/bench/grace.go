@@ -83,12 +83,23 @@ func (c *clients) releasesWithGrace(ctx context.Context, m *framework.Manager, n
 
 // compareGrace takes the time of single claims of both pools, by turns.
 func (c *clients) compareGrace(ctx context.Context, t *table) error {
+	full, plain, err := c.byTurns(ctx, poolName, plainPool)
+	if err != nil {
+		return err
+	}
+	t.add("one claim at a time, of that pool, p50", fmt.Sprintf("%.1f ms", ms(full)),
+		fmt.Sprintf("%.2f of a pool without rests, by turns: %.1f ms", float64(full)/float64(plain), ms(plain)))
+	return nil
+}
+
+// byTurns returns the p50 of single claims of two pools.
+func (c *clients) byTurns(ctx context.Context, one, other string) (ofOne, ofOther time.Duration, err error) {
 	took := map[string][]time.Duration{}
 	for i := range graceSingles {
-		for _, pool := range []string{plainPool, poolName} {
+		for _, pool := range []string{other, one} {
 			d, err := c.serve(ctx, framework.MakeClaim(namespace, fmt.Sprintf("%s-single-%03d", pool, i)).Pool(pool).Obj())
 			if err != nil {
-				return err
+				return 0, 0, err
 			}
 			took[pool] = append(took[pool], d)
 		}
@@ -96,10 +107,7 @@ func (c *clients) compareGrace(ctx context.Context, t *table) error {
 	for _, d := range took {
 		slices.Sort(d)
 	}
-	full, plain := took[poolName][graceSingles/2], took[plainPool][graceSingles/2]
-	t.add("one claim at a time, of that pool, p50", fmt.Sprintf("%.1f ms", ms(full)),
-		fmt.Sprintf("%.2f of a pool without rests, by turns: %.1f ms", float64(full)/float64(plain), ms(plain)))
-	return nil
+	return took[one][graceSingles/2], took[other][graceSingles/2], nil
 }
 
 // restOfReleases releases the addresses between those that rest, and takes the time until every release has ended. New

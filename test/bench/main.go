@@ -39,6 +39,7 @@ func main() {
 	flag.IntVar(&o.elastic, "elastic", 20, "Services that a workload cluster grows for, one after the other; 0 leaves them out")
 	flag.IntVar(&o.tenants, "tenants", 50, "workload clusters with 20 Services each that are at rest; 0 leaves them out")
 	flag.IntVar(&o.grace, "grace", 11000, "releases of a pool whose addresses rest for an hour; 0 leaves them out")
+	flag.IntVar(&o.order, "order", 2000, "releases of a pool that gives what was released longest ago; 0 leaves them out")
 	flag.IntVar(&o.refused, "refused", 45, "claims of a namespace whose IPAddresses are refused, beside one that is served; 0 leaves them out")
 	flag.IntVar(&o.dropIn, "drop-in", 50, "claims of the in-cluster provider's pools that are at rest; 0 leaves them out")
 	flag.IntVar(&o.carved, "carved", 200, "pools that are carved from one, at rest, and half as many that grow; 0 leaves them out")
@@ -77,7 +78,7 @@ type options struct {
 	blocks, elastic, tenants int
 	grace, refused, dropIn   int
 	carved, nodes            int
-	leasedServices           int
+	leasedServices, order    int
 	manager                  string
 }
 
@@ -134,6 +135,7 @@ func measure(ctx context.Context, o options, t *table) error {
 		{o.elastic, "elastic pools", measureElastic},
 		{o.tenants, "tenants at rest", measureTenants},
 		{o.grace, "releases with a grace", measureGrace},
+		{o.order, "what was released longest ago", measureOrder},
 		{o.refused, "a namespace that is refused", measureRefused},
 		{o.dropIn, "the drop-in at rest", measureDropIn},
 		{o.carved, "carved pools", measureCarved},

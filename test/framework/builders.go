@@ -67,6 +67,12 @@ func (b spec[B]) PreAllocate(claim, address string) B {
 	return b.self
 }
 
+// Order sets which free address is handed out.
+func (b spec[B]) Order(order v1alpha1.AllocationOrder) B {
+	b.spec.AllocationOrder = order
+	return b.self
+}
+
 // Reuse sets how many seconds a released address rests.
 func (b spec[B]) Reuse(graceSeconds int64) B {
 	b.spec.AddressReuseGracePeriodSeconds = &graceSeconds
