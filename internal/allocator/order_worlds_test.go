@@ -17,8 +17,8 @@ var orderly = []scenario{
 	{
 		// U50, U51
 		name: "by release", spec: Pool("10.0.0.1-10.0.0.4", byRelease), prompt: true, ordered: true, starts: 2, capacity: 4, claims: []string{"a", "b"},
-		script: []action{remove("a"), add("c"), remove("b"), add("d"), another, add("e"), add("f"), remove("c"), remove("d"), add("g"), add("h")},
-		want:   map[string]string{"e": "10.0.0.1", "f": "10.0.0.2", "g": "10.0.0.3", "h": "10.0.0.4"},
+		script: []action{remove("b"), add("c"), remove("a"), add("d"), another, add("e"), add("f"), remove("d"), remove("c"), add("g"), add("h")},
+		want:   map[string]string{"e": "10.0.0.2", "f": "10.0.0.1", "g": "10.0.0.4", "h": "10.0.0.3"},
 	},
 	{
 		name: "by release, after a rest", spec: Pool("10.0.0.1-10.0.0.3", byRelease, grace(30)), ordered: true, capacity: 3,
