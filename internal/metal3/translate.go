@@ -9,6 +9,8 @@ import (
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -37,9 +39,16 @@ type part struct {
 
 // Translate writes the spec of an IPPool as one of ours. Notes are what is not taken over, or means something else here;
 // problems what stands in the way: with any of them the result is not to be used.
-func Translate(s *m3ipamv1.IPPoolSpec) (out v1alpha1.NetworkPoolSpec, notes, problems []string) {
+func Translate(pool *unstructured.Unstructured) (out v1alpha1.NetworkPoolSpec, notes, problems []string) {
 	t := &translation{}
+	s, ok := t.read(pool)
+	if !ok {
+		return t.out, t.notes, t.problems
+	}
 	var parts []part
+	if len(s.Pools) == 0 {
+		t.problemf("it has no pools")
+	}
 	for i := range s.Pools {
 		if p, ok := t.part(s, i); ok {
 			parts = append(parts, p)
@@ -59,6 +68,33 @@ func Translate(s *m3ipamv1.IPPoolSpec) (out v1alpha1.NetworkPoolSpec, notes, pro
 	}
 	return t.out, t.notes, t.problems
 }
+
+// read reads a spec, and nothing that is not known: a field of a later version may be about what is handed out.
+func (t *translation) read(pool *unstructured.Unstructured) (*m3ipamv1.IPPoolSpec, bool) {
+	spec, _, err := unstructured.NestedMap(pool.Object, "spec")
+	if err != nil {
+		t.problemf("%v", err)
+		return nil, false
+	}
+	if order := spec[strategy]; order != nil {
+		delete(spec, strategy)
+		if order != inOrder {
+			t.notef("%s %v is not taken over: addresses are given in their order", strategy, order)
+		}
+	}
+	out := &m3ipamv1.IPPoolSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(spec, out, true); err != nil {
+		t.problemf("this import knows the fields of Metal3's IPAM v1.13, and not all of this spec: %v", err)
+		return nil, false
+	}
+	return out, true
+}
+
+// The order in which Metal3's IPAM gives addresses, a field of versions after v1.13, and its default.
+const (
+	strategy = "allocationStrategy"
+	inOrder  = "sequential"
+)
 
 func (t *translation) problemf(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -100,14 +101,31 @@ func TestTranslate(t *testing.T) {
 				"spec.pools[2] has no address: it goes from 10.0.0.20 to 10.0.0.10", "spec.pools[3] has no address: 10.0.0.20, where it begins, is not in its subnet",
 			},
 		},
-		"no pools": {in: `{namePrefix: p}`, problems: []string{"this provider cannot serve this spec: spec: Required value: a pool needs addresses: set cidr, addresses, or both"}},
+		"the order of a later version": {
+			in:    `{prefix: 24, allocationStrategy: random, pools: [{start: 10.0.0.10, end: 10.0.0.20}]}`,
+			want:  v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24)},
+			notes: []string{"allocationStrategy random is not taken over: addresses are given in their order"},
+		},
+		"the default order of a later version": {
+			in:   `{prefix: 24, allocationStrategy: sequential, pools: [{start: 10.0.0.10, end: 10.0.0.20}]}`,
+			want: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24)},
+		},
+		"a field of a later version": {
+			in:       `{prefix: 24, pools: [{start: 10.0.0.10, end: 10.0.0.20, without: [10.0.0.12]}]}`,
+			problems: []string{`this import knows the fields of Metal3's IPAM v1.13, and not all of this spec: strict decoding error: unknown field "pools[0].without"`},
+		},
+		"no pools": {in: `{namePrefix: p}`, problems: []string{"it has no pools"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := &m3ipamv1.IPPoolSpec{}
-			if err := yaml.UnmarshalStrict([]byte(c.in), in); err != nil {
+			pool := &unstructured.Unstructured{}
+			text, err := yaml.YAMLToJSON([]byte(`{apiVersion: ipam.metal3.io/v1alpha1, kind: IPPool, spec: ` + c.in + `}`))
+			if err != nil {
 				t.Fatal(err)
 			}
-			got, notes, problems := Translate(in)
+			if err := pool.UnmarshalJSON(text); err != nil {
+				t.Fatal(err)
+			}
+			got, notes, problems := Translate(pool)
 			if diff := cmp.Diff(c.problems, problems); diff != "" {
 				t.Fatal(diff)
 			}

@@ -10,10 +10,10 @@ import (
 	"io"
 	"strings"
 
-	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -45,7 +45,7 @@ type journal struct {
 	Released []string `json:"released,omitempty"`
 
 	// Metal3 is the pool, where the import takes it away.
-	Metal3 *m3ipamv1.IPPool `json:"metal3,omitempty"`
+	Metal3 *unstructured.Unstructured `json:"metal3,omitempty"`
 
 	Entries []Entry `json:"-"`
 

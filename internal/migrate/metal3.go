@@ -9,6 +9,9 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +38,7 @@ func (metal3Pool) words() words {
 }
 
 func (o metal3Pool) pool(ctx context.Context, from client.Reader, j *journal) (*oldPool, error) {
-	is := &m3ipamv1.IPPool{}
+	is := o.unread()
 	err := from.Get(ctx, o.key(), is)
 	switch {
 	case meta.IsNoMatchError(err):
@@ -47,9 +50,20 @@ func (o metal3Pool) pool(ctx context.Context, from client.Reader, j *journal) (*
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
-	out := &oldPool{ObjectMeta: is.ObjectMeta, metal3: is}
-	out.spec, out.notes, out.problems = metal3.Translate(&is.Spec)
+	about := &metav1.PartialObjectMetadata{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, about); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", o, err)
+	}
+	out := &oldPool{ObjectMeta: about.ObjectMeta, metal3: is}
+	out.spec, out.notes, out.problems = metal3.Translate(is)
 	return out, nil
+}
+
+// unread is the pool with whatever fields it has: it is made again of them.
+func (o metal3Pool) unread() *unstructured.Unstructured {
+	out := &unstructured.Unstructured{}
+	out.SetGroupVersionKind(m3ipamv1.GroupVersion.WithKind(o.Kind))
+	return out
 }
 
 func (o metal3Pool) key() client.ObjectKey {
@@ -100,11 +114,11 @@ func (o metal3Pool) unserved(in *found) []Problem {
 // leave takes the pool away: from here on nobody can give an address of it, whoever starts Metal3's IPAM.
 func (o metal3Pool) leave(ctx context.Context, m *Move, j *journal) error {
 	err := retry.RetryOnConflict(patience, func() error {
-		pool := &m3ipamv1.IPPool{}
+		pool := o.unread()
 		if err := m.Client.Get(ctx, o.key(), pool); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		if pool.UID != j.Metal3.UID {
+		if pool.GetUID() != j.Metal3.GetUID() {
 			return fmt.Errorf("it was created anew since the import began: delete it")
 		}
 		if err := remove(ctx, m.Client, pool); err != nil {
@@ -121,10 +135,10 @@ func (o metal3Pool) leave(ctx context.Context, m *Move, j *journal) error {
 
 // comeBack makes the pool again, and the owner of its IPAddresses.
 func (o metal3Pool) comeBack(ctx context.Context, m *Move, j *journal) error {
-	pool := &m3ipamv1.IPPool{}
+	pool := o.unread()
 	err := m.Client.Get(ctx, o.key(), pool)
 	if apierrors.IsNotFound(err) {
-		pool = &m3ipamv1.IPPool{ObjectMeta: bare(j.Metal3.ObjectMeta), Spec: j.Metal3.Spec}
+		pool = o.anew(j.Metal3)
 		if err = m.Client.Create(ctx, pool); err == nil {
 			m.Say("%s created again", o)
 		}
@@ -140,8 +154,8 @@ func (o metal3Pool) comeBack(ctx context.Context, m *Move, j *journal) error {
 			}
 			want := slices.Clone(e.Metal3.Address.OwnerReferences)
 			for i := range want {
-				if want[i].UID == j.Metal3.UID {
-					want[i].UID = pool.UID
+				if want[i].UID == j.Metal3.GetUID() {
+					want[i].UID = pool.GetUID()
 				}
 			}
 			return likeBefore(ctx, m.Client, address, want, nil)
@@ -151,6 +165,19 @@ func (o metal3Pool) comeBack(ctx context.Context, m *Move, j *journal) error {
 		}
 	}
 	return nil
+}
+
+// anew is what of the pool can be created again.
+func (o metal3Pool) anew(was *unstructured.Unstructured) *unstructured.Unstructured {
+	out := o.unread()
+	out.Object["spec"] = runtime.DeepCopyJSONValue(was.Object["spec"])
+	out.SetNamespace(o.Namespace)
+	out.SetName(o.Name)
+	out.SetLabels(was.GetLabels())
+	out.SetAnnotations(was.GetAnnotations())
+	out.SetOwnerReferences(was.GetOwnerReferences())
+	out.SetFinalizers(was.GetFinalizers())
+	return out
 }
 
 func (metal3Pool) stays() bool { return true }

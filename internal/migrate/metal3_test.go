@@ -10,6 +10,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -118,7 +120,11 @@ func TestPlanOfMetal3(t *testing.T) {
 			w.give("a", "10.0.0.10")
 			w.give("b", "10.0.0.11")
 			c.change(w)
-			w.pool.spec, w.pool.notes, w.pool.problems = metal3.Translate(&w.spec)
+			spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&w.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.pool.spec, w.pool.notes, w.pool.problems = metal3.Translate(&unstructured.Unstructured{Object: map[string]any{"spec": spec}})
 			w.users = metal3Pool{source}.pair(w.claims, w.addresses, w.apiClaims, w.apiAddresses)
 			p := plan(source, source.target(""), &w.found, false)
 			var got []string

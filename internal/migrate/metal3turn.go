@@ -129,8 +129,7 @@ func without(ctx context.Context, c client.Client, obj client.Object, finalizer 
 	if len(left) == len(obj.GetFinalizers()) {
 		return nil
 	}
-	obj.SetFinalizers(left)
-	if err := client.IgnoreNotFound(c.Update(ctx, obj)); err != nil {
+	if err := client.IgnoreNotFound(change(ctx, c, obj, func() { obj.SetFinalizers(left) })); err != nil {
 		return fmt.Errorf("taking the finalizer off %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
 	}
 	return nil

@@ -3,8 +3,8 @@ package migrate
 import (
 	"context"
 
-	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,7 +49,7 @@ type oldPool struct {
 	spec            v1alpha1.NetworkPoolSpec
 	notes, problems []string
 	// metal3 is the pool itself, where the import takes it away.
-	metal3 *m3ipamv1.IPPool
+	metal3 *unstructured.Unstructured
 }
 
 // users are who has something of a pool, as claims and IPAddresses of Cluster API.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -39,7 +39,7 @@ type Plan struct {
 
 	entries []Entry
 	pool    v1alpha1.Pool
-	metal3  *m3ipamv1.IPPool
+	metal3  *unstructured.Unstructured
 }
 
 // PlannedClaim is a claim that is created again.

@@ -3,11 +3,13 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -128,8 +130,7 @@ func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClai
 func remove(ctx context.Context, c client.Client, obj client.Object) error {
 	kind := kindOf(obj)
 	if len(obj.GetFinalizers()) > 0 {
-		obj.SetFinalizers(nil)
-		if err := c.Update(ctx, obj); apierrors.IsNotFound(err) {
+		if err := change(ctx, c, obj, func() { obj.SetFinalizers(nil) }); apierrors.IsNotFound(err) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("taking the finalizers off %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
@@ -150,20 +151,27 @@ func likeBefore(ctx context.Context, c client.Client, obj client.Object, owners 
 	if obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	same := equality.Semantic.DeepEqual(owners, obj.GetOwnerReferences())
-	for _, f := range finalizers {
-		if controllerutil.AddFinalizer(obj, f) {
-			same = false
-		}
-	}
-	if same {
+	lacks := slices.ContainsFunc(finalizers, func(f string) bool { return !controllerutil.ContainsFinalizer(obj, f) })
+	if !lacks && equality.Semantic.DeepEqual(owners, obj.GetOwnerReferences()) {
 		return nil
 	}
-	obj.SetOwnerReferences(owners)
-	if err := c.Update(ctx, obj); err != nil {
+	err := change(ctx, c, obj, func() {
+		obj.SetOwnerReferences(owners)
+		for _, f := range finalizers {
+			controllerutil.AddFinalizer(obj, f)
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("writing %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
 	}
 	return nil
+}
+
+// change writes what is changed of an object, as it was read, and nothing else: it may have fields that are not known here.
+func change(ctx context.Context, c client.Client, obj client.Object, do func()) error {
+	before := obj.DeepCopyObject().(client.Object)
+	do()
+	return c.Patch(ctx, obj, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // status shows whoever made the claim the address it has, as before.
@@ -186,7 +194,7 @@ func kindOf(obj client.Object) string {
 		return "IPAddress of Metal3"
 	case *m3ipamv1.IPClaim:
 		return "IPClaim"
-	case *m3ipamv1.IPPool:
+	case *unstructured.Unstructured:
 		return "IPPool"
 	}
 	return "claim"

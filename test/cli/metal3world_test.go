@@ -69,7 +69,7 @@ func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, g
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "k"},
 		Spec:       clusterv1.ClusterSpec{Paused: ptr.To(true), ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "h", Port: 1}},
 	}
-	if err := k8s.Create(t.Context(), w.cluster); client.IgnoreAlreadyExists(err) != nil {
+	if err := client.IgnoreAlreadyExists(k8s.Create(t.Context(), w.cluster)); err != nil {
 		t.Fatal(err)
 	}
 	if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(w.cluster), w.cluster); err != nil { // it may have been there
@@ -256,17 +256,22 @@ func (w *metal3World) ours() map[string]thing {
 		out[name] = thing{
 			PoolRef: ref, Labels: label, Annotations: map[string]string{v1alpha1.AddressAnnotation: string(a.Spec.Address)},
 			Finalizers: []string{v1alpha1.ClaimFinalizer}, Owners: []string{
-				"infrastructure.cluster.x-k8s.io/v1beta2 Metal3Data " + strings.TrimSuffix(name, "-"+w.pool.Name) + " true true false",
-				"ipam.metal3.io/v1alpha1 IPClaim " + name + " true false false",
+				owner("infrastructure.cluster.x-k8s.io/v1beta2 Metal3Data "+strings.TrimSuffix(name, "-"+w.pool.Name), true, false),
+				owner("ipam.metal3.io/v1alpha1 IPClaim "+name, false, false),
 			},
 			Ref: name, Address: string(a.Spec.Address), Prefix: int32(a.Spec.Prefix), Gateway: string(ptr.Deref(a.Spec.Gateway, "")),
 			AddressPool: ref, AddressLabels: label, AddressFinalizers: []string{v1alpha1.AddressFinalizer}, AddrOwners: []string{
-				"ipam.cluster.x-k8s.io/v1beta2 IPAddressClaim " + name + " true true true",
-				v1alpha1.GroupVersion.String() + " NetworkPool " + w.pool.Name + " true false true",
+				owner("ipam.cluster.x-k8s.io/v1beta2 IPAddressClaim "+name, true, true),
+				owner(v1alpha1.GroupVersion.String()+" NetworkPool "+w.pool.Name, false, true),
 			},
 		}
 	}
 	return out
+}
+
+// owner is one that exists, as things writes it.
+func owner(who string, controller, blocks bool) string {
+	return fmt.Sprintf("%s true %t %t", who, controller, blocks)
 }
 
 // capm3 reads the address of a machine whose template names the pool of Metal3, as CAPM3 does: empty if it would wait.

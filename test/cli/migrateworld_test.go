@@ -90,6 +90,17 @@ func newWorld(t *testing.T, global bool) *world {
 	return newWorldIn(t, newNamespace(t, nil), fmt.Sprintf("10.%d.%d", 100+n/250, n%250), global)
 }
 
+// newLocalWorld and newGlobalWorld make one of each sort.
+func newLocalWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorld(t, false)
+}
+
+func newGlobalWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorld(t, true)
+}
+
 // newWorldIn makes one. The claims are as the provider leaves them.
 func newWorldIn(t *testing.T, ns, network string, global bool) *world {
 	t.Helper()

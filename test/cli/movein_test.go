@@ -24,7 +24,7 @@ import (
 // every write and is resumed. Cluster API's own admission is asked all along. Afterwards a manager serves what
 // was imported.
 func TestImport(t *testing.T) {
-	served := diesAnywhere(t, func(t *testing.T) moving { return newWorld(t, false) })
+	served := diesAnywhere(t, newLocalWorld)
 	t.Run("global", func(t *testing.T) {
 		w := newWorld(t, true)
 		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
@@ -37,7 +37,7 @@ func TestImport(t *testing.T) {
 }
 
 // diesAnywhere imports things, and returns those that are imported at the end.
-func diesAnywhere(t *testing.T, newOne func(t *testing.T) moving) (served []moving) {
+func diesAnywhere[W moving](t *testing.T, newOne func(t *testing.T) W) (served []moving) {
 	t.Helper()
 	writes, back := 0, 0
 	t.Run("in one go, and back", func(t *testing.T) {

@@ -63,23 +63,21 @@ func meddled() client.Client {
 
 // What others write meanwhile does not stop an import: not even if they are ahead of each of its writes.
 func TestImportMeddled(t *testing.T) {
-	for name, newOne := range map[string]func(*testing.T) moving{
-		"a pool of a namespace": func(t *testing.T) moving { return newWorld(t, false) },
-		"a global pool":         func(t *testing.T) moving { return newWorld(t, true) },
-		"a pool of Metal3":      func(t *testing.T) moving { return newMetal3World(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newOne(t)
-			if _, err := w.base().move(meddled()).Apply(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			w.expectMoved(t)
-			if err := w.base().move(meddled()).Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			w.expectBack(t)
-		})
+	t.Run("a pool of a namespace", func(t *testing.T) { moveMeddled(t, newLocalWorld(t)) })
+	t.Run("a global pool", func(t *testing.T) { moveMeddled(t, newGlobalWorld(t)) })
+	t.Run("a pool of Metal3", func(t *testing.T) { moveMeddled(t, newMetal3World(t)) })
+}
+
+func moveMeddled(t *testing.T, w moving) {
+	t.Helper()
+	if _, err := w.base().move(meddled()).Apply(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	w.expectMoved(t)
+	if err := w.base().move(meddled()).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expectBack(t)
 }
 
 // The garbage collector of Kubernetes takes the owner off an IPAddress as soon as its claim is gone.

@@ -1,16 +1,23 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -19,7 +26,7 @@ import (
 // The import from Metal3's IPAM dies at every write, and is resumed or rolled back, as the one from the in-cluster provider.
 // CAPM3 finds all addresses at each of these moments: U60, U61, U64.
 func TestImportMetal3(t *testing.T) {
-	served := diesAnywhere(t, func(t *testing.T) moving { return newMetal3World(t) })
+	served := diesAnywhere(t, newMetal3World)
 	t.Run("two pools of a namespace, of both families", func(t *testing.T) {
 		v4 := newMetal3World(t)
 		gateway := ptr.To(m3ipamv1.IPAddressStr("fe80::1"))
@@ -134,6 +141,7 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 // What is not what the journal knows stops an import: U61, U63.
 func TestImportMetal3Stopped(t *testing.T) {
 	begun := func(t *testing.T) *metal3World {
+		t.Helper()
 		w := newMetal3World(t)
 		if _, err := w.move(breakAt(6, false)).Apply(t.Context()); err == nil {
 			t.Fatal("it did not die")
@@ -197,4 +205,65 @@ func TestImportMetal3Stopped(t *testing.T) {
 		}
 		stops(t, w, "IPAddress "+w.ns+"/late-hosts of IPPool hosts was created while the import ran")
 	})
+}
+
+// What the webhooks of Metal3's IPAM refuse while it is stopped would stop an import half way: the plan says so, and an import
+// does not begin. With the failurePolicy that the plan tells to write, nothing is refused: U63.
+func TestImportMetal3Webhooks(t *testing.T) {
+	w := newMetal3World(t)
+	crds, err := framework.ProviderCRDs(t.Context(), framework.Metal3Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(crds[0], "..", "..", "webhook", "manifests.yaml")) // its own, from its module
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := bytes.Split(text, []byte("\n---\n"))
+	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
+	for i, obj := range []client.Object{mutating, validating} {
+		if err := yaml.Unmarshal(docs[i], obj); err != nil {
+			t.Fatal(err)
+		}
+		create(t, obj)
+		t.Cleanup(func() {
+			if err := k8s.Delete(context.Background(), obj); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	refused := &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "x"}, Spec: m3ipamv1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "hosts"}}}
+	eventually(t, func(ctx context.Context) error { // the API server reads its webhooks by and by
+		if err := k8s.Create(ctx, refused.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+			return fmt.Errorf("an IPClaim is admitted: %w", err)
+		}
+		return nil
+	})
+	out, _, code := run(t, "import", "ippool/hosts", "-n", w.ns, "--apply")
+	for _, who := range []string{"validatingwebhookconfiguration validating-webhook-configuration", "mutatingwebhookconfiguration mutating-webhook-configuration"} {
+		want := "  Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: " + who +
+			"\n    to do: kubectl get " + who + " -o yaml | sed 's/failurePolicy: Fail/failurePolicy: Ignore/' | kubectl replace -f -"
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+		}
+	}
+	w.expectBack(t) // nothing has been written
+	for i := range mutating.Webhooks {
+		mutating.Webhooks[i].FailurePolicy = ptr.To(admissionv1.Ignore)
+	}
+	for i := range validating.Webhooks {
+		validating.Webhooks[i].FailurePolicy = ptr.To(admissionv1.Ignore)
+	}
+	for _, obj := range []client.Object{mutating, validating} {
+		if err := k8s.Update(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func(ctx context.Context) error { return k8s.Create(ctx, refused.DeepCopy(), client.DryRunAll) })
+	apply(t, w.move(k8s))
+	w.expectMoved(t)
+	if err := w.move(k8s).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expectBack(t)
 }

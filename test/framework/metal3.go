@@ -12,13 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
+// Metal3Module is that of Metal3's IPAM, as ProviderCRDs takes it.
+const Metal3Module = "github.com/metal3-io/ip-address-manager"
+
 // Metal3DataFinalizer is what CAPM3 has on the claims of its machines.
 const Metal3DataFinalizer = "metal3data.infrastructure.cluster.x-k8s.io"
 
 // InstallMetal3Pools has the API server serve the kinds of Metal3's IPAM, by its own CRDs. They have no controller and no
 // webhooks.
 func (c *ControlPlane) InstallMetal3Pools(ctx context.Context) error {
-	paths, err := ProviderCRDs(ctx, "github.com/metal3-io/ip-address-manager")
+	paths, err := ProviderCRDs(ctx, Metal3Module)
 	if err != nil {
 		return err
 	}
