@@ -95,6 +95,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		at = newTerminal(ctx, s, repo.root)
 		s.clusterctl(ctx, "init", "--core", "cluster-api:"+repo.core, "--bootstrap", "-", "--control-plane", "-")
 		Expect(s.InstallInClusterPools()).To(Succeed())
+		Expect(s.InstallMetal3Pools(ctx)).To(Succeed())
 	})
 
 	It("says how to install it", func(ctx SpecContext) {
