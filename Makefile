@@ -63,6 +63,7 @@ RBAC_manager        := ./controllers/pool ./internal/webhooks
 RBAC_load_balancers := ./controllers/cluster ./controllers/providerconfig ./controllers/workloads
 RBAC_leases         := ./internal/kinds/leases
 RBAC_fleet_cidrs    := ./controllers/fleetcidr ./controllers/workloads
+RBAC_endpoints     := ./internal/extension
 
 # Tests that need more than the manager does are modules of their own.
 TEST_MODULES := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
@@ -260,6 +261,7 @@ generate: crds docs/fields.md $(TOOLS)/controller-gen ## Regenerate everything: 
 	$(call role,load-balancers-role,load_balancers_role.yaml,$(RBAC_load_balancers))
 	$(call role,leases-role,leases_role.yaml,$(RBAC_leases))
 	$(call role,fleet-node-cidrs-role,fleet_node_cidrs_role.yaml,$(RBAC_fleet_cidrs))
+	$(call role,control-plane-endpoints-role,control_plane_endpoints_role.yaml,$(RBAC_endpoints))
 
 .PHONY: crds
 crds: $(TOOLS)/controller-gen ## Regenerate the CRDs: config/crd/bases.

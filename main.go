@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,6 +35,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/components"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/extension"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
@@ -105,7 +107,9 @@ func run(o *options.Options) error {
 		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
 	}
 	if o.WebhookPort != 0 {
-		settings.WebhookServer = webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.WebhookCerts, TLSOpts: tlsOptions})
+		if settings.WebhookServer, err = webhookServer(o, tlsOptions); err != nil {
+			return fmt.Errorf("setting up the webhooks: %w", err)
+		}
 	}
 	mgr, err := ctrl.NewManager(cfg, settings)
 	if err != nil {
@@ -181,6 +185,11 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 			return fmt.Errorf("setting up the webhooks: %w", err)
 		}
 	}
+	if o.ControlPlaneEndpoints {
+		if err := extension.Setup(mgr); err != nil {
+			return fmt.Errorf("setting up the hooks of Cluster API: %w", err)
+		}
+	}
 	if alloc != nil {
 		if err := addPage(mgr, alloc, ready); err != nil {
 			return fmt.Errorf("setting up the page of pools: %w", err)
@@ -251,4 +260,12 @@ func addChecks(mgr manager.Manager, ready []controllers.Ready, o *options.Option
 		}
 		return all(ready)(req.Context())
 	})
+}
+
+// webhookServer serves the webhooks and, where Cluster API is to ask for endpoints, its hooks beside them.
+func webhookServer(o *options.Options, tlsOptions []func(*tls.Config)) (webhook.Server, error) {
+	if o.ControlPlaneEndpoints {
+		return extension.NewServer(o.WebhookPort, o.WebhookCerts, tlsOptions)
+	}
+	return webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.WebhookCerts, TLSOpts: tlsOptions}), nil
 }

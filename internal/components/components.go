@@ -34,6 +34,7 @@ func Of(o *options.Options) []Component {
 		{"in-cluster-pools", o.InClusterPools},
 		{"node-cidrs", o.NodeCIDRs == options.NodeCIDRsOn},
 		{"own-node-cidrs", o.OwnNodes() && o.NodeCIDRs != options.NodeCIDRsOn},
+		{"control-plane-endpoints", o.ControlPlaneEndpoints},
 		{"fleet-node-cidrs", o.NodeCIDRs == options.NodeCIDRsFleet},
 	}
 }
@@ -61,7 +62,7 @@ func (c Component) needs() ([]need, error) {
 			return nil, fmt.Errorf("config/components/%s: %w", c.Name, err)
 		}
 		if binding.RoleRef.Name == "" {
-			continue // its flags
+			continue // its flags, or an object of another kind
 		}
 		role := strings.TrimPrefix(binding.RoleRef.Name, "butler-ipam-system-")
 		rules, err := rulesOf(strings.ReplaceAll(role, "-", "_") + ".yaml")

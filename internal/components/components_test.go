@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
@@ -59,6 +60,12 @@ func flagsOf(t *testing.T, name string) []string {
 		t.Errorf("ConfigMap %s, which the Deployment does not read: want %s", flags.Name, want)
 	}
 	for doc := range strings.SplitSeq(bindings, "\n---\n") {
+		if strings.Contains(doc, "\nkind: ExtensionConfig\n") {
+			if err := yaml.UnmarshalStrict([]byte(doc), &runtimev1.ExtensionConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		b := &rbacv1.RoleBinding{} // a ClusterRoleBinding has the same fields
 		if err := yaml.UnmarshalStrict([]byte(doc), b); err != nil {
 			t.Fatal(err)

@@ -94,6 +94,7 @@ func (o *Options) checkServices(complain complainer) {
 	}
 	for flag, on := range map[string]bool{
 		"load-balancers": o.LoadBalancers, "leases": o.Leases, "service-leases": o.ServiceLeases, "host-load-balancers": o.HostLBs,
+		"control-plane-endpoints": o.ControlPlaneEndpoints,
 	} {
 		if on && o.NodeCIDRs == NodeCIDRsOnly {
 			complain(flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
@@ -121,6 +122,9 @@ func (o *Options) checkLease(complain complainer) {
 func (o *Options) checkPorts(complain complainer) {
 	if o.WebhookPort < 0 || o.WebhookPort > 65535 {
 		complain("webhook-port", o.WebhookPort, "must be from 0 to 65535; 0 turns the webhooks off")
+	}
+	if o.ControlPlaneEndpoints && o.WebhookPort == 0 && o.NodeCIDRs != NodeCIDRsOnly {
+		complain("control-plane-endpoints", true, "needs --webhook-port: Cluster API asks there for endpoints")
 	}
 	for flag, address := range map[string]string{"health-probe-bind-address": o.HealthAddress, "diagnostics-address": o.Diagnostics.DiagnosticsAddress} {
 		_, port, err := net.SplitHostPort(address)

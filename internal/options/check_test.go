@@ -20,6 +20,8 @@ func TestCheckFlags(t *testing.T) {
 		"hosts and a namespace":            {args: []string{"--host-load-balancers", "--namespace=team-a"}, want: []string{"--host-load-balancers=true: cannot be with --namespace: the coordination Leases"}},
 		"hosts and Nodes alone":            {args: []string{"--host-load-balancers", "--node-cidrs=only"}, want: []string{"--host-load-balancers=true: cannot be with --node-cidrs=only"}},
 		"no attempt at an address":         {args: []string{"--address-attempts=0"}, want: []string{"--address-attempts=0: at least 1 is needed"}},
+		"endpoints without a port":         {args: []string{"--control-plane-endpoints", "--webhook-port=0"}, want: []string{"--control-plane-endpoints=true: needs --webhook-port"}},
+		"endpoints and Nodes alone":        {args: []string{"--control-plane-endpoints", "--node-cidrs=only"}, want: []string{"--control-plane-endpoints=true: cannot be with --node-cidrs=only"}},
 		"leases and Nodes alone":           {args: []string{"--service-leases", "--node-cidrs=only"}, want: []string{"--service-leases=true: cannot be with --node-cidrs=only"}},
 		"no writers":                       {args: []string{"--writers=0"}, want: []string{"--writers=0: at least 1"}},
 		"fewer writers than none":          {args: []string{"--writers=-1"}, want: []string{"--writers=-1: at least 1"}},

@@ -47,6 +47,8 @@ type Options struct {
 	InClusterPools bool
 	ServiceLeases  bool
 	HostLBs        bool
+	// ControlPlaneEndpoints has Clusters of ClusterClasses get their endpoints from pools.
+	ControlPlaneEndpoints bool
 	// AddressAttempts is how many addresses a Service gets for which somebody else answers.
 	AddressAttempts int
 	NodeCIDRs       string
@@ -103,6 +105,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Give the Services of the manager's own cluster the addresses of the IPLeases that they name, and have the MetalLB of that cluster show them. It watches all Services.")
 	fs.BoolVar(&o.HostLBs, "host-load-balancers", false,
 		fmt.Sprintf("Give Services of class %s of the manager's own cluster addresses that hosts show which run butler-host-lb. It watches all Services.", v1alpha1.HostLoadBalancerClass))
+	fs.BoolVar(&o.ControlPlaneEndpoints, "control-plane-endpoints", false,
+		"Give Clusters whose ClusterClass asks for it the address of their control plane from a pool: serve the hooks of Cluster API's Runtime SDK, on the port of the webhooks.")
 	fs.IntVar(&o.AddressAttempts, "address-attempts", 5,
 		"How many addresses a Service of a load balancer class gets, one after another, while somebody else answers for each on the wire.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")

@@ -1,0 +1,58 @@
+package endpoint
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/labels/format"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// ClaimKey names the claim for the address of a Cluster's control plane.
+func ClaimKey(cluster types.NamespacedName) types.NamespacedName {
+	return types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name + "-control-plane"}
+}
+
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// newClaim asks for an address for as long as the Cluster lives; requested, where set, is the one that it has already.
+// The Cluster owns it: so it moves with the Cluster, and the garbage collector deletes it when that is gone.
+func newClaim(cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference, requested string) *ipamv1.IPAddressClaim {
+	key := ClaimKey(keyOf(cluster))
+	claim := &ipamv1.IPAddressClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name,
+			Labels: map[string]string{clusterv1.ClusterNameLabel: format.MustFormatValue(cluster.Name)},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: cluster.Name, UID: cluster.UID,
+			}},
+		},
+		Spec: ipamv1.IPAddressClaimSpec{ClusterName: cluster.Name, PoolRef: pool},
+	}
+	if filter, has := cluster.Labels[clusterv1.WatchLabel]; has { // who serves the Cluster is to serve the claim
+		claim.Labels[clusterv1.WatchLabel] = filter
+	}
+	if requested != "" {
+		claim.Annotations = map[string]string{v1alpha1.RequestedAddressAnnotation: requested}
+	}
+	return claim
+}
+
+// owns reports whether a claim is the Cluster's, and not that of another one which had its name.
+func owns(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) bool {
+	for _, ref := range claim.OwnerReferences {
+		if ref.UID == cluster.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// isGranted reports whether a claim may have an address, or be about to be told of one.
+func isGranted(claim *ipamv1.IPAddressClaim) bool {
+	return claim.Status.AddressRef.Name != "" || claim.Annotations[v1alpha1.AddressAnnotation] != ""
+}

@@ -1,0 +1,105 @@
+package endpoint
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+)
+
+// How a ClusterClass names the handlers: with the name of the ExtensionConfig behind them, and a dot between.
+const (
+	PatchesHandler   = "control-plane-endpoint"
+	VariablesHandler = "control-plane-pool"
+)
+
+// Settings of the patch, and the variable by which a Cluster names another pool.
+const (
+	PoolNameSetting = "poolName"
+	PoolKindSetting = "poolKind"
+	PoolVariable    = "controlPlanePool"
+)
+
+// groups are those of the kinds of pools that have an address for a control plane.
+var groups = map[string]string{
+	v1alpha1.NetworkPoolKind:       v1alpha1.GroupVersion.Group,
+	v1alpha1.GlobalNetworkPoolKind: v1alpha1.GroupVersion.Group,
+	incluster.IPPool:               incluster.GroupVersion.Group,
+	incluster.GlobalIPPool:         incluster.GroupVersion.Group,
+}
+
+func kinds() []string { return slices.Sorted(maps.Keys(groups)) }
+
+// poolVariable is the value of the variable.
+type poolVariable struct{ Kind, Name string }
+
+// Variables are those that a Cluster may set.
+func Variables() []clusterv1.ClusterClassVariable {
+	enum := make([]apiextensionsv1.JSON, 0, len(groups))
+	for _, kind := range kinds() {
+		enum = append(enum, apiextensionsv1.JSON{Raw: fmt.Appendf(nil, "%q", kind)})
+	}
+	one := int64(1)
+	return []clusterv1.ClusterClassVariable{{
+		Name: PoolVariable,
+		Schema: clusterv1.VariableSchema{OpenAPIV3Schema: clusterv1.JSONSchemaProps{
+			Type:        "object",
+			Description: "The pool that the address of the control plane comes from, where it is another than that of the ClusterClass. It counts until there is an address.",
+			Required:    []string{"name"},
+			Properties: map[string]clusterv1.JSONSchemaProps{
+				"kind": {Type: "string", Enum: enum, Description: "Kind of the pool: NetworkPool, if it is left out."},
+				"name": {Type: "string", MinLength: &one, Description: "Name of the pool, in the namespace of the Cluster where its kind has one."},
+			},
+		}},
+	}}
+}
+
+// PoolOf returns the pool that the Cluster's control plane gets its address from: the one that its variable names, else
+// the one of the settings. Whoever sends a request can write settings into it: only what a patch of the ClusterClass says
+// counts.
+func PoolOf(cluster *clusterv1.Cluster, class *clusterv1.ClusterClass, settings map[string]string) (ipamv1.IPPoolReference, error) {
+	if !asks(class, settings) {
+		return ipamv1.IPPoolReference{}, fmt.Errorf("no patch of ClusterClass %s/%s names the extension %s with %s %q in its settings; write the pool there, not into the ExtensionConfig",
+			class.Namespace, class.Name, PatchesHandler, PoolNameSetting, settings[PoolNameSetting])
+	}
+	pool, from := poolVariable{settings[PoolKindSetting], settings[PoolNameSetting]}, "the settings of the patch"
+	for _, v := range cluster.Spec.Topology.Variables {
+		if v.Name != PoolVariable {
+			continue
+		}
+		pool, from = poolVariable{}, "variable "+PoolVariable
+		if err := json.Unmarshal(v.Value.Raw, &pool); err != nil {
+			return ipamv1.IPPoolReference{}, fmt.Errorf("variable %s cannot be read: %w; it has a kind and a name", PoolVariable, err)
+		}
+	}
+	if pool.Name == "" {
+		return ipamv1.IPPoolReference{}, fmt.Errorf("no pool is named; set %s in the settings of the patch, or variable %s of the Cluster", PoolNameSetting, PoolVariable)
+	}
+	kind := cmp.Or(pool.Kind, v1alpha1.NetworkPoolKind)
+	group, known := groups[kind]
+	if !known {
+		return ipamv1.IPPoolReference{}, fmt.Errorf("%s has kind %q, which is none of %s", from, kind, strings.Join(kinds(), ", "))
+	}
+	return ipamv1.IPPoolReference{APIGroup: group, Kind: kind, Name: pool.Name}, nil
+}
+
+// asks reports whether a patch of the class names our extension with these settings.
+func asks(class *clusterv1.ClusterClass, settings map[string]string) bool {
+	return slices.ContainsFunc(class.Spec.Patches, func(p clusterv1.ClusterClassPatch) bool {
+		if p.External == nil {
+			return false
+		}
+		handler, _, _ := strings.Cut(p.External.GeneratePatchesExtension, ".")
+		return handler == PatchesHandler &&
+			p.External.Settings[PoolNameSetting] == settings[PoolNameSetting] && p.External.Settings[PoolKindSetting] == settings[PoolKindSetting]
+	})
+}
