@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -48,16 +49,15 @@ func Variables() []clusterv1.ClusterClassVariable {
 	for _, kind := range kinds() {
 		enum = append(enum, apiextensionsv1.JSON{Raw: fmt.Appendf(nil, "%q", kind)})
 	}
-	one := int64(1)
 	return []clusterv1.ClusterClassVariable{{
-		Name: PoolVariable,
+		Name: PoolVariable, Required: ptr.To(false),
 		Schema: clusterv1.VariableSchema{OpenAPIV3Schema: clusterv1.JSONSchemaProps{
 			Type:        "object",
 			Description: "The pool that the address of the control plane comes from, where it is another than that of the ClusterClass. It counts until there is an address.",
 			Required:    []string{"name"},
 			Properties: map[string]clusterv1.JSONSchemaProps{
 				"kind": {Type: "string", Enum: enum, Description: "Kind of the pool: NetworkPool, if it is left out."},
-				"name": {Type: "string", MinLength: &one, Description: "Name of the pool, in the namespace of the Cluster where its kind has one."},
+				"name": {Type: "string", MinLength: ptr.To[int64](1), Description: "Name of the pool, in the namespace of the Cluster where its kind has one."},
 			},
 		}},
 	}}

@@ -70,26 +70,41 @@ func (e *Endpoints) delete(ctx context.Context, cluster *clusterv1.Cluster, clai
 	return e.claimOf(ctx, cluster)
 }
 
-// changed waits until a claim is another one than it was read, and returns that. A watch that ends early is no answer:
-// the claim is read again.
-func (e *Endpoints) changed(ctx context.Context, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
-	key := client.ObjectKeyFromObject(claim)
-	w, err := e.Client.Watch(ctx, &ipamv1.IPAddressClaimList{}, &client.ListOptions{
-		Namespace:     key.Namespace,
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name),
-		Raw:           &metav1.ListOptions{ResourceVersion: claim.ResourceVersion},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching IPAddressClaim %s: %w", key, err)
+// follower sees the changes of one claim, by one watch for as long as that lasts.
+type follower struct {
+	*Endpoints
+	w watch.Interface
+}
+
+func (f *follower) stop() {
+	if f.w != nil {
+		f.w.Stop()
 	}
-	defer w.Stop()
+	f.w = nil
+}
+
+// changed waits until a claim is another one than it was seen, and returns that; nil: it is gone. A watch that ends early
+// is no answer: the claim is read again.
+func (f *follower) changed(ctx context.Context, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
+	key := client.ObjectKeyFromObject(claim)
+	if f.w == nil {
+		var err error
+		if f.w, err = f.Client.Watch(ctx, &ipamv1.IPAddressClaimList{}, &client.ListOptions{
+			Namespace:     key.Namespace,
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name),
+			Raw:           &metav1.ListOptions{ResourceVersion: claim.ResourceVersion},
+		}); err != nil {
+			return nil, fmt.Errorf("watching IPAddressClaim %s: %w", key, err)
+		}
+	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case event := <-w.ResultChan():
+	case event := <-f.w.ResultChan():
 		if now, is := event.Object.(*ipamv1.IPAddressClaim); is && event.Type != watch.Deleted {
 			return now, nil
 		}
 	}
-	return e.read(ctx, key)
+	f.stop()
+	return f.read(ctx, key)
 }

@@ -131,6 +131,8 @@ func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, p
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	follow := follower{Endpoints: e}
+	defer follow.stop()
 	for {
 		seen := endpoint.Seen{Cluster: cluster, Claim: claim}
 		if seen.Address, err = e.boundTo(ctx, claim); err != nil {
@@ -144,10 +146,12 @@ func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, p
 			return netip.Addr{}, refusal{next.Message, next.Waits}
 		case endpoint.Create:
 			claim, err = e.create(ctx, cluster, next.Claim)
+			follow.stop() // it is another one
 		case endpoint.Delete:
 			claim, err = e.delete(ctx, cluster, claim)
+			follow.stop()
 		case endpoint.Wait:
-			claim, err = e.changed(ctx, claim)
+			claim, err = follow.changed(ctx, claim)
 			if errors.Is(err, context.DeadlineExceeded) {
 				err = refusal{next.Message, next.Waits}
 			}
