@@ -179,6 +179,9 @@ endif
 .PHONY: metallb
 metallb: $(BIN)/metallb-controller ## Build the controller of MetalLB that tests run: bin/metallb-controller.
 
+.PHONY: capi-core
+capi-core: $(BIN)/capi-core ## Build the core manager of Cluster API that tests run: bin/capi-core.
+
 # $(call build,module dir,package,what,how long,flags)
 define build
 	@echo "building $(3) from source: about $(4) on two cores, once"
@@ -210,6 +213,9 @@ $(BIN)/nft/nft:
 
 $(BIN)/metallb-controller: hack/tools/metallb/go.mod hack/tools/metallb/go.sum
 	$(call build,metallb,go.universe.tf/metallb/controller,the MetalLB controller $(METALLB_VERSION),2 minutes,-ldflags "-s -w")
+
+$(BIN)/capi-core: hack/tools/clusterctl/go.mod hack/tools/clusterctl/go.sum
+	$(call build,clusterctl,sigs.k8s.io/cluster-api/core,the core manager of Cluster API $(CAPI_VERSION),1 minute,-ldflags "$(CAPI_LDFLAGS)")
 
 $(TOOLS)/controller-gen: hack/tools/controller-gen/go.mod hack/tools/controller-gen/go.sum
 	$(call build,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,controller-gen,30 seconds,-ldflags "-s -w")
@@ -291,7 +297,7 @@ test: control-plane manager ## Run the tests: about ten minutes. Whole systems a
 
 # The tests of the image build the last two once more.
 .PHONY: test-all
-test-all: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
+test-all: control-plane metallb capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
 	$(call gotest,-timeout=40m)
 
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
@@ -320,7 +326,7 @@ host-lb-test: control-plane $(K8S)/kube-proxy $(if $(shell command -v nft 2>/dev
 	KUBE_PROXY=$(K8S)/kube-proxy NFT=$(or $(shell command -v nft 2>/dev/null),$(BIN)/nft/nft) go test -count=1 -v $(TESTFLAGS) ./test/hostlb
 
 .PHONY: test-race
-test-race: control-plane metallb $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
+test-race: control-plane metallb capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
 	GOFLAGS=-race CGO_ENABLED=1 go test -count=1 -timeout=60m $(TESTFLAGS) $$(go list ./... | grep -v /test/image)
 
 .PHONY: chaos

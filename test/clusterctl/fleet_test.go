@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// fleet is a namespace with a Cluster, whose two Machines have an address each from a pool that is carved from another
+// fleet is a namespace with a Cluster, which has an address for its control plane, and whose two Machines have one each from a pool that is carved from another
 // one of the namespace, and from a global one, and which has a block for its Services. A lease is there too.
 type fleet struct{ ns string }
 
@@ -46,6 +46,9 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 		Namespace: ns, Name: "prod", Labels: map[string]string{v1alpha1.ProviderConfigLabel: config.Name},
 	})
 	Expect(err).NotTo(HaveOccurred())
+	endpoint := framework.MakeClaim(ns, "prod-control-plane").Pool("machines").ClusterLabel(cluster.Name).Obj() // as it is made for docs/endpoints.md
+	endpoint.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}}
+	Expect(s.Create(ctx, endpoint)).To(Succeed())
 	for _, name := range []string{"prod-1", "prod-2"} {
 		machine := &clusterv1.Machine{
 			ObjectMeta: metav1.ObjectMeta{
@@ -92,7 +95,7 @@ func (f fleet) granted(ctx context.Context, s *site) {
 		claims, blocks, leases := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
 		g.Expect(s.List(ctx, claims, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(s.List(ctx, blocks, client.InNamespace(f.ns))).To(Succeed())
-		g.Expect(claims.Items).To(And(HaveLen(5), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
+		g.Expect(claims.Items).To(And(HaveLen(6), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
 		g.Expect(blocks.Items).To(And(HaveLen(2), HaveEach(HaveField("Status.Phase", v1alpha1.AllocationAllocated))))
 		g.Expect(s.List(ctx, leases, client.InNamespace(f.ns))).To(Succeed())
 		g.Expect(leases.Items).To(And(HaveLen(1), HaveEach(HaveField("Status.Address", Not(BeEmpty())))))

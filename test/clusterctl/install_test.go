@@ -31,7 +31,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 
 	It("offers a newer release, and installs it without a change of what is allocated", func(ctx SpecContext) { // C40
 		before := s.allocated(ctx)
-		Expect(before).To(HaveLen(8))
+		Expect(before).To(HaveLen(9))
 		Expect(s.clusterctl(ctx, "upgrade", "plan")).To(MatchRegexp(`ipam-butler +%s +IPAMProvider +%s +%s`, namespace, release, newer))
 		Expect(s.manager.Stop()).To(Succeed()) // as the old Deployment goes
 		s.clusterctl(ctx, "upgrade", "apply", "--ipam", "butler:"+newer)

@@ -14,7 +14,7 @@ import (
 )
 
 var _ = Describe("clusterctl move", func() {
-	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // C42, C51, C52
+	It("takes a Cluster to another management cluster and back, and no address changes", func(ctx SpecContext) { // C42, C51, C52, U44
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)
@@ -31,7 +31,7 @@ var _ = Describe("clusterctl move", func() {
 		f.running(ctx, here)
 		f.granted(ctx, here)
 		before := here.allocated(ctx)
-		Expect(before).To(HaveLen(8))
+		Expect(before).To(HaveLen(9))
 
 		By("moving there")
 		f.move(ctx, here, there, before)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -113,19 +111,7 @@ func (m *Manager) waitReady(ctx context.Context, timeout time.Duration) error {
 	return m.waitUntil(ctx, m.ready)
 }
 
-func (m *Manager) ready(ctx context.Context) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.readyz, http.NoBody)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode == http.StatusOK
-}
+func (m *Manager) ready(ctx context.Context) bool { return answers(ctx, m.readyz) }
 
 // MetricsURL is where it serves its metrics.
 func (m *Manager) MetricsURL() string { return m.metrics }

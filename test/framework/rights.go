@@ -36,6 +36,11 @@ func (c *ControlPlane) FleetManagerKubeconfig(ctx context.Context) (string, erro
 	return c.managerKubeconfig(ctx, "butler-ipam-fleet-manager", "rbac/role.yaml", "rbac/fleet_node_cidrs_role.yaml")
 }
 
+// EndpointsManagerKubeconfig is ManagerKubeconfig with the role that --control-plane-endpoints needs besides.
+func (c *ControlPlane) EndpointsManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-endpoints-manager", "rbac/role.yaml", "rbac/control_plane_endpoints_role.yaml")
+}
+
 // InClusterManagerKubeconfig is ManagerKubeconfig with the role that --serve-in-cluster-pools needs besides.
 func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, error) {
 	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")

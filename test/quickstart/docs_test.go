@@ -96,7 +96,8 @@ func installConsumers(t *testing.T, cp *framework.ControlPlane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: append(dirs, capi+"/core/config/crd/bases/cluster.x-k8s.io_clusterclasses.yaml")}
+	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: append(dirs, capi+"/core/config/crd/bases/cluster.x-k8s.io_clusterclasses.yaml",
+		capi+"/controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanetemplates.yaml")}
 	if _, err := envtest.InstallCRDs(cp.Config, options); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,118 @@
+package endpoints
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// ofTheClass are the settings of the class of docs/endpoints.md.
+var ofTheClass = map[string]string{"poolName": "endpoints", "poolKind": "NetworkPool"}
+
+// expectRefused asks for a Cluster that gets no claim.
+func expectRefused(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string, says string) {
+	GinkgoHelper()
+	resp, err := hooks.GeneratePatches(ctx, cluster, settings)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(resp.Status).To(Equal(hooksv1.ResponseStatusFailure))
+	Expect(resp.Message).To(ContainSubstring(says))
+	Expect(resp.Items).To(BeEmpty())
+	Expect(claimsIn(ctx, cluster.Namespace)).To(BeEmpty())
+}
+
+func claimsIn(ctx context.Context, ns string) []ipamv1.IPAddressClaim {
+	GinkgoHelper()
+	list := &ipamv1.IPAddressClaimList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(ns))).To(Succeed())
+	return list.Items
+}
+
+var _ = Describe("Whoever asks a manager", func() {
+	It("gets nothing for a Cluster that is paused, deleted, another one, or of another class, and no other pool", func(ctx SpecContext) { // U46, U49
+		ns := newNamespace(ctx)
+		startManager(ctx)
+		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj(), pool(ns, "theirs").CIDR("10.2.0.0/24").Obj())
+		newClass(ctx, ns, "VSphere")
+		cluster := newCluster(ns, "lab", "")
+		cluster.Spec.Paused = ptr.To(true)
+		cluster.Finalizers = []string{"example.com/keep"}
+		create(ctx, cluster)
+		expectRefused(ctx, cluster, ofTheClass, "the Cluster is paused")
+		expectRefused(ctx, cluster, map[string]string{"poolName": "theirs", "poolKind": "NetworkPool"}, "no patch of ClusterClass")
+		expectRefused(ctx, cluster, nil, "no patch of ClusterClass")
+		other := cluster.DeepCopy()
+		other.UID = "other"
+		expectRefused(ctx, other, ofTheClass, "is not there any more")
+		bare := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "bare"}}
+		bare.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrastructure, Kind: "VSphereCluster", Name: "bare"}
+		create(ctx, bare)
+		expectRefused(ctx, bare, ofTheClass, "has no ClusterClass")
+
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = nil })
+		expectRefused(ctx, cluster, ofTheClass, "the Cluster is being deleted")
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
+	})
+
+	It("is given one address for a Cluster, by whichever manager, however many ask at once", func(ctx SpecContext) { // U48
+		ns := newNamespace(ctx)
+		first := startManager(ctx)
+		startManager(ctx)
+		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
+		newClass(ctx, ns, "VSphere")
+		cluster := newCluster(ns, "lab", "")
+		create(ctx, cluster)
+		var mu sync.Mutex
+		patches := map[string]int{}
+		ask := func(times int) {
+			var all sync.WaitGroup
+			for range times {
+				all.Go(func() {
+					defer GinkgoRecover()
+					resp, err := hooks.GeneratePatches(ctx, cluster, ofTheClass)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(resp.Status).To(Equal(hooksv1.ResponseStatusSuccess), resp.Message)
+					Expect(resp.Items).To(HaveLen(1))
+					mu.Lock()
+					defer mu.Unlock()
+					patches[string(resp.Items[0].Patch)]++
+				})
+			}
+			all.Wait()
+		}
+		ask(40)
+		Expect(first.Kill()).To(Succeed())
+		ask(10)
+		Expect(patches).To(HaveLen(1))
+		Expect(claimsIn(ctx, ns)).To(HaveLen(1))
+		Expect(patches).To(HaveKey(ContainSubstring(`"host":"` + addressOf(ctx, claimOf(cluster)) + `"`)))
+	})
+})
+
+var _ = Describe("A manager without the component", func() {
+	It("serves no hooks, and may neither make a claim nor read a ClusterClass", func(ctx SpecContext) { // U49
+		port, err := framework.FreePort()
+		Expect(err).NotTo(HaveOccurred())
+		plain, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: plain, WebhookPort: port, WebhookCertDir: certs})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
+		Expect(framework.NewHooks(port, ca, false).Discover(ctx)).To(Equal(http.StatusNotFound))
+		for verb, resource := range map[string][2]string{"create": {"ipam.cluster.x-k8s.io", "ipaddressclaims"}, "get": {"cluster.x-k8s.io", "clusterclasses"}} {
+			Expect(may(ctx, "butler-ipam-manager", verb, resource[0], resource[1])).To(BeFalse(), "%s %s", verb, resource[1])
+			Expect(may(ctx, "butler-ipam-endpoints-manager", verb, resource[0], resource[1])).To(BeTrue(), "%s %s", verb, resource[1])
+		}
+	})
+})

@@ -1,0 +1,208 @@
+package endpoints
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// kubeVIP is the address that kube-vip has on the machines of a Cluster's control plane.
+func kubeVIP(ctx context.Context, cluster *clusterv1.Cluster) string {
+	GinkgoHelper()
+	controlPlane := &unstructured.Unstructured{}
+	Eventually(func(g Gomega) {
+		read(ctx, cluster)
+		g.Expect(cluster.Spec.ControlPlaneRef.IsDefined()).To(BeTrue())
+		of(controlPlane, cluster, cluster.Spec.ControlPlaneRef)
+		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(controlPlane), controlPlane)).To(Succeed())
+	}).Should(Succeed())
+	files, _, _ := unstructured.NestedSlice(controlPlane.Object, "spec", "kubeadmConfigSpec", "files")
+	Expect(files).To(HaveLen(1))
+	pod := &corev1.Pod{}
+	Expect(yaml.UnmarshalStrict([]byte(files[0].(map[string]any)["content"].(string)), pod)).To(Succeed())
+	Expect(pod.Spec.Containers[0].VolumeMounts).To(HaveLen(1), "the rest of the manifest stays")
+	for _, env := range pod.Spec.Containers[0].Env {
+		if env.Name == "address" {
+			return env.Value
+		}
+	}
+	return ""
+}
+
+func allocated(ctx context.Context, pool *v1alpha1.NetworkPool) func() int64 {
+	return func() int64 {
+		read(ctx, pool)
+		return pool.Status.AllocatedIPs
+	}
+}
+
+var _ = Describe("A Cluster of a ClusterClass", func() {
+	var ns string
+	BeforeEach(func(ctx SpecContext) {
+		ns = newNamespace(ctx)
+		startManager(ctx)
+	})
+
+	DescribeTable("has an address of the pool as its endpoint until it is gone", func(ctx SpecContext, provider string) { // U40, U42, U43
+		endpoints := pool(ns, "endpoints").CIDR("10.1.0.0/29").Obj()
+		create(ctx, endpoints)
+		newClass(ctx, ns, provider)
+		cluster := newCluster(ns, "lab", "")
+		create(ctx, cluster)
+
+		infra := infrastructureOf(ctx, cluster)
+		claim := claimOf(cluster)
+		address := addressOf(ctx, claim)
+		Expect(hostOf(infra)).To(Equal(address))
+		port, _, _ := unstructured.NestedInt64(infra.Object, "spec", "controlPlaneEndpoint", "port")
+		Expect(port).To(BeEquivalentTo(6443))
+		Expect(kubeVIP(ctx, cluster)).To(Equal(address))
+		Expect(claim.OwnerReferences).To(ConsistOf(HaveField("UID", cluster.UID)))
+		provision(ctx, cluster)
+		expectReconciled(ctx, cluster)
+		Expect(allocated(ctx, endpoints)()).To(BeEquivalentTo(1))
+
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		Eventually(allocated(ctx, endpoints)).WithTimeout(framework.Late).Should(BeZero())
+		Expect(client.IgnoreNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim))).To(Succeed())
+	},
+		Entry("of CAPV", "VSphere"),
+		Entry("of CAPM3", "Metal3"),
+		Entry("of CAPMOX", "Proxmox"),
+	)
+
+	It("may name another pool, as long as it has no address", func(ctx SpecContext) { // U41, U44
+		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/29").Obj(),
+			pool(ns, "rack-1").Addresses("10.2.0.5").Prefix(24).Obj(), framework.MakeClaim(ns, "other").Pool("rack-1").Obj(),
+			pool(ns, "rack-2").Addresses("10.3.0.5").Prefix(24).Obj())
+		newClass(ctx, ns, "VSphere")
+		cluster := newCluster(ns, "lab", "rack-1")
+		create(ctx, cluster)
+		expectTold(ctx, cluster, "IPAddressClaim "+ns+"/lab-control-plane waits (PoolExhausted)")
+		name := func(pool string) func(*clusterv1.Cluster) {
+			return func(c *clusterv1.Cluster) {
+				c.Spec.Topology.Variables[0].Value.Raw = []byte(`{"name": "` + pool + `"}`)
+			}
+		}
+		modify(ctx, cluster, name("rack-2"))
+		Expect(hostOf(infrastructureOf(ctx, cluster))).To(Equal("10.3.0.5"))
+		modify(ctx, cluster, name("endpoints"))
+		expectReconciled(ctx, cluster)
+		Expect(hostOf(infrastructureOf(ctx, cluster))).To(Equal("10.3.0.5"))
+		Expect(addressOf(ctx, claimOf(cluster))).To(Equal("10.3.0.5"))
+	})
+
+	It("waits where the pool is full, says so, and is served when there is room", func(ctx SpecContext) { // U46
+		create(ctx, pool(ns, "endpoints").Addresses("10.1.0.5").Prefix(24).Obj())
+		newClass(ctx, ns, "VSphere")
+		first, second := newCluster(ns, "first", ""), newCluster(ns, "second", "")
+		create(ctx, first)
+		Expect(hostOf(infrastructureOf(ctx, first))).To(Equal("10.1.0.5"))
+		create(ctx, second)
+		expectTold(ctx, second, "has no free address")
+		Expect(second.Spec.InfrastructureRef.IsDefined()).To(BeFalse())
+		Expect(k8s.Delete(ctx, first)).To(Succeed())
+		Expect(addressOf(ctx, claimOf(second))).To(Equal("10.1.0.5"))
+		expectReconciled(ctx, second) // Cluster API asks again by itself
+		Expect(hostOf(infrastructureOf(ctx, second))).To(Equal("10.1.0.5"))
+	})
+
+	It("keeps its address when its claim is deleted, and is told where somebody else has it by then", func(ctx SpecContext) { // U44
+		create(ctx, pool(ns, "endpoints").Addresses("10.1.0.5-10.1.0.6").Prefix(24).Obj())
+		newClass(ctx, ns, "VSphere")
+		cluster := newCluster(ns, "lab", "")
+		create(ctx, cluster)
+		provision(ctx, cluster)
+		host, claim := cluster.Spec.ControlPlaneEndpoint.Host, claimOf(cluster)
+		Expect(addressOf(ctx, claim)).To(Equal(host))
+
+		was := claim.UID
+		Expect(k8s.Delete(ctx, claim)).To(Succeed())
+		wake(ctx, cluster)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+			g.Expect(claim.UID).NotTo(Equal(was))
+		}).Should(Succeed())
+		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.RequestedAddressAnnotation, host))
+		Expect(addressOf(ctx, claim)).To(Equal(host))
+		expectReconciled(ctx, cluster)
+
+		// Somebody waits for just this address.
+		thief := framework.MakeClaim(ns, "thief").Pool("endpoints").Request(host).Obj()
+		create(ctx, thief)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(thief), thief)).To(Succeed())
+			g.Expect(thief.Status.Conditions).NotTo(BeEmpty())
+		}).Should(Succeed())
+		Expect(k8s.Delete(ctx, claim)).To(Succeed())
+		Expect(addressOf(ctx, thief)).To(Equal(host))
+		wake(ctx, cluster)
+		expectTold(ctx, cluster, "waits (AllocationFailed)")
+		Expect(hostOf(infrastructureOf(ctx, cluster))).To(Equal(host))
+		Expect(k8s.Delete(ctx, thief)).To(Succeed())
+		Expect(addressOf(ctx, claimOf(cluster))).To(Equal(host))
+		expectReconciled(ctx, cluster)
+	})
+
+	It("keeps the endpoint with which it comes to the class", func(ctx SpecContext) { // U45
+		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
+		ours := []clusterv1.ClusterClassPatch{}
+		newClass(ctx, ns, "VSphere", func(c *clusterv1.ClusterClass) {
+			ours, c.Spec.Patches = c.Spec.Patches, nil
+			c.Spec.Variables = []clusterv1.ClusterClassVariable{{
+				Name: "host", Required: ptr.To(true), Schema: clusterv1.VariableSchema{OpenAPIV3Schema: clusterv1.JSONSchemaProps{Type: "string"}},
+			}}
+			c.Spec.Patches = []clusterv1.ClusterClassPatch{{Name: "host", Definitions: []clusterv1.PatchDefinition{{
+				Selector: clusterv1.PatchSelector{
+					APIVersion: infrastructure + "/v1beta2", Kind: "VSphereClusterTemplate",
+					MatchResources: clusterv1.PatchSelectorMatch{InfrastructureCluster: ptr.To(true)},
+				},
+				JSONPatches: []clusterv1.JSONPatch{{
+					Op: "add", Path: "/spec/template/spec/controlPlaneEndpoint",
+					ValueFrom: &clusterv1.JSONPatchValue{Template: "host: '{{ .host }}'\nport: 6443"},
+				}},
+			}}}}
+		})
+		known, unknown := newCluster(ns, "known", ""), newCluster(ns, "unknown", "")
+		for cluster, host := range map[*clusterv1.Cluster]string{known: "10.1.0.77", unknown: "192.0.2.1"} {
+			cluster.Spec.Topology.Variables = []clusterv1.ClusterVariable{{Name: "host"}}
+			cluster.Spec.Topology.Variables[0].Value.Raw = []byte(`"` + host + `"`)
+			create(ctx, cluster)
+			provision(ctx, cluster)
+		}
+		class := &clusterv1.ClusterClass{}
+		class.Namespace, class.Name = ns, "from-pool"
+		modify(ctx, class, func(c *clusterv1.ClusterClass) { c.Spec.Patches = append(c.Spec.Patches, ours...) })
+
+		Expect(addressOf(ctx, claimOf(known))).To(Equal("10.1.0.77"))
+		expectReconciled(ctx, known)
+		Expect(hostOf(infrastructureOf(ctx, known))).To(Equal("10.1.0.77"))
+		expectTold(ctx, unknown, "does not hand out the requested address 192.0.2.1")
+		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
+	})
+
+	It("leaves a claim of its name alone that is somebody else's", func(ctx SpecContext) { // U47
+		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
+		newClass(ctx, ns, "VSphere")
+		cluster := newCluster(ns, "lab", "")
+		theirs := framework.MakeClaim(ns, "lab-control-plane").Pool("endpoints").Obj()
+		create(ctx, theirs)
+		address := addressOf(ctx, theirs)
+		create(ctx, cluster)
+		expectTold(ctx, cluster, "is not the Cluster's, which does not own it, and is left alone")
+		Expect(addressOf(ctx, theirs)).To(Equal(address))
+		Expect(theirs.OwnerReferences).To(BeEmpty())
+		Expect(k8s.Delete(ctx, theirs)).To(Succeed())
+		expectReconciled(ctx, cluster)
+	})
+})
