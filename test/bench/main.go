@@ -43,6 +43,7 @@ func main() {
 	flag.IntVar(&o.refused, "refused", 45, "claims of a namespace whose IPAddresses are refused, beside one that is served; 0 leaves them out")
 	flag.IntVar(&o.dropIn, "drop-in", 50, "claims of the in-cluster provider's pools that are at rest; 0 leaves them out")
 	flag.IntVar(&o.carved, "carved", 200, "pools that are carved from one, at rest, and half as many that grow; 0 leaves them out")
+	flag.IntVar(&o.endpoints, "endpoints", 100, "Clusters whose endpoints are asked for at once; 0 leaves them out")
 	flag.IntVar(&o.nodes, "nodes", 5000, "Nodes that get their pod CIDRs; 0 leaves them out")
 	flag.StringVar(&o.manager, "manager", "", "manager binary (default: built from the source)")
 	flag.Parse()
@@ -77,7 +78,7 @@ type options struct {
 	releases, singles        int
 	blocks, elastic, tenants int
 	grace, refused, dropIn   int
-	carved, nodes            int
+	carved, nodes, endpoints int
 	leasedServices, order    int
 	manager                  string
 }
@@ -140,6 +141,7 @@ func measure(ctx context.Context, o options, t *table) error {
 		{o.dropIn, "the drop-in at rest", measureDropIn},
 		{o.carved, "carved pools", measureCarved},
 		{o.nodes, "pod CIDRs of Nodes", measureNodes},
+		{o.endpoints, "endpoints of Clusters", measureEndpoints},
 	} {
 		if part.n == 0 {
 			continue

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// endpointSettings are those of the patch of the class.
+var endpointSettings = map[string]string{"poolName": poolName}
+
+// measureEndpoints adds how long the answers take for the endpoints of Clusters: for new ones, for those that have an
+// address, and where the pool is full.
+func measureEndpoints(ctx context.Context, o options, t *table) error {
+	return bed(ctx, func(c *clients) error {
+		if err := c.cp.InstallClusterAPI(ctx); err != nil {
+			return err
+		}
+		certs, err := os.MkdirTemp(c.cp.Dir, "certs-")
+		if err != nil {
+			return err
+		}
+		ca, err := framework.ServingCerts(certs)
+		if err != nil {
+			return err
+		}
+		port, err := framework.FreePort()
+		if err != nil {
+			return err
+		}
+		m, err := framework.StartManager(ctx, framework.ManagerOptions{
+			Binary: o.manager, Kubeconfig: c.cp.Kubeconfig, WebhookPort: port, WebhookCertDir: certs, Args: []string{"--audit-interval=0", "--control-plane-endpoints"},
+		})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = m.Kill() }()
+		if err := c.endpointsOf(ctx, framework.NewHooks(port, ca, true), o.endpoints, t); err != nil {
+			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
+		}
+		return c.checkEndpoints(ctx, o.endpoints, t)
+	})
+}
+
+func (c *clients) endpointsOf(ctx context.Context, hooks framework.Hooks, n int, t *table) error {
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "class"}}
+	template := clusterv1.ClusterClassTemplateReference{APIVersion: "example.com/v1", Kind: "None", Name: "none"}
+	class.Spec.Infrastructure.TemplateRef, class.Spec.ControlPlane.TemplateRef = template, template
+	class.Spec.Patches = []clusterv1.ClusterClassPatch{{
+		Name: "endpoint", External: &clusterv1.ExternalPatchDefinition{GeneratePatchesExtension: "control-plane-endpoint.butler-ipam", Settings: endpointSettings},
+	}}
+	exact := framework.MakePool(poolName).Namespace(namespace).Addresses(fmt.Sprintf("10.0.0.1-10.0.%d.%d", 2*n/256, 2*n%256)).Prefix(16).Obj()
+	for _, obj := range []client.Object{class, exact} {
+		if err := c.Create(ctx, obj); err != nil {
+			return err
+		}
+	}
+	first, served, full := classed("first", n), classed("served", n), classed("full", n)
+	for _, cluster := range slices.Concat(first, served, full) {
+		if err := c.Create(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	for _, round := range []struct {
+		what   string
+		of     []*clusterv1.Cluster
+		atOnce int
+		want   hooksv1.ResponseStatus
+	}{
+		{"new endpoints of %d Clusters, one after the other", first, 1, hooksv1.ResponseStatusSuccess},
+		{"new endpoints of %d Clusters at once", served, n, hooksv1.ResponseStatusSuccess},
+		{"endpoints that %d Clusters have, at once", first, n, hooksv1.ResponseStatusSuccess},
+		{"%d Clusters at once that find the pool full", full, n, hooksv1.ResponseStatusFailure},
+		{"%d Clusters at once that find it full still", full, n, hooksv1.ResponseStatusFailure},
+	} {
+		if round.of[0] == full[0] {
+			if err := c.serveAll(ctx, hooks, served); err != nil { // what took longer than an answer may
+				return err
+			}
+		}
+		took, met, err := asked(ctx, hooks, round.of, round.atOnce, round.want)
+		if err != nil {
+			return fmt.Errorf("%s: %w", round.what, err)
+		}
+		t.add(fmt.Sprintf(round.what+", p50, p99", n), fmt.Sprintf("%.0f ms, %.0f ms", ms(took[n/2]), ms(took[n*99/100])), fmt.Sprintf("%d of them %s", met, round.want))
+	}
+	return nil
+}
+
+// serveAll asks for Clusters until each has its address, as Cluster API does.
+func (c *clients) serveAll(ctx context.Context, hooks framework.Hooks, all []*clusterv1.Cluster) error {
+	for _, cluster := range all {
+		for {
+			resp, err := hooks.GeneratePatches(ctx, cluster, endpointSettings)
+			if err != nil {
+				return err
+			}
+			if resp.Status == hooksv1.ResponseStatusSuccess {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// classed are n Clusters of the class.
+func classed(name string, n int) []*clusterv1.Cluster {
+	out := make([]*clusterv1.Cluster, n)
+	for i := range out {
+		out[i] = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%03d", name, i)}}
+		out[i].Spec.Topology.ClassRef.Name, out[i].Spec.Topology.Version = "class", "v1.36.0"
+	}
+	return out
+}
+
+// asked are the times of the answers for Clusters, ascending, and how many of them were what they should be.
+func asked(ctx context.Context, hooks framework.Hooks, of []*clusterv1.Cluster, atOnce int, want hooksv1.ResponseStatus) (took []time.Duration, met int64, err error) {
+	took = make([]time.Duration, len(of))
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	var n atomic.Int64
+	for i, cluster := range of {
+		all.Go(func() error {
+			start := time.Now()
+			resp, err := hooks.GeneratePatches(ctx, cluster, endpointSettings)
+			took[i] = time.Since(start)
+			if err == nil && resp.Status == want {
+				n.Add(1)
+			}
+			return err
+		})
+	}
+	err = all.Wait()
+	slices.Sort(took)
+	return took, n.Load(), err
+}
+
+// checkEndpoints counts the addresses that two Clusters have.
+func (c *clients) checkEndpoints(ctx context.Context, n int, t *table) error {
+	addresses, claims := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}
+	if err := c.List(ctx, addresses, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	if err := c.List(ctx, claims, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	if len(addresses.Items) != 2*n || len(claims.Items) != 3*n {
+		return fmt.Errorf("there are %d addresses of %d claims, not %d of %d", len(addresses.Items), len(claims.Items), 2*n, 3*n)
+	}
+	bad := (&invariants.History{}).Moment(pools.Objects{Claims: claims.Items, Addresses: addresses.Items})
+	t.add("addresses that two Clusters have", fmt.Sprint(len(bad)), strings.Join(bad, "; "))
+	return nil
+}
