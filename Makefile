@@ -360,7 +360,7 @@ $(TOOLS)/spin:
 
 # That the patches apply and compile, and that the tests they name exist, is part of `make test`.
 .PHONY: mutants
-mutants: $(if $(findstring -all,$(ARGS)),control-plane metallb) ## Put known bugs back, one at a time, and see that the tests find each (ARGS=-all: slow tests too).
+mutants: $(if $(findstring -all,$(ARGS)),control-plane metallb capi-core) ## Put known bugs back, one at a time, and see that the tests find each (ARGS=-all: slow tests too).
 	@go run -buildvcs=false ./test/mutants $(ARGS)
 
 .PHONY: bench

@@ -215,3 +215,15 @@ func TestAnswersInTime(t *testing.T) { // U46
 		t.Errorf("%s %s", resp.Status, resp.Message)
 	}
 }
+
+// A claim that has another address than the Cluster changes nothing.
+func TestAnotherAddress(t *testing.T) { // U44
+	c := fakeClient(t, append(lab("10.0.0.9"), claim(poolName))...)
+	if err := grant(t.Context(), c, "10.0.0.5"); err != nil {
+		t.Fatal(err)
+	}
+	resp := ask(t.Context(), c)
+	if resp.Status != hooksv1.ResponseStatusFailure || !strings.Contains(resp.Message, "the endpoint of the Cluster is 10.0.0.9, which is not changed") {
+		t.Errorf("%s %s %v", resp.Status, resp.Message, resp.Items)
+	}
+}
