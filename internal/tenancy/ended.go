@@ -31,5 +31,5 @@ func Ended(has []*v1alpha1.IPAllocation, why string) (unanswered []*v1alpha1.IPA
 	if n := len(stays) - maxNamed; n > 0 {
 		named += fmt.Sprintf(" and %d more", n)
 	}
-	return unanswered, fmt.Sprintf("%s; the Cluster keeps what it has: delete the IPAllocation %s once no Service needs its addresses", why, named)
+	return unanswered, fmt.Sprintf("%s; the Cluster keeps what it has until you delete the IPAllocation %s: Services that have its addresses in default-pool lose them then", why, named)
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -113,6 +114,39 @@ var _ = Describe("A manager without components", func() {
 		// What is not served anywhere would not let the manager rest.
 		Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(other))).To(Succeed())
 		modify(ctx, served, func(c *clusterv1.Cluster) { c.Labels = nil })
+	})
+
+	It("keeps the blocks of Clusters apart, and lets go of neither them nor their Clusters", func(ctx SpecContext) { // C49
+		ns := newNamespace(ctx, nil)
+		cluster := tenant(ns, "prod", ns)
+		full := startManager(ctx, "--namespace="+ns)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.97.0.0/28").Network(ns).Obj(), provider(ns, ns, "p"), cluster)
+		expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason) // 8 of 14
+		block := &allocationsIn(ctx, ns)[0]
+		modify(ctx, block, func(a *v1alpha1.IPAllocation) { controllerutil.AddFinalizer(a, v1alpha1.TenantPoolFinalizer) }) // as when MetalLB shows it
+		Expect(full.Stop()).To(Succeed())
+
+		m := startManagerAs(ctx, cp.Kubeconfig, "--namespace="+ns, shortGrace)
+		other := framework.MakeAllocation(ns, "other").Count(8).Obj()
+		create(ctx, other)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(other), other)).To(Succeed())
+			g.Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))
+		}).Should(Succeed())
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		Consistently(func() error { return k8s.Get(ctx, keyOf(cluster), cluster) }).WithTimeout(1e9).Should(Succeed())
+		Expect(cluster.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
+		// Its Cluster is gone: it is deleted as an orphan, and its addresses are free when nobody shows them any more.
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(block), block)).To(Succeed())
+			g.Expect(block.DeletionTimestamp).NotTo(BeNil())
+		}).Should(Succeed())
+		Expect(k8s.Get(ctx, keyOf(other), other)).To(Succeed())
+		Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))
+		modify(ctx, block, func(a *v1alpha1.IPAllocation) { controllerutil.RemoveFinalizer(a, v1alpha1.TenantPoolFinalizer) })
+		allocatedTo(ctx, other)
+		Expect(m.Stop()).To(Succeed()) // what is of a Cluster that nobody made would be looked for once a grace
 	})
 
 	It("says that the namespace which it is to serve does not exist", func(ctx SpecContext) {
