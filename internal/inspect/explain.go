@@ -87,6 +87,9 @@ func Explain(c Case) Explanation {
 	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
 	if c.Has != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
 		e.Served, e.Verdict = true, "has "+c.Has
+		if c.Ours && c.Pool == nil {
+			add(c.poolName()+" does not exist: nothing keeps another pool from giving away what it has", c.remade())
+		}
 		if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DemandSatisfiedCondition); d != nil && d.Status == metav1.ConditionFalse {
 			add(fmt.Sprintf("Services of its Cluster wait for more (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		} else if d != nil && d.Status == metav1.ConditionUnknown {
@@ -113,9 +116,7 @@ func Explain(c Case) Explanation {
 			add(what, c.anew(do))
 			return e
 		}
-		add(fmt.Sprintf("its poolRef names %s of %q: another provider serves it, if there is one", c.Ref.Kind, c.Ref.APIGroup),
-			c.anew(fmt.Sprintf("for a pool of this provider set apiGroup %s and kind %s or %s; poolRef is immutable, so create the claim again",
-				v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind)))
+		c.ofAnother(&e, deleting)
 		return e
 	}
 	c.pauses(add)
@@ -131,6 +132,22 @@ func Explain(c Case) Explanation {
 	return e
 }
 
+// ofAnother explains a claim of a pool of another provider. Whether that serves it, only its address shows.
+func (c Case) ofAnother(e *Explanation, deleting bool) {
+	what := fmt.Sprintf("its poolRef names %s %s of %q: another provider serves it", c.Ref.Kind, c.Ref.Name, c.Ref.APIGroup)
+	switch {
+	case deleting:
+		e.Findings = append(e.Findings, Finding{what, "ask that provider"})
+	case c.Has != "":
+		e.Served, e.Verdict = true, "has "+c.Has
+		e.Findings = append(e.Findings, Finding{what, "nothing has to be done"})
+	default:
+		e.Findings = append(e.Findings, Finding{what + ", if there is one", c.anew(fmt.Sprintf(
+			"ask that provider; if a pool of this one is meant, set apiGroup %s and kind %s or %s: poolRef is immutable, so create the claim again",
+			v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))})
+	}
+}
+
 // leaving says who holds an object that is being deleted.
 func (c Case) leaving(add func(what, do string)) {
 	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
@@ -141,9 +158,9 @@ func (c Case) leaving(add func(what, do string)) {
 			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
 				text += ": " + d.Message
 			}
-			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block")
+			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block; the component load-balancers takes the finalizer "+f+" off (docs/install.md#removing-load-balancers)")
 		case f == v1alpha1.LeaseShownFinalizer:
-			text, do := "its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; whoever set the finalizer takes it off then"
+			text, do := "its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; whoever set the finalizer takes it off then: the component service-leases or host-load-balancers, or a controller of yours (docs/install.md#removing-a-component)"
 			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
 				text, do = "its address is shown to the world still: "+d.Message, "see docs/leases.md#with-metallb"
 			}
@@ -182,6 +199,9 @@ func (c Case) pauses(add func(what, do string)) {
 // refusals says what the allocator refuses.
 func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 	switch {
+	case c.Pool == nil && c.Has != "":
+		add(c.poolName()+" does not exist", c.remade())
+		return
 	case c.Pool == nil:
 		do := "create the pool, or create the object again with the right poolRef, which is immutable"
 		if c.Instead != "" {
@@ -228,11 +248,21 @@ func parted(message, otherwise string) (what, do string) {
 	return message, otherwise
 }
 
+// remade is what to do for an object that has something of a pool that does not exist.
+func (c Case) remade() string {
+	return "create the pool again, with these addresses in it: each stays whose it is (docs/gitops.md#pruning-a-pool-in-use)"
+}
+
 // silence explains an object that nothing is wrong with.
 func (c Case) silence(add func(what, do string), deleting bool) {
 	switch label := c.Object.GetLabels()[clusterv1.WatchLabel]; {
 	case deleting:
-		add("no finalizer of another controller and no pause holds it", "it should be gone in a moment; if not, check that a manager is running")
+		what, do := "no finalizer of another controller and no pause holds it", "it should be gone in a moment; if not, check that a manager is running"
+		if c.Kind == v1alpha1.IPLeaseKind {
+			what = "the finalizer " + v1alpha1.IPLeaseFinalizer + " holds it, and no other and no pause"
+			do += ", with the component leases, service-leases or host-load-balancers (docs/install.md#components)"
+		}
+		add(what, do)
 	case c.Answer != nil && c.Answer.Range.IsValid():
 		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", poolutil.ShowRange(c.Answer.Range))
 		if c.Ahead > 1 {

@@ -70,7 +70,40 @@ func TestExplain(t *testing.T) {
 		}, "waits: NetworkPool ns/p grants nothing now (Deleting): m -> use another pool: this one is being deleted. It belongs to Metal3Data w-0", false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
-		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool of \"g\": another provider serves it, if there is one -> for a pool of this provider", false},
+		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it, if there is one -> ask that provider", false},
+		"another's kind, served": {nil, func(c *Case) {
+			c.Ours, c.Has = false, "10.0.0.5 of InClusterIPPool nodes"
+		}, "has 10.0.0.5 of InClusterIPPool nodes: its poolRef names NetworkPool p of \"g\": another provider serves it -> nothing has to be done", true},
+		"another's kind, deleted": {nil, func(c *Case) {
+			c.Ours, c.Has = false, "10.0.0.5 of InClusterIPPool nodes"
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+		}, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it -> ask that provider", false},
+		"served of a pool that is gone": {nil, func(c *Case) {
+			c.Has = "10.0.0.5"
+			said(metav1.ConditionTrue, "Ready")(c)
+		}, "has 10.0.0.5: NetworkPool ns/p does not exist: nothing keeps another pool from giving away what it has -> create the pool again, with these addresses in it", true},
+		"told that the pool of its address is gone": {nil, func(c *Case) {
+			c.Has = "10.0.0.5"
+			said(metav1.ConditionFalse, "PoolNotReady")(c)
+		}, "waits: NetworkPool ns/p does not exist -> create the pool again, with these addresses in it", false},
+		"a lease that nobody lets go of": {open(), func(c *Case) {
+			c.Kind, c.Object = "IPLease", &v1alpha1.IPLease{}
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			c.Object.SetFinalizers([]string{v1alpha1.IPLeaseFinalizer})
+		}, "is being deleted: the finalizer butler.butlerlabs.dev/iplease holds it, and no other and no pause -> it should be gone in a moment; if not, " +
+			"check that a manager is running, with the component leases, service-leases or host-load-balancers", false},
+		"a lease that is shown": {open(), func(c *Case) {
+			c.Kind, c.Object = "IPLease", &v1alpha1.IPLease{}
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			c.Object.SetFinalizers([]string{v1alpha1.IPLeaseFinalizer, v1alpha1.LeaseShownFinalizer})
+		}, "is being deleted: its address is shown to the world still: the finalizer butler.butlerlabs.dev/lease-shown holds it -> " +
+			"delete what shows the address; whoever set the finalizer takes it off then: the component service-leases or host-load-balancers", false},
+		"a block that its Cluster has": {open(), func(c *Case) {
+			c.Kind, c.Object = "IPAllocation", &v1alpha1.IPAllocation{}
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			c.Object.SetFinalizers([]string{v1alpha1.TenantPoolFinalizer})
+		}, "is being deleted: the Cluster has not let go of the block yet -> see docs/elastic.md: a Cluster that does not answer keeps its block; " +
+			"the component load-balancers takes the finalizer butler.butlerlabs.dev/tenant-pool off", false},
 		"a paused claim": {open(), func(c *Case) { c.Object.SetAnnotations(paused) },
 			"waits: it is paused by its annotation cluster.x-k8s.io/paused -> kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", false},
 		"a paused pool": {func() *v1alpha1.NetworkPool { p := open(); p.Annotations = paused; return p }(), nil,

@@ -83,9 +83,9 @@ func (x *explainedRange) ready() *metav1.Condition {
 // whoLooks is which manager looks at a ClusterCIDR.
 func (x *explainedRange) whoLooks() string {
 	if x.local {
-		return "is a manager running, with --node-cidrs=on, own or only?"
+		return "is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?"
 	}
-	return "is a manager running, with --node-cidrs=on or fleet?"
+	return "is a manager running, with the component fleet-node-cidrs or node-cidrs (--node-cidrs=fleet or on)?"
 }
 
 // gives explains a ClusterCIDR that Nodes can get CIDRs of, if any is free.
@@ -130,7 +130,11 @@ func (x *explainedRange) leaves() {
 			x.add(said.Message, drain)
 		}
 	} else if len(x.e.Findings) == 0 {
-		x.add("no Node uses it", "it should be gone in a moment; if not, "+x.whoLooks())
+		what := "no Node uses it"
+		if slices.Contains(x.object.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
+			what += "; the finalizer " + v1alpha1.ClusterCIDRFinalizer + " holds it"
+		}
+		x.add(what, "it should be gone in a moment; if not, "+x.whoLooks())
 	}
 }
 

@@ -46,7 +46,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 		},
 		"Nobody has looked": {
 			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "10.1.0.0/23"))},
-			"waits: gives nothing yet\nwhy: no manager has looked at it -> is a manager running, with --node-cidrs=on, own or only?\nrange: 10.1.0.0/23, for all Nodes",
+			"waits: gives nothing yet\nwhy: no manager has looked at it -> is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?\nrange: 10.1.0.0/23, for all Nodes",
 		},
 		"It is not valid": {
 			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "x", told("Ready", metav1.ConditionFalse, "ValidationFailed", "m"))), State: held},
@@ -66,7 +66,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 		},
 		"It goes": {
 			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "10.1.0.0/23", beingDeleted)), State: held},
-			"waits: is being deleted\nwhy: no Node uses it -> it should be gone in a moment; if not, is a manager running, with --node-cidrs=on, own or only?\nrange: 10.1.0.0/23, for all Nodes",
+			"waits: is being deleted\nwhy: no Node uses it; the finalizer butler.butlerlabs.dev/clustercidr holds it -> it should be gone in a moment; if not, is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?\nrange: 10.1.0.0/23, for all Nodes",
 		},
 		"Nodes are hidden": {
 			PodCIDRs{NodesHidden: true, ClusterCIDRs: ranges(aRange("r", "10.1.0.0/23", ready, told("Exhausted", metav1.ConditionTrue, "Exhausted", "all are taken"))), State: held},

@@ -17,14 +17,14 @@ func TestExplainPool(t *testing.T) {
 		return metav1.Condition{Type: condition, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
 	}
 	for name, c := range map[string]struct {
-		unseen, paused bool
-		conditions     []metav1.Condition
-		served         bool
-		want           string // verdict: finding -> advice begins
-		total          int64
-		carved         bool
-		waiting        []string
-		details        int
+		unseen, paused, behind bool
+		conditions             []metav1.Condition
+		served                 bool
+		want                   string // verdict: finding -> advice begins
+		total                  int64
+		carved                 bool
+		waiting                []string
+		details                int
 	}{
 		"ready": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "3/4 IPs available")}, served: true, want: "grants addresses: 3/4 IPs available"},
 		"full": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "0/2 IPs available")}, total: 2, waiting: []string{"IPAddressClaim ns/c"}, details: 1,
@@ -35,6 +35,7 @@ func TestExplainPool(t *testing.T) {
 		"deleted":                     {conditions: []metav1.Condition{says("Ready", "False", "Deleting", "m")}, total: 2, want: "grants nothing: Deleting: m -> delete the Machines of those claims"},
 		"nobody looked":               {unseen: true, want: "grants nothing yet: no manager has looked at it -> is the manager running"},
 		"paused":                      {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
+		"a new spec":                  {behind: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "has a spec that no manager has acted on yet: the manager has not seen this spec yet: its status is of the spec before -> wait a moment"},
 		"a broken spec":               {conditions: []metav1.Condition{says("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
 		"nothing left":                {conditions: []metav1.Condition{says("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
 		"an elder twin":               {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give one of the two pools other addresses"},
@@ -44,6 +45,9 @@ func TestExplainPool(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 			if !c.unseen {
 				pool.Status.Allocator = &v1alpha1.AllocatorStatus{}
+			}
+			if c.behind {
+				pool.Generation, pool.Status.ObservedGeneration = 3, 2
 			}
 			if c.paused {
 				pool.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}

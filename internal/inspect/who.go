@@ -31,6 +31,8 @@ const (
 	Resting  = "resting"
 	Held     = "held"
 	Free     = "free"
+	// NotGranted: nobody has it, and its pool gives nothing away now.
+	NotGranted = "not granted"
 )
 
 // Standing is what an address, or a prefix, is in a pool or in a ClusterCIDR.
@@ -85,19 +87,7 @@ func Who(o pools.Objects, a netip.Prefix) []Standing {
 			out = append(out, s)
 		}
 	}
-	for i := range o.Addresses {
-		addr := &o.Addresses[i]
-		key, _ := pools.KeyOfRef(addr.Namespace, addr.Spec.PoolRef)
-		if addr.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group || here[key] {
-			continue // of a pool of ours, or of one that has a mirror here
-		}
-		if ip, err := netip.ParseAddr(addr.Spec.Address); err == nil && a.Contains(ip.Unmap()) {
-			out = append(out, Standing{
-				Pool:  fmt.Sprintf("%s.%s %s", addr.Spec.PoolRef.Kind, addr.Spec.PoolRef.APIGroup, addr.Spec.PoolRef.Name),
-				State: Used, Detail: "the pool belongs to another provider", Holders: []Holder{holderOf(o, ownerOf(addr))},
-			})
-		}
-	}
+	out = append(out, withoutPool(o, here, a)...)
 	// Who has it comes first, where it is free last.
 	slices.SortStableFunc(out, func(x, y Standing) int { return cmp.Compare(rank(x), rank(y)) })
 	return out
@@ -107,7 +97,7 @@ func rank(s Standing) int {
 	switch {
 	case len(s.Holders) > 0 && s.State != Carved:
 		return 0
-	case s.State != Free:
+	case s.State != Free && s.State != NotGranted:
 		return 1
 	}
 	return 2
@@ -163,7 +153,7 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 	if !a.IsSingleIP() {
 		s.State, s.Detail = Free, "nobody has any of it; `kubectl butler-ipam free` shows what of it can be given"
 		if closed := Closed(obj); closed != "" {
-			s.Detail = "but the pool " + closed
+			s.State, s.Detail = NotGranted, "nobody has any of it, and the pool "+closed
 		}
 		return s, layout != nil && layout.Declared().OverlapsPrefix(a)
 	}
@@ -172,13 +162,17 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 		s.State, s.Detail = atRest(obj, h, a.Addr())
 		return s, true
 	}
-	if layout == nil || !layout.Declared().Contains(a.Addr()) {
+	if layout == nil {
 		return s, false
+	}
+	if !layout.Declared().Contains(a.Addr()) {
+		s.State, s.Detail = Reserved, poolspec.Gateway(layout, a.Addr())
+		return s, s.Detail != ""
 	}
 	if v.HandsOut(a.Addr()) {
 		s.State = Free
 		if closed := Closed(obj); closed != "" {
-			s.Detail = "but the pool " + closed
+			s.State, s.Detail = NotGranted, "nobody has it, and the pool "+closed
 		}
 	} else {
 		s.State, s.Detail = Reserved, poolspec.Withheld(obj.PoolSpec(), layout, a.Addr())

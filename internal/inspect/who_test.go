@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -83,5 +84,77 @@ func TestWhoRemembersToo(t *testing.T) {
 	o.Addresses = nil
 	if got := Who(o, netip.MustParsePrefix("10.0.0.5/32")); len(got) != 1 || len(got[0].Holders) != 2 {
 		t.Errorf("without an IPAddress it is listed as %+v", got)
+	}
+}
+
+// What is of a pool that does not exist is in use all the same: by an IPAddress, a block or a lease.
+func TestWhoOfAPoolThatIsGone(t *testing.T) {
+	o := poolOfTwo()
+	o.Pools = nil
+	o.Addresses[0].Spec.Address, o.Addresses[1].Spec.Address = "10.0.0.5", "10.0.0.6"
+	o.Addresses[1].Spec.PoolRef.Kind = "Networkpool"
+	block := v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "lb", UID: "lb", Finalizers: []string{v1alpha1.IPAllocationFinalizer}, Annotations: map[string]string{v1alpha1.AddressAnnotation: "10.0.0.7-10.0.0.9"},
+	}}
+	block.Spec.PoolRef.Name = "p"
+	o.Allocations = append(o.Allocations, block)
+	lease := v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "web", UID: "web", Finalizers: []string{v1alpha1.IPLeaseFinalizer}, Annotations: map[string]string{v1alpha1.AddressAnnotation: "10.0.0.10"},
+	}}
+	lease.Spec.PoolRef = v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "g"}
+	o.Leases = append(o.Leases, lease)
+	for asked, want := range map[string]string{
+		"10.0.0.5/32":  "NetworkPool ns/p IPAddress " + o.Addresses[0].Name,
+		"10.0.0.6/32":  "Networkpool p IPAddress " + o.Addresses[1].Name,
+		"10.0.0.8/32":  "NetworkPool ns/p IPAllocation lb",
+		"10.0.0.10/32": "GlobalNetworkPool g IPLease web",
+	} {
+		t.Run(asked, func(t *testing.T) {
+			got := Who(o, netip.MustParsePrefix(asked))
+			if len(got) != 1 || got[0].State != Used || got[0].Detail != poolGone {
+				t.Fatalf("it is listed as %+v", got)
+			}
+			if is := got[0].Pool + " " + got[0].Holders[0].Kind + " " + got[0].Holders[0].Name; is != want {
+				t.Errorf("it is of %s, not %s", is, want)
+			}
+		})
+	}
+	if got := Who(o, netip.MustParsePrefix("10.0.0.11/32")); len(got) != 0 {
+		t.Errorf("what nobody has is listed as %+v", got)
+	}
+}
+
+// An address that nobody has is not called free where its pool gives nothing, and a gateway is named also where it is
+// outside of what the pool declares.
+func TestWhoOfWhatNobodyHas(t *testing.T) {
+	pool := func(status metav1.ConditionStatus) *v1alpha1.NetworkPool {
+		return &v1alpha1.NetworkPool{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pool"},
+			Spec:       v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Gateway: "10.0.0.1", Prefix: ptr.To[int32](24)},
+			Status: v1alpha1.NetworkPoolStatus{Conditions: []metav1.Condition{
+				{Type: v1alpha1.ReadyCondition, Status: status, Reason: v1alpha1.OverlapReason, Message: "m"},
+			}},
+		}
+	}
+	for name, tc := range map[string]struct {
+		status        metav1.ConditionStatus
+		asked         string
+		state, detail string
+	}{
+		"Free":       {metav1.ConditionTrue, "10.0.0.12/32", Free, ""},
+		"Closed":     {metav1.ConditionFalse, "10.0.0.12/32", NotGranted, "nobody has it, and the pool grants nothing now (Overlap): m"},
+		"AllClosed":  {metav1.ConditionFalse, "10.0.0.12/30", NotGranted, "nobody has any of it, and the pool grants nothing now (Overlap): m"},
+		"ItsGateway": {metav1.ConditionTrue, "10.0.0.1/32", Reserved, "the gateway (spec.gateway)"},
+		"Outside":    {metav1.ConditionTrue, "10.0.0.2/32", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Who(pools.Objects{Pools: []v1alpha1.Pool{pool(tc.status)}}, netip.MustParsePrefix(tc.asked))
+			if tc.state == "" && len(got) == 0 {
+				return
+			}
+			if len(got) != 1 || got[0].State != tc.state || got[0].Detail != tc.detail {
+				t.Errorf("it is listed as %+v", got)
+			}
+		})
 	}
 }

@@ -31,16 +31,8 @@ func Withheld(spec *v1alpha1.NetworkPoolSpec, layout *Layout, a netip.Addr) stri
 			return entry + ")"
 		}
 	}
-	if layout.gateway == a {
-		return "the gateway (spec.gateway)"
-	}
-	for i, s := range layout.subnets {
-		if s.gateway == a {
-			return fmt.Sprintf("the gateway of spec.subnets[%d] (%s)", i, s.prefix)
-		}
-	}
-	if i := slices.IndexFunc(layout.blocks, func(b block) bool { return b.gateway == a }); i >= 0 {
-		return fmt.Sprintf("the gateway of the block %s", layout.blocks[i].prefix)
+	if gateway := Gateway(layout, a); gateway != "" {
+		return gateway
 	}
 	if t := spec.TenantAllocation; t != nil {
 		if r, err := poolutil.ParseRange(t.Start + "-" + t.End); err == nil && !r.Contains(a) {
@@ -55,6 +47,22 @@ func Withheld(spec *v1alpha1.NetworkPoolSpec, layout *Layout, a netip.Addr) stri
 		end = "last"
 	}
 	return fmt.Sprintf("the %s address of the network %s, which hosts do not use", end, network)
+}
+
+// Gateway says whose gateway an address is, whether or not the layout declares it; empty where it is none.
+func Gateway(layout *Layout, a netip.Addr) string {
+	if layout.gateway == a {
+		return "the gateway (spec.gateway)"
+	}
+	for i, s := range layout.subnets {
+		if s.gateway == a {
+			return fmt.Sprintf("the gateway of spec.subnets[%d] (%s)", i, s.prefix)
+		}
+	}
+	if i := slices.IndexFunc(layout.blocks, func(b block) bool { return b.gateway == a }); i >= 0 {
+		return fmt.Sprintf("the gateway of the block %s", layout.blocks[i].prefix)
+	}
+	return ""
 }
 
 // FirstWithheld returns the first address of a range that is not handed out; false: all of them are.
