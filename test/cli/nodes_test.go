@@ -202,7 +202,7 @@ func TestLookAtAFleet(t *testing.T) {
 	})
 	t.Run("that does not use it", func(t *testing.T) {
 		expect(t, 0, "10.245.0.7 is per cluster in ClusterCIDR edge: each Cluster has the whole range for itself; none uses it yet\n", "who", "10.245.0.7")
-		expect(t, 1, "ClusterCIDR edge gives nothing yet\n  why:    no manager has looked at it\n  to do:  is a manager running, with --node-cidrs=on or fleet?\n"+
+		expect(t, 1, "ClusterCIDR edge gives nothing yet\n  why:    no manager has looked at it\n  to do:  is a manager running, with the component fleet-node-cidrs or node-cidrs (--node-cidrs=fleet or on)?\n"+
 			"  range:  10.245.0.0/23, for all Nodes\n", "explain", "cc/edge")
 	})
 	t.Run("a cluster without a manager", func(t *testing.T) {
