@@ -17,6 +17,14 @@ import (
 type Holder struct {
 	Kind, Namespace, Name string
 	Range                 netipx.IPRange
+	// Network is that of its IPAddress; the zero value where it has none.
+	Network Network
+}
+
+// Network is what an IPAddress says of the network that its address is in. No gateway: there is none.
+type Network struct {
+	Prefix  int32
+	Gateway string
 }
 
 // namedHolders is how many holders an error names; the rest are counted.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"go4.org/netipx"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,7 +40,7 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 	if state := pool.PoolStatus().Allocator; state != nil {
 		for _, g := range state.InFlight {
 			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-				found.add(g.Kind, g.Namespace, g.Name, r)
+				found.add(poolspec.Holder{Kind: g.Kind, Namespace: g.Namespace, Name: g.Name, Range: r})
 			}
 		}
 	}
@@ -48,7 +49,8 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 			a := &addresses.Items[i]
 			if refersTo(a.Spec.PoolRef, pool) {
 				if r, ok := heldBy(a, pool.PoolSpec().AllocationPrefixLength); ok {
-					found.add("IPAddressClaim", a.Namespace, a.Spec.ClaimRef.Name, r)
+					network := poolspec.Network{Prefix: ptr.Deref(a.Spec.Prefix, 0), Gateway: a.Spec.Gateway}
+					found.add(poolspec.Holder{Kind: "IPAddressClaim", Namespace: a.Namespace, Name: a.Spec.ClaimRef.Name, Range: r, Network: network})
 				}
 			}
 		}
@@ -60,7 +62,7 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 		for i := range all.Items {
 			a := &all.Items[i]
 			if r, has := blocks.RangeOf(a); has && pools.KeyOfAllocation(a) == pools.KeyOf(pool) {
-				found.add(v1alpha1.IPAllocationKind, a.Namespace, a.Name, r)
+				found.add(poolspec.Holder{Kind: v1alpha1.IPAllocationKind, Namespace: a.Namespace, Name: a.Name, Range: r})
 			}
 		}
 	})
@@ -71,7 +73,7 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 		for i := range all.Items {
 			o := &all.Items[i]
 			if r, has := leases.AddressOf(o); has && pools.KeyOfPool(o.Namespace, o.Spec.PoolRef) == pools.KeyOf(pool) {
-				found.add(v1alpha1.IPLeaseKind, o.Namespace, o.Name, r)
+				found.add(poolspec.Holder{Kind: v1alpha1.IPLeaseKind, Namespace: o.Namespace, Name: o.Name, Range: r})
 			}
 		}
 	})
@@ -120,20 +122,22 @@ func heldBy(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
 	return netipx.IPRangeFrom(addr, addr), true
 }
 
-// holders are listed in the order they are found. A grant in flight may have its IPAddress already.
+// holders are listed in the order they are found. A grant in flight may have its IPAddress already, which says more.
 type holders struct {
 	list []poolspec.Holder
-	seen map[poolspec.Holder]struct{}
+	at   map[poolspec.Holder]int
 }
 
-func (h *holders) add(kind, namespace, name string, r netipx.IPRange) {
-	holder := poolspec.Holder{Kind: kind, Namespace: namespace, Name: name, Range: r}
-	if _, known := h.seen[holder]; known {
+func (h *holders) add(holder poolspec.Holder) {
+	same := holder
+	same.Network = poolspec.Network{}
+	if i, known := h.at[same]; known {
+		h.list[i] = holder
 		return
 	}
-	if h.seen == nil {
-		h.seen = map[poolspec.Holder]struct{}{}
+	if h.at == nil {
+		h.at = map[poolspec.Holder]int{}
 	}
-	h.seen[holder] = struct{}{}
+	h.at[same] = len(h.list)
 	h.list = append(h.list, holder)
 }

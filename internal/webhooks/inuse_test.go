@@ -77,6 +77,17 @@ func texts(holders []poolspec.Holder) []string {
 	return out
 }
 
+// What an IPAddress says of its network is known, also where its grant is in flight still.
+func TestHoldersKnowTheirNetwork(t *testing.T) {
+	p := granting(pool("p", spec{CIDR: "10.0.0.0/24"}), grant("a", "10.0.0.1", "10.0.0.1"), grant("b", "10.0.0.2", "10.0.0.2"))
+	a := address(p, "a", "10.0.0.1")
+	a.Spec.Prefix, a.Spec.Gateway = ptr.To[int32](24), "10.0.0.254"
+	got, err := (&Live{Reader: stored(t, a)}).Holders(t.Context(), p)
+	if err != nil || len(got) != 2 || got[0].Network != (poolspec.Network{Prefix: 24, Gateway: "10.0.0.254"}) || got[1].Network != (poolspec.Network{}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestHolders(t *testing.T) {
 	v4 := spec{CIDR: "10.0.0.0/24"}
 	prefixes := spec{CIDR: "fd00::/60", AllocationPrefixLength: ptr.To[int32](64)}

@@ -53,7 +53,7 @@ func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnin
 }
 
 // ValidateUpdate also refuses a spec that would cut off addresses in use, and warns where it keeps one for a name that
-// another has. A change that takes nothing away, and keeps nothing, is not looked up.
+// another has, and of who keeps the gateway or the prefix length of before. What cannot do any of that is not looked up.
 func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.Warnings, error) {
 	if pool.GetDeletionTimestamp() != nil || sameSpec(was, pool) {
 		return nil, nil
@@ -64,18 +64,22 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 	}
 	old, _ := poolspec.Compile(was.PoolSpec(), was.PoolStatus().Blocks...)
 	var out admission.Warnings
-	if poolspec.Narrows(old, layout) || poolspec.AddsPins(old, layout) {
+	narrows, renetworks := poolspec.Narrows(old, layout), poolspec.Renetworks(old, layout)
+	if narrows || renetworks || poolspec.AddsPins(old, layout) {
 		holders, err := v.Use.Holders(ctx, was)
 		switch {
-		case err != nil && poolspec.Narrows(old, layout):
+		case err != nil && narrows:
 			return nil, fmt.Errorf("finding the addresses in use: %w", err)
 		case err != nil:
-			out = admission.Warnings{"it could not be checked whether another name has an address of spec.preAllocations: " + err.Error()}
+			out = admission.Warnings{"it could not be checked whether another name has an address of spec.preAllocations, or who keeps another gateway or prefix length: " + err.Error()}
 		}
 		if errs := poolspec.CutOff(old, layout, holders); len(errs) > 0 {
 			return nil, invalid(pool, errs)
 		}
 		out = append(out, poolspec.PinsInUse(old, layout, holders)...)
+		if renetworks {
+			out = append(out, poolspec.Kept(layout, holders)...)
+		}
 	}
 	return append(out, warnings(ctx, v.All, pool, layout)...), nil
 }

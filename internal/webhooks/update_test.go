@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
@@ -19,6 +21,11 @@ import (
 func TestUpdate(t *testing.T) {
 	whole, half, broken := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"}
 	high := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
+	has := func(name, address string, prefix int32, gateway string) poolspec.Holder {
+		a := netip.MustParseAddr(address)
+		return poolspec.Holder{Kind: "IPAddressClaim", Namespace: "ns", Name: name, Range: netipx.IPRangeFrom(a, a), Network: poolspec.Network{Prefix: prefix, Gateway: gateway}}
+	}
+	keep := append(slices.Clone(high), has("a", "10.0.0.200", 24, "10.0.0.1"), has("b", "10.0.0.201", 24, "10.0.0.1"), has("c", "10.0.0.202", 24, "10.0.0.2"))
 	tests := map[string]struct {
 		reason   string
 		old, new spec
@@ -44,8 +51,47 @@ func TestUpdate(t *testing.T) {
 			want: []string{"spec"}, names: "10.0.0.200 (IPAddressClaim ns/a)",
 		},
 		"Widens": {
-			reason: "a change that takes nothing away is not looked up",
-			old:    half, new: whole, holders: high,
+			reason: "a change that takes nothing away, and leaves the networks as they are, is not looked up",
+			old:    spec{Addresses: []string{"10.0.0.0/24"}}, new: spec{Addresses: []string{"10.0.0.0/24", "10.0.1.0/24"}}, holders: keep,
+		},
+		"WidensTheNetwork": {
+			reason: "an IPAddress is not changed: it keeps the prefix length of the smaller network",
+			old:    half, new: whole, holders: []poolspec.Holder{has("a", "10.0.0.5", 25, "")}, asked: 1,
+			warned: []string{"1 address in use keeps the prefix length 25, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+		},
+		"ChangesTheGateway": {
+			reason: "whoever has what the new spec gives is not counted, nor is what has no IPAddress",
+			old:    spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.2"}, holders: keep, asked: 1,
+			warned: []string{"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+		},
+		"RemovesTheGateway": {
+			reason: "each value that is kept is told",
+			old:    spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, new: whole, holders: keep, asked: 1,
+			warned: []string{
+				"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again",
+				"1 address in use keeps the gateway 10.0.0.2, such as 10.0.0.202 (IPAddressClaim ns/c): a machine gets what the spec says when it is made again",
+			},
+		},
+		"AddsAGateway": {
+			reason: "what has none keeps none",
+			old:    whole, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "")}, asked: 1,
+			warned: []string{"1 address in use keeps no gateway, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+		},
+		"RemovesThePrefix": {
+			reason: "without it an address of a range is alone",
+			old:    spec{Addresses: []string{"10.0.0.5-10.0.0.9"}, Prefix: ptr.To[int32](24)}, new: spec{Addresses: []string{"10.0.0.5-10.0.0.9"}}, holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "")}, asked: 1,
+			warned: []string{"1 address in use keeps the prefix length 24, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+		},
+		"ChangesASubnet": {
+			reason: "its addresses keep its gateway, others are not its",
+			old:    spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}}},
+			new:    spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1"}, asked: 1,
+			holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "10.0.0.1"), has("b", "10.0.1.5", 23, "10.0.1.1")},
+			warned:  []string{"1 address in use keeps the prefix length 24 and the gateway 10.0.0.1, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+		},
+		"AddsASubnetElsewhere": {
+			reason: "nobody is in it", holders: keep,
+			old: spec{Addresses: []string{"10.0.0.0/24"}}, new: spec{Addresses: []string{"10.0.0.0/24", "10.0.1.0/24"}, Subnets: []v1alpha1.Subnet{{CIDR: "10.0.1.0/24", Gateway: "10.0.1.1"}}},
 		},
 		"KeepsWhatIsFree": {
 			reason: "a preAllocation is looked up", old: whole, holders: high, asked: 1,
@@ -118,7 +164,7 @@ func TestUpdate(t *testing.T) {
 func TestUpdateLookupOfAPreAllocationFails(t *testing.T) {
 	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: errors.New("the API server is down")}, All: stored(t)}
 	warnings, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"vip": "10.0.0.9"}}))
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "could not be checked whether another name has an address of spec.preAllocations: the API server is down") {
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "could not be checked whether another name has an address of spec.preAllocations, or who keeps another gateway or prefix length: the API server is down") {
 		t.Errorf("%v, %v", warnings, err)
 	}
 }

@@ -1,0 +1,103 @@
+package poolspec
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/ptr"
+)
+
+// Renetworks reports whether Kept can find anything: whether an address that the old layout declares may have another
+// prefix length, or another gateway, in the next one. Prefixes have neither.
+func Renetworks(old, next *Layout) bool {
+	if old == nil {
+		return true
+	}
+	if next.unitBits != next.bits() {
+		return false
+	}
+	touches := func(p netip.Prefix) bool { return p.IsValid() && old.declared.OverlapsPrefix(p) }
+	return old.gateway != next.gateway || !ptr.Equal(old.prefix, next.prefix) ||
+		slices.ContainsFunc(changed(old.subnets, next.subnets), func(s subnet) bool { return touches(s.prefix) }) ||
+		next.prefix == nil && slices.ContainsFunc(changed(old.networks(), next.networks()), touches)
+}
+
+// bits is the length of an address of the family of a pool.
+func (l *Layout) bits() int {
+	if l.is6 {
+		return 128
+	}
+	return 32
+}
+
+// changed are those that one of two lists has, and the other has not.
+func changed[T comparable](a, b []T) (out []T) {
+	in := func(list []T) map[T]struct{} {
+		set := map[T]struct{}{}
+		for _, t := range list {
+			set[t] = struct{}{}
+		}
+		return set
+	}
+	before, after := in(a), in(b)
+	for t := range before {
+		if _, both := after[t]; !both {
+			out = append(out, t)
+		}
+	}
+	for t := range after {
+		if _, both := before[t]; !both {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Kept says which holders keep a prefix length, or a gateway, that the next layout does not give for their address: an
+// IPAddress is never changed. One sentence for each that is kept.
+func Kept(next *Layout, holders []Holder) []string {
+	type keepers struct {
+		n     int
+		first Holder
+	}
+	by := map[string]*keepers{}
+	for _, h := range holders {
+		if h.Network == (Network{}) || !next.declared.Contains(h.Range.From()) {
+			continue
+		}
+		prefix, gateway := next.Network(h.Range.From())
+		var what []string
+		if h.Network.Prefix != prefix {
+			what = append(what, fmt.Sprintf("the prefix length %d", h.Network.Prefix))
+		}
+		if h.Network.Gateway != gateway {
+			kept := "no gateway"
+			if h.Network.Gateway != "" {
+				kept = "the gateway " + h.Network.Gateway
+			}
+			what = append(what, kept)
+		}
+		if len(what) == 0 {
+			continue
+		}
+		key := strings.Join(what, " and ")
+		if by[key] == nil {
+			by[key] = &keepers{first: h}
+		}
+		by[key].n++
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(by)) {
+		k := by[key]
+		keep := fmt.Sprintf("%d addresses in use keep", k.n)
+		if k.n == 1 {
+			keep = "1 address in use keeps"
+		}
+		out = append(out, fmt.Sprintf("%s %s, such as %s (%s %s/%s): a machine gets what the spec says when it is made again",
+			keep, key, k.first.Range.From(), k.first.Kind, k.first.Namespace, k.first.Name))
+	}
+	return out
+}
