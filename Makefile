@@ -56,7 +56,12 @@ IMAGE_ARCHITECTURES ?= amd64 arm64
 REVISION            ?= $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null || echo unknown)
 SOURCE_DATE_EPOCH   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-BUILD_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version.linked=$(VERSION)"
+# What a program says of itself: its version, with the commit where that has no tag. It is written by the linker and not by
+# Go (-buildvcs): a release is the same, byte for byte, also where there is no git.
+COMMIT  ?= $(shell git describe --always --abbrev=12 --exclude '*' --dirty 2>/dev/null || echo unknown)
+LINKED  = $(VERSION)$(if $(filter %-dev,$(VERSION)),+$(COMMIT))
+
+BUILD_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version.linked=$(LINKED)"
 
 # The packages that mark, in Go, what each role may do.
 RBAC_manager        := ./controllers/pool ./internal/webhooks

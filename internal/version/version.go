@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// linked is what the linker writes here: VERSION of the Makefile.
+// linked is what the linker writes here: LINKED of the Makefile.
 var linked string
 
 // Get is the version of the running program.

@@ -8,6 +8,7 @@ import (
 func TestOf(t *testing.T) {
 	for name, tc := range map[string]struct{ linked, module, want string }{
 		"make":                         {"v0.1.0", "v0.1.1-0.20261101120000-0123456789ab", "v0.1.0"},
+		"make, of no tag":              {"v0.1.0-dev+0123456789ab-dirty", "(devel)", "v0.1.0-dev+0123456789ab-dirty"},
 		"go install of a release":      {"", "v0.1.0", "v0.1.0"},
 		"go build in a clone":          {"", "v0.1.1-0.20261101120000-0123456789ab+dirty", "v0.1.1-0.20261101120000-0123456789ab+dirty"},
 		"go build -buildvcs=false":     {"", "(devel)", "v0.0.0-dev"},

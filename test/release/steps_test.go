@@ -130,3 +130,13 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// A program of no tag says of which commit it is; one of a tag says that alone.
+func TestLinkedVersion(t *testing.T) {
+	for version, want := range map[string]string{"v0.1.0-dev": "v0.1.0-dev+0123456789ab-dirty", "v0.1.0": "v0.1.0", "v0.1.0-rc.1": "v0.1.0-rc.1"} {
+		got := strings.TrimSpace(command(t, "make", "--silent", "--eval=linked: ; @echo $(LINKED)", "linked", "VERSION="+version, "COMMIT=0123456789ab-dirty"))
+		if got != want {
+			t.Errorf("%s is %s, not %s", version, got, want)
+		}
+	}
+}
