@@ -125,9 +125,13 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	ended := false // by itself, or by somebody: that was told
 	defer func() {
-		log := mgr.LogTail(logLines)
-		if err = errors.Join(err, mgr.Stop()); err != nil {
+		log, stopped := mgr.LogTail(logLines), mgr.Stop()
+		if ended {
+			return
+		}
+		if err = errors.Join(err, stopped); err != nil {
 			err = fmt.Errorf("%w\n\nthe manager's last words:\n%s", err, log)
 		}
 	}()
@@ -151,8 +155,19 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 		fmt.Fprintln(out)
 		return nil
 	case <-mgr.Done():
-		return errors.New("the manager ended by itself")
 	}
+	ended = true
+	fmt.Fprintf(out, `
+The manager has ended. Its last words:
+
+%s
+The API server stays until Ctrl-C, with all that is in it. To start the manager again, in another terminal:
+
+  %s
+`, mgr.LogTail(logLines), mgr.CommandLine())
+	<-ctx.Done()
+	fmt.Fprintln(out)
+	return nil
 }
 
 // story is what is shown, and with which manager.

@@ -75,6 +75,9 @@ func (p *process) waitUntil(ctx context.Context, ready func(context.Context) boo
 
 func (p *process) name() string { return filepath.Base(p.cmd.Path) }
 
+// CommandLine starts it again, in a shell.
+func (p *process) CommandLine() string { return strings.Join(p.cmd.Args, " ") }
+
 // Pid is the process id.
 func (p *process) Pid() int { return p.cmd.Process.Pid }
 

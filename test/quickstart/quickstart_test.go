@@ -5,12 +5,14 @@ package quickstart
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -180,6 +182,51 @@ func TestQuickstart(t *testing.T) {
 
 	t.Run("stays until it is interrupted", func(t *testing.T) {
 		stays(t, func(said string) { follow(t, said) }, quickstart, "--manager="+manager, "--exit=false")
+	})
+
+	t.Run("stays when the manager ends, which can be started again", func(t *testing.T) {
+		shown, gone, tmp := &notifying{text: "tail -f", seen: make(chan struct{})}, &notifying{text: "in another terminal:\n\n  /", seen: make(chan struct{})}, t.TempDir()
+		cmd := command(t, tmp, io.MultiWriter(shown, gone), quickstart, "--manager="+manager, "--exit=false")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		wait := func(of *notifying) string {
+			t.Helper()
+			select {
+			case <-of.seen:
+			case err := <-ended:
+				t.Fatalf("it did not stay: %v\n%s", err, of.buffer.String())
+			}
+			return of.buffer.String()
+		}
+		pid, err := strconv.Atoi(regexp.MustCompile(`manager +\S+ +process (\d+), `).FindStringSubmatch(wait(shown))[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		said := wait(gone)
+		again := strings.Fields(said[strings.LastIndex(said, "\n  /"):])
+		restarted := exec.CommandContext(t.Context(), again[0], again[1:]...)
+		ready := &notifying{text: "Starting the manager", seen: make(chan struct{})}
+		restarted.Stdout, restarted.Stderr = ready, ready
+		if err := restarted.Start(); err != nil {
+			t.Fatal(err)
+		}
+		wait(ready)
+		if printed := runHints(t, said); !strings.Contains(printed, "lab-registry") {
+			t.Errorf("the hints show\n%s", printed)
+		}
+		if err := errors.Join(restarted.Process.Signal(syscall.SIGTERM), restarted.Wait()); err != nil {
+			t.Errorf("%v\n%s", err, ready.buffer.String())
+		}
+		if err := errors.Join(cmd.Process.Signal(os.Interrupt), <-ended); err != nil {
+			t.Errorf("%v\n%s", err, gone.buffer.String())
+		}
+		empty(t, tmp)
 	})
 
 	t.Run("fails and cleans up where the manager does not start", func(t *testing.T) {
