@@ -16,6 +16,9 @@ func (c Case) anew(do string) string {
 	if c.Kind != "IPAddressClaim" || owner == nil {
 		return do
 	}
-	return fmt.Sprintf("%s. It belongs to %s %s: if that is part of a machine, correct the pool in the machine template, and delete the Machine (docs/pools.md#claims-of-machines)",
-		do, owner.Kind, owner.Name)
+	correct := "if that is part of a machine, correct the pool in the machine template"
+	if owner.Kind == "Metal3Data" { // its template has another one
+		correct = "name the right pool in a new Metal3DataTemplate, as networkData cannot be changed, and that one in a new Metal3MachineTemplate"
+	}
+	return fmt.Sprintf("%s. It belongs to %s %s: %s, and delete the Machine (docs/pools.md#claims-of-machines)", do, owner.Kind, owner.Name, correct)
 }

@@ -67,7 +67,8 @@ func TestExplain(t *testing.T) {
 			"correct the pool in the machine template, and delete the Machine (docs/pools.md#claims-of-machines)", false},
 		"a pool that is deleted, of a machine": {notReady("Deleting"), func(c *Case) {
 			c.Object.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Data", Name: "d"}, {Kind: "Metal3Data", Name: "w-0", Controller: ptr.To(true)}})
-		}, "waits: NetworkPool ns/p grants nothing now (Deleting): m -> use another pool: this one is being deleted. It belongs to Metal3Data w-0", false},
+		}, "waits: NetworkPool ns/p grants nothing now (Deleting): m -> use another pool: this one is being deleted. It belongs to Metal3Data w-0: name the right pool in a new Metal3DataTemplate, " +
+			"as networkData cannot be changed, and that one in a new Metal3MachineTemplate, and delete the Machine", false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
 		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it, if there is one -> ask that provider", false},
