@@ -45,6 +45,7 @@ var elsewhere = map[string]string{
 	"kubectl logs":                "there are no Pods; test/integration: audit_test.go looks for what it greps",
 	"kubectl port-forward":        "there are no Pods",
 	"make image VERSION":          "test/image",
+	"make manager":                "the manager of these tests is built with the same flags",
 	"make release-dry-run":        "a release, which takes minutes; test/release compares its steps with those of the workflow",
 	"mkdir image && tar":          "there is no crane",
 	"podman ":                     "as docker",
@@ -165,6 +166,25 @@ var _ = Describe("The documentation", Ordered, func() {
 		}
 	})
 
+	It("keeps the CRDs from being pruned", func(ctx SpecContext) {
+		text, err := os.ReadFile(filepath.Join(repo.root, "docs", "gitops.md"))
+		Expect(err).NotTo(HaveOccurred())
+		shown := regexp.MustCompile(`(?m)^    resources:\n    - ipam-components.yaml\n(?:    .*\n)+`).FindString(string(text))
+		Expect(shown).NotTo(BeEmpty())
+		desk := at
+		desk.dir = GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(desk.dir, "kustomization.yaml"), []byte(regexp.MustCompile(`(?m)^    `).ReplaceAllString(shown, "")), 0o600)).To(Succeed())
+		desk.run(ctx, "cp "+filepath.Join(repo.dir, "ipam-butler", release)+"/*components.yaml "+filepath.Join(repo.dir, "ipam-butler", release)+"/component-*.yaml .")
+		crds := 0
+		for doc := range strings.SplitSeq(desk.run(ctx, "kustomize build"), "\n---\n") {
+			if strings.Contains(doc, "\nkind: CustomResourceDefinition\n") {
+				crds++
+				Expect(doc).To(ContainSubstring("kustomize.toolkit.fluxcd.io/prune: disabled"))
+			}
+		}
+		Expect(crds).To(BeNumerically(">", 1))
+	})
+
 	It("gives rights to who has them", func(ctx SpecContext) {
 		binding := &rbacv1.ClusterRoleBinding{}
 		Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-in-cluster-pools"}, binding)).To(Succeed())
@@ -201,10 +221,32 @@ var _ = Describe("The documentation", Ordered, func() {
 			"clusterctl init --ipam butler --target-namespace NAMESPACE", "clusterctl delete --ipam butler",
 			"kubectl apply -f " + releases + "download/ipam-components.yaml",
 			"kubectl scale -n butler-ipam-system deployment butler-ipam-controller-manager --replicas=2",
+			"kubectl apply -f " + releases + "download/policy.yaml",
+			"kubectl delete validatingwebhookconfiguration butler-ipam-validating-webhook-configuration",
 			"make release-manifests VERSION=v0.1.0 IMAGE=mirror.example.com/butler:v0.1.0",
 		} {
 			do(ctx, "docs/install.md", command)
 		}
+	})
+
+	It("says how to run it outside of a cluster", func(ctx SpecContext) {
+		there := at.dir
+		at.dir = GinkgoT().TempDir()
+		DeferCleanup(func() { at.dir = there })
+		for _, command := range []string{
+			"kubectl scale -n butler-ipam-system deployment butler-ipam-controller-manager --replicas=0",
+			"kubectl config view --minify --flatten > manager.kubeconfig",
+			"kubectl --kubeconfig=manager.kubeconfig config unset users",
+			`kubectl --kubeconfig=manager.kubeconfig config set-credentials manager --token="$(kubectl create token -n butler-ipam-system butler-ipam-system-manager --duration=24h)"`,
+			"kubectl --kubeconfig=manager.kubeconfig config set-context --current --user=manager",
+		} {
+			do(ctx, "docs/install.md", command)
+		}
+		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: filepath.Join(at.dir, "manager.kubeconfig")})
+		Expect(err).NotTo(HaveOccurred())
+		who := at.run(ctx, "kubectl --kubeconfig=manager.kubeconfig auth whoami")
+		Expect(m.Stop()).To(Succeed())
+		Expect(who).To(ContainSubstring("system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"))
 	})
 
 	It("has no command that nobody runs, and none is left out that is not there", func() {
