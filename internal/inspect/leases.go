@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -55,6 +56,9 @@ func Leases(all []v1alpha1.IPLease) []Lease {
 		}
 		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.DrainingCondition); c != nil && c.Status == "True" {
 			l.Draining = c.Message
+		}
+		if o.DeletionTimestamp != nil && l.Draining == "" {
+			l.Draining = "it is held by " + strings.Join(slices.Sorted(slices.Values(o.Finalizers)), ", ")
 		}
 		out = append(out, l)
 	}

@@ -65,7 +65,7 @@ func TestLookAtLeases(t *testing.T) {
 		}
 		expect(t, 0, table+
 			"tenant-a   late                p                             False (QuotaExceeded)\n"+
-			"tenant-a   leaving  10.95.0.2  p                             True\n"+
+			"tenant-a   leaving  10.95.0.2  p                             Draining: it is held by butler.butlerlabs.dev/iplease, butler.butlerlabs.dev/lease-shown\n"+
 			"tenant-a   shop     10.95.0.1  p     TCP/80 web, UDP/53 dns  True\n", "leases", "-n", ns)
 		expect(t, 0, "web dns", "leases", "-n", ns, "-o", "jsonpath={.items[2].ports[*].service}")
 		expect(t, 0, "There are no leases in namespace default; -A shows those of all namespaces.\n", "leases", "-n", "default")
