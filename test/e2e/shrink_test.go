@@ -115,6 +115,24 @@ var _ = Describe("A tenant", func() {
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.TenantUnreachableReason)
 	})
 
+	It("loses the addresses of a block that somebody deletes, also those that Services have", func(ctx SpecContext) {
+		s.pool(ctx, "p", 10, 11)
+		s.begin(ctx, nil)
+		startManager(ctx)
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		block := s.blocks(ctx)["lb-1"]
+		other := framework.MakeAllocation(s.ns, "other").Pinned(s.net+"11", s.net+"11").Obj()
+		Expect(management.Create(ctx, other)).To(Succeed())
+		Expect(management.Delete(ctx, block)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
+			g.Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationAllocated))
+		}).Should(Succeed())
+		Expect(workload.Get(ctx, client.ObjectKeyFromObject(second), second)).To(Succeed())
+		Expect(second.Status.LoadBalancer.Ingress).To(BeEmpty())
+	})
+
 	It("gives a block back unconfirmed when an operator says so", func(ctx SpecContext) {
 		s.pool(ctx, "p", 10, 11)
 		s.begin(ctx, nil)
