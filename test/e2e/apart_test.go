@@ -75,6 +75,23 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		shows(ctx, "lb", "10")
 	})
 
+	It("keeps the addresses of a block that somebody deletes until Services need them no more", func(ctx SpecContext) {
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		block := s.blocks(ctx)["lb-1"]
+		Expect(management.Delete(ctx, block)).To(Succeed())
+		Eventually(func() string {
+			return s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason).Message
+		}).Should(ContainSubstring("second has"))
+		Expect(workload.Get(ctx, client.ObjectKeyFromObject(second), second)).To(Succeed())
+		Expect(second.Status.LoadBalancer.Ingress).To(HaveLen(1))
+		s.stop(ctx, second)
+		Eventually(func() bool {
+			return apierrors.IsNotFound(management.Get(ctx, client.ObjectKeyFromObject(block), block))
+		}).Should(BeTrue())
+	})
+
 	It("serves from a pool again that was being drained", func(ctx SpecContext) { // B50
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
