@@ -11,18 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
@@ -33,14 +34,16 @@ import (
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
-	// Pools reads the pools that are mirrored: a cache.
-	Pools client.Reader
+	// Pools reads the pools that are mirrored: a cache. Live reads the API server.
+	Pools, Live client.Reader
+	// Names says which claim or IPAddress is known to name what a mirror mirrors; empty: none.
+	Names func(mirror pools.Key) string
 
 	kind incluster.Kind
 }
 
 // Setup sets up one controller for each kind of pool that the API server has.
-func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard) error {
+func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, names func(mirror pools.Key) string) error {
 	served := 0
 	for _, kind := range incluster.Kinds {
 		gvk := incluster.GroupVersion.WithKind(kind.Name)
@@ -51,8 +54,9 @@ func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard) er
 		if err != nil {
 			return fmt.Errorf("looking for %s: %w", kind.Name, err)
 		}
-		r := &Reconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), kind: kind}
-		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).Owns(kind.NewMirror()).Complete(guard.OfShard(part, kind.Name, r))
+		r := &Reconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Names: names, kind: kind}
+		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).
+			Watches(kind.NewMirror(), handler.EnqueueRequestsFromMapFunc(r.mirroredBy)).Complete(guard.OfShard(part, kind.Name, r))
 		if err != nil {
 			return fmt.Errorf("setting up the controller of %s: %w", kind.Name, err)
 		}
@@ -75,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	mirror.SetNamespace(req.Namespace)
 	mirror.SetName(r.kind.MirrorName(req.Name))
 	if pool.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, r.end(ctx, pool, mirror)
+		return r.end(ctx, pool, mirror)
 	}
 	if err := r.finalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {
 		return reconcile.Result{}, err
@@ -90,6 +94,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, r.report(ctx, pool, mirror)
 }
 
+// mirroredBy names the pool that a mirror has the name of.
+func (r *Reconciler) mirroredBy(_ context.Context, mirror client.Object) []reconcile.Request {
+	ref, is := incluster.MirroredBy(pools.KeyOf(mirror.(v1alpha1.Pool)).Kind, mirror.GetName())
+	if !is || ref.Kind != r.kind.Name {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: mirror.GetNamespace(), Name: ref.Name}}}
+}
+
 // handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the
 // in-cluster provider serves no claim of it, should it ever be started again.
 func (r *Reconciler) handOver(ctx context.Context, pool *unstructured.Unstructured) error {
@@ -97,7 +110,7 @@ func (r *Reconciler) handOver(ctx context.Context, pool *unstructured.Unstructur
 		return nil
 	}
 	before := pool.DeepCopy()
-	annotate(pool, clusterv1.PausedAnnotation, "", true)
+	incluster.Annotate(pool, clusterv1.PausedAnnotation, "", true)
 	if err := r.Client.Patch(ctx, pool, guard.SinceRead(before)); err != nil {
 		return fmt.Errorf("pausing a pool that is handed over: %w", err)
 	}
@@ -114,17 +127,22 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 		return errors.Join(err, r.tellProblem(ctx, pool, mirror, err))
 	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.Client, mirror, func() error {
-		if mirror.GetUID() != "" && !metav1.IsControlledBy(mirror, pool) {
-			return fmt.Errorf("%s exists and is not the mirror of this pool; delete it, or create it again under another name", client.ObjectKeyFromObject(mirror))
+		if mirror.GetUID() != "" && !incluster.Mirrors(mirror, pool) {
+			return notItsMirror(mirror)
 		}
 		*mirror.PoolSpec() = is.Spec
 		given, known := incluster.HandedOver(pool), incluster.Given(mirror)
 		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !given || !known {
-			annotate(mirror, clusterv1.PausedAnnotation, value, paused && !given)
+			incluster.Annotate(mirror, clusterv1.PausedAnnotation, value, paused && !given)
 		}
-		annotate(mirror, incluster.HandedOverAnnotation, "", given)
-		annotate(mirror, incluster.GatewayAnnotation, is.Gateway, is.Gateway != "")
-		annotate(mirror, incluster.ProblemAnnotation, "", false)
+		incluster.Annotate(mirror, incluster.HandedOverAnnotation, "", given)
+		incluster.Annotate(mirror, incluster.GatewayAnnotation, is.Gateway, is.Gateway != "")
+		incluster.Annotate(mirror, incluster.ProblemAnnotation, "", false)
+		if given {
+			incluster.HandOver(mirror, pool)
+			return nil
+		}
+		incluster.Annotate(mirror, incluster.SourceUIDAnnotation, "", false)
 		return controllerutil.SetControllerReference(pool, mirror, r.Client.Scheme())
 	})
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
@@ -139,12 +157,12 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 // tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say
 // why. What is in use is counted on.
 func (r *Reconciler) tellProblem(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, problem error) error {
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !metav1.IsControlledBy(mirror, pool) {
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.Mirrors(mirror, pool) {
 		return client.IgnoreNotFound(err)
 	}
 	if text := text.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
 		before := mirror.DeepCopyObject().(client.Object)
-		annotate(mirror, incluster.ProblemAnnotation, text, true)
+		incluster.Annotate(mirror, incluster.ProblemAnnotation, text, true)
 		if err := r.Client.Patch(ctx, mirror, client.MergeFrom(before)); err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -152,18 +170,13 @@ func (r *Reconciler) tellProblem(ctx context.Context, pool *unstructured.Unstruc
 	return r.report(ctx, pool, mirror)
 }
 
-// annotate sets an annotation, or removes it.
-func annotate(o client.Object, key, value string, set bool) {
-	annotations := o.GetAnnotations()
-	switch {
-	case !set:
-		delete(annotations, key)
-	case annotations == nil:
-		annotations = map[string]string{key: value}
-	default:
-		annotations[key] = value
+// notItsMirror says that a pool of ours has the name that a mirror is to have.
+func notItsMirror(is v1alpha1.Pool) error {
+	key := pools.KeyOf(is)
+	if incluster.Ended(is) {
+		return fmt.Errorf("%s has the addresses of an earlier pool of this name and is a pool of its own since that ended; name it in claims, or create this pool under another name", key)
 	}
-	o.SetAnnotations(annotations)
+	return fmt.Errorf("%s exists and is not the mirror of this pool; delete it, or create it again under another name", key)
 }
 
 // report writes how many addresses are in use.
@@ -183,18 +196,6 @@ func (r *Reconciler) report(ctx context.Context, pool *unstructured.Unstructured
 		return client.IgnoreNotFound(err)
 	}
 	return nil
-}
-
-// end lets a deleted pool go when its mirror is gone: that stays while addresses are in use.
-func (r *Reconciler) end(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror)
-	if apierrors.IsNotFound(err) {
-		return r.finalizer(ctx, pool, controllerutil.RemoveFinalizer)
-	}
-	if err != nil || !metav1.IsControlledBy(mirror, pool) || mirror.GetDeletionTimestamp() != nil {
-		return err
-	}
-	return client.IgnoreNotFound(r.Client.Delete(ctx, mirror, client.Preconditions{UID: new(mirror.GetUID())}))
 }
 
 // finalizer adds the in-cluster provider's finalizer to a pool, or removes it.

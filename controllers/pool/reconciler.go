@@ -92,8 +92,8 @@ func (r *Reconciler) Ready(ctx context.Context) error {
 		return fmt.Errorf("the pools are not read yet: %w", err)
 	}
 	for _, p := range all {
-		if key := pools.KeyOf(p); !r.Allocator.Ready(key) {
-			return fmt.Errorf("%s is not read yet", key)
+		if !r.Allocator.Ready(p) {
+			return fmt.Errorf("%s is not read yet", pools.KeyOf(p))
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (a *Allocator) releases(ctx context.Context, m *grants.Memory) grants.Admit
 func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) grants.Admit {
 	clusters := map[types.NamespacedName]grants.Gate{}
 	namespaces := map[string]*grants.Refusal{}
-	direct := m.Direct()
+	direct, indirect := m.Direct(), m.Indirect()
 	return func(c *grants.Claimant) grants.Ruling {
 		if a.leavesAlone(c) {
 			return grants.Ruling{Waits: true, Silent: a.isAnothers(c)}
@@ -79,9 +79,14 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			out.Refused = grants.NotReady("%s grants nothing now (%s): %s", m.Key, reason, message)
 			return out
 		}
-		if direct != nil && !c.Mirrored && !c.HasRecord() {
-			out.Refused = direct
-			return out
+		if no := direct; !c.HasRecord() {
+			if c.Mirrored {
+				no = indirect
+			}
+			if no != nil {
+				out.Refused = no
+				return out
+			}
 		}
 		if c.Child != nil {
 			if out.Refused = a.mayCarve(m, c); out.Refused != nil {

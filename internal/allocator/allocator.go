@@ -233,8 +233,9 @@ func (a *Allocator) GlobalPools() []pools.Key {
 }
 
 // Ready reports whether a pool was taken over, or is another manager's.
-func (a *Allocator) Ready(key pools.Key) bool {
-	if a.unserved(key) != nil || !a.serves(key) {
+func (a *Allocator) Ready(is v1alpha1.Pool) bool {
+	key := pools.KeyOf(is)
+	if a.unserved(key, is) != nil || !a.serves(key) {
 		return true
 	}
 	m := a.locked(key)

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
@@ -41,6 +42,24 @@ func addTheirs(name string) action {
 	}}
 }
 
+// handedOver has the mirror of a pool that was handed over named by others.
+var handedOver = action{"hand their pool over", func(w *world) bool {
+	return w.api.Edit(ref(faults.Pools, mirror), func(o client.Object) {
+		incluster.Annotate(o, incluster.HandedOverAnnotation, "", true)
+		incluster.HandOver(o.(*v1alpha1.NetworkPool), &metav1.ObjectMeta{Name: theirs.Name, UID: theirPool.UID})
+	}) == nil
+}}
+
+// endMirror makes a pool of its own of the mirror.
+var endMirror = action{"end their pool", func(w *world) bool {
+	return w.api.Edit(ref(faults.Pools, mirror), func(o client.Object) { incluster.End(o.(*v1alpha1.NetworkPool)) }) == nil
+}}
+
+// nobodyNamesTheirs waits until no claim names the pool that is mirrored.
+var nobodyNamesTheirs = until("nobody names their pool", func(w *world) bool {
+	return !slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool { return o.(*ipamv1.IPAddressClaim).Spec.PoolRef == theirs })
+})
+
 var mirrors = []scenario{
 	{
 		name: "drop-in", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
@@ -57,6 +76,12 @@ var mirrors = []scenario{
 		// provider.
 		name: "drop-in by name", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 1, before: []action{makeMirror("10.0.0.1-10.0.0.2", theirPool), addTheirs("x")},
 		script: []action{addTo(mirror, "direct"), remove("direct")},
+	},
+	{
+		// U85: what mirrored a pool that has ended is a pool like others; who names the other one is given nothing.
+		name: "drop-in that ends", spec: Pool("10.1.0.1-10.1.0.2"), capacity: 2,
+		before: []action{makeMirror("10.0.0.1-10.0.0.2", theirPool), handedOver, addTheirs("x")},
+		script: []action{addTo(mirror, "direct"), remove("x"), nobodyNamesTheirs, endMirror, addTheirs("y"), addTo(mirror, "z"), another},
 	},
 }
 

@@ -32,7 +32,7 @@ func TestKeyOfClaim(t *testing.T) {
 			if key != c.want || key.IsPool() != c.pool {
 				t.Errorf("%v", key)
 			}
-			no := a.unserved(key)
+			no := a.unserved(key, nil)
 			if (no != nil) != (c.says != "") && c.want != (pools.Key{}) {
 				t.Errorf("unserved: %v", no)
 			}

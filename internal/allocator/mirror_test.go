@@ -36,14 +36,27 @@ func TestNamingMirrors(t *testing.T) {
 	handedOver := func(o *v1alpha1.NetworkPool) {
 		o.Annotations = map[string]string{incluster.HandedOverAnnotation: ""}
 	}
+	marked := func(key, value string) func(o *v1alpha1.NetworkPool) {
+		return func(o *v1alpha1.NetworkPool) {
+			handedOver(o)
+			o.Annotations[key] = value
+		}
+	}
+	ending, ended := marked(incluster.EndingAnnotation, "somebody names it"), marked(incluster.EndedAnnotation, "")
 	for name, c := range map[string]struct {
 		pool   func(*v1alpha1.NetworkPool)
 		claim  []func(*ipamv1.IPAddressClaim)
 		refuse string
 	}{
-		"a claim that names the pool":            {claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}},
-		"a claim that names the mirror":          {refuse: "kubectl annotate inclusterippools.ipam.cluster.x-k8s.io -n ns p butler.butlerlabs.dev/handed-over="},
-		"of a pool that is handed over":          {pool: handedOver},
+		"a claim that names the pool":   {claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}},
+		"a claim that names the mirror": {refuse: "kubectl annotate inclusterippools.ipam.cluster.x-k8s.io -n ns p butler.butlerlabs.dev/handed-over="},
+		"of a pool that is handed over": {pool: handedOver},
+		"of one that is being deleted":  {pool: ending},
+		"of one that has ended":         {pool: ended},
+		"a claim that names a pool that is being deleted": {pool: ending, claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)},
+			refuse: "InClusterIPPool p is being deleted, and NetworkPool ns/p.in-cluster has its addresses"},
+		"one that has ended":                     {pool: ended, claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, refuse: "InClusterIPPool p has ended"},
+		"one that has an address of that":        {pool: ended, claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), remembers("10.0.0.11")}},
 		"one that has an address of it":          {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.11")}},
 		"one with what a user wrote as a record": {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.11"), func(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }}, refuse: "mirrors InClusterIPPool p"},
 	} {
@@ -73,4 +86,20 @@ func TestNamingMirrors(t *testing.T) {
 			t.Errorf("%d are granted, %d refused", granted, len(refused))
 		}
 	})
+}
+
+// U85: what is left of a pool that has ended needs no manager that serves the in-cluster provider's pools.
+func TestEndedIsServed(t *testing.T) {
+	p := aMirror(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = mirrorKey.Name })
+	a := New(Options{})
+	if no := a.unserved(mirrorKey, p.Base); no == nil {
+		t.Error("a mirror is served")
+	}
+	incluster.End(p.Base)
+	if no := a.unserved(mirrorKey, p.Base); no != nil {
+		t.Errorf("it is not served: %s", no.Message)
+	}
+	if source := incluster.SourceOf(p.Base); source != nil {
+		t.Errorf("it mirrors %v", source)
+	}
 }

@@ -30,7 +30,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		a.observeOnly(p, seen, now)
 		return reconcile.Result{}, nil
 	}
-	if no := a.unserved(key); no != nil {
+	if no := a.unserved(key, seen); no != nil {
 		return a.leave(ctx, p, seen, no)
 	}
 	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
@@ -134,8 +134,9 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *grants.Pool, err erro
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
 // the others, so it can call none of a global pool's free; nor can one that leaves the pools of the in-cluster
 // provider to that, of a pool that mirrors one.
-func (a *Allocator) unserved(key pools.Key) *grants.Refusal {
+func (a *Allocator) unserved(key pools.Key, is v1alpha1.Pool) *grants.Refusal {
 	_, mirror := incluster.MirroredBy(key.Kind, key.Name)
+	mirror = mirror && (is == nil || !incluster.Ended(is))
 	switch {
 	case !key.IsPool():
 		return NoSuchKind(key)

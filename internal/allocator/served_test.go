@@ -310,7 +310,7 @@ func TestUnservedPoolTellsOnce(t *testing.T) {
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
 		c.Busy, p.Jobs = false, 0
-		a.notOurs(t.Context(), grants.PoolOf(p), obj, a.unserved(key))
+		a.notOurs(t.Context(), grants.PoolOf(p), obj, a.unserved(key, nil))
 		return p.Jobs
 	}
 	c.Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "PoolExhausted", Message: "by the manager that serves it"}}

@@ -36,7 +36,7 @@ func (a *Allocator) Fence(ctx context.Context, all []v1alpha1.Pool) {
 	for _, obj := range all {
 		key := pools.KeyOf(obj)
 		a.publishSpec(obj)
-		if a.unserved(key) != nil || obj.GetDeletionTimestamp() != nil {
+		if a.unserved(key, obj) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
 		}
 		if !a.serves(key) {

@@ -135,3 +135,10 @@ func (a *Allocator) missing(ctx context.Context, key pools.Key) *grants.Refusal 
 	}
 	return grants.NotReady("%s does not exist; create it, or create this object again with the right poolRef", key)
 }
+
+// NamesMirrored returns which claim or IPAddress is known to name what a mirror mirrors, nothing if none is.
+func (a *Allocator) NamesMirrored(mirror pools.Key) string {
+	m := a.locked(mirror)
+	defer m.Unlock()
+	return m.NamesMirrored()
+}

@@ -151,10 +151,13 @@ func (p *plugin) handBackCommand() *cobra.Command {
 }
 
 func (p *plugin) handBackText(plan *dropin.Plan) string {
-	if len(plan.Pools) == 0 && len(plan.Problems) == 0 {
-		return "There is nothing to hand back.\n"
-	}
 	var out strings.Builder
+	for _, key := range plan.Ended {
+		fmt.Fprintln(&out, p.yellow("note:"), key, "is a pool of its own, since the pool of the in-cluster provider that it mirrored has ended: it stays")
+	}
+	if len(plan.Pools) == 0 && len(plan.Problems) == 0 {
+		return out.String() + "There is nothing to hand back.\n"
+	}
 	fmt.Fprintf(&out, "%s handed back to the in-cluster provider:\n", text.Count(len(plan.Pools), "pool is", "pools are"))
 	for _, pool := range plan.Pools {
 		fmt.Fprintln(&out, "  "+pool)

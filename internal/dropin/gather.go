@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +24,9 @@ type found struct {
 	// good.
 	mirrors []v1alpha1.Pool
 	given   []source
+	// deleting are those of the given that are being deleted; ended are the pools that were mirrors of such.
+	deleting []source
+	ended    []pools.Key
 	// running are the Deployments and pods of managers whose arguments have the flag; managers are all, since a component
 	// sets it without an argument.
 	running, managers []string
@@ -70,40 +72,43 @@ func gather(ctx context.Context, from client.Reader) (*found, error) {
 	for _, p := range all {
 		if _, is := sourceOf(p); is {
 			out.mirrors = append(out.mirrors, p)
+		} else if incluster.Ended(p) {
+			out.ended = append(out.ended, pools.KeyOf(p))
 		}
 	}
-	out.given, err = givenOf(ctx, from)
-	return out, err
+	return out, out.findGiven(ctx, from)
 }
 
 // sourceOf returns what a pool mirrors, false where it mirrors nothing: a pool of somebody's that has the name of a
 // mirror is none.
 func sourceOf(p v1alpha1.Pool) (source, bool) {
-	owner := metav1.GetControllerOf(p)
-	if owner == nil || owner.APIVersion != incluster.GroupVersion.String() {
+	owner := incluster.SourceOf(p)
+	if owner == nil {
 		return source{}, false
 	}
 	i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == owner.Kind })
-	if i < 0 || incluster.Kinds[i].MirrorName(owner.Name) != p.GetName() {
-		return source{}, false
-	}
 	return source{incluster.Kinds[i], client.ObjectKey{Namespace: p.GetNamespace(), Name: owner.Name}}, true
 }
 
-// givenOf lists the pools that were handed over for good.
-func givenOf(ctx context.Context, from client.Reader) (out []source, err error) {
+// findGiven lists the pools that were handed over for good.
+func (f *found) findGiven(ctx context.Context, from client.Reader) error {
 	for _, k := range incluster.Kinds {
 		items, err := sources(ctx, from, k, "")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range items {
-			if incluster.Given(&items[i]) {
-				out = append(out, source{k, client.ObjectKeyFromObject(&items[i])})
+			if !incluster.Given(&items[i]) {
+				continue
+			}
+			s := source{k, client.ObjectKeyFromObject(&items[i])}
+			f.given = append(f.given, s)
+			if items[i].GetDeletionTimestamp() != nil {
+				f.deleting = append(f.deleting, s)
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // serves reports whether a container is told to serve the pools of the in-cluster provider.

@@ -22,6 +22,8 @@ type Plan struct {
 	Pools []string `json:"pools"`
 	// Waiting have nothing and name a mirror: they wait for ever then.
 	Waiting []string `json:"waiting,omitempty"`
+	// Ended are pools that were mirrors, and stay: there is nothing any more to which they could go back.
+	Ended []string `json:"ended,omitempty"`
 	// Problems stand in the way of all of it.
 	Problems []Problem `json:"problems"`
 }
@@ -45,6 +47,13 @@ func plan(in *found, now time.Time, withoutRests bool) *Plan {
 	if i := slices.IndexFunc(in.mirrors, saysServed); i >= 0 && len(in.running) == 0 && len(in.managers) > 0 {
 		p.problemf("remove the component in-cluster-pools, restart the manager, and wait until the pool says NotServed; or stop the manager",
 			"a manager serves %s: %s", pools.KeyOf(in.mirrors[i]), strings.Join(in.managers, ", "))
+	}
+	for _, s := range in.deleting {
+		p.problemf("run a manager with "+flag+" until the pool is gone: its mirror stays as a pool of its own, and the other pools can go back",
+			"%s was handed over and is being deleted, so it cannot go back", s)
+	}
+	for _, key := range in.ended {
+		p.Ended = append(p.Ended, key.String())
 	}
 	for _, s := range in.given {
 		p.Pools = append(p.Pools, s.String())

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
@@ -71,6 +72,9 @@ func TestPlan(t *testing.T) {
 		"what rests":                     {change: resting, want: []string{"1 ranges of NetworkPool ns/p.in-cluster are in their reuse grace period until 2030-01-01T12:01:00Z, and the in-cluster provider would reuse them at once"}},
 		"what need not rest":             {change: resting, without: true},
 		"what has rested":                {change: func(in *found) { resting(in); status(in).Cooling[0].Until = metav1.NewTime(noon) }},
+		"what was handed over and is being deleted": {change: func(in *found) {
+			in.deleting = []source{{incluster.Kinds[0], client.ObjectKey{Namespace: "ns", Name: "p"}}}
+		}, want: []string{"InClusterIPPool ns/p was handed over and is being deleted, so it cannot go back"}},
 		"what was moved": {change: func(in *found) {
 			status(in).Held = []v1alpha1.HeldRange{{First: "10.0.0.9", Last: "10.0.0.9", Reason: v1alpha1.MovedReason}}
 		}, want: []string{"10.0.0.9-10.0.0.9 of NetworkPool ns/p.in-cluster is held (Moved), and the in-cluster provider would give it"}},

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"slices"
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -13,11 +14,59 @@ import (
 // IPAddress, so it would give the address again as soon as it is back.
 func (m *Memory) Direct() *Refusal {
 	ref, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name)
-	if !mirror || m.Base == nil || incluster.Given(m.Base) {
+	if !mirror || m.Base == nil || incluster.Given(m.Base) || incluster.Ended(m.Base) {
 		return nil
 	}
 	return NotReady("%s mirrors %s %s, and the in-cluster provider, if started again, would not know of this address; "+
 		"name %s %s in an IPAddressClaim instead, or hand that pool over for good: %s", m.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(m.Key.Namespace, ref))
+}
+
+// Indirect returns why a claim that names what a mirror mirrors is given nothing new, nil where it may be: nothing has
+// ended, and nothing is about to. Else what has ended would be named for ever.
+func (m *Memory) Indirect() *Refusal {
+	ref, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name)
+	if !mirror || m.Base == nil {
+		return nil
+	}
+	is := "is being deleted"
+	switch {
+	case incluster.Ended(m.Base):
+		is = "has ended"
+	case m.Ending() == "":
+		return nil
+	}
+	return NotReady("%s %s %s, and %s has its addresses; create this object again with a poolRef that names that, as its template has to",
+		ref.Kind, ref.Name, is, m.Key)
+}
+
+// Ending says who keeps what a mirror mirrors, where that was handed over and is being deleted.
+func (m *Memory) Ending() string {
+	if _, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name); !mirror {
+		return ""
+	}
+	return text.Message(m.Base.GetAnnotations()[incluster.EndingAnnotation])
+}
+
+// NamesMirrored returns the first of the claims, and of what is attached to none, that name what a mirror mirrors; empty:
+// none is known.
+func (m *Memory) NamesMirrored() string {
+	var names []string
+	for _, c := range m.Claimants {
+		if c.Mirrored {
+			names = append(names, c.Kind.Traits().Name+" "+c.Owner.Namespace+"/"+c.Owner.Name)
+		}
+	}
+	if len(names) == 0 {
+		for _, a := range m.Attached {
+			if a.Mirrored {
+				names = append(names, a.Text())
+			}
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.Min(names)
 }
 
 // FarGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where

@@ -131,6 +131,9 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 	default:
 		ready.Message += m.outsideMessage(n.OutOfRange) + m.pinsMessage()
 	}
+	if ending := m.Ending(); ending != "" {
+		ready.Message = text.Message(ready.Message + "; " + ending)
+	}
 	overlap := metav1.Condition{
 		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason,
 		Message: "no other pool of this network has these addresses",

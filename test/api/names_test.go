@@ -189,6 +189,8 @@ func TestNamesNeverChange(t *testing.T) {
 	// AddressFinalizer: it can take over from us.
 	g.Expect(incluster.PoolFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectPool"))
 	g.Expect(incluster.GatewayAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-gateway"))
+	g.Expect(incluster.EndedAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-ended"))
+	g.Expect(incluster.SourceUIDAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-uid"))
 	g.Expect(migrate.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
 	g.Expect(string(metallb.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
 }

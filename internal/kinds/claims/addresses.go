@@ -159,7 +159,7 @@ func poolOwner(c *grants.Claimant, poolObj v1alpha1.Pool) metav1.OwnerReference 
 	out := metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: pools.KeyOf(poolObj).Kind, Name: poolObj.GetName(), UID: poolObj.GetUID(),
 	}
-	if mirrored := metav1.GetControllerOf(poolObj); c.Mirrored && mirrored != nil {
+	if mirrored := incluster.SourceOf(poolObj); c.Mirrored && mirrored != nil {
 		out = *mirrored
 	}
 	out.Controller, out.BlockOwnerDeletion = ptr.To(false), ptr.To(true)

@@ -1,0 +1,192 @@
+package incluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var errDied = errors.New("it died")
+
+// deleted is a pool that was handed over and is being deleted, and its mirror.
+func deleted() (*unstructured.Unstructured, *v1alpha1.NetworkPool) {
+	pool := incluster.Kinds[0].New()
+	pool.SetNamespace("ns")
+	pool.SetName("p")
+	pool.SetUID("uid-p")
+	pool.SetFinalizers([]string{incluster.PoolFinalizer, "x/y"}) // or the fake would not keep it
+	pool.SetAnnotations(map[string]string{incluster.HandedOverAnnotation: "", clusterv1.PausedAnnotation: ""})
+	mirror := framework.MakePool("p.in-cluster").Namespace("ns").Addresses("10.0.0.10-10.0.0.19").Obj()
+	mirror.UID = "uid-mirror"
+	mirror.Annotations = map[string]string{incluster.HandedOverAnnotation: "", incluster.GatewayAnnotation: "10.9.9.9"}
+	incluster.HandOver(mirror, pool)
+	return pool, mirror
+}
+
+// over is a reconciler with a client.
+func over(c client.Client) *Reconciler {
+	return &Reconciler{
+		Client: c, Pools: c, Live: c, Recorder: events.NewFakeRecorder(100), kind: incluster.Kinds[0],
+		Names: func(pools.Key) string { return "" }, // it is behind
+	}
+}
+
+func look(ctx context.Context, c client.Client) error {
+	_, err := over(c).Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}})
+	return err
+}
+
+// U85: the pool is let go only when its mirror stands by itself, wherever a manager dies on the way, and whatever
+// another one writes meanwhile.
+func TestEndDies(t *testing.T) {
+	const writes = 2
+	for at := 1; at <= writes; at++ {
+		for _, how := range []string{"before", "after", "conflict"} {
+			t.Run(fmt.Sprintf("%s write %d", how, at), func(t *testing.T) {
+				pool, mirror := deleted()
+				c := framework.Fake(t, pool, mirror)
+				if err := c.Delete(t.Context(), pool); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				broken := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+					Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+						if n++; n != at {
+							return c.Patch(ctx, o, p, opts...)
+						}
+						switch how {
+						case "after":
+							if err := c.Patch(ctx, o, p, opts...); err != nil {
+								return err
+							}
+						case "conflict":
+							other := o.DeepCopyObject().(client.Object)
+							if err := c.Get(ctx, client.ObjectKeyFromObject(o), other); err != nil {
+								return err
+							}
+							other.SetLabels(map[string]string{"written": "by another"})
+							if err := c.Update(ctx, other); err != nil {
+								return err
+							}
+							return c.Patch(ctx, o, p, opts...)
+						}
+						return errDied
+					},
+				})
+				if err := look(t.Context(), broken); err == nil && how != "conflict" {
+					t.Fatal("it did not die")
+				}
+				for range 3 {
+					state(t, c)
+					if err := look(t.Context(), c); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if kept := state(t, c); kept {
+					t.Error("the pool is kept")
+				}
+				if err := c.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil {
+					t.Fatal(err)
+				}
+				if len(mirror.Annotations) != 2 || !incluster.Ended(mirror) || mirror.Annotations[incluster.GatewayAnnotation] == "" {
+					t.Errorf("the mirror has the annotations %v", mirror.Annotations)
+				}
+			})
+		}
+	}
+}
+
+// state reports whether our finalizer keeps the pool: without it the mirror has to stand by itself.
+func state(t *testing.T, c client.Client) (kept bool) {
+	t.Helper()
+	pool, mirror := deleted()
+	if err := errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool), c.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
+		t.Fatal(err)
+	}
+	kept = len(pool.GetFinalizers()) > 1
+	if mirror.DeletionTimestamp != nil || len(mirror.OwnerReferences) > 0 || (!kept && !incluster.Ended(mirror)) {
+		t.Errorf("the pool is kept: %t; the mirror: %+v", kept, mirror.ObjectMeta)
+	}
+	return kept
+}
+
+// U85: who names the old pool keeps it, and is named in the mirror; what comes in between makes the last write fail.
+func TestEndWaits(t *testing.T) {
+	old := ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "p"}
+	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Spec: ipamv1.IPAddressClaimSpec{PoolRef: old}}
+	address := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: ipamv1.IPAddressSpec{PoolRef: old}}
+	elsewhere := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "a"}, Spec: ipamv1.IPAddressSpec{PoolRef: old}}
+	direct := claim.DeepCopy()
+	direct.Name, direct.Spec.PoolRef = "direct", pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: "p.in-cluster"}.Ref()
+	for name, c := range map[string]struct {
+		there []client.Object
+		who   string
+		// ends: the pool has no mirror of its own any more.
+		ends, moved bool
+	}{
+		"nobody":                            {ends: true},
+		"a claim":                           {there: []client.Object{claim, direct}, who: "IPAddressClaim ns/c does"},
+		"an IPAddress":                      {there: []client.Object{address}, who: "IPAddress ns/a does"},
+		"one of another namespace":          {there: []client.Object{elsewhere}, ends: true},
+		"a claim that names the mirror":     {there: []client.Object{direct}, ends: true},
+		"nobody, while clusterctl moves it": {moved: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool, mirror := deleted()
+			if c.moved {
+				pool.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}) // it replaces all of them
+			}
+			api := framework.Fake(t, append(c.there, pool, mirror)...)
+			if err := errors.Join(api.Delete(t.Context(), pool), look(t.Context(), api), look(t.Context(), api), api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
+				t.Fatal(err)
+			}
+			if ending := mirror.Annotations[incluster.EndingAnnotation]; incluster.Ended(mirror) != c.ends || !strings.Contains(ending, c.who) || (c.who == "") != (ending == "") {
+				t.Errorf("it has the annotations %v", mirror.Annotations)
+			}
+			if state(t, api) == c.ends {
+				t.Errorf("the pool is kept: %t", !c.ends)
+			}
+		})
+	}
+
+	t.Run("a grant after the list", func(t *testing.T) {
+		pool, mirror := deleted()
+		api := framework.Fake(t, pool, mirror)
+		granted := interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if err := c.List(ctx, l, opts...); err != nil {
+					return err
+				}
+				is := &v1alpha1.NetworkPool{}
+				if err := c.Get(ctx, client.ObjectKeyFromObject(mirror), is); err != nil {
+					return err
+				}
+				is.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
+				return c.Status().Update(ctx, is)
+			},
+		})
+		if err := errors.Join(api.Delete(t.Context(), pool), look(t.Context(), granted)); err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		if !state(t, api) {
+			t.Error("the pool has gone")
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package integration
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// The garbage collector of Kubernetes runs: with an owner, the mirror would go with its pool.
+var _ = Describe("A pool of the in-cluster provider that was handed over", Ordered, func() {
+	const flag = "--serve-in-cluster-pools"
+	var rights string
+	BeforeAll(func(ctx SpecContext) {
+		stop, err := cp.StartControllerManager()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+		Expect(cp.InstallInClusterPools()).To(Succeed())
+		kubeconfig, err := cp.InClusterManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		rights = "--kubeconfig=" + kubeconfig
+	})
+
+	DescribeTable("leaves a pool of its own behind, when nothing names it any more", // U85
+		func(ctx SpecContext, how metav1.DeletionPropagation) {
+			ns := newNamespace(ctx, nil)
+			pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.79.1.10-10.79.1.19"}, "prefix": int64(24), "gateway": "10.99.0.1"})
+			mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p.in-cluster"}}
+			m := namespaceManager(ctx, ns, flag, rights)
+			create(ctx, claimOn(ns, "old", ipPool, "p"), framework.MakeClaim(ns, "new").Pool("p.in-cluster").Obj())
+			Expect(addressOf(ctx, ns, "old").Spec.Address).To(Equal("10.79.1.10"))
+			modify(ctx, pool, handOver)
+			Expect(addressOf(ctx, ns, "new").Spec.Address).To(Equal("10.79.1.11"))
+
+			By("being deleted too early")
+			Expect(k8s.Delete(ctx, pool, client.PropagationPolicy(how))).To(Succeed())
+			Eventually(func(g Gomega) {
+				g.Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
+				g.Expect(mirror.Status.Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionTrue),
+					HaveField("Message", ContainSubstring("InClusterIPPool p is being deleted, and waits until nothing names it any more: IPAddressClaim "+ns+"/old does")))))
+			}).Should(Succeed())
+			Expect(mirror.OwnerReferences).To(BeEmpty())
+			create(ctx, claimOn(ns, "late", ipPool, "p"), framework.MakeClaim(ns, "next").Pool("p.in-cluster").Obj())
+			Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.79.1.12"))
+			Expect(refusalOf(ctx, ns, "late", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(And(
+				ContainSubstring("InClusterIPPool p is being deleted"), ContainSubstring("NetworkPool "+ns+"/p.in-cluster")))
+			Expect(addressNamed(ctx, ns, "old").Spec.Address).To(Equal("10.79.1.10"))
+
+			By("being named by nothing any more")
+			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "late"))).To(Succeed())
+			expectGone(ctx, claimOn(ns, "late", ipPool, "p"))
+			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "old"))).To(Succeed())
+			expectGone(ctx, pool)
+			Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
+			Expect(mirror.Annotations).To(Equal(map[string]string{incluster.EndedAnnotation: "", incluster.GatewayAnnotation: "10.99.0.1"}))
+			Expect([]any{mirror.OwnerReferences, mirror.DeletionTimestamp}).To(HaveEach(BeNil()))
+			Expect(eventReasons(ctx, ns, mirror.UID)).To(ContainElement("Ended"))
+
+			By("somebody who names it all the same, or makes it again")
+			create(ctx, claimOn(ns, "stray", ipPool, "p"))
+			Expect(refusalOf(ctx, ns, "stray", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("InClusterIPPool p has ended"))
+			again := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.79.1.10-10.79.1.19"}, "prefix": int64(24)})
+			Eventually(func() []string { return eventReasons(ctx, ns, again.GetUID()) }).Should(ContainElement("NotServed"))
+			Expect(k8s.Delete(ctx, again)).To(Succeed())
+			expectGone(ctx, again)
+			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "stray"))).To(Succeed())
+			Expect(m.Stop()).To(Succeed())
+
+			By("a manager that knows nothing of the in-cluster provider")
+			m = namespaceManager(ctx, ns)
+			modify(ctx, mirror, func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = append(p.Spec.Addresses, "10.79.1.30") })
+			create(ctx, framework.MakeClaim(ns, "later").Pool("p.in-cluster").Obj())
+			Expect(addressOf(ctx, ns, "later").Spec).To(And(HaveField("Gateway", "10.99.0.1"), HaveField("Address", Or(Equal("10.79.1.30"), Equal("10.79.1.10")))))
+			expectCondition(ctx, mirror, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+			expectNothingWrong(ctx, ns)
+			Expect(m.Stop()).To(Succeed())
+		},
+		Entry("deleted as kubectl does", metav1.DeletePropagationBackground),
+		Entry("deleted as Argo CD does", metav1.DeletePropagationForeground),
+		Entry("deleted without what it owns", metav1.DeletePropagationOrphan),
+	)
+
+	It("without that takes its mirror along", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.79.2.10-10.79.2.19"}, "prefix": int64(24)})
+		mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p.in-cluster"}}
+		m := namespaceManager(ctx, ns, flag, rights)
+		create(ctx, claimOn(ns, "a", ipPool, "p"))
+		addressOf(ctx, ns, "a")
+		Expect(k8s.Delete(ctx, pool)).To(Succeed())
+		expectCondition(ctx, mirror, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)
+		Expect(k8s.Delete(ctx, getClaim(ctx, ns, "a"))).To(Succeed())
+		expectGone(ctx, mirror)
+		expectGone(ctx, pool)
+		Expect(m.Stop()).To(Succeed())
+	})
+})
+
