@@ -145,7 +145,7 @@ func (a *Allocator) unserved(key pools.Key, is v1alpha1.Pool) *grants.Refusal {
 			"run a manager without --namespace for global pools", key, a.Namespace)
 	case mirror && !a.InClusterPools:
 		return grants.NotReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools; "+
-			"set the flag, or hand the pools back with kubectl butler-ipam hand-back", key)
+			"add the component in-cluster-pools, or hand the pools back with kubectl butler-ipam hand-back", key)
 	}
 	return nil
 }

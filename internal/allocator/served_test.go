@@ -56,7 +56,7 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
 				if mirrored := theirs; !tc.byHand {
 					mirrored.Controller = ptr.To(true)
-					o.OwnerReferences = []metav1.OwnerReference{mirrored}
+					o.Name, o.OwnerReferences = "pool.in-cluster", []metav1.OwnerReference{mirrored}
 				}
 			})
 			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{

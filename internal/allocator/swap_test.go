@@ -36,7 +36,7 @@ func TestTakeOverAfterOther(t *testing.T) {
 		"one that somebody else has looked at":    {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
 		"which is waited for already":             {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(15 * time.Second), v1alpha1.AdoptingReason},
 		"in a pool that nobody has anything of":   {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, touched, noon.Add(quarantine), v1alpha1.AdoptingReason},
-		"a mirror that was left alone in between": {ready(metav1.ConditionUnknown, v1alpha1.NotServedReason, noon.Add(-time.Hour)), remembers("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a mirror that was left alone in between": {ready(metav1.ConditionFalse, v1alpha1.NotServedReason, noon.Add(-time.Hour)), remembers("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {

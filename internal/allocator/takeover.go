@@ -85,6 +85,10 @@ func (a *Allocator) fence(ctx context.Context, p *grants.Pool) (term int64, err 
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "the manager is reading the claims and addresses that this pool already has", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
 		}
+		if unserved {
+			// Or the wait would count from when that was said: the status is the same (QuarantineAfterOther).
+			meta.RemoveStatusCondition(&next.PoolStatus().Conditions, v1alpha1.ReadyCondition)
+		}
 		if unserved || controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
 			ready.Status = metav1.ConditionFalse
 		}

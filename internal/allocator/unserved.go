@@ -61,13 +61,17 @@ func (a *Allocator) leave(ctx context.Context, p *grants.Pool, seen v1alpha1.Poo
 // somebody else may have served what it mirrors meanwhile (fence).
 func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *grants.Refusal) error {
 	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
-	if ready == nil || ready.Reason == v1alpha1.NotServedReason || a.saidUnserved.has(seen.GetUID()) {
+	if (ready != nil && ready.Reason == v1alpha1.NotServedReason) || a.saidUnserved.has(seen.GetUID()) {
 		return nil
+	}
+	generation := seen.GetGeneration() // where nothing was said yet, as after a move, which copies no status
+	if ready != nil {
+		generation = ready.ObservedGeneration
 	}
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
 	meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.NotServedReason, Message: no.Message,
-		ObservedGeneration: ready.ObservedGeneration, LastTransitionTime: metav1.NewTime(a.now()),
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NotServedReason, Message: no.Message,
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(a.now()),
 	})
 	switch err := a.updateStatus(ctx, next); {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):

@@ -2,9 +2,11 @@ package allocator
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -78,6 +80,22 @@ func TestLetMirrorGo(t *testing.T) {
 				t.Errorf("it goes: %t", went)
 			}
 		})
+	}
+}
+
+// U86: a move copies no status, so a pool that is there says nothing at first.
+func TestToldUnservedWithoutStatus(t *testing.T) {
+	p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+		o.Name, o.Generation, o.Status = mirrorKey.Name, 3, v1alpha1.NetworkPoolStatus{}
+	})
+	api := &oneWrite{}
+	a := New(Options{Client: api, Live: api, Lists: &existing{}})
+	if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base); err != nil || api.writes != 1 {
+		t.Fatalf("%d writes, %v", api.writes, err)
+	}
+	says := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition)
+	if says == nil || says.Status != metav1.ConditionFalse || says.ObservedGeneration != 3 || !strings.Contains(says.Message, "add the component in-cluster-pools") {
+		t.Errorf("it says %+v", says)
 	}
 }
 

@@ -132,17 +132,22 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: ref,
 		Cluster: claims.ClusterOf(claim), Ours: ours,
 	}
-	if name := claim.Status.AddressRef.Name; name != "" {
-		address := &ipamv1.IPAddress{}
-		err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, address)
-		if client.IgnoreNotFound(err) != nil {
-			return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
-		}
-		if err == nil {
-			c.Has, c.Address = fmt.Sprintf("%s of %s %s", address.Spec.Address, c.Ref.Kind, c.Ref.Name), address
-		}
+	address := &ipamv1.IPAddress{}
+	err = from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: cmp.Or(claim.Status.AddressRef.Name, name)}, address)
+	if client.IgnoreNotFound(err) != nil {
+		return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
 	}
-	return explain(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.Cluster}, now)
+	has := fmt.Sprintf("%s of %s %s", address.Spec.Address, c.Ref.Kind, c.Ref.Name)
+	told := claim.Status.AddressRef.Name != ""
+	if err == nil && told {
+		c.Has, c.Address = has, address
+	}
+	e, explained := explain(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.Cluster}, now)
+	if err == nil && !told && address.Spec.ClaimRef.Name == name && claim.DeletionTimestamp == nil {
+		// A move and a restore bring no status.
+		e.Verdict = "has " + has + ", which its status does not say yet: who asked for it waits"
+	}
+	return e, explained
 }
 
 // servedBy returns the pool that serves a claim, and whether that is one of ours: one that mirrors the pool of the

@@ -209,7 +209,7 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 		}
 		add(c.poolName()+" does not exist", c.anew(do))
 		return
-	case c.Pool.PoolStatus().Allocator == nil:
+	case isUnseen(c.Pool):
 		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
 	}
 	if annotations.HasPaused(c.Pool) {

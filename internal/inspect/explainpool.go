@@ -23,7 +23,7 @@ func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 	case annotations.HasPaused(pool):
 		e.Verdict = "grants nothing"
 		add("it "+grants.PausedPool, "remove the annotation "+clusterv1.PausedAnnotation+" from the pool")
-	case ready == nil || pool.PoolStatus().Allocator == nil:
+	case ready == nil || isUnseen(pool):
 		e.Verdict = "grants nothing yet"
 		add("no manager has looked at it", "is the manager running, and does its flag --namespace include the pool?")
 	case pool.PoolStatus().ObservedGeneration < pool.GetGeneration():
@@ -45,6 +45,12 @@ func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 		add(o.Message, "give one of the two pools other addresses or another spec.network, or set spec.allowOverlap of the younger one")
 	}
 	return e
+}
+
+// isUnseen reports whether no manager has looked at a pool: one that leaves it alone says so.
+func isUnseen(pool v1alpha1.Pool) bool {
+	ready := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
+	return pool.PoolStatus().Allocator == nil && (ready == nil || ready.Reason != v1alpha1.NotServedReason)
 }
 
 // IsFull reports whether a pool has nothing free. One that is carved from another grows first, or says that it cannot.

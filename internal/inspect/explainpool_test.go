@@ -33,6 +33,7 @@ func TestExplainPool(t *testing.T) {
 		"full, and carved":            {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, carved: true, served: true, want: "grants addresses: m"},
 		"full, and paused":            {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "grants nothing: it is paused"},
 		"deleted":                     {conditions: []metav1.Condition{says("Ready", "False", "Deleting", "m")}, total: 2, want: "grants nothing: Deleting: m -> delete the Machines of those claims"},
+		"left alone":                  {unseen: true, conditions: []metav1.Condition{says("Ready", "False", "NotServed", "m")}, want: "grants nothing: NotServed: m"},
 		"nobody looked":               {unseen: true, want: "grants nothing yet: no manager has looked at it -> is the manager running"},
 		"paused":                      {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
 		"a new spec":                  {behind: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "has a spec that no manager has acted on yet: the manager has not seen this spec yet: its status is of the spec before -> wait a moment"},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -156,6 +157,36 @@ func besideInCluster(t *testing.T, ns string) {
 			t.Errorf("%s: exit code %d\n%s%s", command, code, out, errOut)
 		}
 	}
+}
+
+// U86: after a move nothing has a status. What was copied is told of, and why it is not served.
+func TestExplainMovedMirror(t *testing.T) {
+	ns := newNamespace(t, nil)
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--namespace=" + ns}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Kill() })
+	mirror := framework.MakePool("p.in-cluster").Namespace(ns).Addresses("10.98.0.10-10.98.0.19").Obj()
+	claim := framework.MakeClaim(ns, "c").PoolRef(incluster.GroupVersion.Group, incluster.IPPool, "p").Obj()
+	address := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "c"}, Spec: ipamv1.IPAddressSpec{
+		ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: claim.Spec.PoolRef, Address: "10.98.0.10", Prefix: ptr.To[int32](24),
+	}}
+	create(t, mirror, claim, address)
+	eventually(t, func(ctx context.Context) error {
+		if err := k8s.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil {
+			return err
+		}
+		if len(mirror.Status.Conditions) == 0 {
+			return errors.New("it says nothing")
+		}
+		return nil
+	})
+	why := "NetworkPool " + ns + "/p.in-cluster mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools; " +
+		"add the component in-cluster-pools, or hand the pools back with kubectl butler-ipam hand-back\n"
+	expect(t, 1, "NetworkPool "+ns+"/p.in-cluster grants nothing\n  why:    NotServed: "+why, "explain", "np/p.in-cluster", "-n", ns)
+	expect(t, 1, "IPAddressClaim "+ns+"/c has 10.98.0.10 of NetworkPool p.in-cluster, which its status does not say yet: who asked for it waits\n"+
+		"  why:    NetworkPool "+ns+"/p.in-cluster grants nothing now (NotServed): "+why, "explain", "claim/c", "-n", ns)
 }
 
 // It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not

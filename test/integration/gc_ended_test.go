@@ -100,4 +100,3 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 		Expect(m.Stop()).To(Succeed())
 	})
 })
-

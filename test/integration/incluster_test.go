@@ -131,7 +131,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		addressOf(ctx, ns, "first")
 		Expect(m.Stop()).To(Succeed())
 		m = namespaceManager(ctx, ns)
-		expectCondition(ctx, mirror("p.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.NotServedReason)
+		expectCondition(ctx, mirror("p.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NotServedReason)
 		create(ctx, claimOn(ns, "second", ipPool, "p"), framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj())
 		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(flag))
 		expectUntouched(ctx, ns, "second")
@@ -139,6 +139,15 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		create(ctx, framework.MakePool("ours").Namespace(ns).CIDR("10.72.1.0/24").Obj(), framework.MakeClaim(ns, "ours").Pool("ours").Obj())
 		addressOf(ctx, ns, "ours")
 		Expect(getClaim(ctx, ns, "first").Finalizers).To(HaveLen(1))
+
+		By("saying so of a mirror that was copied without its status") // U86: as clusterctl move does
+		create(ctx, framework.MakePool("moved.in-cluster").Namespace(ns).Addresses("10.72.2.1-10.72.2.9").Obj())
+		Eventually(func() []metav1.Condition {
+			is := mirror("moved.in-cluster")
+			Expect(k8s.Get(ctx, keyOf(is), is)).To(Succeed())
+			return is.Status.Conditions
+		}).Should(ConsistOf(And(HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionFalse),
+			HaveField("Reason", v1alpha1.NotServedReason), HaveField("Message", ContainSubstring("add the component in-cluster-pools")))))
 
 		By("but letting a mirror go that is deleted, with its pool or its namespace")
 		Expect(k8s.Delete(ctx, mirror("p.in-cluster"))).To(Succeed())
