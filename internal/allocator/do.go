@@ -42,6 +42,9 @@ func (a *Allocator) carryOut(ctx context.Context, p *grants.Pool, c grants.Claim
 	if err == nil && s.Event != nil {
 		a.Recorder.Eventf(c.Subject(), nil, s.Event.EventType, s.Event.Reason, s.Event.Action, "%s", s.Event.Note)
 	}
+	if err == nil && s.Stranger != nil {
+		a.tellStranger(p, s.Stranger)
+	}
 	return err
 }
 

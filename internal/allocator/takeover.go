@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -133,6 +134,10 @@ func (a *Allocator) takeOver(ctx context.Context, p *grants.Pool) error {
 	}
 	m.Quarantine(a.Quarantine)
 	m.QuarantineAfterOther(a.now(), a.Quarantine)
+	m.AloneSince = a.now().Add(a.Quarantine)
+	if _, mirror := incluster.MirroredBy(p.Key.Kind, p.Key.Name); mirror {
+		metrics.Strangers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(0) // or nobody would see it increase to 1
+	}
 	metrics.Takeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term,
 		"claims", len(m.Claimants), "addresses", len(m.Attached), "inFlight", len(m.Grants))

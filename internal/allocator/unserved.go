@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -145,4 +147,18 @@ func (a *Allocator) NamesMirrored(mirror pools.Key) string {
 	m := a.locked(mirror)
 	defer m.Unlock()
 	return m.NamesMirrored()
+}
+
+// tellStranger tells that another provider serves a pool beside this manager.
+func (a *Allocator) tellStranger(p *grants.Pool, address *grants.Attached) {
+	metrics.Strangers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
+	m := p.Lock()
+	base := m.Base
+	m.Unlock()
+	if base == nil {
+		return
+	}
+	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "TwoProviders", "Allocate",
+		"%s was written by another provider, which serves this pool beside this manager and may give an address twice; "+
+			"stop it (kubectl butler-ipam drop-in says what runs), and have nothing start it again", address.Text())
 }

@@ -31,6 +31,8 @@ type Attached struct {
 	ByHand bool
 	// Mirrored: it names the pool of the in-cluster provider that its pool mirrors.
 	Mirrored bool
+	// Created is when it was made, by the clock of the API server, in Unix time.
+	Created int64
 	// Own is what only its kind remembers.
 	Own any
 }
@@ -44,6 +46,7 @@ func AttachedOf(k Kind, o Object, own any) *Attached {
 		UID:       o.GetUID(),
 		Version:   o.GetResourceVersion(),
 		Deleting:  o.GetDeletionTimestamp() != nil,
+		Created:   o.GetCreationTimestamp().Unix(),
 		moved:     moved(o),
 		Own:       own,
 	}

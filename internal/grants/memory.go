@@ -112,6 +112,8 @@ type Memory struct {
 	ListTook        time.Duration
 	TriedOnce       bool
 	QuarantineUntil time.Time
+	// AloneSince is when nothing can land any more that somebody else has sent before this term.
+	AloneSince time.Time
 	// Adopting: what exists is taken over from another allocator (R10).
 	Adopting   bool
 	LastCommit time.Time

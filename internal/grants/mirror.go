@@ -102,3 +102,11 @@ func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
 		}
 	}
 }
+
+// IsStrangers reports whether another provider has written an IPAddress of a claim while this manager served the pool.
+// Ours come after a record. What a user made by hand has no owners, and what was restored has those of before; what
+// clusterctl moves arrives while the Cluster is paused, and its claim was told so.
+func (m *Memory) IsStrangers(c *Claimant, a *Attached) bool {
+	return a.Mirrored && !a.ByHand && a.ClaimantUID == c.Owner.UID && c.Pause == "" && c.PauseTold == "" &&
+		!m.AloneSince.IsZero() && a.Created > m.AloneSince.Unix()
+}

@@ -21,6 +21,8 @@ type Step struct {
 	Meta, Status map[string]any
 	// Err is why nothing can be done now, where the verb is stop.
 	Err error
+	// Stranger is an IPAddress that is recorded, and that another provider has written while this manager served the pool.
+	Stranger *Attached
 	// Fulfils: the status names for the first time what the claimant has. Event is recorded when the request was
 	// carried out.
 	Fulfils bool

@@ -29,7 +29,7 @@ const (
 	GlobalIPPool = "GlobalInClusterIPPool"
 )
 
-// Kinds are all there are. Releases before 1.2 have no pools of prefixes.
+// Kinds are all there are. Releases before 1.1 have no pools of prefixes.
 var Kinds = []Kind{
 	{Name: IPPool},
 	{Name: GlobalIPPool, Global: true},

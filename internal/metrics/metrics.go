@@ -43,6 +43,7 @@ var (
 	Takeovers = counter("takeovers_total", "Times this manager took a pool over.", poolLabels...)
 	LostTerms = counter("lost_terms_total", "Times another manager took a pool from this one.", poolLabels...)
 	Voided    = counter("voided_addresses_total", "IPAddresses removed because the claim they were made for is gone.", poolLabels...)
+	Strangers = counter("stranger_addresses_total", "IPAddresses that another provider wrote while this manager served the pool. Must be 0.", poolLabels...)
 	Orphans   = counter("orphaned_allocations_total", "IPAllocations deleted because their Cluster is gone.", poolLabels...)
 	Planning  = counter("planning_seconds_total", "Time spent on deciding who gets which addresses.")
 	WriteErrs = counter("write_errors_total", "Failed writes of claims and IPAddresses, by step; each is tried again.", "step")
@@ -103,6 +104,6 @@ func init() {
 	for _, g := range pools {
 		metrics.Registry.MustRegister(g)
 	}
-	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Orphans, Planning, WriteErrs, Fulfilment, BlockFulfilment, LeaseFulfilment,
+	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Strangers, Orphans, Planning, WriteErrs, Fulfilment, BlockFulfilment, LeaseFulfilment,
 		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
 }

@@ -34,7 +34,7 @@ var ofTheScraper = []string{"job", "instance", "pod"}
 
 // rare are metrics that appear when something goes wrong, or after minutes: their labels are those they were registered
 // with.
-var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_total", "butler_ipam_tenant_shrinks_total"}
+var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_total", "butler_ipam_tenant_shrinks_total", "butler_ipam_stranger_addresses_total"}
 
 // Every metric of the alerts and of the dashboard is one that the manager, or the API server, exports, with every label
 // that is asked for. A manager serves a pool, a refusal, a release, a workload cluster, a Node, a lease and a term as the

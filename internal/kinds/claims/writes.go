@@ -46,6 +46,9 @@ func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grant
 	switch lacks(m, c, a, r, slices.Contains(t.Done, repair)) {
 	case record:
 		step := grants.RecordOn(c, m.RecordOf(r))
+		if a != nil && m.IsStrangers(c, a) {
+			step.Stranger = a
+		}
 		if FactsOf(c).alone {
 			// Or the pool would give its address to somebody else where it is moved to.
 			step.Meta["labels"] = map[string]string{v1alpha1.MoveLabel: ""}
