@@ -134,12 +134,12 @@ func (a *Allocator) takeOver(ctx context.Context, p *grants.Pool) error {
 	}
 	m.Quarantine(a.Quarantine)
 	m.QuarantineAfterOther(a.now(), a.Quarantine)
+	metrics.Takeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
+	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term,
+		"claims", len(m.Claimants), "addresses", len(m.Attached), "inFlight", len(m.Grants))
 	m.AloneSince = a.now().Add(a.Quarantine)
 	if _, mirror := incluster.MirroredBy(p.Key.Kind, p.Key.Name); mirror {
 		metrics.Strangers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(0) // or nobody would see it increase to 1
 	}
-	metrics.Takeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
-	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term,
-		"claims", len(m.Claimants), "addresses", len(m.Attached), "inFlight", len(m.Grants))
 	return nil
 }

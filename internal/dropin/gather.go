@@ -76,7 +76,8 @@ func gather(ctx context.Context, from client.Reader) (*found, error) {
 			out.ended = append(out.ended, pools.KeyOf(p))
 		}
 	}
-	return out, out.findGiven(ctx, from)
+	err = out.findGiven(ctx, from)
+	return out, err
 }
 
 // sourceOf returns what a pool mirrors, false where it mirrors nothing: a pool of somebody's that has the name of a
