@@ -79,19 +79,18 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			out.Refused = grants.NotReady("%s grants nothing now (%s): %s", m.Key, reason, message)
 			return out
 		}
-		if no := direct; !c.HasRecord() {
-			if c.Mirrored {
-				no = indirect
-			}
-			if no != nil {
-				out.Refused = no
-				return out
-			}
+		if direct != nil && !c.Mirrored && !c.HasRecord() {
+			out.Refused = direct
+			return out
 		}
 		if c.Child != nil {
 			if out.Refused = a.mayCarve(m, c); out.Refused != nil {
 				return out
 			}
+		}
+		if indirect != nil && c.Mirrored && !c.HasRecord() {
+			out.Refused = indirect
+			return out
 		}
 		if c.Child != nil && c.Child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == a.BlockNamespace {
 			return out // who may make a global pool is no tenant
