@@ -42,6 +42,7 @@ var elsewhere = map[string]string{
 	"kubectl annotate incluster":  "test/integration: incluster_test.go names mirrors of pools that are handed over",
 	"kubectl butler-ipam drop-in": "test/cli",
 	"kubectl butler-ipam hand-ba": "test/cli",
+	"kubectl delete inclusterip":  "test/integration: gc_ended_test.go deletes pools that were handed over",
 	"kubectl logs":                "there are no Pods; test/integration: audit_test.go looks for what it greps",
 	"kubectl port-forward":        "there are no Pods",
 	"make image VERSION":          "test/image",
