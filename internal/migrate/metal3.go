@@ -136,13 +136,21 @@ func (o metal3Pool) leave(ctx context.Context, m *Move, j *journal) error {
 // comeBack makes the pool again, and the owner of its IPAddresses.
 func (o metal3Pool) comeBack(ctx context.Context, m *Move, j *journal) error {
 	pool := o.unread()
-	err := m.Client.Get(ctx, o.key(), pool)
-	if apierrors.IsNotFound(err) {
-		pool = o.anew(j.Metal3)
-		if err = m.Client.Create(ctx, pool); err == nil {
-			m.Say("%s created again", o)
+	err := retry.RetryOnConflict(patience, func() error {
+		err := m.Client.Get(ctx, o.key(), pool)
+		if err == nil {
+			return likeBefore(ctx, m.Client, pool, pool.GetOwnerReferences(), j.Metal3.GetFinalizers())
 		}
-	}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		pool = o.anew(j.Metal3)
+		if err := m.Client.Create(ctx, pool); err != nil {
+			return err
+		}
+		m.Say("%s created again", o)
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("creating %s again: %w", o, err)
 	}
