@@ -94,7 +94,9 @@ func (inClusterPool) turn(ctx context.Context, t *turner, e Entry, released bool
 	return t.turn(ctx, e, released)
 }
 
-func (inClusterPool) stays() bool { return false }
+func (o inClusterPool) late(ctx context.Context, from client.Reader, _ *journal) (users, error) {
+	return o.users(ctx, from) // those of the journal are of our pool by then
+}
 
 // stop is what to do about what runs of a provider.
 func stop(o origin, running []string) (out []Problem) {

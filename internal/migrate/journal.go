@@ -167,15 +167,6 @@ func (s store) forget(ctx context.Context, j *journal) error {
 	return nil
 }
 
-// keys name the claims of the import.
-func (j *journal) keys() map[client.ObjectKey]bool {
-	out := map[client.ObjectKey]bool{}
-	for _, e := range j.Entries {
-		out[e.key()] = true
-	}
-	return out
-}
-
 func (j *journal) fill() error {
 	text, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {

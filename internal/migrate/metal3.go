@@ -188,4 +188,17 @@ func (o metal3Pool) anew(was *unstructured.Unstructured) *unstructured.Unstructu
 	return out
 }
 
-func (metal3Pool) stays() bool { return true }
+func (o metal3Pool) late(ctx context.Context, from client.Reader, j *journal) (out users, err error) {
+	addresses := &m3ipamv1.IPAddressList{}
+	if err := from.List(ctx, addresses, client.InNamespace(o.Namespace)); err != nil {
+		return out, fmt.Errorf("listing the IPAddresses of Metal3: %w", err)
+	}
+	for i := range addresses.Items {
+		a := &addresses.Items[i]
+		known := slices.ContainsFunc(j.Entries, func(e Entry) bool { return e.Metal3.Address.UID == a.UID })
+		if a.Spec.Pool.Name == o.Name && !known {
+			out.addresses = append(out.addresses, *o.address(a.Name, a))
+		}
+	}
+	return out, nil
+}

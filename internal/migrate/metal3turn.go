@@ -61,7 +61,7 @@ func (metal3Pool) forward(ctx context.Context, t *turner, e Entry, released bool
 	if err := t.turn(ctx, e, released); err != nil {
 		return err
 	}
-	if address != nil {
+	if address != nil && address.DeletionTimestamp == nil { // CAPM3 finds one that is being deleted as long as it is there
 		if err := without(ctx, t.client, address, m3ipamv1.IPAddressFinalizer); err != nil {
 			return err
 		}

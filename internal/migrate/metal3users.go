@@ -63,6 +63,8 @@ func (o metal3Pool) pair(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddre
 			out.left = append(out.left, *o.claim(c))
 		case len(has) == 0 || has[0].Name != said:
 			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, said, nameOf(has))
+		case has[0].DeletionTimestamp != nil:
+			problemf("find out who deleted it: its machine uses it, and Metal3's IPAM would let it go", "IPAddress %s of IPClaim %s is being deleted", has[0].Name, key)
 		case taken(key):
 			problemf("delete that, or replace the machine of the IPClaim first", "an IPAddressClaim or IPAddress of Cluster API has the name of IPClaim %s", key)
 		case !slices.ContainsFunc(has[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):

@@ -27,8 +27,9 @@ type origin interface {
 	comeBack(ctx context.Context, m *Move, j *journal) error
 	// turn moves one entry as far as it is not there yet.
 	turn(ctx context.Context, t *turner, e Entry, released bool) error
-	// stays reports whether what the old pool has given stays beside what ours has.
-	stays() bool
+	// late is who was given something of the old pool while the import ran: claims and IPAddresses that the journal does not
+	// know.
+	late(ctx context.Context, from client.Reader, j *journal) (users, error)
 }
 
 // words are texts about an origin.

@@ -95,38 +95,26 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 	return nil
 }
 
-// nobodyLeft wants that no IPAddress of a side is left but those that stay. Claims that came meanwhile have none, and wait.
-func (m *Move) nobodyLeft(u users, s side, stay map[client.ObjectKey]bool) error {
-	for i := range u.addresses {
-		if key := client.ObjectKeyFromObject(&u.addresses[i]); !stay[key] {
-			return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
-				key, s.ref.Kind, s.ref.Name)
-		}
+// nobody wants that nobody was given anything of a side meanwhile. Claims that came have nothing, and wait.
+func (m *Move) nobody(late users, s side) error {
+	for i := range late.addresses {
+		return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
+			client.ObjectKeyFromObject(&late.addresses[i]), s.ref.Kind, s.ref.Name)
 	}
-	for i := range u.claims {
-		if key := client.ObjectKeyFromObject(&u.claims[i]); !stay[key] && u.claims[i].DeletionTimestamp == nil {
-			m.Say("claim %s came meanwhile, and waits for %s %s", key, s.ref.Kind, s.ref.Name)
+	for i := range late.claims {
+		if late.claims[i].DeletionTimestamp == nil {
+			m.Say("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&late.claims[i]), s.ref.Kind, s.ref.Name)
 		}
 	}
 	return nil
 }
 
-// leftOver wants that nobody has anything of the old pool but what the journal knows.
-func (m *Move) leftOver(ctx context.Context, j *journal, old side) error {
-	o := m.Source.origin()
-	u, err := o.users(ctx, m.Client)
-	if err != nil {
-		return err
-	}
-	if !o.stays() {
-		return m.nobodyLeft(u, old, nil)
-	}
-	return m.nobodyLeft(u, old, j.keys())
-}
-
 // knowAll wants that all that names our pool came with the import: what came later has no place to go back to.
 func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours side) error {
-	known := j.keys()
+	known := map[client.ObjectKey]bool{}
+	for _, e := range j.Entries {
+		known[e.key()] = true
+	}
 	u, err := usersOf(ctx, m.Client, m.Source.Namespace, ours.ref)
 	if err != nil {
 		return err

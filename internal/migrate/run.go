@@ -123,7 +123,11 @@ func (m *Move) forward(ctx context.Context, j *journal) error {
 	if err := m.turnAll(ctx, j, from, to); err != nil {
 		return err
 	}
-	if err := m.leftOver(ctx, j, from); err != nil {
+	late, err := m.Source.origin().late(ctx, m.Client, j)
+	if err != nil {
+		return err
+	}
+	if err := m.nobody(late, from); err != nil {
 		return err
 	}
 	if err := m.open(ctx, target); err != nil {
@@ -197,11 +201,11 @@ func (m *Move) backward(ctx context.Context, j *journal, target pools.Key, from,
 	if err := m.turnAll(ctx, j, from, to); err != nil {
 		return err
 	}
-	u, err := usersOf(ctx, m.Client, m.Source.Namespace, from.ref)
+	late, err := usersOf(ctx, m.Client, m.Source.Namespace, from.ref)
 	if err != nil {
 		return err
 	}
-	return m.nobodyLeft(u, from, nil)
+	return m.nobody(late, from)
 }
 
 // Forget removes the journal of an import that is done.
