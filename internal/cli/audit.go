@@ -30,8 +30,8 @@ type auditAnswer struct {
 	// Violations are what must never be, Unsettled what must not be once nothing is under way.
 	Violations []string `json:"violations"`
 	Unsettled  []string `json:"unsettled"`
-	// Beside is what runs of the in-cluster provider while a manager serves its pools; BesideUnchecked says why it is not
-	// known.
+	// Beside is what runs of the in-cluster provider while a manager serves its pools, and the pools of Metal3 that have the
+	// name of one of ours; BesideUnchecked says why the former is not known.
 	Beside          []string `json:"beside,omitempty"`
 	BesideUnchecked string   `json:"besideUnchecked,omitempty"`
 	// Before is what has to go before an older manager may run.
@@ -47,9 +47,10 @@ func (p *plugin) auditCommand() *cobra.Command {
 		Short: "Check that no address is held twice or lost",
 		Long: "Check every pool, claim, IPAddress, IPAllocation and IPLease against the promise of the provider (docs/design.md), and\n" +
 			"the pod CIDRs of Nodes where they are from ClusterCIDRs. Exits with 1 if an address is held twice, or may be soon, as the\n" +
-			"in-cluster provider runs beside a manager that serves its pools. Findings that may be in\n" +
-			"flight, such as an address without a claim, are shown, and count only with --strict; so are those that a move, or a backup\n" +
-			"that was restored, left behind. The kinds are read one after the other: in a busy cluster, repeat the audit before you act on it.",
+			"in-cluster provider runs beside a manager that serves its pools, or Metal3 has a pool of the name of one of ours.\n" +
+			"Findings that may be in flight, such as an address without a claim, are shown, and count only with --strict; so are those\n" +
+			"that a move, or a backup that was restored, left behind. The kinds are read one after the other: in a busy cluster, repeat\n" +
+			"the audit before you act on it.",
 		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --move\n  kubectl butler-ipam audit --rollback",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +67,9 @@ func (p *plugin) auditCommand() *cobra.Command {
 				return err
 			}
 			if err := answer.addBeside(cmd.Context(), c, o.Pools); err != nil {
+				return err
+			}
+			if err := answer.addNamesakes(cmd.Context(), c, o.Pools); err != nil {
 				return err
 			}
 			if rollback {

@@ -182,6 +182,16 @@ func TestImportMetal3Stopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		resume(t, w)
+		// After the import nothing stops whoever makes it: an audit finds it (U66).
+		again = &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: w.pool.Name}, Spec: w.pool.Spec}
+		create(t, again)
+		out, _, code := run(t, "audit")
+		if want := "danger    Metal3 has an IPPool " + w.ns + "/hosts, and its IPAM gives addresses to claims on any pool of that name"; code != 1 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+		}
+		if err := k8s.Delete(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
 	})
 	t.Run("an IPClaim was made again", func(t *testing.T) {
 		w := begun(t)

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// addNamesakes adds the pools of Metal3 that have the name of one of ours: Metal3's IPAM takes part in the claims on both.
+func (a *auditAnswer) addNamesakes(ctx context.Context, from client.Reader, all []v1alpha1.Pool) error {
+	theirs := &m3ipamv1.IPPoolList{}
+	err := from.List(ctx, theirs)
+	if meta.IsNoMatchError(err) || apierrors.IsForbidden(err) {
+		return nil // there are none, or who asks may not know
+	}
+	if err != nil {
+		return fmt.Errorf("listing the IPPools of Metal3: %w", err)
+	}
+	a.Beside = append(a.Beside, namesakeTexts(all, theirs.Items)...)
+	return nil
+}
+
+func namesakeTexts(all []v1alpha1.Pool, theirs []m3ipamv1.IPPool) (out []string) {
+	for i := range theirs {
+		for _, p := range all {
+			if t := &theirs[i]; p.GetName() == t.Name && (p.GetNamespace() == "" || p.GetNamespace() == t.Namespace) {
+				out = append(out, fmt.Sprintf("Metal3 has an IPPool %s/%s, and its IPAM gives addresses to claims on any pool of that name: "+
+					"delete it, and have nothing make it again (docs/consumers.md#from-metal3s-ippool)", t.Namespace, t.Name))
+				break
+			}
+		}
+	}
+	return out
+}

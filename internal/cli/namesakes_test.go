@@ -1,0 +1,26 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// An IPPool of Metal3 is in the way of a pool of its name that serves its namespace: U66.
+func TestNamesakes(t *testing.T) {
+	local := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}}
+	global := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "g"}}
+	for _, c := range []struct {
+		namespace, name string
+		want            bool
+	}{{"a", "p", true}, {"b", "p", false}, {"a", "q", false}, {"b", "g", true}} {
+		got := namesakeTexts([]v1alpha1.Pool{local, global}, []m3ipamv1.IPPool{{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}}})
+		if len(got) == 1 != c.want || c.want && !strings.Contains(got[0], "IPPool "+c.namespace+"/"+c.name+",") {
+			t.Errorf("%s/%s: %q", c.namespace, c.name, got)
+		}
+	}
+}
