@@ -26,7 +26,7 @@ type Seen struct {
 // Step is what comes next.
 type Step int
 
-// All steps. After each but the last two there is something else to be seen.
+// All steps. After each but the last three there is something else to be seen.
 const (
 	// Wait for a change of the claim.
 	Wait Step = iota
@@ -38,6 +38,8 @@ const (
 	Refuse
 	// Serve the address.
 	Serve
+	// Leave the templates as they are.
+	Leave
 )
 
 // Decision is the next step.
@@ -53,10 +55,13 @@ type Decision struct {
 	Waits bool
 }
 
-// Decide returns the next step for the control plane of a Cluster that is to have an address of a pool. The Cluster keeps
-// the one that it has, wherever that comes from.
+// Decide returns the next step for the control plane of a Cluster that is to have an address of a pool, or of none. The
+// Cluster keeps the one that it has, wherever that comes from.
 func Decide(seen Seen, pool ipamv1.IPPoolReference) Decision {
 	cluster, claim := seen.Cluster, seen.Claim
+	if pool == none {
+		return leftOut(seen)
+	}
 	if claim != nil && !owns(cluster, claim) {
 		return notIts(cluster, claim)
 	}
@@ -84,6 +89,26 @@ func Decide(seen Seen, pool ipamv1.IPPoolReference) Decision {
 		return Decision{Step: Delete}
 	}
 	return waiting(claim)
+}
+
+// leftOut leaves a Cluster alone that is to have no address of a pool. One that it has already stays its own.
+func leftOut(seen Seen) Decision {
+	leave := Decision{Step: Leave}
+	claim := seen.Claim
+	if claim == nil || !owns(seen.Cluster, claim) || claim.DeletionTimestamp != nil {
+		return leave
+	}
+	if isGranted(claim) {
+		had, err := hadBy(seen.Cluster)
+		if next := granted(seen, had); err == nil && next.Step != Refuse {
+			return next
+		}
+		return leave
+	}
+	if getsNothing(seen.Cluster) != "" {
+		return leave
+	}
+	return Decision{Step: Delete}
 }
 
 // granted serves what a claim has: only if that is what the Cluster had before.
@@ -134,7 +159,7 @@ func hadBy(cluster *clusterv1.Cluster) (netip.Addr, error) {
 	}
 	address, err := netip.ParseAddr(host)
 	if err != nil || address.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("the endpoint of the Cluster is %q, which no pool has, and which is not changed; have the patch leave this Cluster out (enabledIf)", text.Message(host))
+		return netip.Addr{}, fmt.Errorf("the endpoint of the Cluster is %q, which no pool has, and which is not changed; have the Cluster set variable %s to an empty name", text.Message(host), PoolVariable)
 	}
 	return address.Unmap(), nil
 }

@@ -128,6 +128,31 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 	}
 }
 
+// A Cluster that names no pool is left alone, but for an address that it has.
+func TestDecideWithoutPool(t *testing.T) { // U41, U44
+	cases := map[string]struct {
+		seen Seen
+		step Step
+	}{
+		"it has nothing":                       {Seen{Cluster: lab("lab.example.com")}, Leave},
+		"a claim of somebody else":             {Seen{lab(""), asking(ownedBy(), bound), has("10.0.0.5")}, Leave},
+		"its claim waits":                      {Seen{lab("10.0.0.9"), asking(told("AllocationFailed")), nil}, Delete},
+		"its claim waits, and it is paused":    {Seen{lab("", paused), asking(), nil}, Leave},
+		"its claim is being deleted":           {Seen{lab(""), asking(bound, going), has("10.0.0.5")}, Leave},
+		"it has an address":                    {Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.5")}, Serve},
+		"it is about to have one":              {Seen{lab(""), asking(recorded), nil}, Wait},
+		"its claim has another than it has":    {Seen{lab("10.0.0.9"), asking(bound), has("10.0.0.5")}, Leave},
+		"its claim has one, and it has a name": {Seen{lab("lab.example.com"), asking(bound), has("10.0.0.5")}, Leave},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Decide(c.seen, none); got.Step != c.step {
+				t.Errorf("%+v, not step %d", got, c.step)
+			}
+		})
+	}
+}
+
 func TestNewClaim(t *testing.T) { // U40
 	cluster := lab("")
 	cluster.Labels = map[string]string{clusterv1.WatchLabel: "blue"}

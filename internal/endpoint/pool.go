@@ -57,14 +57,14 @@ func Variables() []clusterv1.ClusterClassVariable {
 			Required:    []string{"name"},
 			Properties: map[string]clusterv1.JSONSchemaProps{
 				"kind": {Type: "string", Enum: enum, Description: "Kind of the pool: NetworkPool, if it is left out."},
-				"name": {Type: "string", MinLength: ptr.To[int64](1), Description: "Name of the pool, in the namespace of the Cluster where its kind has one."},
+				"name": {Type: "string", Description: "Name of the pool, in the namespace of the Cluster where its kind has one. Empty: the address comes from no pool."},
 			},
 		}},
 	}}
 }
 
 // PoolOf returns the pool that the Cluster's control plane gets its address from: the one that its variable names, else
-// the one of the settings. Whoever sends a request can write settings into it: only what a patch of the ClusterClass says
+// the one of the settings; none, where its variable has an empty name. Whoever sends a request can write settings into it: only what a patch of the ClusterClass says
 // counts.
 func PoolOf(cluster *clusterv1.Cluster, class *clusterv1.ClusterClass, settings map[string]string) (ipamv1.IPPoolReference, error) {
 	if !asks(class, settings) {
@@ -80,6 +80,9 @@ func PoolOf(cluster *clusterv1.Cluster, class *clusterv1.ClusterClass, settings 
 		if err := json.Unmarshal(v.Value.Raw, &pool); err != nil {
 			return ipamv1.IPPoolReference{}, fmt.Errorf("variable %s cannot be read: %w; it has a kind and a name", PoolVariable, err)
 		}
+		if pool.Name == "" {
+			return none, nil
+		}
 	}
 	if pool.Name == "" {
 		return ipamv1.IPPoolReference{}, fmt.Errorf("no pool is named; set %s in the settings of the patch, or variable %s of the Cluster", PoolNameSetting, PoolVariable)
@@ -91,6 +94,9 @@ func PoolOf(cluster *clusterv1.Cluster, class *clusterv1.ClusterClass, settings 
 	}
 	return ipamv1.IPPoolReference{APIGroup: group, Kind: kind, Name: pool.Name}, nil
 }
+
+// none is no pool: the Cluster is left out.
+var none ipamv1.IPPoolReference
 
 // asks reports whether a patch of the class names our extension with these settings.
 func asks(class *clusterv1.ClusterClass, settings map[string]string) bool {

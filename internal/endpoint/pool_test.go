@@ -22,6 +22,7 @@ func TestPoolOf(t *testing.T) { // U41
 		"the settings":                    {class: machines, settings: machines, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "NetworkPool", Name: "machines"}},
 		"the variable":                    {class: machines, settings: machines, variable: `{"name": "rack-1"}`, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "NetworkPool", Name: "rack-1"}},
 		"the variable alone":              {variable: `{"kind": "GlobalNetworkPool", "name": "all"}`, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "GlobalNetworkPool", Name: "all"}},
+		"none":                            {class: machines, settings: machines, variable: `{"name": ""}`},
 		"of in-cluster":                   {variable: `{"kind": "InClusterIPPool", "name": "old"}`, want: ipamv1.IPPoolReference{APIGroup: inCluster, Kind: "InClusterIPPool", Name: "old"}},
 		"no pool":                         {err: "no pool is named"},
 		"an unknown kind":                 {variable: `{"kind": "IPPool", "name": "m3"}`, err: `has kind "IPPool", which is none of GlobalInClusterIPPool, GlobalNetworkPool, InClusterIPPool, NetworkPool`},

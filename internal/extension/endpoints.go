@@ -86,7 +86,7 @@ func (e *Endpoints) patches(ctx context.Context, req *hooksv1.GeneratePatchesReq
 		return nil, refusal{message: err.Error()}
 	}
 	address, err := e.addressOf(ctx, cluster, pool)
-	if err != nil {
+	if err != nil || !address.IsValid() {
 		return nil, err
 	}
 	out, err := endpoint.Patches(cluster, req.Items, address)
@@ -125,7 +125,8 @@ func (e *Endpoints) clusterOf(ctx context.Context, variables []hooksv1.Variable)
 	return cluster, nil
 }
 
-// addressOf takes one step after the other until there is an address, or it is known that there is none.
+// addressOf takes one step after the other until there is an address, or it is known that there is none. A Cluster that
+// is left out has none, and that is no error.
 func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference) (netip.Addr, error) {
 	claim, err := e.claimOf(ctx, cluster)
 	if err != nil {
@@ -140,7 +141,7 @@ func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, p
 		}
 		next := endpoint.Decide(seen, pool)
 		switch next.Step {
-		case endpoint.Serve:
+		case endpoint.Serve, endpoint.Leave:
 			return next.Address, nil
 		case endpoint.Refuse:
 			return netip.Addr{}, refusal{next.Message, next.Waits}

@@ -115,7 +115,7 @@ func TestFaults(t *testing.T) { // U44, U48
 		},
 		"the claim gets its address before it is watched": {
 			funcs: func() interceptor.Funcs {
-				return interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+				return interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, _ client.ObjectList, _ ...client.ListOption) (watch.Interface, error) {
 					if err := grant(ctx, c, "10.0.0.5"); err != nil {
 						return nil, err
 					}
@@ -127,7 +127,7 @@ func TestFaults(t *testing.T) { // U44, U48
 		},
 		"the watch says that it began too late": {
 			funcs: func() interceptor.Funcs {
-				return interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+				return interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, _ client.ObjectList, _ ...client.ListOption) (watch.Interface, error) {
 					if err := grant(ctx, c, "10.0.0.5"); err != nil {
 						return nil, err
 					}
@@ -156,7 +156,7 @@ func TestFaults(t *testing.T) { // U44, U48
 		"a claim of another pool without an address": {
 			there: []client.Object{claim("full")},
 			funcs: func() interceptor.Funcs {
-				return interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+				return interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, _ client.ObjectList, _ ...client.ListOption) (watch.Interface, error) {
 					now := &ipamv1.IPAddressClaim{}
 					if err := c.Get(ctx, key, now); err != nil || now.Spec.PoolRef.Name != poolName {
 						return nil, errors.Join(err, errors.New("it is not made anew"))

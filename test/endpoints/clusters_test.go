@@ -189,6 +189,21 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(hostOf(infrastructureOf(ctx, known))).To(Equal("10.1.0.77"))
 		expectTold(ctx, unknown, "does not hand out the requested address 192.0.2.1")
 		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
+		modify(ctx, unknown, func(c *clusterv1.Cluster) {
+			left := clusterv1.ClusterVariable{Name: "controlPlanePool"}
+			left.Value.Raw = []byte(`{"name": ""}`)
+			c.Spec.Topology.Variables = append(c.Spec.Topology.Variables, left)
+		})
+		expectReconciled(ctx, unknown)
+		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
+		Expect(claimsIn(ctx, ns)).To(HaveLen(1))
+
+		// With another patch that says the same, ours may leave the class again.
+		modify(ctx, class, func(c *clusterv1.ClusterClass) { c.Spec.Patches = c.Spec.Patches[:1] })
+		modify(ctx, unknown, func(c *clusterv1.Cluster) { c.Spec.Topology.Variables = c.Spec.Topology.Variables[:1] })
+		expectReconciled(ctx, known)
+		Expect(hostOf(infrastructureOf(ctx, known))).To(Equal("10.1.0.77"))
+		Expect(addressOf(ctx, claimOf(known))).To(Equal("10.1.0.77"))
 	})
 
 	It("leaves a claim of its name alone that is somebody else's", func(ctx SpecContext) { // U47
