@@ -64,11 +64,12 @@ LINKED  = $(VERSION)$(if $(filter %-dev,$(VERSION)),+$(COMMIT))
 BUILD_FLAGS = -buildvcs=false -trimpath -ldflags "-s -w -X github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version.linked=$(LINKED)"
 
 # The packages that mark, in Go, what each role may do.
-RBAC_manager        := ./controllers/pool ./internal/webhooks
-RBAC_load_balancers := ./controllers/cluster ./controllers/providerconfig ./controllers/workloads
-RBAC_leases         := ./internal/kinds/leases
-RBAC_fleet_cidrs    := ./controllers/fleetcidr ./controllers/workloads
-RBAC_endpoints     := ./internal/extension
+RBAC_manager         := ./controllers/pool ./internal/webhooks
+RBAC_load_balancers  := ./controllers/cluster ./controllers/providerconfig ./controllers/workloads
+RBAC_leases          := ./internal/kinds/leases
+RBAC_failure_domains := ./internal/failuredomain
+RBAC_endpoints       := ./internal/extension
+RBAC_fleet_cidrs     := ./controllers/fleetcidr ./controllers/workloads
 
 # Tests that need more than the manager does are modules of their own.
 TEST_MODULES := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
@@ -271,6 +272,7 @@ generate: crds docs/fields.md $(TOOLS)/controller-gen ## Regenerate everything: 
 	$(call role,manager-role,role.yaml,$(RBAC_manager))
 	$(call role,load-balancers-role,load_balancers_role.yaml,$(RBAC_load_balancers))
 	$(call role,leases-role,leases_role.yaml,$(RBAC_leases))
+	$(call role,failure-domains-role,failure_domains_role.yaml,$(RBAC_failure_domains))
 	$(call role,fleet-node-cidrs-role,fleet_node_cidrs_role.yaml,$(RBAC_fleet_cidrs))
 	$(call role,control-plane-endpoints-role,control_plane_endpoints_role.yaml,$(RBAC_endpoints))
 

@@ -168,6 +168,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		LoadBalancers:   o.LoadBalancers,
 		Leases:          o.ServesLeases(),
 		InClusterPools:  o.InClusterPools,
+		FailureDomains:  o.FailureDomains,
 		LeaseWays:       ways(o),
 		AddressAttempts: o.AddressAttempts,
 		OwnNodes:        o.OwnNodes(),

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -19,6 +20,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/pool"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/failuredomain"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -55,6 +58,8 @@ type Options struct {
 	Leases bool
 	// InClusterPools reports whether the pools of the in-cluster provider are served.
 	InClusterPools bool
+	// FailureDomains reports whether subnets serve failure domains: the Machines of claims are read then.
+	FailureDomains bool
 	// LeaseWays are the ways by which Services of the manager's own cluster get the addresses of leases.
 	LeaseWays lease.Ways
 	// AddressAttempts is how many addresses such a Service gets for which somebody else answers.
@@ -144,6 +149,10 @@ type step struct {
 // newAllocator makes the allocator that all controllers share. What it asks of Clusters, their quota, is read by it:
 // it needs none of the controllers.
 func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder, home string) *allocator.Allocator {
+	var machineOf func(context.Context, string, []metav1.OwnerReference) (grants.Machine, error)
+	if o.FailureDomains {
+		machineOf = (&failuredomain.Finder{Live: mgr.GetAPIReader()}).Of
+	}
 	return allocator.New(allocator.Options{
 		Client:      streams.Patching(mgr.GetClient()),
 		Live:        mgr.GetAPIReader(),
@@ -161,6 +170,7 @@ func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, record
 		NodeQuota:         lookup.NodeQuota(mgr.GetClient()),
 		Shard:             o.Shard,
 
+		MachineOf:      machineOf,
 		WithoutLeases:  !o.Leases,
 		InClusterPools: o.InClusterPools,
 		Unmirrored:     incluster.Unmirrored(mgr.GetAPIReader()),

@@ -150,6 +150,15 @@ type Subnet struct {
 	// handed out.
 	// +optional
 	Gateway Address `json:"gateway,omitempty"`
+	// failureDomains are the failure domains of Machines that the subnet serves: only claims of Machines in
+	// one of them get addresses of it. Absent, it serves the claims of all others.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	FailureDomains []string `json:"failureDomains,omitempty"`
 }
 
 // ReservedRange is a range that is never handed out.

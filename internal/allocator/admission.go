@@ -103,6 +103,9 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			}
 			out.Refused = no
 		}
+		if out.Refused == nil {
+			return a.onMachine(m, c, out)
+		}
 		return out
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -67,6 +68,8 @@ type Options struct {
 	InClusterPools bool
 	// Unmirrored, where set, says why there is no mirror of a name; empty: it is no name of a mirror.
 	Unmirrored func(ctx context.Context, key pools.Key) string
+	// MachineOf finds the Machine of a claim by its owners, for subnets that serve failure domains; nil: none are served.
+	MachineOf func(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error)
 	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
 	NodeQuota func(ctx context.Context, cluster types.NamespacedName) (limit int64, limited bool)
 }

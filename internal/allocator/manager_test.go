@@ -144,7 +144,7 @@ func (w *world) start() *manager {
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	m.alloc = allocator.New(allocator.Options{
 		Client: m.client, Live: m.client.Live(), Lists: m.client.Lister(), Recorder: quiet{}, ID: name, Elected: w.elected,
-		InClusterPools: true, ShrinkGrace: 20 * time.Second,
+		InClusterPools: true, ShrinkGrace: 20 * time.Second, MachineOf: w.machineOf,
 	})
 	m.alloc.Start(m.ctx, m.wake)
 	m.feed()

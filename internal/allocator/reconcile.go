@@ -63,6 +63,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	a.tellChildren(m)
 	m.Unlock()
 	a.tellElders(p)
+	a.findMachines(ctx, p, now)
 	if !holder {
 		m = p.Lock()
 		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.admission(ctx, m, now), a.releases(ctx, m))

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/failuredomain"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -86,6 +87,29 @@ func (s *Snapshot) Place(n int64) (netipx.IPRange, bool) {
 	return r, ok
 }
 
+// FailureDomains are those that subnets of the pool serve, each with how much is free for it; none, where no subnet names one.
+// The first one has no name: it is what is free for all others.
+func (s *Snapshot) FailureDomains() (out []FreeIn) {
+	if !s.p.HasZones() {
+		return nil
+	}
+	for _, domain := range append([]string{""}, s.p.Layout.FailureDomains()...) {
+		zones, _ := s.p.Layout.ZonesOf(domain)
+		in := FreeIn{FailureDomain: domain}
+		for _, z := range zones {
+			in.Free += s.p.Ledger.FreeInZone(z)
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
+// FreeIn is how many addresses, or prefixes, are free for a failure domain.
+type FreeIn struct {
+	FailureDomain string `json:"failureDomain,omitempty"`
+	Free          int64  `json:"free"`
+}
+
 // Waiting is the number of claims and IPAllocations that want a grant.
 func (s *Snapshot) Waiting() int { return s.p.Pending.Len() }
 
@@ -99,7 +123,7 @@ func (s *Snapshot) Waiters() (out []string) {
 }
 
 // Plan tells what each waiting claim and IPAllocation would be told now, in the order of the allocator. What
-// it gives is taken out of the Snapshot. Clusters and Namespaces are read from a reader. The quota of Clusters is
+// it gives is taken out of the Snapshot. Clusters, Namespaces and what leads to Machines are read from a reader. The quota of Clusters is
 // not looked at: it goes over all pools.
 func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) map[types.UID]Answer {
 	waiting := map[types.UID]*grants.Claimant{}
@@ -107,7 +131,10 @@ func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) 
 		waiting[c.Owner.UID] = c
 		return true
 	})
-	a := New(Options{Client: from})
+	a := New(Options{Client: from, MachineOf: (&failuredomain.Finder{Live: from}).Of})
+	for range len(waiting)/maxBatch + 1 {
+		a.findMachines(ctx, grants.PoolOf(s.p), now)
+	}
 	_, refused := s.p.Plan(now, len(waiting), a.rules(ctx, s.p, now))
 	out := map[types.UID]Answer{}
 	for uid, c := range waiting {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,8 @@ type world struct {
 	atRest       *[2]int
 	// inherits is the pool of which a restore brings claims, empty for the first one.
 	inherits string
+	// domains are the failure domains of Machines, by name.
+	domains sync.Map
 	// blinded is when a user last had watches show nothing.
 	blinded time.Time
 }

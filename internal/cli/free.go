@@ -26,6 +26,8 @@ type freeAnswer struct {
 	// Free and Largest are of addresses, or of prefixes where the pool hands out prefixes.
 	Free    int64 `json:"free"`
 	Largest int64 `json:"largestFreeBlock"`
+	// FailureDomains are what of it is free for each, where subnets of the pool serve failure domains.
+	FailureDomains []allocator.FreeIn `json:"failureDomains,omitempty"`
 	// Waiting want something of the pool, and come first.
 	Waiting int `json:"waiting"`
 	// Ranges are the free ones, the first hundred.
@@ -79,6 +81,7 @@ func (p *plugin) freeCommand() *cobra.Command {
 func freeIn(key pools.Key, closed string, v *allocator.Snapshot, n int64) freeAnswer {
 	counts := v.Counts()
 	out := freeAnswer{Pool: key.String(), Closed: closed, Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
+	out.FailureDomains = v.FailureDomains()
 	var r netipx.IPRange
 	if r, out.Fits = v.Place(n); closed != "" {
 		out.Fits = false
@@ -98,6 +101,9 @@ func freeIn(key pools.Key, closed string, v *allocator.Snapshot, n int64) freeAn
 func (p *plugin) freeText(f freeAnswer) string {
 	var out strings.Builder
 	what := "a claim"
+	if len(f.FailureDomains) > 0 {
+		what = "a claim without a failure domain"
+	}
 	if f.Count > 1 {
 		what = fmt.Sprintf("a block of %d", f.Count)
 	}
@@ -117,6 +123,13 @@ func (p *plugin) freeText(f freeAnswer) string {
 		addresses = "address is"
 	}
 	fmt.Fprintf(&out, ".\n%s %s free; the largest free block has %s.\n", amount(f.Free), addresses, amount(f.Largest))
+	for _, in := range f.FailureDomains {
+		domain := "for failure domain " + in.FailureDomain
+		if in.FailureDomain == "" {
+			domain = "for all others"
+		}
+		fmt.Fprintf(&out, "  %s: %s\n", domain, amount(in.Free))
+	}
 	for _, r := range f.Ranges {
 		fmt.Fprintln(&out, "  "+r)
 	}

@@ -32,6 +32,7 @@ func Of(o *options.Options) []Component {
 		{"service-leases", o.ServiceLeases},
 		{"host-load-balancers", o.HostLBs},
 		{"in-cluster-pools", o.InClusterPools},
+		{"failure-domains", o.FailureDomains},
 		{"node-cidrs", o.NodeCIDRs == options.NodeCIDRsOn},
 		{"own-node-cidrs", o.OwnNodes() && o.NodeCIDRs != options.NodeCIDRsOn},
 		{"control-plane-endpoints", o.ControlPlaneEndpoints},

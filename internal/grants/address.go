@@ -31,7 +31,8 @@ func (m *Memory) ThisAddress(c *Claimant, ip netip.Addr, what, instead string) (
 
 // RestingUnit finds what a claimant of the name had before, and rests for it.
 func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
-	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r })
+	zones := m.zonesOf(c)
+	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r && m.Ledger.InZones(r, zones) })
 }
 
 // NoAddress says that nothing is free. It says no numbers that change all the time: thousands may wait, and each would be

@@ -47,7 +47,7 @@ func (m *Memory) UnsetBase() bool {
 	}
 	m.removePins()
 	m.Base, m.Holder, m.Unanswered, m.generation, m.Layout = nil, false, nil, 0, nil
-	m.Ledger.Relayout(m.space()) // what it has left in use is outside of any spec: others keep apart from it
+	m.relayout() // what it has left in use is outside of any spec: others keep apart from it
 	m.RoomToRest()
 	m.TriedOnce = false
 	for uid := range m.Grants {

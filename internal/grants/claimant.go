@@ -87,6 +87,10 @@ type Claimant struct {
 	// Failures counts errors in a row; nothing is tried before RetryAt.
 	Failures int
 	RetryAt  time.Time
+	// Owners lead to its Machine. It has none where that does not matter any more: what it was given, it keeps.
+	Owners []metav1.OwnerReference
+	// machine is what was found of its Machine; nil: nobody has looked.
+	machine *machineLook
 	// Lost is what was attached to it and was forced away: the next one is like it, whatever the spec says now.
 	Lost *Attached
 }

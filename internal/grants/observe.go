@@ -30,6 +30,9 @@ func (m *Memory) Observe(c *Claimant) bool {
 		if old.HasRecord() {
 			c.Record = old.Record
 		}
+		if sameOwners(c.Owners, old.Owners) {
+			c.machine = old.machine
+		}
 		c.Kind.Keep(c, old)
 		if c.counted = old.counted; c.counted && c.Cluster != old.Cluster {
 			m.count(old, -1)

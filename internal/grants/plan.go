@@ -94,27 +94,30 @@ func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
 	case r.IsValid():
 		return r, nil
 	}
-	if r, ok := m.take(c.Kind.Shape(m, c)); ok {
+	if r, ok := m.take(c); ok {
 		return r, nil
 	}
 	return netipx.IPRange{}, m.noRoom(c)
 }
 
-// take takes what best fits.
-func (m *Memory) take(s Shape) (netipx.IPRange, bool) {
-	switch {
+// take takes what comes first of what a claimant may have.
+func (m *Memory) take(c *Claimant) (netipx.IPRange, bool) {
+	switch s := c.Kind.Shape(m, c); {
 	case s.PrefixLength > 0:
 		return m.Ledger.TakePrefix(s.PrefixLength)
 	case s.Count > 0:
 		return m.Ledger.TakeBlock(uint64(s.Count))
 	}
-	return m.Ledger.TakeOne()
+	return m.Ledger.TakeOneOf(m.zonesOf(c))
 }
 
 // Available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits. full:
 // nothing is free that it would take.
 func (m *Memory) Available(c *Claimant) (r netipx.IPRange, no *Refusal, full bool) {
 	r, no = c.Kind.Designated(m, c)
+	if no == nil && !r.IsValid() {
+		no = m.withoutZone(c)
+	}
 	if no == nil && !r.IsValid() && !m.hasRoom(c) {
 		return r, m.noRoom(c), true
 	}
@@ -127,9 +130,9 @@ func (m *Memory) hasRoom(c *Claimant) bool {
 	case s.PrefixLength > 0:
 		return m.Ledger.HasPrefix(s.PrefixLength)
 	case s.Count > 0:
-		return m.Ledger.Counts().LargestFree >= s.Count
+		return m.Ledger.HasBlock(s.Count)
 	}
-	return m.Ledger.HasFree()
+	return m.Ledger.HasFreeIn(m.zonesOf(c))
 }
 
 // noRoom says that nothing is free. Those that ask for one are told the same: thousands may wait.
@@ -139,6 +142,9 @@ func (m *Memory) noRoom(c *Claimant) *Refusal {
 	}
 	if c.Kind.Shape(m, c) != (Shape{}) && !m.isCarved() {
 		return c.Kind.NoRoom(m, c)
+	}
+	if m.HasZones() {
+		return m.noneInZones(c)
 	}
 	if m.full == nil {
 		m.full = m.growth()

@@ -38,11 +38,15 @@ func (m *Memory) Compile() {
 		m.removePins()
 		m.Layout = layout
 	}
-	space, unit := m.space()
-	m.Ledger.Relayout(space, unit)
-	m.Ledger.ByRelease(m.byRelease())
+	m.relayout()
 	m.Ledger.SetParts(m.OpenRanges())
 	m.addPins()
+}
+
+// relayout gives the ledger the space of the layout, and the order of the spec.
+func (m *Memory) relayout() {
+	space, unit := m.space()
+	m.Ledger.Relayout(space, unit, m.order())
 }
 
 func (m *Memory) space() (*netipx.IPSet, int) {

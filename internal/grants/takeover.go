@@ -132,7 +132,7 @@ func (m *Memory) Rebuild(found *Listed) {
 	status := m.Base.PoolStatus()
 	space, unit := m.space()
 	m.Ledger = ledger.New(space, unit)
-	m.Ledger.ByRelease(m.byRelease())
+	m.Ledger.Arrange(m.order())
 	m.recallReleases(status)
 	m.Ledger.SetParts(m.OpenRanges())
 	m.Carved.drained = nil

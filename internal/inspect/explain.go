@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
@@ -276,6 +277,9 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 		}
 		if _, lease := c.Object.(*v1alpha1.IPLease); lease {
 			do += ", and is its component leases on (docs/install.md#components)"
+		}
+		if layout, _ := poolspec.Of(c.Pool); layout != nil && layout.HasZones() {
+			do += ", and is its component failure-domains on (docs/install.md#components)"
 		}
 		add(text, do+"?")
 	default:

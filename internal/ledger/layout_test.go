@@ -8,10 +8,10 @@ import (
 
 func TestRelayout(t *testing.T) {
 	l := stated(pool(32, "10.0.0.0/29"), fact(Object, "a", "10.0.0.1"), fact(Object, "b", "10.0.0.6"), fact(Pin, "vip", "10.0.0.7"))
-	l.Relayout(setOf("10.0.0.0/30", "10.0.1.0/30"), 32)
+	l.Relayout(setOf("10.0.0.0/30", "10.0.1.0/30"), 32, Order{})
 	wantCounts(t, l, "what the space no longer covers is out of range",
 		Counts{Total: 8, Allocated: 1, Available: 7, OutOfRange: 1, Owners: 2, LargestFree: 4, FragmentationPercent: 42})
-	l.Relayout(setOf("10.0.0.0/29"), 32)
+	l.Relayout(setOf("10.0.0.0/29"), 32, Order{})
 	wantCounts(t, l, "and comes back with the space",
 		Counts{Total: 8, Allocated: 2, Available: 5, Owners: 2, LargestFree: 4, FragmentationPercent: 20})
 	if diff := cmp.Diff([]Key{{Object, "a"}, {Object, "b"}, {Pin, "vip"}}, holdersOf(l, "10.0.0.0/29")); diff != "" {

@@ -91,8 +91,12 @@ type Ledger struct {
 	// parts are in the order of their addresses.
 	parts []*part
 	views views
-	// recent is nil where the smallest free block is what TakeOne takes from.
-	recent *recency
+	// stocks are the free space by zones, the first one what is in none. zones says which range is of which.
+	stocks []*stock
+	zones  []zone
+	order  Order
+	// releases is the number of releases there were.
+	releases uint64
 }
 
 // Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
@@ -111,19 +115,18 @@ type Counts struct {
 func New(space *netipx.IPSet, unitBits int) *Ledger {
 	l := &Ledger{unit: unitBits, facts: map[Key]*Fact{}, named: map[types.UID]int{}}
 	l.setSpace(space)
+	l.stocks = []*stock{{free: l.free}}
 	return l
 }
 
-// Relayout gives the ledger a new space, without parts and views, and keeps every fact, and the order of releases. It costs
-// O(facts + releases).
-func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int) {
-	facts, recent := l.facts, l.recent
+// Relayout gives the ledger a new space and order, without parts and views, and keeps every fact, and what it remembers of
+// releases. It costs O(facts + releases).
+func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int, order Order) {
+	facts, released := l.facts, l.inOrder()
 	*l = *New(space, unitBits)
-	if recent != nil {
-		l.ByRelease(true)
-		for _, r := range recent.inOrder() {
-			l.Recall(r.rng())
-		}
+	l.Arrange(order)
+	for _, r := range released {
+		l.Recall(r.rng())
 	}
 	for _, h := range facts {
 		l.Add(*h)
@@ -163,10 +166,7 @@ func (l *Ledger) Add(h Fact) {
 	fact := &h
 	l.own(fact)
 	l.facts[h.Key] = fact
-	l.free.TakeAny(h.Range)
-	if l.recent != nil {
-		l.recent.take(h.Range, h.Source.Uses())
-	}
+	l.take(h.Range, h.Source.Uses())
 	l.views.touching(h.Range, func(v *view, r netipx.IPRange) { v.free.TakeAny(r) })
 	l.taken.add(fact, l.recount)
 }
@@ -175,10 +175,8 @@ func (l *Ledger) Add(h Fact) {
 func (l *Ledger) Remove(k Key) (Fact, bool) {
 	return l.remove(k, func(r netipx.IPRange, used, more bool) {
 		l.recount(r, used, more)
-		if l.recent != nil && used && !more {
-			for part := range l.inSpace(r) {
-				l.recent.end(part)
-			}
+		if used && !more {
+			l.end(r)
 		}
 	})
 }
@@ -322,78 +320,8 @@ func (l *Ledger) InSpace(r netipx.IPRange) bool {
 	return false
 }
 
-// TakeOne takes an address (or prefix) for somebody: the smallest free block that has room, lowest
-// address first, or what was released longest ago (ByRelease). The caller states it with Add. False: nothing is free.
-func (l *Ledger) TakeOne() (netipx.IPRange, bool) {
-	switch {
-	case l.recent != nil && l.bits > 0:
-		r, ok := l.recent.next(min(l.unit, l.bits))
-		l.free.TakeAny(r)
-		return r, ok
-	case l.unit >= l.bits:
-		return l.free.BestFit(1)
-	}
-	return l.TakePrefix(l.unit)
-}
-
-// TakeBlock takes n contiguous addresses for somebody: at the start of the smallest free block that has
-// as many, the lowest of those. The caller states it with Add. False: there is no such block, or the pool
-// hands out prefixes.
-func (l *Ledger) TakeBlock(n uint64) (netipx.IPRange, bool) {
-	if l.unit < l.bits {
-		return netipx.IPRange{}, false
-	}
-	r, ok := l.free.BestFit(n)
-	if ok && l.recent != nil {
-		l.recent.take(r, true)
-	}
-	return r, ok
-}
-
-// TakePrefix takes a prefix of a length for somebody: at the start of the smallest free block that holds one, the lowest
-// of those. The caller states it with Add. False: there is none, or it is smaller than what the pool hands out. O(log n).
-func (l *Ledger) TakePrefix(bits int) (netipx.IPRange, bool) {
-	if l.bits == 0 || bits > min(l.unit, l.bits) {
-		return netipx.IPRange{}, false
-	}
-	p, ok := l.free.BestFitPrefix(bits)
-	if !ok {
-		return netipx.IPRange{}, false
-	}
-	if l.recent != nil {
-		l.recent.take(netipx.RangeOfPrefix(p), true)
-	}
-	return netipx.RangeOfPrefix(p), true
-}
-
-// HasPrefix reports whether TakePrefix would find something.
-func (l *Ledger) HasPrefix(bits int) bool {
-	if l.bits == 0 || bits > min(l.unit, l.bits) {
-		return false
-	}
-	p, ok := l.free.BestFitPrefix(bits)
-	if ok {
-		l.free.Put(netipx.RangeOfPrefix(p))
-	}
-	return ok
-}
-
-// Untake gives back what was taken and nobody stated: it counts as never used.
-func (l *Ledger) Untake(r netipx.IPRange) { l.put(r) }
-
-// put makes a range free.
-func (l *Ledger) put(r netipx.IPRange) {
-	l.free.Put(r)
-	if l.recent != nil {
-		l.recent.put(r)
-	}
-}
-
 // Free yields the free ranges, ascending. The ledger must not be changed meanwhile.
 func (l *Ledger) Free() iter.Seq[netipx.IPRange] { return l.free.All() }
-
-// HasFree reports whether TakeOne would find something.
-func (l *Ledger) HasFree() bool { return !l.free.Empty() }
 
 // Unit returns the whole unit (address or prefix) that contains an address.
 func (l *Ledger) Unit(a netip.Addr) netipx.IPRange { return l.whole(netipx.IPRangeFrom(a, a)) }

@@ -188,7 +188,7 @@ func TestLedgerAgainstOracle(t *testing.T) {
 					"untake": m.untake,
 					"relayout": func(t *rapid.T) {
 						space, unit := m.layout(t)
-						m.l.Relayout(space, unit)
+						m.l.Relayout(space, unit, Order{})
 						m.o.relayout(space, unit)
 					},
 				})

@@ -1,10 +1,7 @@
 package ledger
 
 import (
-	"cmp"
-	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/tidwall/btree"
 	"go4.org/netipx"
@@ -24,9 +21,8 @@ type recency struct {
 	// released are the ranges that are remembered, by address: they do not overlap. ready are those of them that are free, by
 	// the order of their release.
 	released, ready *btree.BTreeG[*release]
-	// count is the number of releases there were, most how many are remembered.
-	count uint64
-	most  int
+	// most is how many are remembered.
+	most int
 }
 
 // release is a range of which nobody uses anything any more. It is not free as long as something else keeps it.
@@ -54,61 +50,6 @@ func newRecency() *recency {
 	}
 }
 
-// ByRelease has TakeOne give what nobody is known to have used, and then what was released longest ago. Off, what is
-// remembered of releases is forgotten.
-func (l *Ledger) ByRelease(on bool) {
-	switch {
-	case !on:
-		l.recent = nil
-	case l.recent == nil:
-		l.recent = newRecency()
-		for r := range l.free.All() {
-			l.recent.fresh.Put(r)
-		}
-	}
-}
-
-// Recall notes that a range was released, later than all that the ledger knows of, unless somebody has it now.
-func (l *Ledger) Recall(r netipx.IPRange) {
-	if l.recent == nil || !r.IsValid() {
-		return
-	}
-	for part := range l.inSpace(l.whole(r)) {
-		if l.recent.fresh.Take(part) {
-			l.recent.end(part)
-			l.recent.put(part)
-		}
-	}
-}
-
-// Releases yields the free ranges that were in use, the one that was released last first. The ledger must not be changed
-// meanwhile.
-func (l *Ledger) Releases() iter.Seq[netipx.IPRange] {
-	return func(yield func(netipx.IPRange) bool) {
-		if l.recent != nil {
-			l.recent.ready.Reverse(func(r *release) bool { return yield(r.rng()) })
-		}
-	}
-}
-
-// next takes one unit.
-func (c *recency) next(bits int) (netipx.IPRange, bool) {
-	if p, ok := c.fresh.BestFitPrefix(bits); ok {
-		return netipx.RangeOfPrefix(p), true
-	}
-	oldest, ok := c.ready.Min()
-	if !ok {
-		return netipx.IPRange{}, false
-	}
-	p, err := oldest.first.Prefix(bits)
-	if err != nil {
-		return netipx.IPRange{}, false
-	}
-	unit := netipx.RangeOfPrefix(p)
-	c.take(unit, true)
-	return unit, true
-}
-
 // take notes that a range is not free. Where somebody uses it, its last release says nothing any more.
 func (c *recency) take(r netipx.IPRange, uses bool) {
 	c.fresh.TakeAny(r)
@@ -121,10 +62,9 @@ func (c *recency) take(r netipx.IPRange, uses bool) {
 	}
 }
 
-// end notes that a range is used by nobody any more.
-func (c *recency) end(r netipx.IPRange) {
-	c.released.Set(&release{first: r.From(), last: r.To(), order: c.count})
-	c.count++
+// end notes that a range is used by nobody any more, and which release that was.
+func (c *recency) end(r netipx.IPRange, order uint64) {
+	c.released.Set(&release{first: r.From(), last: r.To(), order: order})
 }
 
 // put notes that a range is free.
@@ -191,11 +131,4 @@ func (c *recency) split(e *release, r netipx.IPRange) *release {
 func (c *recency) remove(e *release) {
 	c.released.Delete(e)
 	c.ready.Delete(e)
-}
-
-// inOrder returns all that is remembered, what was released longest ago first.
-func (c *recency) inOrder() []*release {
-	out := c.released.Items()
-	slices.SortFunc(out, func(a, b *release) int { return cmp.Or(cmp.Compare(a.order, b.order), a.first.Compare(b.first)) })
-	return out
 }

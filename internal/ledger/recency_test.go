@@ -13,16 +13,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// recencyOracle is the order of releases the slow, obvious way: when each address of a small world was released last.
-type recencyOracle struct {
+// orderOracle is the order of takes the slow, obvious way: which zone each address of a small world is of, and when it was
+// released last.
+type orderOracle struct {
 	*oracle
 
-	released map[netip.Addr]int
-	clock    int
+	byRelease bool
+	zone      map[netip.Addr]int
+	released  map[netip.Addr]int
+	clock     int
 }
 
 // after notes what an operation has released, of what was in use before it. Retracted: that never came true.
-func (o *recencyOracle) after(retracted bool, operation func()) {
+func (o *orderOracle) after(retracted bool, operation func()) {
 	was := map[netip.Addr]bool{}
 	for _, a := range o.world {
 		was[a] = len(o.users(a)) > 0
@@ -33,31 +36,35 @@ func (o *recencyOracle) after(retracted bool, operation func()) {
 		switch is := len(o.users(a)) > 0; {
 		case is, !o.space[a], was[a] && retracted:
 			delete(o.released, a)
-		case was[a]:
+		case was[a] && o.byRelease:
 			o.released[a] = o.clock
 		}
 	}
 }
 
-func (o *recencyOracle) isFree(u netipx.IPRange) bool {
+func (o *orderOracle) isFree(u netipx.IPRange) bool {
 	return !slices.ContainsFunc(o.inside(u), func(a netip.Addr) bool { return !o.space[a] || o.taken[a] || o.held(a) })
 }
 
-// next is what never was in use, by best fit, else the unit that was released longest ago.
-func (o *recencyOracle) next() (best netipx.IPRange, ok bool) {
-	fresh := *o.oracle
-	fresh.taken = map[netip.Addr]bool{}
-	for a := range o.taken {
-		fresh.taken[a] = true
-	}
-	for a := range o.released {
-		fresh.taken[a] = true
-	}
-	if best, ok = fresh.takeOne(); !ok {
-		for _, u := range o.units {
-			if when, was := o.released[u.From()]; was && o.isFree(u) && (!ok || when < o.released[best.From()]) {
-				best, ok = u, true
+// next is what never was in use, by best fit in the first zone that has some, else the unit of any of the zones that was
+// released longest ago.
+func (o *orderOracle) next(zones []int) (best netipx.IPRange, ok bool) {
+	for _, z := range zones {
+		fresh := *o.oracle
+		fresh.taken = map[netip.Addr]bool{}
+		for _, a := range o.world {
+			if _, was := o.released[a]; was || o.taken[a] || o.zone[a] != z {
+				fresh.taken[a] = true
 			}
+		}
+		if best, ok = fresh.takeOne(); ok {
+			break
+		}
+	}
+	for _, u := range o.units {
+		when, was := o.released[u.From()]
+		if _, found := o.released[best.From()]; was && o.isFree(u) && slices.Contains(zones, o.zone[u.From()]) && (!ok || (found && when < o.released[best.From()])) {
+			best, ok = u, true
 		}
 	}
 	if ok {
@@ -67,37 +74,54 @@ func (o *recencyOracle) next() (best netipx.IPRange, ok bool) {
 }
 
 // stands notes that a unit is taken, and stated by nobody.
-func (o *recencyOracle) stands(u netipx.IPRange) {
+func (o *orderOracle) stands(u netipx.IPRange) {
 	for _, a := range o.inside(u) {
 		o.taken[a] = true
 		delete(o.released, a)
 	}
 }
 
-// U50: the order of releases is what looking at every address gives, whatever keeps addresses besides, over a change of the
-// space, and in prefixes too.
-func TestReleasesAgainstOracle(t *testing.T) {
+// drawZones cuts the world into zones: of what there is, two have some, and the rest is in none.
+func (o *orderOracle) drawZones(t *rapid.T) Order {
+	out := Order{ByRelease: rapid.Bool().Draw(t, "by release")}
+	o.byRelease, o.zone = out.ByRelease, map[netip.Addr]int{}
+	if !rapid.Bool().Draw(t, "zones") {
+		return out
+	}
+	out.Zones = make([][]netipx.IPRange, 2)
+	for _, u := range o.units {
+		if z := rapid.IntRange(0, 2).Draw(t, "zone"); z > 0 {
+			out.Zones[z-1] = append(out.Zones[z-1], u)
+			for _, a := range o.inside(u) {
+				o.zone[a] = z
+			}
+		}
+	}
+	return out
+}
+
+// drawAmong draws the zones that somebody may have something of.
+func (o *orderOracle) drawAmong(t *rapid.T, order Order) []int {
+	if len(order.Zones) == 0 {
+		return []int{0}
+	}
+	return rapid.SampledFrom([][]int{{0}, {1}, {2}, {1, 2}, {2, 1}}).Draw(t, "among")
+}
+
+// U50, U53: what is handed out is what looking at every address gives, of each zone and by release or by best fit, whatever
+// keeps addresses besides, over a change of the space, and in prefixes too.
+func TestOrderAgainstOracle(t *testing.T) {
 	for _, world := range worlds {
 		t.Run(world, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				m := newMachine(t, world)
-				m.l.ByRelease(true)
-				o := &recencyOracle{oracle: m.o, released: map[netip.Addr]int{}}
-				unit := m.l.unit
+				o := &orderOracle{oracle: m.o, released: map[netip.Addr]int{}}
+				order, unit := o.drawZones(t), m.l.unit
+				m.l.Arrange(order)
 				t.Repeat(map[string]func(*rapid.T){
 					"": func(t *rapid.T) {
-						m.check(t)
-						var remembered int
-						for r := range m.l.Releases() {
-							remembered += len(o.inside(r))
-						}
-						free := 0
-						for a := range o.released {
-							if o.isFree(netipx.IPRangeFrom(a, a)) {
-								free++
-							}
-						}
-						equal(t, "Releases", free, remembered)
+						equal(t, "Counts", o.counts(), m.l.Counts())
+						o.checkZones(t, m.l, len(order.Zones))
 					},
 					"add":      func(t *rapid.T) { o.after(false, func() { m.add(hold(t, m.extent(t))) }) },
 					"addAlike": func(t *rapid.T) { o.after(false, func() { m.add(hold(t, m.l.Unit(m.extent(t).From()))) }) },
@@ -108,16 +132,21 @@ func TestReleasesAgainstOracle(t *testing.T) {
 						m.l.Retract(k)
 					},
 					"grant": func(t *rapid.T) {
-						want, free := o.next()
-						got, ok := m.l.TakeOne()
-						equal(t, "TakeOne finds one", free, ok)
-						equal(t, "TakeOne", want, got)
+						among := o.drawAmong(t, order)
+						want, free := o.next(among)
+						equal(t, "HasFreeIn", free, m.l.HasFreeIn(among))
+						got, ok := m.l.TakeOneOf(among)
+						equal(t, "TakeOneOf finds one", free, ok)
+						equal(t, "TakeOneOf", want, got)
 						if ok && rapid.Bool().Draw(t, "stated") {
 							o.after(false, func() { m.add(hold(t, got)) })
 						}
 					},
 					"block": func(t *rapid.T) { // by best fit, and beside the order
 						if r, ok := m.l.TakeBlock(3); ok {
+							for _, a := range o.inside(r) {
+								equal(t, "the zone of a block", 0, o.zone[a])
+							}
 							o.stands(r)
 							o.after(false, func() { m.add(hold(t, r)) })
 						}
@@ -132,13 +161,41 @@ func TestReleasesAgainstOracle(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						m.l.Relayout(set, unit)
+						order = o.drawZones(t)
+						m.l.Relayout(set, unit, order)
+						if !order.ByRelease {
+							clear(o.released)
+						}
 						o.after(false, func() { o.relayout(set, unit) })
 					},
 				})
 			})
 		})
 	}
+}
+
+// checkZones compares how much is free in each zone, and how much is remembered of what was released.
+func (o *orderOracle) checkZones(t *rapid.T, l *Ledger, zones int) {
+	per := len(o.inside(o.units[0]))
+	for z := range zones + 1 {
+		free := 0
+		for _, u := range o.units {
+			if o.zone[u.From()] == z && o.isFree(u) {
+				free++
+			}
+		}
+		equal(t, fmt.Sprintf("FreeInZone of %d", z), int64(free), l.FreeInZone(z))
+	}
+	remembered, free := 0, 0
+	for r := range l.Releases() {
+		remembered += len(o.inside(r)) / per
+	}
+	for _, u := range o.units {
+		if _, was := o.released[u.From()]; was && o.isFree(u) {
+			free++
+		}
+	}
+	equal(t, "Releases", free, remembered)
 }
 
 func single(text string) netipx.IPRange {
@@ -168,7 +225,7 @@ func have(l *Ledger, r netipx.IPRange) Key {
 // count, nor what is said twice.
 func TestRecall(t *testing.T) {
 	l := New(set(t, "10.0.0.1-10.0.0.5"), 32)
-	l.ByRelease(true)
+	l.Arrange(Order{ByRelease: true})
 	have(l, single("10.0.0.3"))
 	for _, text := range []string{"10.0.0.4", "10.0.0.1", "10.0.0.3", "10.0.0.4", "10.9.9.9"} {
 		l.Recall(single(text))
@@ -186,8 +243,8 @@ func TestRecall(t *testing.T) {
 // does.
 func TestReleasesAreBounded(t *testing.T) {
 	l := New(set(t, "10.0.0.0-10.0.0.9"), 32)
-	l.ByRelease(true)
-	l.recent.most = 3
+	l.Arrange(Order{ByRelease: true})
+	l.stocks[0].recent.most = 3
 	var all []Key
 	for range 10 {
 		r, _ := l.TakeOne()
@@ -196,7 +253,7 @@ func TestReleasesAreBounded(t *testing.T) {
 	for _, i := range []int{9, 2, 5, 1, 7} {
 		l.Remove(all[i])
 	}
-	if n := len(l.recent.inOrder()); n != 3 {
+	if n := len(l.inOrder()); n != 3 {
 		t.Errorf("%d are remembered", n)
 	}
 	var got []string
@@ -215,7 +272,7 @@ func TestReleasesOfAHugePool(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&beginning)
 		l := New(set(t, world), netipx.MustParseIPRange(world).From().BitLen())
-		l.ByRelease(true)
+		l.Arrange(Order{ByRelease: true})
 		for range 3 * maxReleases {
 			r, ok := l.TakeOne()
 			if !ok {
@@ -225,8 +282,8 @@ func TestReleasesOfAHugePool(t *testing.T) {
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&end)
-		if n := l.recent.released.Len(); n != maxReleases || l.recent.ready.Len() != n {
-			t.Errorf("%s: %d are remembered, %d ready", world, n, l.recent.ready.Len())
+		if n := l.stocks[0].recent.released.Len(); n != maxReleases || l.stocks[0].recent.ready.Len() != n {
+			t.Errorf("%s: %d are remembered, %d ready", world, n, l.stocks[0].recent.ready.Len())
 		}
 		if used := int64(end.HeapAlloc) - int64(beginning.HeapAlloc); used > 16<<20 {
 			t.Errorf("%s: %d bytes", world, used)
@@ -252,7 +309,7 @@ func BenchmarkOrder(b *testing.B) {
 func crowded(tb testing.TB, byRelease bool) (step func()) {
 	tb.Helper()
 	l := New(set(tb, "10.0.0.0-10.15.255.255"), 32)
-	l.ByRelease(byRelease)
+	l.Arrange(Order{ByRelease: byRelease})
 	random := rand.New(rand.NewPCG(1, 2))
 	taken := make([]Key, 0, 1<<20)
 	for range 1 << 20 {

@@ -45,6 +45,7 @@ type Options struct {
 	LoadBalancers  bool
 	Leases         bool
 	InClusterPools bool
+	FailureDomains bool
 	ServiceLeases  bool
 	HostLBs        bool
 	// ControlPlaneEndpoints has Clusters of ClusterClasses get their endpoints from pools.
@@ -101,6 +102,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Serve IPLeases. --service-leases and --host-load-balancers imply it.")
 	fs.BoolVar(&o.InClusterPools, "serve-in-cluster-pools", false,
 		"Take the place of the in-cluster IPAM provider: serve the claims on its pools. Its own manager must not run at the same time.")
+	fs.BoolVar(&o.FailureDomains, "failure-domains", false,
+		"Give claims addresses of the subnets that serve the failure domain of their Machine. It reads Machines, and the objects of infrastructure providers that lead from a claim to its Machine, of pools with such subnets.")
 	fs.BoolVar(&o.ServiceLeases, "service-leases", false,
 		"Give the Services of the manager's own cluster the addresses of the IPLeases that they name, and have the MetalLB of that cluster show them. It watches all Services.")
 	fs.BoolVar(&o.HostLBs, "host-load-balancers", false,

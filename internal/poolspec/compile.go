@@ -41,6 +41,7 @@ func Compile(spec *v1alpha1.NetworkPoolSpec, open ...v1alpha1.CarvedBlock) (*Lay
 		}
 	}
 	c.out.ranges = c.out.allocatable.Ranges()
+	c.out.cutZones()
 	return c.out, nil
 }
 

@@ -20,6 +20,7 @@ type Layout struct {
 	allocatable *netipx.IPSet
 	ranges      []netipx.IPRange // those of allocatable
 	subnets     []subnet
+	zones       []zone
 	cidr        netip.Prefix   // spec.cidr, the zero prefix if there is none
 	cidrs       []netip.Prefix // the CIDRs of spec.addresses
 	blocks      []block        // those of a carved pool

@@ -34,6 +34,7 @@ func (c *compiler) networks() {
 			}
 		}
 		c.out.subnets = append(c.out.subnets, net)
+		c.zone(path, p, s.FailureDomains)
 	}
 	if length := c.spec.Prefix; length != nil {
 		if *length < 0 || int(*length) > c.bits {

@@ -38,6 +38,10 @@ type consumer struct {
 	// deletes its claims itself; else they are left to the garbage collector.
 	deletes bool
 
+	// between are the kinds that lead from the owner to the Machine: each owns the one before, and the first also the owner
+	// itself.
+	between []schema.GroupVersionKind
+
 	// onePool: a machine has no more than one address from a pool. byPool: and one of each pool.
 	onePool, byPool bool
 	// usesName: it expects the IPAddress under the name of the claim. wantsGateway: it takes no address

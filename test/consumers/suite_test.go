@@ -66,13 +66,19 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(stopCollector()).To(Succeed()) })
 
-	// With the rights of config/rbac and no others.
-	kubeconfig, err := cp.ManagerKubeconfig(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	manager, err = framework.StartManager(ctx, framework.ManagerOptions{Kubeconfig: kubeconfig})
-	Expect(err).NotTo(HaveOccurred())
+	startManager(ctx)
 	DeferCleanup(func() { Expect(manager.Stop()).To(Succeed()) })
 })
+
+// startManager starts the manager of all specs, with the rights of config/rbac and no others: those of claims, and of failure
+// domains.
+func startManager(ctx context.Context) {
+	GinkgoHelper()
+	kubeconfig, err := cp.FailureDomainsManagerKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	manager, err = framework.StartManager(ctx, framework.ManagerOptions{Kubeconfig: kubeconfig, Args: []string{"--failure-domains"}})
+	Expect(err).NotTo(HaveOccurred())
+}
 
 var _ = AfterEach(func() {
 	if CurrentSpecReport().Failed() {

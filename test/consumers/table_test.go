@@ -23,6 +23,7 @@ var consumers = []consumer{{
 	},
 	finalizer: "vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-protection",
 	writes:    v1beta2, reads: v1beta2, write: createOrPatch,
+	between: []schema.GroupVersionKind{infrastructure("v1beta2", "VSphereMachine")},
 }, {
 	// Until v1.15; the provider of SCVMM does the same and wants a gateway.
 	name:      "CAPV of v1beta1",
@@ -44,6 +45,8 @@ var consumers = []consumer{{
 	finalizer: "metal3data.infrastructure.cluster.x-k8s.io",
 	writes:    v1beta2, reads: v1beta1, write: createOnce,
 	deletes: true, byPool: true,
+	// A Metal3Data has three owners: its template, its claim, and the Metal3Machine, which owns the claim.
+	between: []schema.GroupVersionKind{infrastructure("v1beta2", "Metal3DataClaim"), infrastructure("v1beta2", "Metal3Machine")},
 }, {
 	// It takes no other pool than one of the in-cluster provider's kinds: its own schema says so. What it
 	// writes and reads is nevertheless served.
@@ -72,6 +75,7 @@ var consumers = []consumer{{
 	finalizer: "openstackmachine.infrastructure.cluster.x-k8s.io/ip-claim",
 	writes:    v1beta2, reads: v1beta2, write: createOnce,
 	onePool: true,
+	between: []schema.GroupVersionKind{infrastructure("v1beta1", "OpenStackMachine")},
 }, {
 	name:      "OpenShift's machine API",
 	owner:     schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"},

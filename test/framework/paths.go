@@ -22,6 +22,7 @@ const (
 // their conversion webhook, so in the version that is stored, v1beta2, unless package coreapi serves it.
 var capiCRDs = []string{
 	"cluster.x-k8s.io_clusters.yaml",
+	"cluster.x-k8s.io_machines.yaml",
 	"ipam.cluster.x-k8s.io_ipaddressclaims.yaml",
 	"ipam.cluster.x-k8s.io_ipaddresses.yaml",
 }

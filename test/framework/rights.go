@@ -46,6 +46,11 @@ func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, 
 	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
 }
 
+// FailureDomainsManagerKubeconfig is ManagerKubeconfig with the role that --failure-domains needs besides.
+func (c *ControlPlane) FailureDomainsManagerKubeconfig(ctx context.Context) (string, error) {
+	return c.managerKubeconfig(ctx, "butler-ipam-failure-domains-manager", "rbac/role.yaml", "rbac/failure_domains_role.yaml")
+}
+
 // LeasesManagerKubeconfig is ManagerKubeconfig with the roles that --service-leases needs besides.
 func (c *ControlPlane) LeasesManagerKubeconfig(ctx context.Context) (string, error) {
 	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", ofLeases...)

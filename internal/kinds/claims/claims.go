@@ -93,7 +93,9 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	out.InUse = slices.ContainsFunc(out.Others, func(f string) bool {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
 	})
-	out.Record, _ = grants.ParseRecord(out.RecordText)
+	if out.Record, _ = grants.ParseRecord(out.RecordText); !out.Record.IsValid() {
+		out.Owners = grants.MachineOwners(c.OwnerReferences)
+	}
 	out.HadAddress = c.Status.AddressRef.Name != ""
 	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
 	out.StatusDone = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)

@@ -1,0 +1,79 @@
+// Package failuredomain finds the Machine of a claim. Infrastructure providers make claims for objects of their own, which
+// the Machine owns, or owns the owner of: VSphereVM and VSphereMachine, Metal3Data and Metal3Machine, OpenStackServer and
+// OpenStackMachine. It reads only what leads there.
+package failuredomain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+)
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=*,verbs=get
+
+// most bounds how many objects are read that lead to a Machine. Those of a Metal3Data are three.
+const most = 8
+
+// Finder finds Machines.
+type Finder struct {
+	// Live reads from the API server: an object is read once or twice in its life, so nothing is watched.
+	Live client.Reader
+}
+
+// Of finds the Machine that owners lead to; none, if they lead to no Machine.
+func (f *Finder) Of(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error) {
+	for next, read := owners, 0; len(next) > 0; read++ {
+		if i := slices.IndexFunc(next, grants.IsMachine); i >= 0 {
+			return f.machine(ctx, namespace, next[i])
+		}
+		if read == most {
+			return grants.Machine{}, nil
+		}
+		found, err := f.ownersOf(ctx, namespace, next[0])
+		if err != nil {
+			return grants.Machine{}, err
+		}
+		next = append(next[1:], found...)
+	}
+	return grants.Machine{}, nil
+}
+
+func (f *Finder) machine(ctx context.Context, namespace string, ref metav1.OwnerReference) (grants.Machine, error) {
+	m := &clusterv1.Machine{}
+	if err := f.read(ctx, namespace, ref, m); err != nil {
+		return grants.Machine{}, err
+	}
+	return grants.Machine{Name: client.ObjectKeyFromObject(m), FailureDomain: m.Spec.FailureDomain}, nil
+}
+
+func (f *Finder) ownersOf(ctx context.Context, namespace string, ref metav1.OwnerReference) ([]metav1.OwnerReference, error) {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	if err := f.read(ctx, namespace, ref, o); err != nil {
+		return nil, err
+	}
+	return grants.MachineOwners(o.OwnerReferences), nil
+}
+
+// read reads an owner: that, and not another one of its name.
+func (f *Finder) read(ctx context.Context, namespace string, ref metav1.OwnerReference, into client.Object) error {
+	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
+	err := f.Live.Get(ctx, key, into)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && into.GetUID() != ref.UID:
+		return fmt.Errorf("its owner %s %s does not exist; restore that, or delete the claim", ref.Kind, key)
+	case err != nil:
+		return fmt.Errorf("its owner %s %s cannot be read: %w; see that the manager has the rights of its component failure-domains", ref.Kind, key, err)
+	}
+	return nil
+}

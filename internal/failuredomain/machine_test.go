@@ -1,0 +1,131 @@
+package failuredomain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+)
+
+// store is an API server that has owners of objects by kind and name, and counts what is read.
+type store struct {
+	client.Reader
+
+	owners map[string][]metav1.OwnerReference
+	domain string
+	read   []string
+	err    error
+}
+
+var errDenied = errors.New("denied")
+
+func (s *store) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	kind := "Machine"
+	if partial, is := o.(*metav1.PartialObjectMetadata); is {
+		kind = partial.Kind
+	}
+	s.read = append(s.read, kind)
+	owners, is := s.owners[kind+"/"+key.Name]
+	switch {
+	case s.err != nil:
+		return s.err
+	case !is:
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	o.SetNamespace(key.Namespace)
+	o.SetName(key.Name)
+	o.SetUID(types.UID("uid-" + key.Name))
+	o.SetOwnerReferences(owners)
+	if m, is := o.(*clusterv1.Machine); is {
+		m.Spec.FailureDomain = s.domain
+	}
+	return nil
+}
+
+func infra(kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: kind, Name: name, UID: types.UID("uid-" + name)}
+}
+
+func machine(name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: types.UID("uid-" + name)}
+}
+
+// U54: the Machine is found through what each consumer writes, with few reads, and nothing else is read.
+func TestOf(t *testing.T) {
+	chain := func(n int) map[string][]metav1.OwnerReference {
+		out := map[string][]metav1.OwnerReference{}
+		for i := range n {
+			out[fmt.Sprintf("X/x%d", i)] = []metav1.OwnerReference{infra("X", fmt.Sprintf("x%d", i+1))}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		owners []metav1.OwnerReference
+		has    map[string][]metav1.OwnerReference
+		err    error
+		want   string
+		fails  string
+		reads  string
+	}{
+		"CAPV": {
+			owners: []metav1.OwnerReference{infra("VSphereVM", "vm")},
+			has: map[string][]metav1.OwnerReference{
+				"VSphereVM/vm": {infra("VSphereMachine", "vsm")}, "VSphereMachine/vsm": {machine("m")}, "Machine/m": nil,
+			},
+			want: "m", reads: "VSphereVM VSphereMachine Machine",
+		},
+		"CAPM3": {
+			owners: []metav1.OwnerReference{infra("Metal3Data", "data")},
+			has: map[string][]metav1.OwnerReference{
+				"Metal3Data/data":       {infra("Metal3DataTemplate", "template"), infra("Metal3DataClaim", "claim"), infra("Metal3Machine", "m3m")},
+				"Metal3DataClaim/claim": {infra("Metal3Machine", "m3m")}, "Metal3Machine/m3m": {machine("m")}, "Machine/m": nil,
+			},
+			want: "m", reads: "Metal3Data Metal3DataClaim Metal3Machine Machine",
+		},
+		"CAPMOX": {
+			owners: []metav1.OwnerReference{infra("ProxmoxMachine", "pm")},
+			has:    map[string][]metav1.OwnerReference{"ProxmoxMachine/pm": {infra("ProxmoxCluster", "c"), machine("m")}, "Machine/m": nil},
+			want:   "m", reads: "ProxmoxMachine Machine",
+		},
+		"a Machine itself": {owners: []metav1.OwnerReference{machine("m")}, has: map[string][]metav1.OwnerReference{"Machine/m": nil}, want: "m", reads: "Machine"},
+		"OpenShift":        {owners: []metav1.OwnerReference{{APIVersion: "machine.openshift.io/v1beta1", Kind: "Machine", Name: "m", UID: "uid-m"}}},
+		"nobody":           {},
+		"no Machine above": {
+			owners: []metav1.OwnerReference{infra("OpenStackServer", "bastion")},
+			has:    map[string][]metav1.OwnerReference{"OpenStackServer/bastion": {infra("OpenStackCluster", "c")}}, reads: "OpenStackServer",
+		},
+		"in a circle":    {owners: []metav1.OwnerReference{infra("X", "x0")}, has: map[string][]metav1.OwnerReference{"X/x0": {infra("X", "x0")}}, reads: strings.TrimSpace(strings.Repeat("X ", most))},
+		"without an end": {owners: []metav1.OwnerReference{infra("X", "x0")}, has: chain(50), reads: strings.TrimSpace(strings.Repeat("X ", most))},
+		"gone":           {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, fails: "its owner VSphereVM ns/vm does not exist; restore that", reads: "VSphereVM"},
+		"another of its name": {
+			owners: []metav1.OwnerReference{{APIVersion: infra("", "").APIVersion, Kind: "VSphereVM", Name: "vm", UID: "the one before"}},
+			has:    map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}}, fails: "its owner VSphereVM ns/vm does not exist", reads: "VSphereVM",
+		},
+		"denied": {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, err: errDenied, fails: "its owner VSphereVM ns/vm cannot be read: denied; see that the manager", reads: "VSphereVM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &store{owners: tc.has, domain: "zone-a", err: tc.err}
+			got, err := (&Finder{Live: s}).Of(t.Context(), "ns", grants.MachineOwners(tc.owners))
+			want := grants.Machine{}
+			if tc.want != "" {
+				want = grants.Machine{Name: types.NamespacedName{Namespace: "ns", Name: tc.want}, FailureDomain: "zone-a"}
+			}
+			if got != want || (err != nil) != (tc.fails != "") || (err != nil && !strings.HasPrefix(err.Error(), tc.fails)) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if reads := strings.Join(s.read, " "); reads != tc.reads {
+				t.Errorf("reads %q, want %q", reads, tc.reads)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package grants
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// lookAgain is when the Machine of a claim is read again that waits, and whose Machine was in no failure domain: a user may
+// have given it one. Cluster API gives it one when it makes the Machine, or once that has its addresses.
+const lookAgain = time.Minute
+
+// Machine is the Machine of a claim, as it was found.
+type Machine struct {
+	// Name is empty where the claim has none.
+	Name types.NamespacedName
+	// FailureDomain is empty where the Machine is in none.
+	FailureDomain string
+}
+
+// machineLook is what a look for the Machine of a claim has found.
+type machineLook struct {
+	Machine
+	// problem is why it is not known.
+	problem *Refusal
+	// again is when it is looked for again, if that is to be; pause is how long the last one was after a problem.
+	again time.Time
+	pause time.Duration
+}
+
+// infrastructure is the group of the kinds of infrastructure providers.
+const infrastructure = "infrastructure.cluster.x-k8s.io"
+
+// MachineOwners are those of the owners of an object that may lead to a Machine.
+func MachineOwners(refs []metav1.OwnerReference) (out []metav1.OwnerReference) {
+	for _, ref := range refs {
+		// What is made from a template, or for a Cluster, has another owner that leads to a Machine.
+		leads := groupOf(ref) == infrastructure && !strings.HasSuffix(ref.Kind, "Template") && !strings.HasSuffix(ref.Kind, "Cluster")
+		if leads || IsMachine(ref) {
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+// IsMachine reports whether an owner is a Machine of Cluster API.
+func IsMachine(ref metav1.OwnerReference) bool {
+	return ref.Kind == "Machine" && groupOf(ref) == clusterv1.GroupVersion.Group
+}
+
+func groupOf(ref metav1.OwnerReference) string {
+	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
+}
+
+// Lookup is a claim whose Machine is to be found, by its owners.
+type Lookup struct {
+	UID    types.UID
+	Name   types.NamespacedName
+	Owners []metav1.OwnerReference
+}
+
+// HasZones reports whether it matters where the Machine of a claim is.
+func (m *Memory) HasZones() bool { return m.Layout != nil && m.Layout.HasZones() }
+
+// byMachine reports whether it matters for a claimant where its Machine is: what it has, it keeps.
+func (m *Memory) byMachine(c *Claimant) bool {
+	return m.HasZones() && len(c.Owners) > 0 && !c.Record.IsValid()
+}
+
+// Lookups are the claims whose Machines are to be found now, the oldest first, at most so many.
+func (m *Memory) Lookups(now time.Time, most int) (out []Lookup) {
+	if !m.HasZones() {
+		return nil
+	}
+	m.Pending.Scan(func(c *Claimant) bool {
+		if m.byMachine(c) && (c.machine == nil || c.machine.isDue(now)) {
+			out = append(out, Lookup{c.Owner.UID, NameOf(c.Owner), c.Owners})
+		}
+		return len(out) < most
+	})
+	return out
+}
+
+func (f *machineLook) isDue(now time.Time) bool { return !f.again.IsZero() && !f.again.After(now) }
+
+// NextLookup is how long until a Machine is to be looked for again; 0: none is.
+func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
+	if !m.HasZones() {
+		return 0
+	}
+	m.Pending.Scan(func(c *Claimant) bool {
+		switch {
+		case !m.byMachine(c):
+		case c.machine == nil:
+			wait = Sooner(wait, time.Millisecond)
+		case !c.machine.again.IsZero():
+			wait = Sooner(wait, max(c.machine.again.Sub(now), time.Millisecond))
+		}
+		return true
+	})
+	return wait
+}
+
+// NoteMachine notes what was found of the Machine of a claim, or why it is not known.
+func (m *Memory) NoteMachine(of Lookup, found Machine, problem *Refusal, now time.Time) {
+	c := m.Claimants[of.UID]
+	if c == nil || !sameOwners(c.Owners, of.Owners) {
+		return
+	}
+	look := &machineLook{Machine: found, problem: problem}
+	switch {
+	case problem != nil:
+		if c.machine != nil {
+			look.pause = c.machine.pause
+		}
+		look.pause = term.NextPause(look.pause)
+		look.again = now.Add(look.pause)
+	case found.Name.Name != "" && found.FailureDomain == "":
+		look.again = now.Add(lookAgain)
+	}
+	c.machine = look
+}
+
+func sameOwners(a, b []metav1.OwnerReference) bool {
+	return slices.EqualFunc(a, b, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID })
+}
+
+// OnMachine decides on a claimant by what is known of its Machine.
+func (m *Memory) OnMachine(c *Claimant) Ruling {
+	switch {
+	case !m.byMachine(c):
+		return Ruling{}
+	case c.machine == nil:
+		return Ruling{Waits: true, Silent: true} // it is being looked for
+	}
+	return Ruling{Refused: c.machine.problem}
+}
+
+// failureDomainOf is where the Machine of a claimant is; empty: in none, or it has no Machine.
+func (c *Claimant) failureDomainOf() string {
+	if c.machine == nil {
+		return ""
+	}
+	return c.machine.FailureDomain
+}
+
+// zonesOf are the zones of the pool that a claimant may have something of.
+func (m *Memory) zonesOf(c *Claimant) []int {
+	if !m.HasZones() {
+		return []int{0}
+	}
+	zones, _ := m.Layout.ZonesOf(c.failureDomainOf())
+	return zones
+}
+
+// order is how the ledger hands out what is free.
+func (m *Memory) order() ledger.Order {
+	out := ledger.Order{ByRelease: m.byRelease()}
+	if m.HasZones() {
+		out.Zones = m.Layout.Zones()
+	}
+	return out
+}
+
+// withoutZone says that no subnet serves the failure domain of a claimant; nil: some do.
+func (m *Memory) withoutZone(c *Claimant) *Refusal {
+	if len(m.zonesOf(c)) > 0 {
+		return nil
+	}
+	return Failed("%s has no subnet for failure domain %s, in which Machine %s is; add the failure domain to failureDomains of one of its spec.subnets",
+		m.Key, c.machine.FailureDomain, c.machine.Name)
+}
+
+// noneInZones says that nothing is free that a claimant may have for its failure domain.
+func (m *Memory) noneInZones(c *Claimant) *Refusal {
+	domain := c.failureDomainOf()
+	if domain == "" {
+		return exhausted("%s has no free address for claims without a failure domain: those outside of the subnets that name failureDomains are allocated, reserved or resting, or there are none; "+
+			"add addresses, or set the failureDomain of the machines in their control plane or MachineDeployment%s", m.Key, m.restNote())
+	}
+	_, subnets := m.Layout.ZonesOf(domain)
+	return exhausted("%s has no free address for failure domain %s: those in %s are allocated, reserved or resting, or there are none; add addresses there, or a subnet for the failure domain, or delete machines or claims%s",
+		m.Key, domain, listed(subnets), m.restNote())
+}
+
+func listed(subnets []netip.Prefix) string {
+	var out []string
+	for _, s := range subnets {
+		out = append(out, s.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+func exhausted(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf(format, args...))}
+}
