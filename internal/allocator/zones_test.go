@@ -175,7 +175,7 @@ func TestMachinesAreLookedFor(t *testing.T) {
 
 	p := aPool(t, "", zoned)
 	has := see(p, "has", 0, ofMachine("a"), remembers("10.1.0.1"))
-	if has.Owners != nil {
+	if has.Machine != nil {
 		t.Error("the owners of a claim are remembered that has its address")
 	}
 	for i := range 2 { // the two that are free

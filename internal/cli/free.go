@@ -126,7 +126,7 @@ func (p *plugin) freeText(f freeAnswer) string {
 	for _, in := range f.FailureDomains {
 		domain := "for failure domain " + in.FailureDomain
 		if in.FailureDomain == "" {
-			domain = "for all others"
+			domain = "without a failure domain"
 		}
 		fmt.Fprintf(&out, "  %s: %s\n", domain, amount(in.Free))
 	}

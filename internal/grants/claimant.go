@@ -87,10 +87,9 @@ type Claimant struct {
 	// Failures counts errors in a row; nothing is tried before RetryAt.
 	Failures int
 	RetryAt  time.Time
-	// Owners lead to its Machine. It has none where that does not matter any more: what it was given, it keeps.
-	Owners []metav1.OwnerReference
-	// machine is what was found of its Machine; nil: nobody has looked.
-	machine *machineLook
+	// Machine is what leads to its Machine, and what was found of that. Nil: nothing does, or it does not matter any more, as
+	// what it was given, it keeps.
+	Machine *MachineLook
 	// Lost is what was attached to it and was forced away: the next one is like it, whatever the spec says now.
 	Lost *Attached
 }

@@ -30,14 +30,39 @@ type Machine struct {
 	FailureDomain string
 }
 
-// machineLook is what a look for the Machine of a claim has found.
-type machineLook struct {
-	Machine
-	// problem is why it is not known.
+// MachineLook is what leads to the Machine of a claim, and what a look for it has found. Only the owners never change.
+type MachineLook struct {
+	owners []metav1.OwnerReference
+	found  Machine
+	// looked: somebody has; problem is why it is not known all the same.
+	looked  bool
 	problem *Refusal
 	// again is when it is looked for again, if that is to be; pause is how long the last one was after a problem.
 	again time.Time
 	pause time.Duration
+}
+
+// LookFor is a look that is still to be, for the Machine that some of the owners of a claim may lead to; nil: none does.
+func LookFor(owners []metav1.OwnerReference) *MachineLook {
+	if owners = MachineOwners(owners); len(owners) == 0 {
+		return nil
+	}
+	return &MachineLook{owners: owners}
+}
+
+func (l *MachineLook) sameOwners(other *MachineLook) bool {
+	return l != nil && other != nil && sameOwners(l.owners, other.owners)
+}
+
+func (l *MachineLook) isDue(now time.Time) bool {
+	return !l.looked || (!l.again.IsZero() && !l.again.After(now))
+}
+
+// Lookup is a claim whose Machine is to be found, by its owners.
+type Lookup struct {
+	UID    types.UID
+	Name   types.NamespacedName
+	Owners []metav1.OwnerReference
 }
 
 // infrastructure is the group of the kinds of infrastructure providers.
@@ -64,19 +89,12 @@ func groupOf(ref metav1.OwnerReference) string {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
 }
 
-// Lookup is a claim whose Machine is to be found, by its owners.
-type Lookup struct {
-	UID    types.UID
-	Name   types.NamespacedName
-	Owners []metav1.OwnerReference
-}
-
 // HasZones reports whether it matters where the Machine of a claim is.
 func (m *Memory) HasZones() bool { return m.Layout != nil && m.Layout.HasZones() }
 
 // byMachine reports whether it matters for a claimant where its Machine is: what it has, it keeps.
 func (m *Memory) byMachine(c *Claimant) bool {
-	return m.HasZones() && len(c.Owners) > 0 && !c.Record.IsValid()
+	return m.HasZones() && c.Machine != nil && !c.Record.IsValid()
 }
 
 // Lookups are the claims whose Machines are to be found now, the oldest first, at most so many.
@@ -85,15 +103,13 @@ func (m *Memory) Lookups(now time.Time, most int) (out []Lookup) {
 		return nil
 	}
 	m.Pending.Scan(func(c *Claimant) bool {
-		if m.byMachine(c) && (c.machine == nil || c.machine.isDue(now)) {
-			out = append(out, Lookup{c.Owner.UID, NameOf(c.Owner), c.Owners})
+		if m.byMachine(c) && c.Machine.isDue(now) {
+			out = append(out, Lookup{c.Owner.UID, NameOf(c.Owner), c.Machine.owners})
 		}
 		return len(out) < most
 	})
 	return out
 }
-
-func (f *machineLook) isDue(now time.Time) bool { return !f.again.IsZero() && !f.again.After(now) }
 
 // NextLookup is how long until a Machine is to be looked for again; 0: none is.
 func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
@@ -103,10 +119,10 @@ func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
 	m.Pending.Scan(func(c *Claimant) bool {
 		switch {
 		case !m.byMachine(c):
-		case c.machine == nil:
+		case !c.Machine.looked:
 			wait = Sooner(wait, time.Millisecond)
-		case !c.machine.again.IsZero():
-			wait = Sooner(wait, max(c.machine.again.Sub(now), time.Millisecond))
+		case !c.Machine.again.IsZero():
+			wait = Sooner(wait, max(c.Machine.again.Sub(now), time.Millisecond))
 		}
 		return true
 	})
@@ -116,21 +132,18 @@ func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
 // NoteMachine notes what was found of the Machine of a claim, or why it is not known.
 func (m *Memory) NoteMachine(of Lookup, found Machine, problem *Refusal, now time.Time) {
 	c := m.Claimants[of.UID]
-	if c == nil || !sameOwners(c.Owners, of.Owners) {
+	if c == nil || c.Machine == nil || !sameOwners(c.Machine.owners, of.Owners) {
 		return
 	}
-	look := &machineLook{Machine: found, problem: problem}
+	look := &MachineLook{owners: c.Machine.owners, found: found, looked: true, problem: problem}
 	switch {
 	case problem != nil:
-		if c.machine != nil {
-			look.pause = c.machine.pause
-		}
-		look.pause = term.NextPause(look.pause)
+		look.pause = term.NextPause(c.Machine.pause)
 		look.again = now.Add(look.pause)
 	case found.Name.Name != "" && found.FailureDomain == "":
 		look.again = now.Add(lookAgain)
 	}
-	c.machine = look
+	c.Machine = look
 }
 
 func sameOwners(a, b []metav1.OwnerReference) bool {
@@ -142,18 +155,18 @@ func (m *Memory) OnMachine(c *Claimant) Ruling {
 	switch {
 	case !m.byMachine(c):
 		return Ruling{}
-	case c.machine == nil:
+	case !c.Machine.looked:
 		return Ruling{Waits: true, Silent: true} // it is being looked for
 	}
-	return Ruling{Refused: c.machine.problem}
+	return Ruling{Refused: c.Machine.problem}
 }
 
 // failureDomainOf is where the Machine of a claimant is; empty: in none, or it has no Machine.
 func (c *Claimant) failureDomainOf() string {
-	if c.machine == nil {
+	if c.Machine == nil {
 		return ""
 	}
-	return c.machine.FailureDomain
+	return c.Machine.found.FailureDomain
 }
 
 // zonesOf are the zones of the pool that a claimant may have something of.
@@ -180,7 +193,7 @@ func (m *Memory) withoutZone(c *Claimant) *Refusal {
 		return nil
 	}
 	return Failed("%s has no subnet for failure domain %s, in which Machine %s is; add the failure domain to failureDomains of one of its spec.subnets",
-		m.Key, c.machine.FailureDomain, c.machine.Name)
+		m.Key, c.Machine.found.FailureDomain, c.Machine.found.Name)
 }
 
 // noneInZones says that nothing is free that a claimant may have for its failure domain.

@@ -30,8 +30,8 @@ func (m *Memory) Observe(c *Claimant) bool {
 		if old.HasRecord() {
 			c.Record = old.Record
 		}
-		if sameOwners(c.Owners, old.Owners) {
-			c.machine = old.machine
+		if c.Machine.sameOwners(old.Machine) {
+			c.Machine = old.Machine
 		}
 		c.Kind.Keep(c, old)
 		if c.counted = old.counted; c.counted && c.Cluster != old.Cluster {

@@ -278,7 +278,7 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 		if _, lease := c.Object.(*v1alpha1.IPLease); lease {
 			do += ", and is its component leases on (docs/install.md#components)"
 		}
-		if layout, _ := poolspec.Of(c.Pool); layout != nil && layout.HasZones() {
+		if layout, _ := poolspec.Of(c.Pool); c.Kind == "IPAddressClaim" && layout != nil && layout.HasZones() {
 			do += ", and is its component failure-domains on (docs/install.md#components)"
 		}
 		add(text, do+"?")

@@ -94,7 +94,7 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
 	})
 	if out.Record, _ = grants.ParseRecord(out.RecordText); !out.Record.IsValid() {
-		out.Owners = grants.MachineOwners(c.OwnerReferences)
+		out.Machine = grants.LookFor(c.OwnerReferences)
 	}
 	out.HadAddress = c.Status.AddressRef.Name != ""
 	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})

@@ -128,6 +128,11 @@ func (d *Source) Pool() *v1alpha1.NetworkPoolSpec {
 	s.AllowOverlap, s.AllocateReservedIPAddresses = d.Int(2) == 1, d.Int(2) == 1
 	s.AllocationPrefixLength = maybe(d, func() int32 { return int32(d.Int(140)) - 2 })
 	s.AddressReuseGracePeriodSeconds = maybe(d, func() int64 { return one[int64](d, 0, 60, -1, 2592000, 2592001, 1<<63-1, -1<<63) })
+	for i := range s.Subnets {
+		if d.Int(3) == 2 {
+			s.Subnets[i].FailureDomains = []string{one(d, "zone-a", "zone-b", "", "\x00"), one(d, "zone-a", "zone-c")}
+		}
+	}
 	s.AllocationOrder = one(d, "", v1alpha1.BestFitOrder, v1alpha1.LeastRecentlyUsedOrder, "Random")
 	return s
 }
