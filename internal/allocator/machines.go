@@ -5,15 +5,17 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
 // findMachines looks for the Machines of claims that wait, where subnets of the pool serve failure domains, so that the plan
-// knows of them. Whoever holds the pool: without it nobody could tell whether there is work.
-func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.Time) {
+// knows of them, and returns when to look again, 0: never. Whoever holds the pool: without it nobody could tell whether there
+// is work.
+func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	if a.MachineOf == nil {
-		return
+		return 0
 	}
 	m := p.Lock()
 	lookups := m.Lookups(now, maxBatch)
@@ -31,6 +33,17 @@ func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.T
 		m.NoteMachine(of, found, problem, now)
 		m.Unlock()
 	})
+	m = p.Lock()
+	defer m.Unlock()
+	return m.NextLookup(now)
+}
+
+// soonest is when a pool is reconciled again that has to come back after wait, and to look for Machines after look; 0: never.
+func soonest(wait, look time.Duration) reconcile.Result {
+	if look > 0 {
+		wait = grants.Sooner(wait, look)
+	}
+	return reconcile.Result{RequeueAfter: wait}
 }
 
 // onMachine decides on a claim that nothing else keeps from being served by what is known of its Machine.

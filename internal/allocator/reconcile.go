@@ -63,7 +63,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	a.tellChildren(m)
 	m.Unlock()
 	a.tellElders(p)
-	a.findMachines(ctx, p, now)
+	look := a.findMachines(ctx, p, now)
 	if !holder {
 		m = p.Lock()
 		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.admission(ctx, m, now), a.releases(ctx, m))
@@ -71,7 +71,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		m.RotateGone(now)
 		m.Unlock()
 		if !may {
-			return reconcile.Result{RequeueAfter: wait}, nil
+			return soonest(wait, look), nil
 		}
 		if err := a.takeOver(ctx, p); err != nil {
 			return a.takeOverFailed(ctx, p, err)
@@ -87,7 +87,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.outcome(p, err)
 	}
 	a.tellElders(p)
-	return reconcile.Result{RequeueAfter: next}, nil
+	return soonest(next, look), nil
 }
 
 // limits returns what each Cluster may have, read once.

@@ -189,6 +189,9 @@ func TestMachinesAreLookedFor(t *testing.T) {
 	see(p, "unknown", 1, ofMachine("?"))
 	see(p, "homeless", 2, ofMachine(""))
 	see(p, "lost", 3, ofMachine("c"))
+	if wait := New(Options{}).findMachines(t.Context(), grants.PoolOf(p), noon); wait != 0 {
+		t.Errorf("a manager without the component comes back after %v", wait)
+	}
 	if n := looks(noon); n != 3 {
 		t.Errorf("%d looks for three", n)
 	}

@@ -88,9 +88,6 @@ func (m *Memory) NextWake(now time.Time, wait time.Duration) time.Duration {
 			wait = Sooner(wait, d)
 		}
 	}
-	if d := m.NextLookup(now); d > 0 {
-		wait = Sooner(wait, d)
-	}
 	for _, rest := range m.Cooling.All() {
 		wait = Sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
 	}

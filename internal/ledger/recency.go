@@ -9,7 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// maxReleases is how many ranges are remembered that are free and were in use: all of a /16, for some 10 MB. The ones that
+// maxReleases is how many ranges are remembered that are free and were in use: all of a /16, for some 10 MB; of zones each has
+// its share. The ones that
 // were released longest ago are forgotten first, which leaves them where they were in the order: ahead of all that are
 // remembered.
 const maxReleases = 1 << 16
@@ -41,12 +42,12 @@ func before(a, b *release) bool {
 	return a.first.Less(b.first)
 }
 
-func newRecency() *recency {
+func newRecency(most int) *recency {
 	return &recency{
 		fresh:    poolutil.NewFree(nil),
 		released: btree.NewBTreeGOptions(func(a, b *release) bool { return a.last.Less(b.last) }, btree.Options{NoLocks: true}),
 		ready:    btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}),
-		most:     maxReleases,
+		most:     most,
 	}
 }
 

@@ -24,8 +24,9 @@ type Order struct {
 
 // stock is the free space of one zone.
 type stock struct {
-	// free is that of the ledger where there are no zones.
+	// free is that of the ledger where there are no zones, else its own.
 	free *poolutil.Free
+	own  bool
 	// recent is nil where it is handed out by best fit.
 	recent *recency
 }
@@ -40,10 +41,10 @@ type zone struct {
 func (l *Ledger) Arrange(order Order) {
 	l.order, l.zones, l.stocks = order, nil, []*stock{{free: l.free}}
 	if len(order.Zones) > 0 {
-		l.stocks = []*stock{{free: poolutil.NewFree(nil)}}
+		l.stocks = []*stock{{free: poolutil.NewFree(nil), own: true}}
 	}
 	for _, ranges := range order.Zones {
-		s := &stock{free: poolutil.NewFree(nil)}
+		s := &stock{free: poolutil.NewFree(nil), own: true}
 		l.stocks = append(l.stocks, s)
 		for _, r := range ranges {
 			l.zones = append(l.zones, zone{r, s})
@@ -52,18 +53,15 @@ func (l *Ledger) Arrange(order Order) {
 	slices.SortFunc(l.zones, func(a, b zone) int { return a.rng.From().Compare(b.rng.From()) })
 	for _, s := range l.stocks {
 		if order.ByRelease {
-			s.recent = newRecency()
+			s.recent = newRecency(maxReleases / len(l.stocks))
 		}
 	}
 	for r := range l.free.All() {
 		for s, part := range l.inStocks(r) {
-			s.put(part, l.zoned())
+			s.put(part)
 		}
 	}
 }
-
-// zoned reports whether there are zones, each with free space of its own.
-func (l *Ledger) zoned() bool { return len(l.stocks) > 1 }
 
 // inStocks yields the parts of a range, each with its stock.
 func (l *Ledger) inStocks(r netipx.IPRange) iter.Seq2[*stock, netipx.IPRange] {
@@ -87,9 +85,9 @@ func (l *Ledger) inStocks(r netipx.IPRange) iter.Seq2[*stock, netipx.IPRange] {
 	}
 }
 
-// put makes a range free: own says that this free space is not that of the ledger.
-func (s *stock) put(r netipx.IPRange, own bool) {
-	if own {
+// put makes a range free.
+func (s *stock) put(r netipx.IPRange) {
+	if s.own {
 		s.free.Put(r)
 	}
 	if s.recent != nil {
@@ -101,18 +99,15 @@ func (s *stock) put(r netipx.IPRange, own bool) {
 func (l *Ledger) put(r netipx.IPRange) {
 	l.free.Put(r)
 	for s, part := range l.inStocks(r) {
-		s.put(part, l.zoned())
+		s.put(part)
 	}
 }
 
 // take takes a range, whoever has some of it already.
 func (l *Ledger) take(r netipx.IPRange, uses bool) {
 	l.free.TakeAny(r)
-	if !l.zoned() && !l.order.ByRelease {
-		return
-	}
 	for s, part := range l.inStocks(r) {
-		if l.zoned() {
+		if s.own {
 			s.free.TakeAny(part)
 		}
 		if s.recent != nil {
