@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 )
 
 // workload is the connection to a workload cluster.
 type workload struct {
-	// cached reads its Services, metalLB what its MetalLB has.
+	// cached reads its Services, objects what its load balancer has.
 	cached  client.Reader
-	metalLB *metalLB
+	objects *objects
 	// live writes, and reads what is there now.
 	live client.Client
 }
@@ -30,17 +30,17 @@ func (l *look) connect(ctx context.Context) (w workload, err error) {
 	if w.live, err = l.Clusters.GetUncachedClient(ctx, l.key); err != nil {
 		return workload{}, err
 	}
-	if w.metalLB, err = l.metalLBOf(ctx, l.key, w.live); err != nil {
+	if w.objects, err = l.objectsOf(ctx, l.key, w.live, l.balancer()); err != nil {
 		return workload{}, err
 	}
 	return w, l.watch(ctx, &corev1.Service{})
 }
 
 // observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever.
-func (l *look) observe(ctx context.Context, w workload) (*metallb.Observed, error) {
-	ctx, cancel := context.WithTimeout(ctx, metalLBTimeout)
+func (l *look) observe(ctx context.Context, w workload) (balancer.Observed, error) {
+	ctx, cancel := context.WithTimeout(ctx, objectsTimeout)
 	defer cancel()
-	return metallb.Observe(ctx, w.cached, w.metalLB, w.live)
+	return l.balancer().Observe(ctx, w.cached, w.objects, w.live)
 }
 
 // watch has changes of a kind in the workload cluster bring us back.

@@ -11,12 +11,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// settleTime is how far apart two sightings are that a Cluster has let go of a block: what MetalLB was doing at
+// settleTime is how far apart two sightings are that a Cluster has let go of a block: what its load balancer was doing at
 // the first is done at the second.
 const settleTime = 2 * time.Second
 
@@ -64,7 +63,7 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 		return unreachable, nil
 	}
 	emptying := apart && !l.notes.isEmptied(a.UID)
-	why, err := stillUsed(ctx, live, a, emptying)
+	why, err := l.stillUsed(ctx, live, a, emptying)
 	switch {
 	case err != nil:
 		l.notes.doubt(a.UID)
@@ -85,12 +84,12 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 }
 
 // stillUsed says what a Cluster still does with a block, or with the pool of its own that is being emptied.
-func stillUsed(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {
+func (l *look) stillUsed(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {
 	r, _ := demand.RangeOf(a)
 	if emptying {
-		return metallb.Empty(ctx, live, a.Name, r)
+		return l.balancer().Empty(ctx, live, a.Name, r)
 	}
-	return metallb.LetGo(ctx, live, r)
+	return l.balancer().LetGo(ctx, live, r)
 }
 
 const unreachableHint = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +

@@ -17,7 +17,7 @@ const prompt = time.Second
 // B44: a Service that finds no address has one as soon as everybody on the way has done their part: each is woken by
 // the one before, and none by a backstop. Time here is that of the calls alone.
 func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
-	if prompt >= min(metalLBBackstop, guard.WaitingBackstop, guard.ServedBackstop) {
+	if prompt >= min(missingBackstop, guard.WaitingBackstop, guard.ServedBackstop) {
 		t.Fatal("a backstop would pass")
 	}
 	for name, o := range orders {

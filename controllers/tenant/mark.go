@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -36,7 +36,7 @@ func (l *look) mark(ctx context.Context, live client.Client, d demand.Decision, 
 	for _, name := range d.Drain {
 		a := all.named(name)
 		r, _ := demand.RangeOf(a)
-		user, err := metallb.User(ctx, live, r) // the cache may be behind
+		user, err := balancer.User(ctx, live, r) // the cache may be behind
 		if err != nil {
 			return all, next, err
 		}
@@ -44,7 +44,7 @@ func (l *look) mark(ctx context.Context, live client.Client, d demand.Decision, 
 			next = next.or(in(time.Second))
 			continue
 		}
-		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "the block is being taken out of the MetalLB of the Cluster")); err != nil {
+		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "the block is being taken out of the "+l.balancer().Name()+" of the Cluster")); err != nil {
 			return all, next, err
 		}
 	}

@@ -26,7 +26,7 @@ type notes struct {
 
 type clusterNotes struct {
 	// reported is what was said of Services, lacking since when they wait for growth, fitting since when they wait
-	// for MetalLB; by namespace/name.
+	// for their load balancer; by namespace/name.
 	reported         map[string]string
 	lacking, fitting map[string]time.Time
 }
@@ -149,7 +149,7 @@ func (n *notes) waiting(cluster client.ObjectKey, verdicts []elastic.Verdict, no
 	return waited
 }
 
-// unplaced returns the Services that fit in what their Cluster has and have waited for MetalLB for the patience, and
+// unplaced returns the Services that fit in what their Cluster has and have waited for their load balancer for the patience, and
 // how long it is until there is another; 0: nobody waits.
 func (n *notes) unplaced(cluster client.ObjectKey, verdicts []elastic.Verdict, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
 	n.mu.Lock()

@@ -104,19 +104,19 @@ func (r reads) List(ctx context.Context, l client.ObjectList, opts ...client.Lis
 	return r.from.List(ctx, l, opts...)
 }
 
-// metalLBCache reads MetalLB from what watches have shown.
-type metalLBCache struct {
+// objectsCache reads load balancers from what watches have shown.
+type objectsCache struct {
 	cache.Cache
 	from *faults.Cache
 }
 
-func (c metalLBCache) Start(context.Context) error { return nil }
+func (c objectsCache) Start(context.Context) error { return nil }
 
-func (c metalLBCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (c objectsCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	return c.from.Get(ctx, key, o, opts...)
 }
 
-func (c metalLBCache) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+func (c objectsCache) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	return c.from.List(ctx, l, opts...)
 }
 
@@ -173,7 +173,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 			for _, kind := range metalLBKinds {
 				p.relist(watched{work, kind})
 			}
-			return metalLBCache{from: p.cached[work]}, nil
+			return objectsCache{from: p.cached[work]}, nil
 		},
 	}
 	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.Live(), index.Beside(elsewhere{index}), nil)

@@ -1,5 +1,5 @@
-// Package tenant has the blocks of a Cluster follow the Services of its workload cluster: it shows them to MetalLB,
-// asks for more, and gives back what nobody uses.
+// Package tenant has the blocks of a Cluster follow the Services of its workload cluster: it shows them to its load
+// balancer, asks for more, and gives back what nobody uses.
 //
 // A look at a Cluster reads (connect.go), has internal/demand decide, and writes (grow.go, show.go, mark.go, drain.go,
 // report.go). Each step is given the blocks as they are, and returns them as they are after it.
@@ -29,19 +29,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// MetalLB tells nobody when it is installed, so a Cluster without it is looked at this often.
-const metalLBBackstop = 10 * time.Second
+// A load balancer tells nobody when it is installed, so a Cluster without it is looked at this often.
+const missingBackstop = 10 * time.Second
 
 // lookTimeout bounds one look at a Cluster. A usual one takes some milliseconds.
 const lookTimeout = time.Minute
 
-// Reconciler shows a Cluster's blocks to its MetalLB, has them follow what its Services ask for, and gives none back
+// Reconciler shows a Cluster's blocks to its load balancer, has them follow what its Services ask for, and gives none back
 // before the Cluster has let go of it. What is decided is in internal/demand.
 type Reconciler struct {
 	Client client.Client
@@ -53,7 +55,7 @@ type Reconciler struct {
 	Synced func() bool
 	// Clusters connects to the workload clusters.
 	Clusters clustercache.ClusterCache
-	// NewCache makes what reads the MetalLB of each.
+	// NewCache makes what reads the load balancer of each.
 	NewCache cache.NewCacheFunc
 	Clock    clock.PassiveClock
 	// Grace is how long a block that was added on demand stays without being used.
@@ -64,7 +66,7 @@ type Reconciler struct {
 
 	controller controller.Controller
 	notes      notes
-	metalLBs   metalLBs
+	objects    objectsOf
 }
 
 // look is one look at a Cluster. Nothing in it changes.
@@ -88,14 +90,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 		r.notes.forget(key)
-		r.metalLBs.end(key)
+		r.objects.end(key)
 		if !shown {
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, r.endIfGone(ctx, key, r.Blocks.Of(key))
 	}
 	if !shown && cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
-		r.metalLBs.end(key)
+		r.objects.end(key)
 		return reconcile.Result{}, nil // most Clusters are none of ours, however many blocks are for them
 	}
 	if guard.LeavesAlone(cluster, r.WatchFilter) {
@@ -131,12 +133,12 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 		return 0, err
 	}
 	if config == nil && !slices.ContainsFunc(all, tenancy.Projected) {
-		l.metalLBs.end(l.key)
+		l.objects.end(l.key)
 		return 0, nil
 	}
 	w, err := l.connect(ctx)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		l.metalLBs.end(l.key)
+		l.objects.end(l.key)
 		return l.unreachable(ctx, all)
 	}
 	if err != nil {
@@ -147,13 +149,13 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 		return 0, fmt.Errorf("reading Cluster %s: %w", l.key, err)
 	}
 	settings := tenancy.SettingsOf(config, slices.ContainsFunc(all, func(a *v1alpha1.IPAllocation) bool { return observed.Shows(a.Name) }))
-	if !observed.Installed {
-		return l.withoutMetalLB(ctx, w, settings, all)
+	if !observed.Installed() {
+		return l.withoutBalancer(ctx, w, settings, all)
 	}
-	if err := l.watchMetalLB(w.metalLB); err != nil {
+	if err := l.watchObjects(w.objects); err != nil {
 		return 0, err
 	}
-	if foreign := observed.ForeignPool(shownIn(settings, all)...); foreign != "" {
+	if foreign := observed.Foreign(l.shownIn(settings, all)...); foreign != "" {
 		return l.inTheWay(ctx, w, settings, foreign, all)
 	}
 	d, err := l.decide(ctx, config, observed, settings, all)
@@ -162,6 +164,9 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 	}
 	return l.serve(ctx, w, observed, d, all)
 }
+
+// balancer is the load balancer that is dealt with.
+func (l *look) balancer() balancer.Balancer { return metallb.Balancer{} }
 
 // config is the ProviderConfig that the Cluster's blocks come from. It is nil where the Cluster gets nothing new: what
 // it has stays as it is.
@@ -177,7 +182,7 @@ func (l *look) config(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 }
 
 // decide has it decided what becomes of the blocks.
-func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, observed *metallb.Observed, s tenancy.Settings, all allocations) (demand.Decision, error) {
+func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, observed balancer.Observed, s tenancy.Settings, all allocations) (demand.Decision, error) {
 	c := demand.Cluster{Ref: l.ref, Annotations: l.cluster.Annotations, Config: config, Blocks: all}
 	if config != nil {
 		pools, err := lookup.PoolsOf(ctx, l.Client, config)
@@ -186,12 +191,15 @@ func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, obse
 		}
 		c.Pools = pools
 	}
-	w := demand.Workload{Services: observed.Services, Projected: observed.Pools, Pool: metallb.DefaultPool, Emptied: l.notes.isEmptied}
+	assess := func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment {
+		return observed.Assess(balancer.Outlook{Pools: shown, Grows: grows, Families: families, Class: s.Class})
+	}
+	w := demand.Workload{Assess: assess, Pool: l.balancer().Pool(), Emptied: l.notes.isEmptied}
 	return demand.Decide(c, w, s, l.Grace, l.now), nil
 }
 
 // serve does what was decided: growth first, as somebody waits for it.
-func (l *look) serve(ctx context.Context, w workload, observed *metallb.Observed, d demand.Decision, all allocations) (wait, error) {
+func (l *look) serve(ctx context.Context, w workload, observed balancer.Observed, d demand.Decision, all allocations) (wait, error) {
 	l.measure(d)
 	next := l.until(d.Next)
 	grown, err := l.grow(ctx, d, all)
@@ -212,14 +220,17 @@ func (l *look) serve(ctx context.Context, w workload, observed *metallb.Observed
 	return next.or(reporting), errors.Join(err, failed)
 }
 
-// withoutMetalLB says that there is nothing to show the blocks to.
-func (l *look) withoutMetalLB(ctx context.Context, w workload, s tenancy.Settings, all allocations) (wait, error) {
-	all, err := l.say(ctx, metalLBMissing(), all)
+// withoutBalancer says that there is nothing to show the blocks to.
+func (l *look) withoutBalancer(ctx context.Context, w workload, s tenancy.Settings, all allocations) (wait, error) {
+	reason, message := l.balancer().Missing()
+	all, err := l.say(ctx, &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: reason, Message: message,
+	}, all)
 	_, next, failed := l.drain(ctx, w.live, s, all)
-	return next.or(wait(metalLBBackstop)), errors.Join(err, failed)
+	return next.or(wait(missingBackstop)), errors.Join(err, failed)
 }
 
-// inTheWay says whose IPAddressPool is where the blocks are to be shown. Nothing is added for Services meanwhile: nobody
+// inTheWay says whose pool is where the blocks are to be shown. Nothing is added for Services meanwhile: nobody
 // would see it.
 func (l *look) inTheWay(ctx context.Context, w workload, s tenancy.Settings, foreign string, all allocations) (wait, error) {
 	all, err := l.say(ctx, &metav1.Condition{
@@ -229,8 +240,8 @@ func (l *look) inTheWay(ctx context.Context, w workload, s tenancy.Settings, for
 	return next, errors.Join(err, failed)
 }
 
-// shownIn are the names of the IPAddressPools that the blocks of a Cluster are to be in.
-func shownIn(s tenancy.Settings, all allocations) (names []string) {
+// shownIn are the names of the pools that the blocks of a Cluster are to be in.
+func (l *look) shownIn(s tenancy.Settings, all allocations) (names []string) {
 	for _, a := range all {
 		_, granted := demand.RangeOf(a)
 		switch {
@@ -238,7 +249,7 @@ func shownIn(s tenancy.Settings, all allocations) (names []string) {
 		case s.Apart:
 			names = append(names, a.Name)
 		default:
-			return []string{metallb.DefaultPool}
+			return []string{l.balancer().Pool()}
 		}
 	}
 	return names

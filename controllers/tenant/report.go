@@ -12,21 +12,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// patience is how long a Service may wait for MetalLB while there is room for it.
+// patience is how long a Service may wait for its load balancer while there is room for it.
 const patience = 30 * time.Second
 
 // reportedAtOnce is how many Services are told at one look why they have no address.
 const reportedAtOnce = 20
 
 // report says whether the Services of the Cluster have what they ask for, and those that no growth can help why not.
-func (l *look) report(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (wait, error) {
+func (l *look) report(ctx context.Context, live client.Client, observed balancer.Observed, d demand.Decision, all allocations) (wait, error) {
 	unplaced, next, err := l.unplaced(ctx, live, observed, d, all)
 	is := d.Satisfied(unplaced)
 	if foreign := observed.ForeignAdvertisement(d.Show); foreign != "" {
@@ -53,10 +53,10 @@ func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (
 	return l.patchStatus(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
 }
 
-// unplaced says which Services MetalLB leaves waiting although there is room for them, and why if that is known.
+// unplaced says which Services wait although there is room for them, and why if that is known.
 // Who has not yet known all of them for long leaves what is said of them already: another manager, that knows them longer,
 // would write its own again, and so on.
-func (l *look) unplaced(ctx context.Context, live client.Client, observed *metallb.Observed, d demand.Decision, all allocations) (string, wait, error) {
+func (l *look) unplaced(ctx context.Context, live client.Client, observed balancer.Observed, d demand.Decision, all allocations) (string, wait, error) {
 	late, left := l.notes.unplaced(l.key, d.Verdicts, patience, l.now)
 	next := wait(0)
 	if left > 0 {
@@ -68,22 +68,9 @@ func (l *look) unplaced(ctx context.Context, live client.Client, observed *metal
 	if len(late) == 0 {
 		return "", next, nil
 	}
-	why, err := metallb.Refusal(ctx, live)
-	if why == "" && len(observed.Problems) > 0 {
-		why = observed.Problems[0].Error()
-	}
-	if why == "" {
-		why = "check that the MetalLB controller runs, its log, and the events of the Service"
-	}
-	return fmt.Sprintf("MetalLB has a free address for Service %s but has not assigned it for %s (Services affected: %d): %s",
-		late[0].Key(), patience, len(late), why), next, err
-}
-
-func metalLBMissing() *metav1.Condition {
-	return &metav1.Condition{
-		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.MetalLBMissingReason,
-		Message: "MetalLB is not installed in the Cluster (namespace " + metallb.Namespace + "); the blocks of the Cluster are added to MetalLB as soon as it is",
-	}
+	why, err := observed.Unplaced(ctx, live, late[0])
+	return fmt.Sprintf("%s has a free address for Service %s but has not assigned it for %s (Services affected: %d): %s",
+		l.balancer().Name(), late[0].Key(), patience, len(late), why), next, err
 }
 
 func tenantUnreachable() *metav1.Condition {
@@ -116,7 +103,7 @@ func (l *look) tellServices(ctx context.Context, live client.Client, d demand.De
 			l.notes.unreport(l.key, v.Service.Key())
 			return in(time.Second), nil
 		}
-		if err := metallb.Tell(ctx, live, v.Service, "NoAddress", "this Service has no address, and more addresses would not help: "+v.Why); err != nil {
+		if err := balancer.Tell(ctx, live, v.Service, "NoAddress", "this Service has no address, and more addresses would not help: "+v.Why); err != nil {
 			l.notes.unreport(l.key, v.Service.Key())
 			return 0, err
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// show brings MetalLB's pools in line with the blocks. Before something is changed, what exists is read live: the watch
+// show brings the pools of the load balancer in line with the blocks. Before something is changed, what exists is read live: the watch
 // may be behind what another manager has given the Cluster, or taken away and given back.
-func (l *look) show(ctx context.Context, live client.Client, observed *metallb.Observed, want []elastic.Desired, all allocations) (allocations, wait, error) {
+func (l *look) show(ctx context.Context, live client.Client, observed balancer.Observed, want []elastic.Desired, all allocations) (allocations, wait, error) {
 	all, err := l.hold(ctx, all)
 	if err != nil {
 		return all, 0, client.IgnoreNotFound(err)
@@ -35,7 +35,7 @@ func (l *look) show(ctx context.Context, live client.Client, observed *metallb.O
 			return all, atOnce, nil
 		}
 	}
-	if err := metallb.Show(ctx, live, &changes); err != nil {
+	if err := changes.Show(ctx, live); err != nil {
 		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", l.key, err)
 	}
 	return all, 0, nil

@@ -24,10 +24,9 @@ type Cluster struct {
 
 // Workload is what its workload cluster asks for, and has.
 type Workload struct {
-	Services []elastic.Service
-	// Projected are the pools that the workload cluster has when it is shown some; growth is added to the one that is
-	// named.
-	Projected func(shown []elastic.Desired, grows string) []elastic.Pool
+	// Assess says what becomes of its Services when it is shown pools, and can be given more of some families; growth is
+	// added to the one that is named.
+	Assess func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment
 	// Pool is the name of the pool that has all blocks, unless each has one of its own.
 	Pool string
 	// Emptied reports whether the pool that a block has for itself was seen to serve nobody any more.
@@ -46,7 +45,7 @@ type Decision struct {
 	Blocks []elastic.Block
 	// Steps are the next things to do for growth.
 	Steps []Step
-	// Show are the pools that MetalLB is to be shown.
+	// Show are the pools that the workload cluster is to be shown.
 	Show []elastic.Desired
 }
 
@@ -55,10 +54,7 @@ type Decision struct {
 func Decide(c Cluster, w Workload, s tenancy.Settings, grace time.Duration, now time.Time) Decision {
 	projection := elastic.Projection{Pool: w.Pool, Apart: s.Apart}
 	d := Decision{Config: c.Config, Settings: s, Blocks: blocksOf(c.Blocks, w.Emptied)}
-	d.Assessment = elastic.Assess(elastic.Inventory{
-		Services: w.Services, Class: s.Class, Grows: families(c.Pools),
-		Pools: w.Projected(projection.Usable(d.Blocks), projection.Grows()),
-	})
+	d.Assessment = w.Assess(projection.Usable(d.Blocks), projection.Grows(), families(c.Pools))
 	d.Plan = elastic.Decide(d.Assessment, d.Blocks, elastic.Settings{Increment: s.Increment, Quota: s.Quota, Grace: grace}, now)
 	d.Marks = append(unmarked(c.Blocks), d.Marks...)
 	d.Steps = c.grow(d.Assessment, d.Plan, s)

@@ -32,13 +32,13 @@ func TestDecide(t *testing.T) {
 	}
 	usable := ""
 	w := Workload{
-		Services: []elastic.Service{service("a", elastic.IPv4, netip.MustParseAddr("10.0.0.2")), service("b", elastic.IPv6)},
-		Projected: func(shown []elastic.Desired, grows string) (out []elastic.Pool) {
+		Assess: func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment {
 			usable = fmt.Sprint(grows, shown[0].Ranges)
+			in := elastic.Inventory{Grows: families, Services: []elastic.Service{service("a", elastic.IPv4, netip.MustParseAddr("10.0.0.2")), service("b", elastic.IPv6)}}
 			for _, d := range shown {
-				out = append(out, elastic.Pool{Name: d.Name, Ranges: d.Ranges, AutoAssign: true, Grows: d.Name == grows})
+				in.Pools = append(in.Pools, elastic.Pool{Name: d.Name, Ranges: d.Ranges, AutoAssign: true, Grows: d.Name == grows})
 			}
-			return out
+			return elastic.Assess(in)
 		},
 		Pool: "all", Emptied: func(types.UID) bool { return false },
 	}

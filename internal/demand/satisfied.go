@@ -11,8 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Satisfied is what is said of the demand of a Cluster; nothing while it is being met. unplaced says which Services
-// MetalLB leaves waiting although there is room for them; empty: none.
+// Satisfied is what is said of the demand of a Cluster; nothing while it is being met. unplaced says which Services wait
+// although there is room for them; empty: none.
 func (d Decision) Satisfied(unplaced string) *metav1.Condition {
 	lacking := d.Lacking[elastic.IPv4] + d.Lacking[elastic.IPv6]
 	exhausted := d.exhausted()

@@ -13,12 +13,6 @@ const (
 	// DefaultPool is the IPAddressPool that has all blocks, unless each has one of its own. The
 	// L2Advertisement that announces them has the same name.
 	DefaultPool = "default-pool"
-	// FieldOwner of what is applied.
-	FieldOwner = client.FieldOwner("butler-controller/ipam")
 	// FieldReturner gives fields back to whoever handed an object over: none of them is ours then.
 	FieldReturner = client.FieldOwner("butler-controller/returned")
-	// ManagedLabel is on the IPAddressPools that show blocks, with the value ManagedValue.
-	ManagedLabel = "app.kubernetes.io/managed-by"
-	// ManagedValue is this project.
-	ManagedValue = "cluster-api-ipam-provider-butler"
 )

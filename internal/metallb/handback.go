@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 )
 
 // before is what an IPAddressPool that was handed over had, of what we write.
@@ -25,8 +26,8 @@ type before struct {
 func keepBefore(u *unstructured.Unstructured, was *metallbv1beta1.IPAddressPool) error {
 	text, kept := was.Annotations[v1alpha1.HandedOverAnnotation]
 	switch {
-	case handedOver(was):
-		raw, err := json.Marshal(before{was.Spec.Addresses, was.Spec.AutoAssign, was.Labels[ManagedLabel]})
+	case balancer.HandedOver(was):
+		raw, err := json.Marshal(before{was.Spec.Addresses, was.Spec.AutoAssign, was.Labels[balancer.ManagedLabel]})
 		if err != nil {
 			return fmt.Errorf("noting what IPAddressPool %s had: %w", was.Name, err)
 		}
@@ -66,7 +67,7 @@ func giveUp(ctx context.Context, tenant client.Client, p *metallbv1beta1.IPAddre
 	patch := map[string]any{
 		"metadata": map[string]any{
 			"uid": p.UID, "resourceVersion": p.ResourceVersion,
-			"labels": map[string]any{ManagedLabel: orNull(had.ManagedBy)}, "annotations": map[string]any{v1alpha1.HandedOverAnnotation: nil},
+			"labels": map[string]any{balancer.ManagedLabel: orNull(had.ManagedBy)}, "annotations": map[string]any{v1alpha1.HandedOverAnnotation: nil},
 		},
 		"spec": map[string]any{"addresses": to, "autoAssign": had.AutoAssign},
 	}
@@ -93,7 +94,7 @@ func letGoOfFields(ctx context.Context, tenant client.Client, p *metallbv1beta1.
 	}
 	meta, is := patch["metadata"].(map[string]any)
 	if is {
-		meta["managedFields"] = slices.DeleteFunc(slices.Clone(now.ManagedFields), isOurs)
+		meta["managedFields"] = slices.DeleteFunc(slices.Clone(now.ManagedFields), balancer.IsOurs)
 	}
 	return nil
 }

@@ -20,10 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 )
 
 const (
-	// LeasesValue is what ManagedLabel is on the IPAddressPools that show leases. It is not ManagedValue: a management
+	// LeasesValue is what balancer.ManagedLabel is on the IPAddressPools that show leases. It is not balancer.ManagedValue: a management
 	// cluster may be a workload cluster too, which is shown blocks.
 	LeasesValue = "butler-leases"
 	// LeasesAdvertisement is the L2Advertisement that announces them.
@@ -75,7 +76,9 @@ func LeasePoolOf(p *metallbv1beta1.IPAddressPool) LeasePool {
 }
 
 // ShowsLeases reports whether an IPAddressPool is one of ours that shows leases.
-func ShowsLeases(p *metallbv1beta1.IPAddressPool) bool { return p.Labels[ManagedLabel] == LeasesValue }
+func ShowsLeases(p *metallbv1beta1.IPAddressPool) bool {
+	return p.Labels[balancer.ManagedLabel] == LeasesValue
+}
 
 // LeasesIn are the addresses of an IPAddressPool that shows leases.
 func LeasesIn(p *metallbv1beta1.IPAddressPool) []netip.Addr {
@@ -119,7 +122,7 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool L
 	case (was == nil || !ShowsLeases(was)) && len(ranges) == 0:
 		return false, false, nil
 	case was == nil:
-		err := c.Create(ctx, pool.object(ranges), FieldOwner)
+		err := c.Create(ctx, pool.object(ranges), balancer.FieldOwner)
 		if apierrors.IsAlreadyExists(err) {
 			err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), pool.Name(), err)
 		}
@@ -143,7 +146,7 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool L
 	u := pool.object(to)
 	u.SetUID(was.UID)
 	u.SetResourceVersion(was.ResourceVersion)
-	return true, false, apply(ctx, c, u)
+	return true, false, balancer.Apply(ctx, c, u)
 }
 
 // selectors are those of the namespaces whose Services the pool is for besides.
@@ -173,7 +176,7 @@ func (p LeasePool) object(ranges []string) *unstructured.Unstructured {
 		to["namespaceSelectors"] = []any{selector}
 	}
 	u := object("IPAddressPool", p.Name(), map[string]any{"addresses": list(ranges), "autoAssign": false, "avoidBuggyIPs": false, "serviceAllocation": to})
-	u.SetLabels(map[string]string{ManagedLabel: LeasesValue})
+	u.SetLabels(map[string]string{balancer.ManagedLabel: LeasesValue})
 	return u
 }
 
@@ -185,8 +188,8 @@ func AdvertiseLeases(ctx context.Context, c client.Client) error {
 		return err
 	}
 	u := object("L2Advertisement", LeasesAdvertisement, map[string]any{
-		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{ManagedLabel: LeasesValue}}},
+		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedLabel: LeasesValue}}},
 	})
-	u.SetLabels(map[string]string{ManagedLabel: LeasesValue})
-	return client.IgnoreAlreadyExists(c.Create(ctx, u, FieldOwner))
+	u.SetLabels(map[string]string{balancer.ManagedLabel: LeasesValue})
+	return client.IgnoreAlreadyExists(c.Create(ctx, u, balancer.FieldOwner))
 }

@@ -3,35 +3,17 @@ package metallb
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
-
-// User names a Service that has an address of a range, of whatever class; empty if none has. It reads live.
-func User(ctx context.Context, live client.Reader, r netipx.IPRange) (string, error) {
-	services := &corev1.ServiceList{}
-	if err := live.List(ctx, services, client.MatchingFields{"spec.type": string(corev1.ServiceTypeLoadBalancer)}); err != nil {
-		return "", fmt.Errorf("listing the Services: %w", err)
-	}
-	for i := range services.Items {
-		s := &services.Items[i]
-		for _, in := range s.Status.LoadBalancer.Ingress {
-			if a, err := netip.ParseAddr(in.IP); err == nil && r.Contains(a.Unmap()) {
-				return fmt.Sprintf("Service %s/%s has %s", s.Namespace, s.Name, a), nil
-			}
-		}
-	}
-	return "", nil
-}
 
 // LetGo tells what a workload cluster still does with a range that was taken away from it; nothing, if it has
 // let go of it. It reads live, and an error is no answer.
@@ -44,7 +26,7 @@ func User(ctx context.Context, live client.Reader, r netipx.IPRange) (string, er
 func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error) {
 	pools := &metallbv1beta1.IPAddressPoolList{}
 	err = live.List(ctx, pools, client.InNamespace(Namespace))
-	if err != nil && !missing(err) {
+	if err != nil && !balancer.Missing(err) {
 		return "", fmt.Errorf("listing the IPAddressPools: %w", err)
 	}
 	installed := err == nil
@@ -53,14 +35,14 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 			return fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r)), nil
 		}
 	}
-	if why, err = User(ctx, live, r); why != "" || err != nil {
+	if why, err = balancer.User(ctx, live, r); why != "" || err != nil {
 		return why, err
 	}
 	if !installed {
 		return "", nil
 	}
 	for i := range pools.Items {
-		if p := &pools.Items[i]; (p.Name == DefaultPool || managed(p) || p.Labels[ManagedLabel] == LeasesValue) && !counted(p) {
+		if p := &pools.Items[i]; (p.Name == DefaultPool || managed(p) || p.Labels[balancer.ManagedLabel] == LeasesValue) && !counted(p) {
 			return fmt.Sprintf("MetalLB has not applied the change of IPAddressPool %s yet", p.Name), nil
 		}
 	}
@@ -73,7 +55,7 @@ func Refusal(ctx context.Context, live client.Reader) (why string, err error) {
 	state := &metallbv1beta1.ConfigurationState{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "controller"}, state)
 	switch {
-	case missing(err): // before 0.16
+	case balancer.Missing(err): // before 0.16
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading what MetalLB makes of its configuration: %w", err)
@@ -91,14 +73,14 @@ func Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRang
 	p := &metallbv1beta1.IPAddressPool{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: pool}, p)
 	switch {
-	case missing(err):
+	case balancer.Missing(err):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading IPAddressPool %s: %w", pool, err)
 	case ptr.Deref(p.Spec.AutoAssign, true):
 		return fmt.Sprintf("IPAddressPool %s still serves new Services", pool), nil
 	}
-	return User(ctx, live, r)
+	return balancer.User(ctx, live, r)
 }
 
 // counted reports whether MetalLB's count of the addresses of a pool is that of the pool as it is now. A pool

@@ -7,11 +7,10 @@ import (
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
@@ -33,22 +32,18 @@ type Observed struct {
 // of a kind that was taken away shows none of it, so none is read live.
 func Observe(ctx context.Context, tenant, inMetalLB, live client.Reader) (*Observed, error) {
 	o := &Observed{}
-	services := &corev1.ServiceList{}
-	if err := tenant.List(ctx, services, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the Services: %w", err)
+	services, err := balancer.Services(ctx, tenant)
+	if err != nil {
+		return nil, err
 	}
-	for i := range services.Items {
-		s := &services.Items[i]
-		// One that is being deleted keeps what it has until it is gone.
-		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && (s.DeletionTimestamp == nil || len(s.Status.LoadBalancer.Ingress) > 0) {
-			o.Services = append(o.Services, ServiceOf(s))
-		}
+	for _, s := range services {
+		o.Services = append(o.Services, ServiceOf(s))
 	}
-	err := o.readMetalLB(ctx, inMetalLB)
+	err = o.readMetalLB(ctx, inMetalLB)
 	if err == nil && len(o.pools) == 0 {
 		err = live.List(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(Namespace))
 	}
-	if missing(err) {
+	if balancer.Missing(err) {
 		return o, nil
 	}
 	if err != nil {
@@ -139,7 +134,3 @@ func (o *Observed) Pools(want []elastic.Desired, grows string) []elastic.Pool {
 	}
 	return out
 }
-
-// missing reports whether an object does not exist, or its kind does not: a client that has known the kind asks for
-// it nevertheless.
-func missing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -73,7 +74,7 @@ func restrictionOf(to *metallbv1beta1.ServiceAllocation, namespaces map[string]m
 
 // managed reports whether an IPAddressPool shows blocks.
 func managed(p *metallbv1beta1.IPAddressPool) bool {
-	return p.Labels[ManagedLabel] == ManagedValue || (p.Name == DefaultPool && mayWrite(p))
+	return p.Labels[balancer.ManagedLabel] == balancer.ManagedValue || (p.Name == DefaultPool && mayWrite(p))
 }
 
 // overlaps reports whether an IPAddressPool has any of a range.

@@ -8,11 +8,13 @@ import (
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 )
 
 func ipPool(addresses ...string) *metallbv1beta1.IPAddressPool {
 	return &metallbv1beta1.IPAddressPool{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: DefaultPool, Labels: map[string]string{ManagedLabel: ManagedValue}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: DefaultPool, Labels: map[string]string{balancer.ManagedLabel: balancer.ManagedValue}},
 		Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: addresses},
 	}
 }

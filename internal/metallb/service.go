@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
@@ -21,39 +21,10 @@ var (
 
 // ServiceOf describes a Service of type LoadBalancer as MetalLB reads it.
 func ServiceOf(s *corev1.Service) elastic.Service {
-	out := elastic.Service{
-		Namespace: s.Namespace, Name: s.Name, Created: s.CreationTimestamp.Time, Labels: s.Labels,
-		Class:      ptr.Deref(s.Spec.LoadBalancerClass, ""),
-		SharingKey: annotation(s, sharedAnnotation),
-		WantsPool:  annotation(s, poolAnnotation),
-	}
-	switch ptr.Deref(s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack) {
-	case corev1.IPFamilyPolicyPreferDualStack:
-		out.Stack = elastic.PreferDualStack
-	case corev1.IPFamilyPolicyRequireDualStack:
-		out.Stack = elastic.RequireDualStack
-	default:
-		out.Stack = elastic.SingleStack
-	}
-	clusterIPs := s.Spec.ClusterIPs
-	if len(clusterIPs) == 0 {
-		clusterIPs = []string{s.Spec.ClusterIP}
-	}
-	for _, text := range clusterIPs[:min(len(clusterIPs), 2)] { // there is one for each family, at most
-		if a, err := netip.ParseAddr(text); err == nil { // "None" and nothing have no family
-			out.Families = append(out.Families, elastic.FamilyOf(a.Unmap()))
-		}
-	}
-	for _, p := range s.Spec.Ports {
-		out.Ports = append(out.Ports, elastic.Port{Protocol: string(p.Protocol), Number: p.Port})
-	}
+	out := balancer.ServiceOf(s)
+	out.SharingKey, out.WantsPool = balancer.Annotation(s, sharedAnnotation), balancer.Annotation(s, poolAnnotation)
 	if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		out.BackendKey = labels.Set(s.Spec.Selector).String()
-	}
-	for _, in := range s.Status.LoadBalancer.Ingress {
-		if a, err := netip.ParseAddr(in.IP); err == nil {
-			out.Has = append(out.Has, a.Unmap())
-		}
 	}
 	out.WantsIPs, out.WantsError = wanted(s)
 	return out
@@ -61,7 +32,7 @@ func ServiceOf(s *corev1.Service) elastic.Service {
 
 // wanted reads the addresses that a Service asks for by name.
 func wanted(s *corev1.Service) (addrs []netip.Addr, why string) {
-	text, field := annotation(s, ipsAnnotation), s.Spec.LoadBalancerIP
+	text, field := balancer.Annotation(s, ipsAnnotation), s.Spec.LoadBalancerIP
 	switch {
 	case text == "" && field == "":
 		return nil, ""
@@ -81,12 +52,4 @@ func wanted(s *corev1.Service) (addrs []netip.Addr, why string) {
 		return nil, fmt.Sprintf("it asks for %s; at most one address of each IP family is possible", text)
 	}
 	return addrs, ""
-}
-
-// annotation reads an annotation by its name, else by its former one.
-func annotation(s *corev1.Service, names [2]string) string {
-	if v, ok := s.Annotations[names[0]]; ok {
-		return v
-	}
-	return s.Annotations[names[1]]
 }

@@ -2,16 +2,15 @@ package metallb
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
@@ -26,7 +25,7 @@ func addresses(ranges []netipx.IPRange) []string {
 
 // asDesired reports whether an IPAddressPool is as it is to be.
 func asDesired(p *metallbv1beta1.IPAddressPool, d *elastic.Desired) bool {
-	return slices.Equal(addresses(d.Ranges), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == d.AutoAssign && p.Labels[ManagedLabel] == ManagedValue
+	return slices.Equal(addresses(d.Ranges), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == d.AutoAssign && p.Labels[balancer.ManagedLabel] == balancer.ManagedValue
 }
 
 // Changes are what is to be written so that a workload cluster is shown its blocks; none, if it is.
@@ -71,7 +70,7 @@ func (o *Observed) Changes(want []elastic.Desired) Changes {
 // in it, not before.
 func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []elastic.Desired) bool {
 	gone := !slices.ContainsFunc(want, func(d elastic.Desired) bool { return d.Name == p.Name })
-	return p.Labels[ManagedLabel] == ManagedValue && gone && p.DeletionTimestamp == nil
+	return p.Labels[balancer.ManagedLabel] == balancer.ManagedValue && gone && p.DeletionTimestamp == nil
 }
 
 // find returns the IPAddressPool of a name, nil if there is none.
@@ -83,10 +82,7 @@ func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
 }
 
 // Show writes changes: what is to go first, as MetalLB refuses the whole configuration while two pools overlap.
-//
-// A pool is written as it was observed, or not at all: the error is a conflict then. A write that was decided upon
-// earlier, and comes late, would show a block again that was given back since.
-func Show(ctx context.Context, tenant client.Client, c *Changes) error {
+func (c *Changes) Show(ctx context.Context, tenant client.Client) error {
 	for _, p := range c.remove {
 		if err := giveUp(ctx, tenant, p); err != nil {
 			return err
@@ -107,26 +103,20 @@ func Show(ctx context.Context, tenant client.Client, c *Changes) error {
 // is one nevertheless, it may be somebody else's.
 func advertise(ctx context.Context, tenant client.Client, was *metallbv1beta1.L2Advertisement) error {
 	u := object("L2Advertisement", DefaultPool, map[string]any{
-		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{ManagedLabel: ManagedValue}}},
+		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedLabel: balancer.ManagedValue}}},
 	})
 	if was != nil {
 		u.SetUID(was.UID)
 		u.SetResourceVersion(was.ResourceVersion)
-		return apply(ctx, tenant, u)
+		return balancer.Apply(ctx, tenant, u)
 	}
-	err := tenant.Create(ctx, u, FieldOwner)
-	if apierrors.IsAlreadyExists(err) {
-		err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("l2advertisements").GroupResource(), u.GetName(), err)
-	}
-	if err != nil {
-		return fmt.Errorf("creating L2Advertisement %s/%s: %w", Namespace, u.GetName(), err)
-	}
-	return nil
+	return balancer.CreateNew(ctx, tenant, u, "l2advertisements")
 }
 
 func (s setting) write(ctx context.Context, tenant client.Client) error {
 	if s.was == nil {
-		return create(ctx, tenant, s.to)
+		now := &metallbv1beta1.IPAddressPool{}
+		return balancer.CreatePool(ctx, tenant, pool(s.to, addresses(s.to.Ranges)), "ipaddresspools", now, func() bool { return asDesired(now, s.to) })
 	}
 	to, wait, err := next(ctx, tenant, s.was, addresses(s.to.Ranges))
 	if wait || err != nil {
@@ -138,7 +128,7 @@ func (s setting) write(ctx context.Context, tenant client.Client) error {
 	}
 	u.SetUID(s.was.UID)
 	u.SetResourceVersion(s.was.ResourceVersion)
-	return apply(ctx, tenant, u)
+	return balancer.Apply(ctx, tenant, u)
 }
 
 // pool is what is said of an IPAddressPool that has these addresses.
@@ -208,14 +198,6 @@ func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	u.SetGroupVersionKind(metallbv1beta1.GroupVersion.WithKind(kind))
 	u.SetNamespace(Namespace)
 	u.SetName(name)
-	u.SetLabels(map[string]string{ManagedLabel: ManagedValue})
+	u.SetLabels(map[string]string{balancer.ManagedLabel: balancer.ManagedValue})
 	return u
-}
-
-// apply takes over what it says of an object, whoever said it before.
-func apply(ctx context.Context, tenant client.Client, u *unstructured.Unstructured) error {
-	if err := tenant.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), FieldOwner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), Namespace, u.GetName(), err)
-	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
@@ -42,9 +43,9 @@ func TestWhose(t *testing.T) { // F23, B56
 	}{
 		"a person's":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-create", "kubectl-create") }, says: "(kubectl-create)"},
 		"of several":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "helm", "argocd") }, says: "(argocd, helm)"},
-		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{ManagedLabel: "Helm"} }, says: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
+		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedLabel: "Helm"} }, says: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
 		"counted by MetalLB": {pool: func(p *metallbv1beta1.IPAddressPool) {
-			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: string(FieldOwner), Subresource: "status"}}
+			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: string(balancer.FieldOwner), Subresource: "status"}}
 		}, says: "(nobody on record)"},
 		"not handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "false"}
@@ -52,8 +53,10 @@ func TestWhose(t *testing.T) { // F23, B56
 		"handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
 		}, writes: true},
-		"ours":                  {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{ManagedLabel: ManagedValue} }, writes: true},
-		"ours, without a label": {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-edit", string(FieldOwner)) }, writes: true},
+		"ours": {pool: func(p *metallbv1beta1.IPAddressPool) {
+			p.Labels = map[string]string{balancer.ManagedLabel: balancer.ManagedValue}
+		}, writes: true},
+		"ours, without a label": {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-edit", string(balancer.FieldOwner)) }, writes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &Observed{pools: []metallbv1beta1.IPAddressPool{defaultPool(tc.pool)}, read: make([]elastic.Pool, 1)}
@@ -65,7 +68,7 @@ func TestWhose(t *testing.T) { // F23, B56
 			if (says == "") != tc.writes || !strings.Contains(says, tc.says) {
 				t.Errorf("it says %q", says)
 			}
-			if empty := o.Changes(nil); len(empty.remove) > 0 != (o.pools[0].Labels[ManagedLabel] == ManagedValue) {
+			if empty := o.Changes(nil); len(empty.remove) > 0 != (o.pools[0].Labels[balancer.ManagedLabel] == balancer.ManagedValue) {
 				t.Errorf("without blocks it is taken away: %v", empty.remove)
 			}
 			if other := o.ForeignPool("ours-1"); other != "" {
@@ -79,7 +82,7 @@ func TestWhose(t *testing.T) { // F23, B56
 func TestBeforeHandOver(t *testing.T) {
 	was := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
 		p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
-		p.Labels = map[string]string{ManagedLabel: "Helm"}
+		p.Labels = map[string]string{balancer.ManagedLabel: "Helm"}
 		p.Spec.AutoAssign = ptr.To(false)
 	})
 	u := pool(&showing("10.0.0.1-10.0.0.8")[0], []string{"10.0.0.1-10.0.0.8"})
@@ -108,7 +111,7 @@ func TestBeforeHandOver(t *testing.T) {
 }
 
 func TestAdvertises(t *testing.T) {
-	label := metav1.LabelSelector{MatchLabels: map[string]string{ManagedLabel: ManagedValue}}
+	label := metav1.LabelSelector{MatchLabels: map[string]string{balancer.ManagedLabel: balancer.ManagedValue}}
 	for name, tc := range map[string]struct {
 		spec    metallbv1beta1.L2AdvertisementSpec
 		ours    bool
@@ -126,7 +129,7 @@ func TestAdvertises(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &metallbv1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Name: DefaultPool}, Spec: tc.spec}
 			if tc.ours {
-				writtenBy(a, string(FieldOwner))
+				writtenBy(a, string(balancer.FieldOwner))
 			}
 			o, want := &Observed{advertisement: a}, showing("10.0.0.1-10.0.0.8")
 			if got := o.Changes(want).advertise; got != tc.writes {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
@@ -194,7 +194,7 @@ func TestNamesNeverChange(t *testing.T) {
 	g.Expect(incluster.EndedAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-ended"))
 	g.Expect(incluster.SourceUIDAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-uid"))
 	g.Expect(migrate.ImportAnnotation).To(Equal("butler.butlerlabs.dev/imported-from"))
-	g.Expect(string(metallb.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
+	g.Expect(string(balancer.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
 }
 
 // declared are the constants of a package and their values.

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -34,7 +34,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(p.Spec.Addresses).To(Equal([]string{s.net + last + "-" + s.net + last}))
 			g.Expect(p.Spec.AutoAssign).To(HaveValue(BeTrue()))
-			g.Expect(p.Labels).To(HaveKeyWithValue(metallb.ManagedLabel, metallb.ManagedValue))
+			g.Expect(p.Labels).To(HaveKeyWithValue(balancer.ManagedLabel, balancer.ManagedValue))
 		}).Should(Succeed())
 	}
 

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -34,7 +34,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 
 	It("keeps it until it is handed over, and has it back in the end", func(ctx SpecContext) { // F23, B56
 		theirs := &metallbv1beta1.IPAddressPool{
-			ObjectMeta: metav1.ObjectMeta{Name: "default-pool", Labels: map[string]string{metallb.ManagedLabel: "Helm"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "default-pool", Labels: map[string]string{balancer.ManagedLabel: "Helm"}},
 			Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.99.1.0/28"}, AutoAssign: ptr.To(true)},
 		}
 		somebodys(ctx, theirs)
@@ -77,7 +77,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 			g.Expect(now.Spec).To(Equal(theirs.Spec))
 			g.Expect(now.Labels).To(Equal(theirs.Labels))
 			g.Expect(now.Annotations).To(Equal(map[string]string{"note": "mine", v1alpha1.HandOverAnnotation: "true"}))
-			g.Expect(now.ManagedFields).NotTo(ContainElement(HaveField("Manager", string(metallb.FieldOwner))))
+			g.Expect(now.ManagedFields).NotTo(ContainElement(HaveField("Manager", string(balancer.FieldOwner))))
 		}).Should(Succeed())
 	})
 

@@ -1,4 +1,4 @@
-package metallb
+package balancer
 
 import (
 	"context"
