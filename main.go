@@ -34,6 +34,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/components"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/extension"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
@@ -71,6 +72,7 @@ func run(o *options.Options) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, clusterv1.AddToScheme, metallbv1beta1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
+		cilium.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return err

@@ -112,14 +112,18 @@ const (
 	InUseAgainReason = "InUseAgain"
 	// TenantUnreachableReason: the API server of the Cluster does not answer.
 	TenantUnreachableReason = "TenantUnreachable"
-	// ForeignPoolReason: the workload cluster has an IPAddressPool of somebody else where the blocks are to be shown.
+	// ForeignPoolReason: the workload cluster has a pool of somebody else where the blocks are to be shown.
 	ForeignPoolReason = "ForeignPool"
 	// ForeignAdvertisementReason: it has an L2Advertisement of somebody else in the place of ours, which does not announce the
 	// blocks.
 	ForeignAdvertisementReason = "ForeignAdvertisement"
 	// MetalLBMissingReason: MetalLB is not installed in the Cluster.
 	MetalLBMissingReason = "MetalLBMissing"
-	// NotPlacedReason: MetalLB leaves Services without an address although there is room for them.
+	// CiliumMissingReason: LB IPAM of Cilium is not installed in the Cluster.
+	CiliumMissingReason = "CiliumMissing"
+	// LoadBalancerKeptReason: the ProviderConfig names another load balancer than the one that is shown the blocks.
+	LoadBalancerKeptReason = "LoadBalancerKept"
+	// NotPlacedReason: Services are left without an address although there is room for them.
 	NotPlacedReason = "NotPlaced"
 	// SatisfiedReason: nobody waits for an address that growth could give.
 	SatisfiedReason = "Satisfied"

@@ -65,9 +65,13 @@ const (
 	// TenantNetworkFinalizer holds a Cluster that is being deleted until its blocks are released.
 	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
 
-	// TenantPoolFinalizer holds an IPAllocation that is being deleted until the Cluster that was shown its block
-	// has let go of it.
+	// TenantPoolFinalizer holds an IPAllocation that is being deleted until the MetalLB of the Cluster that was shown its
+	// block has let go of it.
 	TenantPoolFinalizer = "butler.butlerlabs.dev/tenant-pool"
+
+	// CiliumPoolFinalizer is TenantPoolFinalizer of a block that is shown to Cilium: who was shown a block is on record in
+	// the write that comes before.
+	CiliumPoolFinalizer = "butler.butlerlabs.dev/cilium-pool"
 
 	// CarvedPoolFinalizer holds an IPAllocation of type pool that is being deleted until the pool that it is for has
 	// closed the block, and nothing of it is in use.

@@ -22,6 +22,17 @@ const (
 	ElasticAllocation AllocationMode = "elastic"
 )
 
+// LoadBalancerType is a load balancer that Services of a Cluster get their addresses from.
+// +kubebuilder:validation:Enum=MetalLB;Cilium
+type LoadBalancerType string
+
+const (
+	// MetalLBLoadBalancer is MetalLB: blocks are shown as IPAddressPools.
+	MetalLBLoadBalancer LoadBalancerType = "MetalLB"
+	// CiliumLoadBalancer is the LB IPAM of Cilium: blocks are shown as CiliumLoadBalancerIPPools.
+	CiliumLoadBalancer LoadBalancerType = "Cilium"
+)
+
 // Projection says how the blocks of a Cluster appear in its MetalLB.
 // +kubebuilder:validation:Enum=DefaultPool;PoolPerAllocation
 type Projection string
@@ -117,12 +128,18 @@ type LoadBalancerPool struct {
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	GrowthIncrement *int32 `json:"growthIncrement,omitempty"`
-	// projection says how the blocks of a Cluster appear in its MetalLB.
+	// type is the load balancer of the Cluster that is shown its blocks. A Cluster that has blocks keeps the one that is
+	// shown them.
+	// +optional
+	// +kubebuilder:default=MetalLB
+	Type LoadBalancerType `json:"type,omitempty"`
+	// projection says how the blocks of a Cluster appear in its load balancer.
 	// +optional
 	// +kubebuilder:default=DefaultPool
 	Projection Projection `json:"projection,omitempty"`
-	// class is the load-balancer class of the Services that MetalLB serves: its flag --lb-class. Services of
-	// other classes are ignored. If absent, MetalLB serves the Services without a class.
+	// class is the load-balancer class of the Services that are served. Services of other classes are ignored. For MetalLB
+	// it is that of its flag --lb-class; if absent, Services without a class are served. For Cilium, if absent, these and
+	// those of the classes io.cilium/l2-announcer and io.cilium/bgp-control-plane are served.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Class string `json:"class,omitempty"`

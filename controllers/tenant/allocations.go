@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // allocations are the load-balancer blocks of a Cluster, oldest first: as they were read, or as they were written
@@ -26,6 +27,18 @@ func (all allocations) named(name string) *v1alpha1.IPAllocation {
 		}
 	}
 	return nil
+}
+
+// shown are the blocks that a load balancer is shown, or was, and the others.
+func (all allocations) shown() (shown, others allocations) {
+	for _, a := range all {
+		if tenancy.Projected(a) {
+			shown = append(shown, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return shown, others
 }
 
 // with returns the blocks with one as it is now.

@@ -164,22 +164,22 @@ var disturbances = []disturbance{
 	{"blocks-lost", mute(true, faults.Allocations)},
 	{"services-late", mute(false, faults.Services)},
 	{"services-lost", mute(true, faults.Services)},
-	{"metallb-late", mute(false, metalLBKinds...)},
+	{"objects-late", mute(false, objectKinds...)},
 	{"cluster-late", mute(false, faults.Clusters)},
 	{"pools-late", mute(false, faults.Pools)},
 	{"watches-late", mute(false, allKinds...)},
 	{"watches-lost", mute(true, allKinds...)},
-	{"metallb-stuck", func(w *world, _ request) bool {
-		w.metal.stuck = true
-		w.After(0, 20*time.Second, func() { w.metal.stuck = false })
+	{"balancer-stuck", func(w *world, _ request) bool {
+		w.lb.is().stuck = true
+		w.After(0, 20*time.Second, func() { w.lb.is().stuck = false })
 		return false
 	}},
-	{"metallb-frozen", func(w *world, _ request) bool {
-		if w.apart || w.initial == 0 {
+	{"balancer-frozen", func(w *world, _ request) bool {
+		if !w.cilium && (w.apart || w.initial == 0) {
 			return false // a pool is deleted there, and nothing acknowledges that (ADR 7)
 		}
-		w.metal.frozen = true
-		w.After(0, 20*time.Second, func() { w.metal.frozen = false })
+		w.lb.is().frozen = true
+		w.After(0, 20*time.Second, func() { w.lb.is().frozen = false })
 		return false
 	}},
 	{"relist", relisted(0)},

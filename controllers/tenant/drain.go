@@ -24,7 +24,7 @@ const settleTime = 2 * time.Second
 // whether the Cluster has.
 func (l *look) drain(ctx context.Context, live client.Client, s tenancy.Settings, all allocations) (_ allocations, next wait, err error) {
 	for _, a := range all {
-		if !tenancy.Leaving(a) || !tenancy.Projected(a) {
+		if !tenancy.Leaving(a) || tenancy.ShownTo(a) != l.serving.By {
 			continue
 		}
 		_, granted := demand.RangeOf(a)

@@ -18,7 +18,7 @@ import (
 // letGo takes our finalizer off a block.
 func (r *Reconciler) letGo(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	is := a.DeepCopy()
-	if !controllerutil.RemoveFinalizer(is, v1alpha1.TenantPoolFinalizer) {
+	if !controllerutil.RemoveFinalizer(is, tenancy.ShownFinalizer(tenancy.ShownTo(a))) {
 		return nil
 	}
 	err := r.Client.Patch(ctx, is, guard.SinceRead(a))

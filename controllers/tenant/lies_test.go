@@ -40,7 +40,7 @@ func refuses(message string) func(*world) {
 // The workload cluster asks for what its quota does not allow, by Services that are not there, some of them with
 // nonsense on them, and says nonsense of its MetalLB.
 var lie = action{text: "the workload cluster lies", do: func(w *world) {
-	w.metal.frozen = true
+	w.lb.is().frozen = true
 	refuses(nonsense)(w)
 	for i := range wanting + misled {
 		s := &corev1.Service{
@@ -93,7 +93,7 @@ var truth = action{text: "it says how things are", do: func(w *world) {
 			}
 		}
 	}
-	w.metal.frozen = false
+	w.lb.is().frozen = false
 }}
 
 // A workload cluster that lies has its own Cluster grow to its quota, and nothing else. At every write the world checks

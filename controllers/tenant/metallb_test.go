@@ -19,17 +19,36 @@ import (
 // at a time, and counts. What it has decided is written some time later. Which of what it can do is next is
 // not said: its watches of pools and of Services, and what writes its counts, know nothing of each other.
 type announcer struct {
+	mood
+
 	running []announced
 	// write is what it has decided and not written yet.
 	write func()
 	text  string
-	// frozen: it does nothing. stuck: it takes pools and counts, and has yet to look at the Services.
+}
+
+// standIn stands for the load balancer of the workload cluster.
+type standIn interface {
+	// steps are what it can do next.
+	steps(w *world) []step
+	// works are the pools that it works with.
+	works() []announced
+	is() *mood
+}
+
+// mood is how a load balancer is.
+type mood struct {
+	// frozen: it does nothing. stuck: it has yet to look at the Services.
 	frozen, stuck bool
 	// content is the version at which it had nothing to do.
 	content int64
 }
 
-// announced is an IPAddressPool as MetalLB has taken it.
+func (m *mood) is() *mood { return m }
+
+func (m *announcer) works() []announced { return m.running }
+
+// announced is a pool as a load balancer has taken it.
 type announced struct {
 	name   string
 	ranges []netipx.IPRange

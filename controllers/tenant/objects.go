@@ -13,8 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 )
+
+// balancers are the load balancers that blocks are shown to.
+var balancers = map[v1alpha1.LoadBalancerType]balancer.Balancer{
+	v1alpha1.MetalLBLoadBalancer: metallb.Balancer{},
+	v1alpha1.CiliumLoadBalancer:  cilium.Balancer{},
+}
 
 // objectsTimeout bounds how long a look waits for what a load balancer has to be read for the first time.
 const objectsTimeout = 10 * time.Second

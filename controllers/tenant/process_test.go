@@ -170,7 +170,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, Blocks: index, Synced: func() bool { return p.synced },
 		Clusters: connections{p: p}, Clock: clock.RealClock{}, Grace: grace, controller: unwatched{},
 		NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
-			for _, kind := range metalLBKinds {
+			for _, kind := range objectKinds {
 				p.relist(watched{work, kind})
 			}
 			return objectsCache{from: p.cached[work]}, nil

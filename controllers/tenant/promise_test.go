@@ -13,6 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
@@ -35,6 +36,21 @@ func (w *world) allocations() []*v1alpha1.IPAllocation {
 
 func (w *world) pool() *v1alpha1.NetworkPool {
 	return listed[*v1alpha1.NetworkPool](w.mgmt, faults.Pools)[0]
+}
+
+// showing are the ranges of each pool that the workload cluster has.
+func (w *world) showing() (out [][]string) {
+	for _, p := range listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools) {
+		out = append(out, p.Spec.Addresses)
+	}
+	for _, p := range listed[*cilium.Pool](w.work, faults.CiliumPools) {
+		var ranges []string
+		for _, b := range p.Spec.Blocks {
+			ranges = append(ranges, b.Start+"-"+b.Stop)
+		}
+		out = append(out, ranges)
+	}
+	return out
 }
 
 // check checks what must hold at any moment.
@@ -67,10 +83,10 @@ func (w *world) check() {
 			w.Wrongf("Service %s has %s, which was given back", s.Name, a)
 		}
 	}
-	for _, p := range w.metal.running {
+	for _, p := range w.lb.works() {
 		for _, r := range p.ranges {
 			if !covered(r) {
-				w.Wrongf("MetalLB works with %s of %s, which was given back", r, p.name)
+				w.Wrongf("the load balancer works with %s of %s, which was given back", r, p.name)
 			}
 		}
 	}
@@ -84,7 +100,7 @@ func (w *world) objects() pools.Objects {
 	return out
 }
 
-// examine checks the end: who can be served is, nothing is kept that nobody uses, and MetalLB has what there is.
+// examine checks the end: who can be served is, nothing is kept that nobody uses, and the load balancer has what there is.
 func (w *world) examine() {
 	for _, text := range w.history.AtRest(w.objects()) {
 		w.Wrongf("%s", text)
@@ -121,13 +137,13 @@ func (w *world) examine() {
 		return
 	}
 	var is []string
-	for _, p := range listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools) {
-		is = append(is, p.Spec.Addresses...)
+	for _, ranges := range w.showing() {
+		is = append(is, ranges...)
 	}
 	slices.Sort(is)
 	slices.Sort(shown)
 	if !slices.Equal(is, shown) {
-		w.Wrongf("MetalLB is shown %v, not %v", is, shown)
+		w.Wrongf("the load balancer is shown %v, not %v", is, shown)
 	}
 	waiting := 0
 	used := map[netip.Addr]bool{}

@@ -32,7 +32,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -77,6 +76,9 @@ type look struct {
 	key     client.ObjectKey
 	ref     v1alpha1.ClusterReference
 	now     time.Time
+	// serving says which load balancer is dealt with, aside are the blocks that wait for another one.
+	serving tenancy.Serving
+	aside   allocations
 }
 
 // Reconcile brings one Cluster forward.
@@ -136,6 +138,11 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 		l.objects.end(l.key)
 		return 0, nil
 	}
+	l.serving = tenancy.ServingOf(config, all)
+	if l.serving.Moving {
+		config = nil
+		all, l.aside = all.shown()
+	}
 	w, err := l.connect(ctx)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
 		l.objects.end(l.key)
@@ -166,7 +173,7 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 }
 
 // balancer is the load balancer that is dealt with.
-func (l *look) balancer() balancer.Balancer { return metallb.Balancer{} }
+func (l *look) balancer() balancer.Balancer { return balancers[l.serving.By] }
 
 // config is the ProviderConfig that the Cluster's blocks come from. It is nil where the Cluster gets nothing new: what
 // it has stays as it is.

@@ -34,9 +34,22 @@ func (l *look) report(ctx context.Context, live client.Client, observed balancer
 			Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignAdvertisementReason, Message: foreign,
 		}
 	}
+	if l.serving.Kept() && (is == nil || is.Status == metav1.ConditionTrue) {
+		is = l.kept(d)
+	}
 	_, unsaid := l.say(ctx, is, all)
 	telling, untold := l.tellServices(ctx, live, d)
 	return next.or(telling), errors.Join(err, unsaid, untold)
+}
+
+// kept says that the ProviderConfig names another load balancer than the one that is shown the blocks.
+func (l *look) kept(d demand.Decision) *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.LoadBalancerKeptReason,
+		Message: fmt.Sprintf("%s is shown the blocks of the Cluster, and ProviderConfig %s names %s; they stay where they are, as Services would lose "+
+			"their addresses: set loadBalancer.type back, or delete the IPAllocations of the Cluster, which are made anew",
+			l.serving.By, d.Config.Name, l.serving.Wanted),
+	}
 }
 
 // say writes whether the Services of a Cluster have what they ask for, and an event on the Cluster where they come

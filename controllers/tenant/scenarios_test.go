@@ -37,9 +37,11 @@ type scenario struct {
 	// initial is the initialPoolSize, increment the growthIncrement, quota maxLoadBalancerIPs (0: none).
 	initial, increment int32
 	quota              int64
-	// apart: each block has a pool of MetalLB of its own.
-	apart  bool
-	script []action
+	// apart: each block has a pool of its own.
+	apart bool
+	// cilium: the load balancer is Cilium. both: it is MetalLB until Cilium is shown something.
+	cilium, both bool
+	script       []action
 }
 
 // action is what a user does: at rest, having waited, or when something is so.
@@ -104,6 +106,22 @@ func deleteBlock(name string) action {
 	}}
 }
 
+// deleteBlocks deletes all blocks of the Cluster.
+var deleteBlocks = action{text: "delete the IPAllocations", do: func(w *world) {
+	for _, a := range w.allocations() {
+		w.drop(w.mgmt, faults.RefOf(a))
+	}
+}}
+
+// chooseCilium has the ProviderConfig name Cilium.
+var chooseCilium = action{text: "the ProviderConfig names Cilium", do: func(w *world) {
+	_ = w.mgmt.Edit(faults.Ref{Kind: faults.Configs, Namespace: namespace, Name: "elastic"}, func(o client.Object) {
+		if c, is := o.(*v1alpha1.ProviderConfig); is {
+			c.Spec.Network.LoadBalancer.Type = v1alpha1.CiliumLoadBalancer
+		}
+	})
+}}
+
 func resize(addresses string) action {
 	return action{text: "the pool has " + addresses, do: func(w *world) {
 		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
@@ -117,15 +135,15 @@ func resize(addresses string) action {
 var (
 	outage  = action{text: "the workload cluster does not answer", do: (*world).outage}
 	back    = action{text: "the workload cluster answers again", do: (*world).up}
-	freeze  = action{text: "MetalLB is frozen", do: func(w *world) { w.metal.frozen = true }}
-	thaw    = action{text: "MetalLB goes on", do: func(w *world) { w.metal.frozen = false }}
+	freeze  = action{text: "the load balancer is frozen", do: func(w *world) { w.lb.is().frozen = true }}
+	thaw    = action{text: "the load balancer goes on", do: func(w *world) { w.lb.is().frozen = false }}
 	another = action{text: "another manager starts", do: (*world).start}
 	restart = action{text: "the manager restarts", do: func(w *world) { w.crash(w.managers[len(w.managers)-1]) }}
 )
 
 // Moments.
 
-// leaving: a block is being taken away, and MetalLB shows it still, or does not any more.
+// leaving: a block is being taken away, and a pool shows it still, or does not any more.
 func leaving(shown bool) func(*world) bool {
 	return func(w *world) bool {
 		for _, a := range w.allocations() {
@@ -134,10 +152,8 @@ func leaving(shown bool) func(*world) bool {
 				continue
 			}
 			is := false
-			for _, p := range listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools) {
-				for _, text := range p.Spec.Addresses {
-					is = is || text == r.String()
-				}
+			for _, ranges := range w.showing() {
+				is = is || slices.Contains(ranges, r.String())
 			}
 			if is == shown {
 				return true
@@ -147,12 +163,10 @@ func leaving(shown bool) func(*world) bool {
 	}
 }
 
-// shown: MetalLB is shown so many blocks.
+// shown: the load balancer is shown so many blocks.
 func shown(n int) func(*world) bool {
 	return func(w *world) bool {
-		return slices.ContainsFunc(listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools), func(p *metallbv1beta1.IPAddressPool) bool {
-			return len(p.Spec.Addresses) == n
-		})
+		return slices.ContainsFunc(w.showing(), func(ranges []string) bool { return len(ranges) == n })
 	}
 }
 
@@ -204,11 +218,30 @@ var scenarios = []scenario{
 	{name: "deleted while the growth is not counted", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), freeze, add("c"), at(shown(3), remove("b")), at(shown(3), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
 	}},
+	{name: "deleted before it is taken", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), at(granted, freeze), at(shown(2), remove("b")), at(shown(2), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
+	}},
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
 	}},
+	{name: "moves to Cilium", initial: 1, increment: 1, both: true, script: []action{add("a"), add("b"), chooseCilium, deleteBlocks, add("c"), remove("c")}},
+	{name: "moves to Cilium while MetalLB is frozen", initial: 1, increment: 1, both: true, script: []action{
+		add("a"), chooseCilium, freeze, deleteBlocks, later(2*time.Minute, thaw),
+	}},
 	{name: "takeover", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(granted, another), remove("b"), at(leaving(false), another), add("c")}},
 	{name: "restarts", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, restart), at(granted, restart), remove("b"), at(leaving(true), restart), at(leaving(false), restart)}},
+}
+
+// With Cilium, the same is asked of it where it acknowledges in another way.
+func init() {
+	with := strings.Split("grow,from nothing,shrink,back in time,back late,more while draining,silent while draining,apart,back apart,deleted block,"+
+		"deleted while frozen,deleted while the growth is not counted,deleted before it is taken,frozen MetalLB,takeover,restarts", ",")
+	for _, s := range slices.Clone(scenarios) {
+		if slices.Contains(with, s.name) {
+			s.name, s.cilium = "Cilium "+strings.ReplaceAll(s.name, "frozen MetalLB", "frozen"), true
+			scenarios = append(scenarios, s)
+		}
+	}
 }
 
 // ranges spells addresses as ranges.
@@ -222,6 +255,17 @@ func ranges(text string) []string {
 	return out
 }
 
+// balancer is the load balancer that the workload cluster has.
+func (s scenario) balancer() standIn {
+	switch {
+	case s.cilium:
+		return &lbipam{}
+	case s.both:
+		return &successors{}
+	}
+	return &announcer{}
+}
+
 // build makes the objects that there are before a manager starts.
 func (s scenario) build(w *world) {
 	ns := lookup.NamespaceMetadata()
@@ -229,6 +273,9 @@ func (s scenario) build(w *world) {
 	w.make(w.mgmt, ns)
 	w.make(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
 	lb := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: &s.initial, GrowthIncrement: &s.increment}
+	if s.cilium {
+		lb.Type = v1alpha1.CiliumLoadBalancer
+	}
 	if s.apart {
 		lb.Projection = v1alpha1.PoolPerAllocationProjection
 	}

@@ -3,6 +3,7 @@ package tenant
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,7 +28,7 @@ func (l *look) show(ctx context.Context, live client.Client, observed balancer.O
 	}
 	changes := observed.Changes(want)
 	if changes.OfPools() {
-		changed, err := l.reread(ctx, all)
+		changed, err := l.reread(ctx, slices.Concat(all, l.aside))
 		if err != nil {
 			return all, 0, err
 		}
@@ -48,7 +49,7 @@ func (l *look) hold(ctx context.Context, all allocations) (allocations, error) {
 			continue
 		}
 		is := a.DeepCopy()
-		controllerutil.AddFinalizer(is, v1alpha1.TenantPoolFinalizer)
+		controllerutil.AddFinalizer(is, tenancy.ShownFinalizer(l.serving.By))
 		if err := l.Client.Patch(ctx, is, guard.SinceRead(a)); err != nil {
 			return all, err
 		}

@@ -47,10 +47,10 @@ func (w *world) steps() []step {
 			w.content = v
 		}
 	}
-	if v := w.work.Version(); v != w.metal.content && !w.ended && !w.down && !w.metal.frozen {
-		all := w.metal.steps(w)
-		if len(all) == 0 && !w.metal.stuck {
-			w.metal.content = v
+	if v, is := w.work.Version(), w.lb.is(); v != is.content && !w.ended && !w.down && !is.frozen {
+		all := w.lb.steps(w)
+		if len(all) == 0 && !is.stuck {
+			is.content = v
 		}
 		steps = append(steps, all...)
 	}

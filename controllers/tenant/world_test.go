@@ -12,12 +12,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// A world is the API servers of a management cluster and of a workload cluster, managers, the allocator, MetalLB and
+// A world is the API servers of a management cluster and of a workload cluster, managers, the allocator, a load balancer and
 // a user, driven step by step in virtual time: whenever every goroutine waits, the order says which of the
 // possible steps is next. A step is atomic: a call happens, an answer arrives, a watch shows a change, a reconcile
-// begins, MetalLB or the allocator writes, the user does something.
+// begins, the load balancer or the allocator writes, the user does something.
 //
-// The API servers are fakes (test/faults), as are MetalLB and the allocator: here every schedule counts. That
+// The API servers are fakes (test/faults), as are the load balancer and the allocator: here every schedule counts. That
 // the real ones are like that is what test/e2e and test/integration find out.
 
 const (
@@ -41,9 +41,9 @@ const (
 
 // mgmtKinds and workKinds are those that are watched, blocks apart.
 var (
-	mgmtKinds    = []faults.Kind{faults.Clusters, faults.Configs, faults.Pools, faults.Namespaces}
-	metalLBKinds = []faults.Kind{faults.MetalLBPools, faults.Advertisements}
-	workKinds    = append([]faults.Kind{faults.Services}, metalLBKinds...)
+	mgmtKinds   = []faults.Kind{faults.Clusters, faults.Configs, faults.Pools, faults.Namespaces}
+	objectKinds = []faults.Kind{faults.MetalLBPools, faults.Advertisements, faults.CiliumPools}
+	workKinds   = append([]faults.Kind{faults.Services}, objectKinds...)
 )
 
 // class is a kind of step.
@@ -96,7 +96,7 @@ type world struct {
 	t          *testing.T
 	mgmt, work *faults.Server
 	managers   []*process
-	metal      announcer
+	lb         standIn
 	order      order
 	// disturb decides what becomes of a call; false: nothing special.
 	disturb func(*world, request) bool
@@ -128,7 +128,7 @@ type result struct {
 func (s scenario) run(t *testing.T, setup func(*world)) (out result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, scenario: s, mgmt: faults.New(), work: faults.New(), order: orders["eager"]}
+		w := &world{t: t, scenario: s, mgmt: faults.New(), work: faults.New(), order: orders["eager"], lb: s.balancer()}
 		s.build(w)
 		setup(w)
 		w.start()

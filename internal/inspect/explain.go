@@ -154,7 +154,7 @@ func (c Case) leaving(add func(what, do string)) {
 	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
-		case f == v1alpha1.TenantPoolFinalizer:
+		case f == v1alpha1.TenantPoolFinalizer || f == v1alpha1.CiliumPoolFinalizer:
 			text := "the Cluster has not let go of the block yet"
 			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
 				text += ": " + d.Message

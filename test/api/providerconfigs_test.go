@@ -94,7 +94,7 @@ func TestDefaultsOfAProviderConfig(t *testing.T) { // B14
 		LoadBalancer: &v1alpha1.LoadBalancerPool{
 			DefaultPoolSize: ptr.To[int32](v1alpha1.DefaultPoolSize), AllocationMode: v1alpha1.StaticAllocation,
 			InitialPoolSize: ptr.To[int32](v1alpha1.DefaultInitialPoolSize), GrowthIncrement: ptr.To[int32](v1alpha1.DefaultGrowthIncrement),
-			Projection: v1alpha1.DefaultPoolProjection,
+			Type: v1alpha1.MetalLBLoadBalancer, Projection: v1alpha1.DefaultPoolProjection,
 		},
 		QuotaPerTenant: &v1alpha1.TenantQuota{}, // unlimited
 	})))

@@ -52,10 +52,15 @@ func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	body := copyOf(o)
 	r := &Request{Verb: "create", Ref: RefOf(o), do: func(s *store) (any, error) { return s.create(body) }}
-	if _, untyped := o.(*unstructured.Unstructured); untyped {
-		o = nil // it stays as it was sent
+	if _, untyped := o.(*unstructured.Unstructured); !untyped {
+		return c.ask(ctx, r, o)
 	}
-	return c.ask(ctx, r, o)
+	made, err := ask[client.Object](ctx, c, r)
+	if err == nil { // the rest stays as it was sent
+		o.SetUID(made.GetUID())
+		o.SetResourceVersion(made.GetResourceVersion())
+	}
+	return err
 }
 
 // Update implements client.Writer.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 )
 
 // Kind is a kind of object that the server has.
@@ -43,6 +44,7 @@ const (
 	MetalLBPools   Kind = "IPAddressPool"
 	Advertisements Kind = "L2Advertisement"
 	MetalLBStates  Kind = "ConfigurationState"
+	CiliumPools    Kind = "CiliumLoadBalancerIPPool"
 	Events         Kind = "Event"
 	// HostLeases are the coordination Leases of hosts.
 	HostLeases Kind = "Lease"
@@ -76,6 +78,7 @@ var empties = map[Kind]func() client.Object{
 	MetalLBPools:   func() client.Object { return &metallbv1beta1.IPAddressPool{} },
 	Advertisements: func() client.Object { return &metallbv1beta1.L2Advertisement{} },
 	MetalLBStates:  func() client.Object { return &metallbv1beta1.ConfigurationState{} },
+	CiliumPools:    func() client.Object { return &cilium.Pool{} },
 	Events:         func() client.Object { return &eventsv1.Event{} },
 	HostLeases:     func() client.Object { return &coordinationv1.Lease{} },
 }

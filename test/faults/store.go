@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 )
 
 // Change is an event that a watch shows.
@@ -226,11 +227,13 @@ func (s *store) list(kind Kind, namespace string) []client.Object {
 
 // specOf returns the spec of an object whose spec may change.
 func specOf(o client.Object) (any, bool) {
-	p, ok := o.(*v1alpha1.NetworkPool)
-	if !ok {
-		return nil, false
+	switch p := o.(type) {
+	case *v1alpha1.NetworkPool:
+		return p.Spec, true
+	case *cilium.Pool:
+		return p.Spec, true
 	}
-	return p.Spec, true
+	return nil, false
 }
 
 func copyOf(o client.Object) client.Object {

@@ -1,0 +1,86 @@
+package cilium
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+)
+
+// observed is what a workload cluster has.
+type observed struct {
+	installed bool
+	services  []service
+	pools     []Pool
+}
+
+// observe reads a workload cluster.
+func observe(ctx context.Context, services, objects, live client.Reader) (*observed, error) {
+	o := &observed{}
+	all, err := balancer.Services(ctx, services)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		o.services = append(o.services, serviceOf(s))
+	}
+	pools := &PoolList{}
+	if err = objects.List(ctx, pools); err == nil && len(pools.Items) == 0 {
+		err = live.List(ctx, &PoolList{})
+	}
+	if balancer.Missing(err) {
+		return o, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the CiliumLoadBalancerIPPools: %w", err)
+	}
+	o.installed, o.pools = true, pools.Items
+	return o, nil
+}
+
+func (o *observed) Installed() bool { return o.installed }
+
+func (o *observed) Shows(name string) bool {
+	p := o.find(name)
+	return p != nil && balancer.Made(p)
+}
+
+// find returns the pool of a name, nil if there is none.
+func (o *observed) find(name string) *Pool {
+	if at := slices.IndexFunc(o.pools, func(p Pool) bool { return p.Name == name }); at >= 0 {
+		return &o.pools[at]
+	}
+	return nil
+}
+
+// Foreign says whose a pool is. It is not handed over: Services do not name pools, so nothing is gained by its name.
+func (o *observed) Foreign(names ...string) string {
+	for _, name := range names {
+		if p := o.find(name); p != nil && !balancer.Made(p) {
+			return fmt.Sprintf("CiliumLoadBalancerIPPool %s in the Cluster was made by somebody else (%s), and is left as it is; give it another name in the Cluster",
+				p.Name, balancer.Maker(p))
+		}
+	}
+	return ""
+}
+
+// ForeignAdvertisement is none: what Cilium announces is chosen by Services, not by pools.
+func (o *observed) ForeignAdvertisement([]elastic.Desired) string { return "" }
+
+// Unplaced says why a Service waits: what Cilium says of it, or of the pools that show blocks.
+func (o *observed) Unplaced(_ context.Context, _ client.Reader, s *elastic.Service) (string, error) {
+	for i := range o.pools {
+		if why := o.pools[i].problem(); balancer.Made(&o.pools[i]) && why != "" {
+			return why, nil
+		}
+	}
+	at := slices.IndexFunc(o.services, func(is service) bool { return is.Key() == s.Key() })
+	if at >= 0 && o.services[at].lacks != nil {
+		return said(&o.services[at]), nil
+	}
+	return "check that cilium-operator runs with LB IPAM, and its log", nil
+}
