@@ -23,6 +23,7 @@ pinned = $(shell sed -n 's|^.*[[:space:]]$(2) \(v[0-9][^ ]*\).*|\1|p' hack/tools
 K8S_VERSION     := $(call pinned,kubernetes,k8s.io/kubernetes)
 ETCD_VERSION    := $(call pinned,etcd,go.etcd.io/etcd/server/v3)
 METALLB_VERSION := $(call pinned,metallb,go.universe.tf/metallb)
+CILIUM_VERSION  := $(call pinned,cilium,github.com/cilium/cilium)
 CAPI_VERSION    := $(call pinned,clusterctl,sigs.k8s.io/cluster-api)
 
 # Clients refuse an API server that does not say its version.
@@ -74,8 +75,9 @@ RBAC_fleet_cidrs     := ./controllers/fleetcidr ./controllers/workloads
 # Tests that need more than the manager does are modules of their own.
 TEST_MODULES := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
-# Modules that `make verify` keeps tidy.
-MODULES := . $(TEST_MODULES) $(patsubst %/go.mod,%,$(wildcard hack/tools/*/go.mod))
+# Modules that `make verify` keeps tidy. A tidy module has what the tests of the packages need that it imports: for LB IPAM
+# that is the rest of Cilium's operator, which nothing is built of here.
+MODULES := . $(TEST_MODULES) $(filter-out hack/tools/cilium,$(patsubst %/go.mod,%,$(wildcard hack/tools/*/go.mod)))
 
 # Tools that compile, with the manager, most of Kubernetes: in the same versions, or it is compiled twice. MetalLB's controller is not
 # among them: it does not compile with the controller-runtime of the manager.
@@ -188,6 +190,9 @@ metallb: $(BIN)/metallb-controller ## Build the controller of MetalLB that tests
 .PHONY: capi-core
 capi-core: $(BIN)/capi-core ## Build the core manager of Cluster API that tests run: bin/capi-core.
 
+.PHONY: cilium
+cilium: $(BIN)/cilium-lbipam ## Build the LB IPAM of Cilium that tests run: bin/cilium-lbipam.
+
 # $(call build,module dir,package,what,how long,flags)
 define build
 	@echo "building $(3) from source: about $(4) on two cores, once"
@@ -222,6 +227,9 @@ $(BIN)/metallb-controller: hack/tools/metallb/go.mod hack/tools/metallb/go.sum
 
 $(BIN)/capi-core: hack/tools/clusterctl/go.mod hack/tools/clusterctl/go.sum
 	$(call build,clusterctl,sigs.k8s.io/cluster-api/core,the core manager of Cluster API $(CAPI_VERSION),1 minute,-ldflags "$(CAPI_LDFLAGS)")
+
+$(BIN)/cilium-lbipam: hack/tools/cilium/go.mod hack/tools/cilium/go.sum hack/tools/cilium/main.go
+	$(call build,cilium,.,the LB IPAM of Cilium $(CILIUM_VERSION),2 minutes,-ldflags "-s -w")
 
 $(TOOLS)/controller-gen: hack/tools/controller-gen/go.mod hack/tools/controller-gen/go.sum
 	$(call build,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,controller-gen,30 seconds,-ldflags "-s -w")
@@ -304,7 +312,7 @@ test: control-plane manager ## Run the tests: about ten minutes. Whole systems a
 
 # The tests of the image build the last two once more.
 .PHONY: test-all
-test-all: control-plane metallb capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
+test-all: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
 	$(call gotest,-timeout=40m)
 
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
@@ -333,7 +341,7 @@ host-lb-test: control-plane $(K8S)/kube-proxy $(if $(shell command -v nft 2>/dev
 	KUBE_PROXY=$(K8S)/kube-proxy NFT=$(or $(shell command -v nft 2>/dev/null),$(BIN)/nft/nft) go test -count=1 -v $(TESTFLAGS) ./test/hostlb
 
 .PHONY: test-race
-test-race: control-plane metallb capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
+test-race: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
 	GOFLAGS=-race CGO_ENABLED=1 go test -count=1 -timeout=60m $(TESTFLAGS) $$(go list ./... | grep -v /test/image)
 
 .PHONY: chaos
@@ -367,7 +375,7 @@ $(TOOLS)/spin:
 
 # That the patches apply and compile, and that the tests they name exist, is part of `make test`.
 .PHONY: mutants
-mutants: $(if $(findstring -all,$(ARGS)),control-plane metallb capi-core) ## Put known bugs back, one at a time, and see that the tests find each (ARGS=-all: slow tests too).
+mutants: $(if $(findstring -all,$(ARGS)),control-plane metallb cilium capi-core) ## Put known bugs back, one at a time, and see that the tests find each (ARGS=-all: slow tests too).
 	@go run -buildvcs=false ./test/mutants $(ARGS)
 
 .PHONY: bench

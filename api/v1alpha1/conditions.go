@@ -121,8 +121,8 @@ const (
 	MetalLBMissingReason = "MetalLBMissing"
 	// CiliumMissingReason: LB IPAM of Cilium is not installed in the Cluster.
 	CiliumMissingReason = "CiliumMissing"
-	// LoadBalancerKeptReason: the ProviderConfig names another load balancer than the one that is shown the blocks.
-	LoadBalancerKeptReason = "LoadBalancerKept"
+	// TypeChangedReason: the ProviderConfig names another load balancer than the one that is shown the blocks.
+	TypeChangedReason = "TypeChanged"
 	// NotPlacedReason: Services are left without an address although there is room for them.
 	NotPlacedReason = "NotPlaced"
 	// SatisfiedReason: nobody waits for an address that growth could give.

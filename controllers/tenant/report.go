@@ -45,7 +45,7 @@ func (l *look) report(ctx context.Context, live client.Client, observed balancer
 // kept says that the ProviderConfig names another load balancer than the one that is shown the blocks.
 func (l *look) kept(d demand.Decision) *metav1.Condition {
 	return &metav1.Condition{
-		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.LoadBalancerKeptReason,
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.TypeChangedReason,
 		Message: fmt.Sprintf("%s is shown the blocks of the Cluster, and ProviderConfig %s names %s; they stay where they are, as Services would lose "+
 			"their addresses: set loadBalancer.type back, or delete the IPAllocations of the Cluster, which are made anew",
 			l.serving.By, d.Config.Name, l.serving.Wanted),

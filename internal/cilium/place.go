@@ -93,9 +93,6 @@ func (b Block) given(r netipx.IPRange, allowed string) netipx.IPRange {
 // occupy has a Service have addresses, whatever others have.
 func (p *placing) occupy(s *service, addrs []netip.Addr) {
 	for _, a := range addrs {
-		if f := elastic.FamilyOf(a); notYet[f].Contains(a) && len(p.users[a]) == 0 {
-			p.grown[f]++
-		}
 		if s.SharingKey != "" && !slices.Contains(p.shared[s.SharingKey], a) {
 			p.shared[s.SharingKey] = append(p.shared[s.SharingKey], a)
 		}
@@ -167,6 +164,7 @@ func (p *placing) place(s *service, f elastic.Family) (a netip.Addr, grows bool)
 	}
 	if p.families[f] && admits(p.grows.selector, &s.Service) {
 		if a = p.unused(notYet[f]); a.IsValid() {
+			p.grown[f]++
 			p.occupy(s, []netip.Addr{a})
 			return a, true
 		}

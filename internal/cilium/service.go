@@ -85,7 +85,7 @@ func (s *service) reaches(namespace string) bool {
 // wants are the families of the addresses that a Service asks for, but not by name, and lacks.
 func (s *service) wants(has []netip.Addr) (out []elastic.Family) {
 	for _, f := range s.Families {
-		if !slices.ContainsFunc(has, func(a netip.Addr) bool { return elastic.FamilyOf(a) == f }) {
+		if !slices.Contains(out, f) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return elastic.FamilyOf(a) == f }) {
 			out = append(out, f)
 		}
 	}

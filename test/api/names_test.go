@@ -115,7 +115,7 @@ var names = map[string]string{
 	"ReleaseHeldAnnotation":          "butler.butlerlabs.dev/release-held",
 	"MetalLBMissingReason":           "MetalLBMissing",
 	"CiliumMissingReason":            "CiliumMissing",
-	"LoadBalancerKeptReason":         "LoadBalancerKept",
+	"TypeChangedReason":              "TypeChanged",
 	"MetalLBRefusesReason":           "MetalLBRefuses",
 	"MovedReason":                    "Moved",
 	"AllocationsRemainReason":        "AllocationsRemain",

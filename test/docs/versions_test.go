@@ -20,6 +20,7 @@ func TestVersions(t *testing.T) {
 	for name, tc := range map[string]struct{ page, mod, module string }{
 		"Kubernetes":  {"versions.md", "hack/tools/kubernetes/go.mod", "k8s.io/kubernetes"},
 		"Cluster API": {"versions.md", "go.mod", "sigs.k8s.io/cluster-api"},
+		"Cilium":      {"cilium.md", "hack/tools/cilium/go.mod", "github.com/cilium/cilium"},
 		"MetalLB":     {"elastic.md", "go.mod", "go.universe.tf/metallb"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,7 +71,11 @@ func (s *story) begin(ctx context.Context, annotations map[string]string) {
 	GinkgoHelper()
 	DeferCleanup(s.clear)
 	Expect(management.Create(ctx, s.config)).To(Succeed())
-	credentials, err := workload.TenantKubeconfig(ctx) // no more rights than config/tenant gives
+	rights := workload.TenantKubeconfig // no more than config/tenant gives
+	if s.config.Spec.Network.LoadBalancer.Type == v1alpha1.CiliumLoadBalancer {
+		rights = workload.CiliumTenantKubeconfig
+	}
+	credentials, err := rights(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	s.cluster, err = framework.CreateClusterFor(ctx, management, credentials, metav1.ObjectMeta{
 		Namespace: s.ns, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: s.config.Name}, Annotations: annotations,
@@ -97,8 +101,10 @@ func (s *story) clear(ctx context.Context) {
 		Expect(client.IgnoreNotFound(management.Patch(ctx, o, patch))).To(Succeed())
 	}
 	Expect(workload.DeleteAllOf(ctx, &corev1.Service{}, client.InNamespace(s.services))).To(Succeed())
-	Expect(workload.DeleteAllOf(ctx, &metallbv1beta1.IPAddressPool{}, client.InNamespace(framework.MetalLBNamespace))).To(Succeed())
-	Expect(workload.DeleteAllOf(ctx, &metallbv1beta1.L2Advertisement{}, client.InNamespace(framework.MetalLBNamespace))).To(Succeed())
+	for _, o := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} {
+		err := workload.DeleteAllOf(ctx, o, client.InNamespace(framework.MetalLBNamespace))
+		Expect(err).To(Or(Not(HaveOccurred()), Satisfy(meta.IsNoMatchError)))
+	}
 	Eventually(func(g Gomega) {
 		list := &corev1.ServiceList{}
 		g.Expect(workload.List(ctx, list, client.InNamespace(s.services))).To(Succeed())

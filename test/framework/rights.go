@@ -105,6 +105,11 @@ func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
 	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant/role.yaml")
 }
 
+// CiliumTenantKubeconfig is the same for a workload cluster whose Cilium is shown blocks.
+func (c *ControlPlane) CiliumTenantKubeconfig(ctx context.Context) ([]byte, error) {
+	return c.kubeconfigOf(ctx, "butler-ipam-tenant-cilium", "tenant/cilium_role.yaml")
+}
+
 // NodesTenantKubeconfig returns a kubeconfig of NodesManager with the rights that a manager needs to give the Nodes of a
 // workload cluster their pod CIDRs, and nothing else.
 func (c *ControlPlane) NodesTenantKubeconfig(ctx context.Context) ([]byte, error) {

@@ -80,6 +80,7 @@ func TestRenovate(t *testing.T) {
 		"clusterctl":                    {"hack/tools/clusterctl/go.mod", "sigs.k8s.io/cluster-api", "kubernetes"},
 		"MetalLB's kinds":               {"go.mod", "go.universe.tf/metallb", "metallb"},
 		"MetalLB's controller":          {"hack/tools/metallb/go.mod", "go.universe.tf/metallb", "metallb"},
+		"Cilium's LB IPAM":              {"hack/tools/cilium/go.mod", "github.com/cilium/cilium", "cilium"},
 		"a tool":                        {"hack/tools/golangci-lint/go.mod", "github.com/golangci/golangci-lint/v2", "tools"},
 		"a test module":                 {"test/page/go.mod", "github.com/chromedp/chromedp", "tools"},
 		"what signs":                    {"hack/tools/cosign/go.mod", "github.com/sigstore/cosign/v3", "release tools"},

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// The LB IPAM of Cilium's operator runs here, without the rest of it.
+var _ = Describe("A tenant with Cilium", Ordered, func() {
+	var (
+		s      *story
+		lbIPAM *framework.LBIPAM
+	)
+	BeforeAll(func(ctx SpecContext) {
+		before := workload
+		workload = startCluster(twoFamilies)
+		DeferCleanup(func() { workload = before })
+		Expect(workload.InstallCilium(ctx)).To(Succeed())
+		var err error
+		lbIPAM, err = workload.StartLBIPAM()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(lbIPAM.Kill()).To(Succeed()) })
+	})
+	BeforeEach(func(ctx SpecContext) {
+		s = newStory(ctx)
+		s.pool(ctx, "p", 10, 99)
+		s.config.Spec.Network.LoadBalancer.Type = v1alpha1.CiliumLoadBalancer
+		DeferCleanup(func(ctx SpecContext) {
+			if CurrentSpecReport().Failed() {
+				GinkgoWriter.Println(lbIPAM.LogTail(40))
+			}
+			Expect(workload.DeleteAllOf(ctx, &cilium.Pool{})).To(Succeed())
+		})
+	})
+
+	pool := func(ctx context.Context, name string) (*cilium.Pool, error) {
+		p := &cilium.Pool{}
+		return p, workload.Get(ctx, client.ObjectKey{Name: name}, p)
+	}
+	shows := func(ctx context.Context, name string, disabled bool, last ...int) {
+		GinkgoHelper()
+		var want []cilium.Block
+		for _, l := range last {
+			want = append(want, cilium.Block{Start: fmt.Sprint(s.net, l), Stop: fmt.Sprint(s.net, l)})
+		}
+		Eventually(func(g Gomega) {
+			p, err := pool(ctx, name)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(p.Spec.Blocks).To(Equal(want))
+			g.Expect(p.Spec.Disabled).To(Equal(disabled))
+		}).Should(Succeed())
+	}
+	freeze := func() (thaw func()) {
+		GinkgoHelper()
+		Expect(lbIPAM.Signal(syscall.SIGSTOP)).To(Succeed())
+		thaw = func() { Expect(lbIPAM.Signal(syscall.SIGCONT)).To(Succeed()) }
+		DeferCleanup(thaw)
+		return thaw
+	}
+
+	It("grows and shrinks with its Services", func(ctx SpecContext) { // U70, U71, U72
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		shows(ctx, "default-pool", false, 10)
+		second := s.serve(ctx, "second", func(service *corev1.Service) { service.Spec.LoadBalancerClass = ptr.To("io.cilium/l2-announcer") })
+		Expect(s.addressOf(ctx, second)).To(Equal(s.net + "11"))
+		shows(ctx, "default-pool", false, 10, 11)
+		shared := s.serve(ctx, "shared", annotated("lbipam.cilium.io/sharing-key", "k"))
+		Expect(s.addressOf(ctx, shared)).To(Equal(s.net + "12"))
+		beside := s.serve(ctx, "beside", annotated("lbipam.cilium.io/sharing-key", "k"), func(service *corev1.Service) { service.Spec.Ports[0].Port = 81 })
+		Expect(s.addressOf(ctx, beside)).To(Equal(s.net + "12"))
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
+		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
+
+		s.stop(ctx, second, shared, beside)
+		s.has(ctx, map[string]int{"lb": 1})
+		shows(ctx, "default-pool", false, 10)
+		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "11"))
+	})
+
+	It("gives nothing back before Cilium says that it works without it", func(ctx SpecContext) { // U71
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		thaw := freeze()
+		s.stop(ctx, second)
+		shows(ctx, "default-pool", false, 10)
+		var is metav1.Condition
+		Eventually(func(g Gomega) {
+			is = s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
+			g.Expect(is.Message).To(ContainSubstring("Cilium has not applied the change of CiliumLoadBalancerIPPool default-pool"))
+		}).Should(Succeed())
+		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "12"))
+		thaw()
+		patiently(func() { s.has(ctx, map[string]int{"lb": 1}) })
+		Expect(s.free(ctx, "another", 1)).To(Equal(s.net + "11"))
+	})
+
+	It("has a pool of its own for each block, which is disabled, emptied and gone", func(ctx SpecContext) { // U71
+		s.config.Spec.Network.LoadBalancer.Projection = v1alpha1.PoolPerAllocationProjection
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		second := s.served(ctx, "second", "11")
+		name := s.ns + "-tenant-lb-1"
+		shows(ctx, name, false, 11)
+		thaw := freeze()
+		Expect(management.Delete(ctx, s.blocks(ctx)["lb-1"])).To(Succeed())
+		shows(ctx, name, true, 11)
+		thaw()
+		// Its Service keeps the address until it ends, and another one does not get it.
+		third := s.serve(ctx, "third")
+		Expect(s.addressOf(ctx, third)).To(Equal(s.net + "12"))
+		is := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
+		Expect(is.Message).To(Or(ContainSubstring("has "+s.net+"11"), ContainSubstring("not of generation")))
+		s.stop(ctx, second)
+		s.has(ctx, map[string]int{"lb": 1, "lb-2": 1})
+		Eventually(func(g Gomega) {
+			_, err := pool(ctx, name)
+			g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
+		}).Should(Succeed())
+	})
+
+	It("does not grow for what growth does not help, and says what Cilium says", func(ctx SpecContext) { // U73
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		s.served(ctx, "first", "10")
+		foreign := s.serve(ctx, "foreign", func(service *corev1.Service) { service.Spec.LoadBalancerClass = ptr.To("example.com/other") })
+		elsewhere := s.serve(ctx, "elsewhere", annotated("lbipam.cilium.io/ips", "203.0.113.5"))
+		taken := s.serve(ctx, "taken", annotated("lbipam.cilium.io/ips", s.net+"10"))
+		for _, service := range []*corev1.Service{elsewhere, taken} {
+			Eventually(func() []string { return eventsOn(ctx, workload, s.services, service.UID, "NoAddress") }).ShouldNot(BeEmpty(), service.Name)
+		}
+		s.served(ctx, "second", "11")
+		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		Expect(eventsOn(ctx, workload, s.services, foreign.UID, "NoAddress")).To(BeEmpty())
+	})
+
+	It("leaves a pool of somebody else alone, and says of one that overlaps", func(ctx SpecContext) { // U74, U77
+		byHand := func(name, cidr string) *cilium.Pool {
+			return &cilium.Pool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cilium.PoolSpec{Blocks: []cilium.Block{{CIDR: cidr}}}}
+		}
+		theirs := byHand("default-pool", "10.99.0.0/30")
+		Expect(workload.Create(ctx, theirs)).To(Succeed())
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.ForeignPoolReason)
+		Expect(is.Message).To(ContainSubstring("CiliumLoadBalancerIPPool default-pool"))
+		kept, err := pool(ctx, "default-pool")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(kept.Generation).To(Equal(theirs.Generation))
+		Expect(workload.Delete(ctx, theirs)).To(Succeed())
+		shows(ctx, "default-pool", false, 10)
+
+		By("making one that overlaps, and ours anew, so that it is the younger one")
+		overlapping := byHand("by-hand", s.net+"10/32")
+		overlapping.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has"}}
+		Expect(workload.Create(ctx, overlapping)).To(Succeed())
+		time := metav1.Now().Rfc3339Copy()
+		Eventually(func() bool { return metav1.Now().Rfc3339Copy().After(time.Time) }).Should(BeTrue()) // Cilium tells them apart by the second
+		ours, err := pool(ctx, "default-pool")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(workload.Delete(ctx, ours)).To(Succeed())
+		shows(ctx, "default-pool", false, 10)
+		first := s.serve(ctx, "first")
+		patiently(func() {
+			is = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
+		})
+		Expect(is.Message).To(And(ContainSubstring("Cilium has a free address"), ContainSubstring("CiliumLoadBalancerIPPool default-pool: "), ContainSubstring("by-hand")))
+		Expect(workload.Delete(ctx, overlapping)).To(Succeed())
+		Expect(s.addressOf(ctx, first)).To(Equal(s.net + "10"))
+	})
+
+	It("stays with it when the ProviderConfig names another, until its blocks are deleted", func(ctx SpecContext) { // U75, U76
+		s.begin(ctx, nil)
+		startManager(ctx, "--shrink-grace="+grace)
+		first := s.served(ctx, "first", "10")
+		management.change(ctx, s.config, `{"spec":{"network":{"loadBalancer":{"type":"MetalLB"}}}}`)
+		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.TypeChangedReason)
+		Expect(is.Message).To(ContainSubstring("Cilium is shown the blocks"))
+		s.served(ctx, "second", "11") // it is served as before
+		before := s.blocks(ctx)["lb"].UID
+		Expect(management.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(s.ns))).To(Succeed())
+		patiently(func() {
+			s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
+		})
+		Expect(s.blocks(ctx)["lb"].UID).NotTo(Equal(before))
+		Expect(workload.Get(ctx, client.ObjectKeyFromObject(first), first)).To(Succeed())
+		Expect(first.Status.LoadBalancer.Ingress).To(BeEmpty())
+		p, err := pool(ctx, "default-pool")
+		Expect(err == nil && len(p.Spec.Blocks) > 0).To(BeFalse())
+	})
+})
