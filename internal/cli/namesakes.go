@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,13 +28,12 @@ func (a *auditAnswer) addNamesakes(ctx context.Context, from client.Reader, all 
 }
 
 func namesakeTexts(all []v1alpha1.Pool, theirs []m3ipamv1.IPPool) (out []string) {
-	for i := range theirs {
-		for _, p := range all {
-			if t := &theirs[i]; p.GetName() == t.Name && (p.GetNamespace() == "" || p.GetNamespace() == t.Namespace) {
-				out = append(out, fmt.Sprintf("Metal3 has an IPPool %s/%s, and its IPAM gives addresses to claims on any pool of that name: "+
-					"delete it, and have nothing make it again (docs/consumers.md#from-metal3s-ippool)", t.Namespace, t.Name))
-				break
-			}
+	for _, t := range theirs {
+		if slices.ContainsFunc(all, func(p v1alpha1.Pool) bool {
+			return p.GetName() == t.Name && (p.GetNamespace() == "" || p.GetNamespace() == t.Namespace)
+		}) {
+			out = append(out, fmt.Sprintf("Metal3 has an IPPool %s/%s, and its IPAM gives addresses to claims on any pool of that name: "+
+				"delete it, and have nothing make it again (docs/consumers.md#from-metal3s-ippool)", t.Namespace, t.Name))
 		}
 	}
 	return out

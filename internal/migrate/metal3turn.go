@@ -7,9 +7,9 @@ import (
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Metal3Entry is an IPClaim and its IPAddress, as they were found.
@@ -58,6 +58,9 @@ func (o metal3Pool) turn(ctx context.Context, t *turner, e Entry, released bool)
 // forward gives an IPClaim a claim beside it. Its IPAddress has the address until our claim has a record of it. When Metal3's
 // IPAM has no finalizer there any more, both go as soon as CAPM3 lets go of them, and ours with them.
 func (metal3Pool) forward(ctx context.Context, t *turner, e Entry, released bool, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
+	if _, _, err := ours(ctx, t, e, t.to); err != nil {
+		return err
+	}
 	if err := t.turn(ctx, e, released); err != nil {
 		return err
 	}
@@ -89,38 +92,47 @@ func (metal3Pool) gone(ctx context.Context, t *turner, e Entry, address *m3ipamv
 	if err := t.release(ctx, e.key()); err != nil {
 		return err
 	}
-	ours := t.from
+	side := t.from
 	if t.to.ours {
-		ours = t.to
+		side = t.to
 	}
-	if err := removeOurs(ctx, t, e, ours); err != nil || address == nil {
+	if err := removeOurs(ctx, t, e, side); err != nil || address == nil {
 		return err
 	}
 	return remove(ctx, t.client, address)
 }
 
 // removeOurs removes the claim of our pool and its IPAddress.
-func removeOurs(ctx context.Context, t *turner, e Entry, ours side) error {
-	claim, address, err := t.look(ctx, e)
+func removeOurs(ctx context.Context, t *turner, e Entry, s side) error {
+	claim, address, err := ours(ctx, t, e, s)
 	if err != nil {
 		return err
 	}
-	for _, obj := range []client.Object{address, claim} {
-		switch o := obj.(type) {
-		case *ipamv1.IPAddress:
-			if o == nil || o.Spec.PoolRef != ours.ref {
-				continue
-			}
-		case *ipamv1.IPAddressClaim:
-			if o == nil || o.Spec.PoolRef != ours.ref {
-				continue
-			}
-		}
-		if err := remove(ctx, t.client, obj); err != nil {
+	if address != nil {
+		if err := remove(ctx, t.client, address); err != nil {
 			return err
 		}
 	}
+	if claim != nil {
+		return remove(ctx, t.client, claim)
+	}
 	return nil
+}
+
+// ours reads what the import has made of an entry. A machine that came later may have a claim of the same name, and the
+// address that the former one gave back.
+func ours(ctx context.Context, t *turner, e Entry, s side) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
+	claim, address, err := t.look(ctx, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	if claim != nil && claim.Spec.PoolRef != s.ref || address != nil && address.Spec.PoolRef != s.ref {
+		return nil, nil, fmt.Errorf("claim %s or its IPAddress names %s %s: delete it first", e.key(), t.from.ref.Kind, t.from.ref.Name)
+	}
+	if claim != nil && !slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == e.Metal3.Claim.UID }) {
+		return nil, nil, fmt.Errorf("claim %s is not of the import: it came later; delete it first", e.key())
+	}
+	return claim, address, nil
 }
 
 // without takes a finalizer off an object.

@@ -161,6 +161,9 @@ func (p *Plan) collect(say words, in *found, layout *poolspec.Layout) {
 		}
 		p.entries, p.Claims = append(p.entries, e), append(p.Claims, planned)
 	}
+	for i := range in.left {
+		p.Notes = append(p.Notes, fmt.Sprintf("IPClaim %s waits, and is left as it is: CAPM3 looks for its address there, so replace its machine", client.ObjectKeyFromObject(&in.left[i])))
+	}
 	holders := map[netip.Addr]client.ObjectKey{}
 	for i := range in.addresses {
 		a := &in.addresses[i]
@@ -194,12 +197,9 @@ func (p *Plan) clusters(in *found, withoutCluster bool) {
 				"Cluster %s is not paused", key)
 		}
 	}
-	for i := range in.left {
-		p.Notes = append(p.Notes, fmt.Sprintf("IPClaim %s waits, and is left as it is: CAPM3 looks for its address there, so replace its machine", client.ObjectKeyFromObject(&in.left[i])))
-	}
 	for i := range in.claims {
 		if c := &in.claims[i]; clusterOf(c).Name == "" && !withoutCluster {
-			p.problemf("make sure that what created the claim tolerates that it is deleted and created again, and pass --without-cluster",
+			p.problemf("make sure that whoever made the claim does not mind an import, and pass --without-cluster",
 				"claim %s names no Cluster that could be paused", client.ObjectKeyFromObject(c))
 		}
 	}

@@ -95,8 +95,8 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 	return nil
 }
 
-// nobody wants that nobody was given anything of a side meanwhile. Claims that came have nothing, and wait.
-func (m *Move) nobody(late users, s side) error {
+// noneLate wants that nobody was given anything of a side meanwhile. Claims that came have nothing, and wait.
+func (m *Move) noneLate(late users, s side) error {
 	for i := range late.addresses {
 		return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
 			client.ObjectKeyFromObject(&late.addresses[i]), s.ref.Kind, s.ref.Name)

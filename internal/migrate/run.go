@@ -127,7 +127,7 @@ func (m *Move) forward(ctx context.Context, j *journal) error {
 	if err != nil {
 		return err
 	}
-	if err := m.nobody(late, from); err != nil {
+	if err := m.noneLate(late, from); err != nil {
 		return err
 	}
 	if err := m.open(ctx, target); err != nil {
@@ -205,7 +205,7 @@ func (m *Move) backward(ctx context.Context, j *journal, target pools.Key, from,
 	if err != nil {
 		return err
 	}
-	return m.nobody(late, from)
+	return m.noneLate(late, from)
 }
 
 // Forget removes the journal of an import that is done.

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -118,6 +119,30 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 		}
 		w.forget(name)
 		w.expectBack(t)
+	})
+	t.Run("and another one comes that has its name and its address", func(t *testing.T) {
+		w := newMetal3World(t)
+		apply(t, w.move(k8s))
+		w.letGo(t, name)
+		was := w.ours()[name]
+		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
+		for _, old := range []client.Object{&ipamv1.IPAddress{}, &ipamv1.IPAddressClaim{}} {
+			old.SetNamespace(w.ns)
+			old.SetName(name)
+			if err := k8s.Patch(t.Context(), old, none); err != nil {
+				t.Fatal(err)
+			}
+			if err := k8s.Delete(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		later := framework.MakeClaim(w.ns, name).Pool("hosts").Obj()
+		create(t, later, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: ipamv1.IPAddressSpec{
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: was.PoolRef, Address: was.Address, Prefix: &was.Prefix,
+		}})
+		if err := w.move(k8s).Rollback(t.Context()); err == nil || !strings.Contains(err.Error(), "claim "+w.ns+"/"+name+" is not of the import: it came later; delete it first") {
+			t.Errorf("its address would be given to the next one: %v", err)
+		}
 	})
 	t.Run("while it goes, and back", func(t *testing.T) {
 		w := newMetal3World(t)
