@@ -97,6 +97,11 @@ func TestImportCommand(t *testing.T) {
 	w.before = w.things(t)
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "metal3"}})
 	metal3 := newMetal3WorldIn(t, "metal3", "10.61.0")
+	for ns, want := range map[string]string{ns: "machines\n", "metal3": "ippool/hosts\n"} {
+		if out, _, _ := run(t, "__complete", "import", "-n", ns, ""); !strings.Contains(out, want) {
+			t.Errorf("import completes to\n%s\nwant\n%s", out, want)
+		}
+	}
 	documented(t, "migration.md")
 	w.expectBack(t)
 	metal3.expectBack(t)
