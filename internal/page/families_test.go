@@ -13,7 +13,7 @@ import (
 // Pools of both families go together where the machines of a Cluster have addresses of both.
 func TestFamilies(t *testing.T) { // U81
 	length := int32(120)
-	make := func(name, cidr string, prefixes bool, clusters ...string) *fleet.Pool {
+	newPool := func(name, cidr string, prefixes bool, clusters ...string) *fleet.Pool {
 		spec := v1alpha1.NetworkPoolSpec{CIDR: cidr}
 		if prefixes {
 			spec.AllocationPrefixLength = &length
@@ -31,11 +31,11 @@ func TestFamilies(t *testing.T) { // U81
 		}
 		return p
 	}
-	four := make("four", "10.0.0.0/24", false, "ns/", "ns/a", "ns/b")
+	four := newPool("four", "10.0.0.0/24", false, "ns/", "ns/a", "ns/b")
 	pools := fleet.Pools{
-		four, make("six", "fd00:1::0/112", false, "ns/c", "ns/b"), make("other-four", "10.0.1.0/24", false, "ns/a"),
-		make("others", "fd00:2::0/112", false, "other/a"), make("nobody", "fd00:3::0/112", false, "ns/"),
-		make("prefixes", "fd00:4::0/112", true, "ns/a"), make("empty", "fd00:5::0/112", false), make("alone", "10.0.2.0/24", false),
+		four, newPool("six", "fd00:1::0/112", false, "ns/c", "ns/b"), newPool("other-four", "10.0.1.0/24", false, "ns/a"),
+		make("others", "fd00:2::0/112", false, "other/a"), newPool("nobody", "fd00:3::0/112", false, "ns/"),
+		make("prefixes", "fd00:4::0/112", true, "ns/a"), newPool("empty", "fd00:5::0/112", false), newPool("alone", "10.0.2.0/24", false),
 	}
 	h := serve(pools)
 	for name, want := range map[string]string{
