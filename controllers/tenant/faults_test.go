@@ -103,11 +103,11 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 
 // TestTenantWakesUp pauses the manager at every write, for as long as another one needs to take the block away and to
 // give it back. What it was about to write, and what it knows, is of a block that may be another Cluster's: it used to
-// show that to MetalLB again, as nothing fenced that write and no list was newer than its watch.
+// show that to the load balancer again, as nothing fenced that write and no list was newer than its watch.
 func TestTenantWakesUp(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o order, _ int, calm result) (runs int) {
 		t.Helper()
-		for i := 1; i <= calm.writes && (s.name == "shrink" || s.name == "apart"); i++ {
+		for i := 1; i <= calm.writes && slices.Contains([]string{"shrink", "apart", "Cilium shrinks", "Cilium apart", "moves to Cilium"}, s.name); i++ {
 			runs++
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				s.run(t, func(w *world) {

@@ -149,8 +149,8 @@ func (n *notes) waiting(cluster client.ObjectKey, verdicts []elastic.Verdict, no
 	return waited
 }
 
-// unplaced returns the Services that fit in what their Cluster has and have waited for their load balancer for the patience, and
-// how long it is until there is another; 0: nobody waits.
+// unplaced returns the Services that fit in what their Cluster has and have waited for the patience, and how long it is
+// until there is another; 0: nobody waits.
 func (n *notes) unplaced(cluster client.ObjectKey, verdicts []elastic.Verdict, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

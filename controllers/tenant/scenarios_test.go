@@ -224,7 +224,7 @@ var scenarios = []scenario{
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
 	}},
-	{name: "moves to Cilium", initial: 1, increment: 1, both: true, script: []action{add("a"), add("b"), chooseCilium, deleteBlocks, add("c"), remove("c")}},
+	{name: "moves to Cilium", initial: 2, increment: 1, both: true, script: []action{add("a b"), chooseCilium, deleteBlocks, add("c"), remove("c")}},
 	{name: "moves to Cilium while MetalLB is frozen", initial: 1, increment: 1, both: true, script: []action{
 		add("a"), chooseCilium, freeze, deleteBlocks, later(2*time.Minute, thaw),
 	}},
@@ -234,14 +234,20 @@ var scenarios = []scenario{
 
 // With Cilium, the same is asked of it where it acknowledges in another way.
 func init() {
-	with := strings.Split("grow,from nothing,shrink,back in time,back late,more while draining,silent while draining,apart,back apart,deleted block,"+
-		"deleted while frozen,deleted while the growth is not counted,deleted before it is taken,frozen MetalLB,takeover,restarts", ",")
 	for _, s := range slices.Clone(scenarios) {
-		if slices.Contains(with, s.name) {
-			s.name, s.cilium = "Cilium "+strings.ReplaceAll(s.name, "frozen MetalLB", "frozen"), true
+		if name, is := withCilium[s.name]; is {
+			s.name, s.cilium = name, true
 			scenarios = append(scenarios, s)
 		}
 	}
+}
+
+var withCilium = map[string]string{
+	"grow": "Cilium grows", "from nothing": "Cilium from nothing", "shrink": "Cilium shrinks", "back in time": "Cilium back in time",
+	"back late": "Cilium back late", "more while draining": "Cilium more while draining", "silent while draining": "Cilium silent while draining",
+	"apart": "Cilium apart", "back apart": "Cilium back apart", "deleted block": "Cilium deleted block", "deleted while frozen": "Cilium deleted while frozen",
+	"deleted while the growth is not counted": "Cilium deleted while the growth is not taken", "deleted before it is taken": "Cilium deleted before it is taken",
+	"frozen MetalLB": "frozen Cilium", "takeover": "Cilium takeover", "restarts": "Cilium restarts",
 }
 
 // ranges spells addresses as ranges.

@@ -43,6 +43,7 @@ var elsewhere = map[string]string{
 	"kubectl butler-ipam drop-in": "test/cli",
 	"kubectl butler-ipam hand-ba": "test/cli",
 	"kubectl delete inclusterip":  "test/integration: gc_ended_test.go deletes pools that were handed over",
+	"kubectl delete ipallocation": "test/e2e: cilium_test.go moves a Cluster to another load balancer",
 	"kubectl logs":                "there are no Pods; test/integration: audit_test.go looks for what it greps",
 	"kubectl port-forward":        "there are no Pods",
 	"make image VERSION":          "test/image",
