@@ -26,7 +26,7 @@ func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 	case ready == nil || isUnseen(pool):
 		e.Verdict = "grants nothing yet"
 		add("no manager has looked at it", "is the manager running, and does its flag --namespace include the pool?")
-	case pool.PoolStatus().ObservedGeneration < pool.GetGeneration():
+	case pool.PoolStatus().ObservedGeneration < pool.GetGeneration() && ready.Reason != v1alpha1.NotServedReason:
 		e.Verdict = "has a spec that no manager has acted on yet"
 		add("the manager has not seen this spec yet: its status is of the spec before", "wait a moment; if it stays so, check that a manager is running, and its log")
 	case ready.Status != metav1.ConditionTrue:

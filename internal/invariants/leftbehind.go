@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -19,7 +20,8 @@ func LeftBehind(o pools.Objects) (bad []string) {
 		there[pools.KeyOf(p)] = true
 	}
 	for _, x := range all {
-		if x.living && !there[x.pool] {
+		// What has no mirror is of a pool of the in-cluster provider, which serves it.
+		if _, mirror := incluster.MirroredBy(x.pool.Kind, x.pool.Name); x.living && !mirror && !there[x.pool] {
 			bad = append(bad, fmt.Sprintf("%s %s has %s of %v, which does not exist, so that another pool may give it: create the pool again, or delete the %s", x.kind, x.who, x.text, x.pool, x.kind))
 		}
 	}

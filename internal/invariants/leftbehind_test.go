@@ -7,11 +7,12 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 func TestLeftBehind(t *testing.T) {
-	granted := []ipamv1.IPAddress{address("a", "10.0.0.1")}
+	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("m", "10.0.0.7", ofPool(incluster.GroupVersion.Group, incluster.IPPool, "theirs"))}
 	remembers := func(name, address string) ipamv1.IPAddressClaim {
 		c := claim(name)
 		c.Spec.PoolRef = granted[0].Spec.PoolRef
@@ -31,6 +32,10 @@ func TestLeftBehind(t *testing.T) {
 			reason: "it was left behind by a move, or copied: only one of the two can have it",
 			pools:  pool, claims: []ipamv1.IPAddressClaim{claim("a"), remembers("c", "10.0.0.1")},
 			want: []string{"claim ns/c remembers 10.0.0.1 of NetworkPool ns/p, which ns/a has: find out which of the two uses it, and delete the other"},
+		},
+		"Mirrored": {
+			reason: "the in-cluster provider serves its own pools, where there is no mirror",
+			pools:  pool, claims: []ipamv1.IPAddressClaim{claim("m")},
 		},
 		"Orphan": {reason: "an address without a claim is collected", pools: pool, claims: []ipamv1.IPAddressClaim{remembers("c", "10.0.0.1")}},
 		"NoPool": {

@@ -43,6 +43,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	ServeNodes()
+	ServeEndpoints()
 	served, documented := registered(t), map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		name, kind, labels := m[1], m[2], m[3]

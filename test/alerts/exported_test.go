@@ -111,7 +111,7 @@ var desc = regexp.MustCompile(`fqName: "([a-z_]+)".* variableLabels: \{([^}]*)\}
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
-	for _, c := range []prometheus.Collector{metrics.LostTerms, metrics.WriteErrs, metrics.Shrinks} {
+	for _, c := range []prometheus.Collector{metrics.LostTerms, metrics.WriteErrs, metrics.Shrinks, metrics.Strangers} {
 		descs := make(chan *prometheus.Desc, 1)
 		c.Describe(descs)
 		m := desc.FindStringSubmatch((<-descs).String())

@@ -187,6 +187,7 @@ func TestExplainMovedMirror(t *testing.T) {
 	expect(t, 1, "NetworkPool "+ns+"/p.in-cluster grants nothing\n  why:    NotServed: "+why, "explain", "np/p.in-cluster", "-n", ns)
 	expect(t, 1, "IPAddressClaim "+ns+"/c has 10.98.0.10 of NetworkPool p.in-cluster, which its status does not say yet: who asked for it waits\n"+
 		"  why:    NetworkPool "+ns+"/p.in-cluster grants nothing now (NotServed): "+why, "explain", "claim/c", "-n", ns)
+	remove(t, ns)
 }
 
 // It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not

@@ -210,7 +210,7 @@ var _ = Describe("The documentation", Ordered, func() {
 			"kubectl create configmap -n butler-ipam-system butler-ipam-flags --from-literal=shrink-grace=30m",
 			"kubectl get clusters -A -l butler.butlerlabs.dev/provider-config",
 			"kubectl label cluster -n NAMESPACE NAME butler.butlerlabs.dev/provider-config-",
-			"kubectl butler-ipam audit --move",
+			"kubectl butler-ipam audit --move", "kubectl butler-ipam audit --strict",
 			"kubectl label ipaddressclaims -n NAMESPACE NAME clusterctl.cluster.x-k8s.io/move=",
 			"clusterctl upgrade plan", "clusterctl upgrade apply --ipam butler:" + newer,
 		} {

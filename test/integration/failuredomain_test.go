@@ -14,8 +14,8 @@ import (
 var _ = Describe("A failure domain", func() {
 	It("is waited for at rest, with the component and without", func(ctx SpecContext) { // U55, U57
 		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).Addresses("10.161.0.1-10.161.0.3", "10.161.1.1").Obj()
-		pool.Spec.Subnets = []v1alpha1.Subnet{{CIDR: "10.161.0.0/24"}, {CIDR: "10.161.1.0/24", FailureDomains: []string{"zone-a"}}}
+		pool := framework.MakePool("p").Namespace(ns).Addresses("10.177.0.1-10.177.0.3", "10.177.1.1").Obj()
+		pool.Spec.Subnets = []v1alpha1.Subnet{{CIDR: "10.177.0.0/24"}, {CIDR: "10.177.1.0/24", FailureDomains: []string{"zone-a"}}}
 		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "m"}}
 		machine.Spec.ClusterName, machine.Spec.FailureDomain, machine.Spec.Bootstrap.DataSecretName = "k", "zone-a", new("none")
 		machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "VM", Name: "m"}
@@ -34,9 +34,9 @@ var _ = Describe("A failure domain", func() {
 		Expect(m.Stop()).To(Succeed())
 
 		m = namespaceManager(ctx, ns, "--failure-domains")
-		Expect(addressOf(ctx, ns, "first").Spec.Address).To(Equal("10.161.1.1"))
+		Expect(addressOf(ctx, ns, "first").Spec.Address).To(Equal("10.177.1.1"))
 		claim("second")
-		Expect(refusalOf(ctx, ns, "second", "PoolExhausted")).To(ContainSubstring("for failure domain zone-a: those in 10.161.1.0/24"))
+		Expect(refusalOf(ctx, ns, "second", "PoolExhausted")).To(ContainSubstring("for failure domain zone-a: those in 10.177.1.0/24"))
 		expectRest(ctx, m)
 		Expect(m.Stop()).To(Succeed())
 	})
