@@ -318,16 +318,9 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	base := m.Base
 	deleting := base.GetDeletionTimestamp() != nil
 	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
-	next := base.DeepCopyObject().(v1alpha1.Pool)
-	var changes bool
-	if deleting {
-		changes = controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
-	} else {
-		changes = controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
-		changes = m.Mark(next) || changes
-	}
+	mark := !deleting && m.IsUnmarked(base)
 	m.Unlock()
-	if !changes {
+	if controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark {
 		return false, nil
 	}
 	if deleting {
@@ -349,6 +342,17 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 		if used || len(found.Attached) > 0 {
 			return false, nil
 		}
+	}
+	next := base.DeepCopyObject().(v1alpha1.Pool)
+	if deleting {
+		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
+	} else {
+		controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
+	}
+	if mark {
+		m = p.Lock()
+		m.Mark(next)
+		m.Unlock()
 	}
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 	timedCtx, cancel := timed(ctx)

@@ -17,11 +17,13 @@ func (m *Memory) isCopied() bool {
 	return m.Base.GetNamespace() == "" && home != "" && m.ManagementCluster != "" && home != m.ManagementCluster
 }
 
+// IsUnmarked reports whether Mark has something to note on a pool.
+func (m *Memory) IsUnmarked(pool v1alpha1.Pool) bool {
+	return pool.GetNamespace() == "" && m.ManagementCluster != "" && pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] == ""
+}
+
 // Mark notes on a pool that is in no namespace which management cluster serves it, where it says nothing of that. It reports
 // whether there was something to note.
 func (m *Memory) Mark(pool v1alpha1.Pool) bool {
-	if pool.GetNamespace() != "" || m.ManagementCluster == "" || pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] != "" {
-		return false
-	}
-	return annotations.AddAnnotations(pool, map[string]string{v1alpha1.ManagementClusterAnnotation: m.ManagementCluster})
+	return m.IsUnmarked(pool) && annotations.AddAnnotations(pool, map[string]string{v1alpha1.ManagementClusterAnnotation: m.ManagementCluster})
 }

@@ -57,6 +57,13 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "late"))).To(Succeed())
 			expectGone(ctx, claimOn(ns, "late", ipPool, "p"))
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "old"))).To(Succeed())
+			// Ours goes at once, and not only when the pool is looked at again (whileEnding).
+			Eventually(func() ([]string, error) {
+				if err := k8s.Get(ctx, keyOf(pool), pool); err != nil {
+					return nil, client.IgnoreNotFound(err)
+				}
+				return pool.GetFinalizers(), nil
+			}).ShouldNot(ContainElement(incluster.PoolFinalizer))
 			// In the foreground the garbage collector takes its own finalizer off last.
 			Eventually(func() error { return k8s.Get(ctx, keyOf(pool), pool) }).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
 			Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
