@@ -64,13 +64,8 @@ func Variables() []clusterv1.ClusterClassVariable {
 }
 
 // PoolOf returns the pool that the Cluster's control plane gets its address from: the one that its variable names, else
-// the one of the settings; none, where its variable has an empty name. Whoever sends a request can write settings into it: only what a patch of the ClusterClass says
-// counts.
-func PoolOf(cluster *clusterv1.Cluster, class *clusterv1.ClusterClass, settings map[string]string) (ipamv1.IPPoolReference, error) {
-	if !asks(class, settings) {
-		return ipamv1.IPPoolReference{}, fmt.Errorf("no patch of ClusterClass %s/%s names the extension %s with %s %q in its settings; write the pool there, not into the ExtensionConfig",
-			class.Namespace, class.Name, PatchesHandler, PoolNameSetting, settings[PoolNameSetting])
-	}
+// the one of the settings; none, where its variable has an empty name.
+func PoolOf(cluster *clusterv1.Cluster, settings map[string]string) (ipamv1.IPPoolReference, error) {
 	pool, from := poolVariable{settings[PoolKindSetting], settings[PoolNameSetting]}, "the settings of the patch"
 	for _, v := range cluster.Spec.Topology.Variables {
 		if v.Name != PoolVariable {
@@ -98,14 +93,19 @@ func PoolOf(cluster *clusterv1.Cluster, class *clusterv1.ClusterClass, settings 
 // none is no pool: the Cluster is left out.
 var none ipamv1.IPPoolReference
 
-// asks reports whether a patch of the class names our extension with these settings.
-func asks(class *clusterv1.ClusterClass, settings map[string]string) bool {
-	return slices.ContainsFunc(class.Spec.Patches, func(p clusterv1.ClusterClassPatch) bool {
+// Asks returns an error unless a patch of the class names our extension with these settings. Whoever sends a request can
+// write settings into it: nothing is written on what the class does not say too.
+func Asks(class *clusterv1.ClusterClass, settings map[string]string) error {
+	if slices.ContainsFunc(class.Spec.Patches, func(p clusterv1.ClusterClassPatch) bool {
 		if p.External == nil {
 			return false
 		}
 		handler, _, _ := strings.Cut(p.External.GeneratePatchesExtension, ".")
 		return handler == PatchesHandler &&
 			p.External.Settings[PoolNameSetting] == settings[PoolNameSetting] && p.External.Settings[PoolKindSetting] == settings[PoolKindSetting]
-	})
+	}) {
+		return nil
+	}
+	return fmt.Errorf("no patch of ClusterClass %s/%s names the extension %s with %s %q in its settings; write the pool there, not into the ExtensionConfig",
+		class.Namespace, class.Name, PatchesHandler, PoolNameSetting, settings[PoolNameSetting])
 }

@@ -13,43 +13,62 @@ func TestPoolOf(t *testing.T) { // U41
 	const ours, inCluster = "butler.butlerlabs.dev", "ipam.cluster.x-k8s.io"
 	machines := map[string]string{PoolNameSetting: "machines"}
 	cases := map[string]struct {
-		class, settings map[string]string
-		extension       string
-		variable        string
-		want            ipamv1.IPPoolReference
-		err             string
+		settings map[string]string
+		variable string
+		want     ipamv1.IPPoolReference
+		err      string
 	}{
-		"the settings":                    {class: machines, settings: machines, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "NetworkPool", Name: "machines"}},
-		"the variable":                    {class: machines, settings: machines, variable: `{"name": "rack-1"}`, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "NetworkPool", Name: "rack-1"}},
-		"the variable alone":              {variable: `{"kind": "GlobalNetworkPool", "name": "all"}`, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "GlobalNetworkPool", Name: "all"}},
-		"none":                            {class: machines, settings: machines, variable: `{"name": ""}`},
-		"of in-cluster":                   {variable: `{"kind": "InClusterIPPool", "name": "old"}`, want: ipamv1.IPPoolReference{APIGroup: inCluster, Kind: "InClusterIPPool", Name: "old"}},
-		"no pool":                         {err: "no pool is named"},
-		"an unknown kind":                 {variable: `{"kind": "IPPool", "name": "m3"}`, err: `has kind "IPPool", which is none of GlobalInClusterIPPool, GlobalNetworkPool, InClusterIPPool, NetworkPool`},
-		"a variable of no use":            {variable: `"rack-1"`, err: "cannot be read"},
-		"a request that somebody made up": {class: machines, settings: map[string]string{PoolNameSetting: "theirs"}, err: "no patch of ClusterClass ns/class names"},
-		"another extension":               {class: machines, settings: machines, extension: "other.butler-ipam", err: "no patch of ClusterClass ns/class names"},
+		"the settings":         {settings: machines, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "NetworkPool", Name: "machines"}},
+		"the variable":         {settings: machines, variable: `{"name": "rack-1"}`, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "NetworkPool", Name: "rack-1"}},
+		"the variable alone":   {variable: `{"kind": "GlobalNetworkPool", "name": "all"}`, want: ipamv1.IPPoolReference{APIGroup: ours, Kind: "GlobalNetworkPool", Name: "all"}},
+		"none":                 {settings: machines, variable: `{"name": ""}`},
+		"of in-cluster":        {variable: `{"kind": "InClusterIPPool", "name": "old"}`, want: ipamv1.IPPoolReference{APIGroup: inCluster, Kind: "InClusterIPPool", Name: "old"}},
+		"no pool":              {err: "no pool is named"},
+		"an unknown kind":      {variable: `{"kind": "IPPool", "name": "m3"}`, err: `has kind "IPPool", which is none of GlobalInClusterIPPool, GlobalNetworkPool, InClusterIPPool, NetworkPool`},
+		"a variable of no use": {variable: `"rack-1"`, err: "cannot be read"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			cluster, class := &clusterv1.Cluster{}, &clusterv1.ClusterClass{}
-			class.Namespace, class.Name = "ns", "class"
-			extension := PatchesHandler + ".butler-ipam"
-			if c.extension != "" {
-				extension = c.extension
-			}
-			class.Spec.Patches = []clusterv1.ClusterClassPatch{
-				{Name: "inline"}, {Name: "ours", External: &clusterv1.ExternalPatchDefinition{GeneratePatchesExtension: extension, Settings: c.class}},
-			}
+			cluster := &clusterv1.Cluster{}
 			if c.variable != "" {
 				cluster.Spec.Topology.Variables = []clusterv1.ClusterVariable{{Name: PoolVariable, Value: apiextensionsv1.JSON{Raw: []byte(c.variable)}}}
 			}
-			got, err := PoolOf(cluster, class, c.settings)
+			got, err := PoolOf(cluster, c.settings)
 			if (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("%v, not %q", err, c.err)
 			}
 			if got != c.want {
 				t.Errorf("%v, not %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A request counts only if the class says the same.
+func TestAsks(t *testing.T) { // U49
+	const ours = PatchesHandler + ".butler-ipam"
+	machines, theirs := map[string]string{PoolNameSetting: "machines"}, map[string]string{PoolNameSetting: "theirs"}
+	cases := map[string]struct {
+		extension       string
+		class, settings map[string]string
+		want            bool
+	}{
+		"what the class says":             {ours, machines, machines, true},
+		"neither names a pool":            {ours, nil, nil, true},
+		"a request that somebody made up": {ours, machines, theirs, false},
+		"another kind":                    {ours, machines, map[string]string{PoolNameSetting: "machines", PoolKindSetting: "GlobalNetworkPool"}, false},
+		"another extension":               {"other.butler-ipam", machines, machines, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			class := &clusterv1.ClusterClass{}
+			class.Namespace, class.Name = "ns", "class"
+			class.Spec.Patches = []clusterv1.ClusterClassPatch{
+				{Name: "inline"}, {Name: "ours", External: &clusterv1.ExternalPatchDefinition{GeneratePatchesExtension: c.extension, Settings: c.class}},
+			}
+			err := Asks(class, c.settings)
+			if (err == nil) != c.want || err != nil && !strings.Contains(err.Error(), "no patch of ClusterClass ns/class names") {
+				t.Error(err)
 			}
 		})
 	}

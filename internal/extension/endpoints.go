@@ -77,15 +77,11 @@ func (e *Endpoints) patches(ctx context.Context, req *hooksv1.GeneratePatchesReq
 	if err != nil {
 		return nil, err
 	}
-	class := &clusterv1.ClusterClass{}
-	if err := e.Client.Get(ctx, cluster.GetClassKey(), class); err != nil {
-		return nil, fmt.Errorf("reading ClusterClass %s: %w", cluster.GetClassKey(), err)
-	}
-	pool, err := endpoint.PoolOf(cluster, class, req.Settings)
+	pool, err := endpoint.PoolOf(cluster, req.Settings)
 	if err != nil {
 		return nil, refusal{message: err.Error()}
 	}
-	address, err := e.addressOf(ctx, cluster, pool)
+	address, err := e.addressOf(ctx, cluster, pool, req.Settings)
 	if err != nil || !address.IsValid() {
 		return nil, err
 	}
@@ -125,9 +121,21 @@ func (e *Endpoints) clusterOf(ctx context.Context, variables []hooksv1.Variable)
 	return cluster, nil
 }
 
+// mayWrite refuses a request whose settings are not those of the Cluster's class.
+func (e *Endpoints) mayWrite(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string) error {
+	class := &clusterv1.ClusterClass{}
+	if err := e.Client.Get(ctx, cluster.GetClassKey(), class); err != nil {
+		return fmt.Errorf("reading ClusterClass %s: %w", cluster.GetClassKey(), err)
+	}
+	if err := endpoint.Asks(class, settings); err != nil {
+		return refusal{message: err.Error()}
+	}
+	return nil
+}
+
 // addressOf takes one step after the other until there is an address, or it is known that there is none. A Cluster that
 // is left out has none, and that is no error.
-func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference) (netip.Addr, error) {
+func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference, settings map[string]string) (netip.Addr, error) {
 	claim, err := e.claimOf(ctx, cluster)
 	if err != nil {
 		return netip.Addr{}, err
@@ -140,6 +148,11 @@ func (e *Endpoints) addressOf(ctx context.Context, cluster *clusterv1.Cluster, p
 			return netip.Addr{}, err
 		}
 		next := endpoint.Decide(seen, pool)
+		if next.Step == endpoint.Create || next.Step == endpoint.Delete {
+			if err := e.mayWrite(ctx, cluster, settings); err != nil {
+				return netip.Addr{}, err
+			}
+		}
 		switch next.Step {
 		case endpoint.Serve, endpoint.Leave:
 			return next.Address, nil

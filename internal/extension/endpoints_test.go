@@ -227,3 +227,22 @@ func TestAnotherAddress(t *testing.T) { // U44
 		t.Errorf("%s %s %v", resp.Status, resp.Message, resp.Items)
 	}
 }
+
+// Nothing is written on a request that the class does not say the same as.
+func TestMadeUp(t *testing.T) { // U49
+	for name, there := range map[string][]client.Object{"no claim": nil, "a claim of the class's pool": {claim("rack-1")}} {
+		t.Run(name, func(t *testing.T) {
+			objs := lab("")
+			objs[1].(*clusterv1.ClusterClass).Spec.Patches[0].External.Settings[endpoint.PoolNameSetting] = "rack-1"
+			bare := fakeClient(t, append(objs, there...)...)
+			c := interceptor.NewClient(bare, interceptor.Funcs{
+				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return errLost },
+				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return errLost },
+			})
+			resp := ask(t.Context(), c)
+			if resp.Status != hooksv1.ResponseStatusFailure || !strings.HasPrefix(resp.Message, "no patch of ClusterClass ns/class names") {
+				t.Errorf("%s %s", resp.Status, resp.Message)
+			}
+		})
+	}
+}

@@ -42,15 +42,13 @@ var _ = Describe("Whoever asks a manager", func() {
 	It("gets nothing for a Cluster that is paused, deleted, another one, or of another class, and no other pool", func(ctx SpecContext) { // U46, U49
 		ns := newNamespace(ctx)
 		startManager(ctx)
-		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj(), pool(ns, "theirs").CIDR("10.2.0.0/24").Obj())
+		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
 		newClass(ctx, ns, "VSphere")
 		cluster := newCluster(ns, "lab", "")
 		cluster.Spec.Paused = ptr.To(true)
 		cluster.Finalizers = []string{"example.com/keep"}
 		create(ctx, cluster)
 		expectRefused(ctx, cluster, ofTheClass, "the Cluster is paused")
-		expectRefused(ctx, cluster, map[string]string{"poolName": "theirs", "poolKind": "NetworkPool"}, "no patch of ClusterClass")
-		expectRefused(ctx, cluster, nil, "no patch of ClusterClass")
 		other := cluster.DeepCopy()
 		other.UID = "other"
 		expectRefused(ctx, other, ofTheClass, "is not there any more")
@@ -58,6 +56,13 @@ var _ = Describe("Whoever asks a manager", func() {
 		bare.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrastructure, Kind: "VSphereCluster", Name: "bare"}
 		create(ctx, bare)
 		expectRefused(ctx, bare, ofTheClass, "has no ClusterClass")
+		elsewhere := newNamespace(ctx)
+		create(ctx, pool(elsewhere, "endpoints").CIDR("10.3.0.0/24").Obj())
+		newClass(ctx, elsewhere, "VSphere", func(c *clusterv1.ClusterClass) { c.Spec.Patches = nil })
+		unasked := newCluster(elsewhere, "lab", "")
+		create(ctx, unasked)
+		expectRefused(ctx, unasked, ofTheClass, "no patch of ClusterClass")
+		expectRefused(ctx, unasked, nil, "no pool is named")
 
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = nil })

@@ -37,6 +37,18 @@ func (m *Manager) Gauge(ctx context.Context, series string) (float64, error) {
 	return 0, fmt.Errorf("%w: %s", ErrNoMetric, series)
 }
 
+// Buckets returns how many of what a histogram of a manager measures were at most so large, over all its series.
+func (m *Manager) Buckets(ctx context.Context, histogram string) (map[float64]int, error) {
+	families, err := m.families(ctx)
+	out := map[float64]int{}
+	for _, metric := range families[histogram].GetMetric() {
+		for _, b := range metric.GetHistogram().GetBucket() {
+			out[b.GetUpperBound()] += int(b.GetCumulativeCount())
+		}
+	}
+	return out, err
+}
+
 // families are all metrics of a manager.
 func (m *Manager) families(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
