@@ -178,5 +178,15 @@ func (a *Allocator) admitRelease(ctx context.Context, m *grants.Memory, c *grant
 	if g := a.gateOf(ctx, c.Cluster); g == grants.ClusterPaused || g == grants.ClusterUnknown {
 		return grants.Ruling{Waits: true, Gate: g}
 	}
-	return grants.Ruling{}
+	return grants.Ruling{Outlived: a.isOutlived(ctx, c)}
+}
+
+// isOutlived reports whether a claimant that is deleted is of a Cluster that is not. The garbage collector deletes it when
+// the Cluster is gone, so somebody else did.
+func (a *Allocator) isOutlived(ctx context.Context, c *grants.Claimant) bool {
+	if !c.OfCluster || c.Moved {
+		return false
+	}
+	cluster := &clusterv1.Cluster{}
+	return a.Client.Get(ctx, c.Cluster, cluster) == nil && cluster.DeletionTimestamp.IsZero()
 }

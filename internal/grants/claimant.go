@@ -71,6 +71,9 @@ type Claimant struct {
 	StatusDone bool
 	// HadAddress: the status says that it has something, Ready or not.
 	HadAddress bool
+	// OfCluster: its Cluster alone owns it, and so it is an address of the Cluster itself. Outlived: that Cluster lives on, as was
+	// found last, while the claimant is deleted.
+	OfCluster, Outlived bool
 	// Own is what only its kind remembers.
 	Own any
 

@@ -7,6 +7,8 @@ type Ruling struct {
 	Waits, Silent, Kept bool
 	// Refused is why it gets nothing; nil: an address is looked for.
 	Refused *Refusal
+	// Outlived: the claimant is of a Cluster that lives on.
+	Outlived bool
 	// Gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that
 	// was not open.
 	Gate Gate
@@ -15,8 +17,9 @@ type Ruling struct {
 // Admit decides on a claimant.
 type Admit func(c *Claimant) Ruling
 
-// Note remembers what a ruling has to be told for, and which Cluster it waits for.
+// Note remembers what a ruling has to be told for, which Cluster it waits for, and whether that lives on.
 func (m *Memory) Note(c *Claimant, r Ruling) {
+	c.Outlived = r.Outlived
 	if r.Gate != ClusterOpen {
 		m.WaitingClusters[c.Cluster] = struct{}{}
 	}

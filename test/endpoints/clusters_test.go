@@ -6,9 +6,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -37,6 +39,15 @@ func kubeVIP(ctx context.Context, cluster *clusterv1.Cluster) string {
 		}
 	}
 	return ""
+}
+
+// expectRefusedAs waits until a claim is told why it waits.
+func expectRefusedAs(ctx context.Context, claim *ipamv1.IPAddressClaim, reason string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		read(ctx, claim)
+		g.Expect(claim.Status.Conditions).To(ContainElement(And(HaveField("Type", ipamv1.IPAddressClaimReadyCondition), HaveField("Reason", reason))))
+	}).Should(Succeed())
 }
 
 func allocated(ctx context.Context, pool *v1alpha1.NetworkPool) func() int64 {
@@ -117,8 +128,9 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(hostOf(infrastructureOf(ctx, second))).To(Equal("10.1.0.5"))
 	})
 
-	It("keeps its address when its claim is deleted, and is told where somebody else has it by then", func(ctx SpecContext) { // U44
-		create(ctx, pool(ns, "endpoints").Addresses("10.1.0.5-10.1.0.6").Prefix(24).Obj())
+	It("keeps its address when its claim is deleted, whoever waits for it", func(ctx SpecContext) { // U44
+		endpoints := pool(ns, "endpoints").Addresses("10.1.0.5-10.1.0.6").Prefix(24).Obj()
+		create(ctx, endpoints)
 		newClass(ctx, ns, "VSphere")
 		cluster := newCluster(ns, "lab", "")
 		create(ctx, cluster)
@@ -140,18 +152,18 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		// Somebody waits for just this address.
 		thief := framework.MakeClaim(ns, "thief").Pool("endpoints").Request(host).Obj()
 		create(ctx, thief)
-		Eventually(func(g Gomega) {
-			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(thief), thief)).To(Succeed())
-			g.Expect(thief.Status.Conditions).NotTo(BeEmpty())
-		}).Should(Succeed())
+		expectRefusedAs(ctx, thief, v1alpha1.AllocationFailedReason)
 		Expect(k8s.Delete(ctx, claim)).To(Succeed())
-		Expect(addressOf(ctx, thief)).To(Equal(host))
+		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim) }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		read(ctx, endpoints)
+		Expect(endpoints.Status.Cooling).To(HaveLen(1)) // for an hour, in a pool without a grace
 		wake(ctx, cluster)
-		expectTold(ctx, cluster, "waits (AllocationFailed)")
-		Expect(hostOf(infrastructureOf(ctx, cluster))).To(Equal(host))
-		Expect(k8s.Delete(ctx, thief)).To(Succeed())
-		Expect(addressOf(ctx, claimOf(cluster))).To(Equal(host))
+		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim) }).Should(Succeed())
+		Expect(addressOf(ctx, claim)).To(Equal(host))
 		expectReconciled(ctx, cluster)
+		expectRefusedAs(ctx, thief, v1alpha1.AllocationFailedReason)
+		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
+		Expect(addressOf(ctx, thief)).To(Equal(host))
 	})
 
 	It("keeps the endpoint with which it comes to the class", func(ctx SpecContext) { // U45
@@ -173,8 +185,11 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 				}},
 			}}}}
 		})
-		known, unknown := newCluster(ns, "known", ""), newCluster(ns, "unknown", "")
-		for cluster, host := range map[*clusterv1.Cluster]string{known: "10.1.0.77", unknown: "192.0.2.1"} {
+		other := framework.MakeClaim(ns, "other").Pool("endpoints").Request("10.1.0.88").Obj()
+		create(ctx, other)
+		Expect(addressOf(ctx, other)).To(Equal("10.1.0.88"))
+		known, unknown, taken := newCluster(ns, "known", ""), newCluster(ns, "unknown", ""), newCluster(ns, "taken", "")
+		for cluster, host := range map[*clusterv1.Cluster]string{known: "10.1.0.77", unknown: "192.0.2.1", taken: "10.1.0.88"} {
 			cluster.Spec.Topology.Variables = []clusterv1.ClusterVariable{{Name: "host"}}
 			cluster.Spec.Topology.Variables[0].Value.Raw = []byte(`"` + host + `"`)
 			create(ctx, cluster)
@@ -187,6 +202,11 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(addressOf(ctx, claimOf(known))).To(Equal("10.1.0.77"))
 		expectReconciled(ctx, known)
 		Expect(hostOf(infrastructureOf(ctx, known))).To(Equal("10.1.0.77"))
+		expectTold(ctx, taken, "waits (AllocationFailed)")
+		Expect(hostOf(infrastructureOf(ctx, taken))).To(Equal("10.1.0.88"))
+		Expect(k8s.Delete(ctx, other)).To(Succeed())
+		Expect(addressOf(ctx, claimOf(taken))).To(Equal("10.1.0.88"))
+		expectReconciled(ctx, taken)
 		expectTold(ctx, unknown, "does not hand out the requested address 192.0.2.1")
 		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
 		modify(ctx, unknown, func(c *clusterv1.Cluster) {
@@ -196,7 +216,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		})
 		expectReconciled(ctx, unknown)
 		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
-		Expect(claimsIn(ctx, ns)).To(HaveLen(1))
+		Expect(claimsIn(ctx, ns)).To(HaveLen(2))
 
 		// With another patch that says the same, ours may leave the class again.
 		modify(ctx, class, func(c *clusterv1.ClusterClass) { c.Spec.Patches = c.Spec.Patches[:1] })

@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -86,6 +87,7 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	if out.Cluster.Name != "" {
 		out.Cluster.Namespace = out.Owner.Namespace
 	}
+	out.OfCluster = ofCluster(c, out.Cluster.Name)
 	out.Mirrored = kind{}.Mirrors(c)
 	out.PauseTold = grants.PauseIn(c.Status.Conditions)
 	_, out.Paused = c.Annotations[clusterv1.PausedAnnotation]
@@ -107,6 +109,13 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 		out.Status.Refusal = grants.Refusal{Reason: ready.Reason, Message: ready.Message}
 	}
 	return out
+}
+
+// ofCluster reports whether a claim has no other owners than its Cluster.
+func ofCluster(c *ipamv1.IPAddressClaim, name string) bool {
+	return len(c.OwnerReferences) > 0 && !slices.ContainsFunc(c.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.Kind != clusterv1.ClusterKind || ref.Name != name || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != clusterv1.GroupVersion.Group
+	})
 }
 
 func legacyReady(c *ipamv1.IPAddressClaim) bool {
