@@ -33,8 +33,8 @@ var bound = []struct{ kind, why, do string }{
 	},
 }
 
-// machines wants no claim whose machine insists on the pool that is left.
-func (p *Plan) machines(in *found) {
+// machines are the problems of claims whose machines insist on the pool that is left. Nothing solves them.
+func machines(in *found) (out []Problem) {
 	for _, b := range bound {
 		var names []string
 		for i := range in.claims {
@@ -48,8 +48,9 @@ func (p *Plan) machines(in *found) {
 		if len(names) == 0 {
 			continue
 		}
-		p.problemf(b.do, "claims of %s: %s", some(b.kind, names), b.why)
+		out = append(out, Problem{fmt.Sprintf("claims of %s: %s", some(b.kind, names), b.why), b.do})
 	}
+	return out
 }
 
 func is(owner metav1.OwnerReference, kind string) bool {

@@ -67,8 +67,10 @@ func plan(source Source, target pools.Key, in *found, withoutCluster bool) *Plan
 	p.surroundings(source, target, in, layout)
 	p.collect(source.origin().words(), in, layout)
 	p.Problems = append(p.Problems, in.problems...)
-	p.machines(in)
 	p.clusters(in, withoutCluster)
+	if never := machines(in); len(never) > 0 {
+		p.Problems = never // nobody is to solve the others in vain
+	}
 	return p
 }
 

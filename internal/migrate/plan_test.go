@@ -65,6 +65,10 @@ func TestPlan(t *testing.T) {
 		"the Cluster does not exist": {func(in *found) { in.clusters[k] = nil }, []string{"Cluster ns/k does not exist"}},
 		"a claim without a Cluster":  {func(in *found) { in.claims[0].Labels = nil }, []string{"claim ns/a names no Cluster that could be paused"}},
 		"a machine of vSphere":       {func(in *found) { owned(in, "infrastructure.cluster.x-k8s.io/v1beta2", "VSphereVM", "v1") }, []string{"claims of 1 VSphereVM (ns/v1)" + vmsFail}},
+		"a machine of vSphere, and what could be solved": {func(in *found) {
+			owned(in, "infrastructure.cluster.x-k8s.io/v1beta2", "VSphereVM", "v1")
+			in.clusters[k].Spec.Paused, in.pool.Annotations = nil, nil
+		}, []string{"claims of 1 VSphereVM (ns/v1)" + vmsFail}},
 		"machines of vSphere": {func(in *found) {
 			owned(in, "infrastructure.cluster.x-k8s.io/v1beta1", "VSphereVM", "v5", "v1", "v2", "v3", "v4")
 			in.claims[2].OwnerReferences = in.claims[3].OwnerReferences // two network devices
