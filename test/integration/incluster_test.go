@@ -121,6 +121,15 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(addressOf(ctx, ns, "prefix").Spec).To(And(
 			HaveField("Address", "fd00:70:0:1::"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
 		Expect(addressOf(ctx, ns, "local").Spec).To(HaveField("Address", "10.71.1.1"))
+
+		By("granting nothing from the mirror of a global pool that was copied here") // C52
+		copied := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: ns + ".in-cluster"}}
+		modify(ctx, copied, func(p *v1alpha1.GlobalNetworkPool) { p.Annotations[v1alpha1.ManagementClusterAnnotation] = "another" })
+		expectCondition(ctx, copied, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.CopiedReason)
+		create(ctx, claimOn(ns, "later", "GlobalInClusterIPPool", ns))
+		Expect(refusalOf(ctx, ns, "later", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("was copied here from another management cluster"))
+		modify(ctx, copied, func(p *v1alpha1.GlobalNetworkPool) { delete(p.Annotations, v1alpha1.ManagementClusterAnnotation) })
+		Expect(addressOf(ctx, ns, "later").Spec.Address).To(Equal("10.71.0.5"))
 		Expect(m.Stop()).To(Succeed())
 	})
 
