@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
@@ -67,27 +66,8 @@ func TestOutlived(t *testing.T) { // U44
 			})
 			c := see(p, "a", 0, append(tc.claim, ofCluster("k"), remembers("10.0.0.1"), ends)...)
 			seeAddress(p, "a", "10.0.0.1", c.Owner.UID)
-
-			due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
-			if early := len(due.Release) > 0; early != (tc.rests == 0 && !c.Moved) { // what was moved is held first
-				t.Errorf("it is released before its rest is noted: %v", early)
-			}
-			if noted := p.CoolReleases(noon, a.releases(t.Context(), p)); noted != (tc.rests > 0) {
-				t.Fatalf("a rest is noted: %v", noted)
-			}
-			if tc.rests == 0 {
-				return
-			}
-			p.Describe(p.Base, noon)
-			rests, err := cooling.Parse(p.Base.PoolStatus().Cooling)
-			if err != nil || len(rests) != 1 || rests[0].For != grants.NameOf(c.Owner) {
-				t.Fatalf("%v rest, %v", rests, err)
-			}
-			if is := rests[0].Until.Sub(noon); is < tc.rests || is > tc.rests+tc.rests/8 {
-				t.Errorf("it rests for %v, not %v", is, tc.rests)
-			}
-			if due, _ = p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p)); len(due.Release) != 1 {
-				t.Error("its rest is noted, and it is not released")
+			if is := restOf(t, a, p, c, tc.rests); tc.rests > 0 && is.For != grants.NameOf(c.Owner) {
+				t.Errorf("it rests for %q", is.For)
 			}
 		})
 	}
