@@ -178,15 +178,20 @@ func (a *Allocator) admitRelease(ctx context.Context, m *grants.Memory, c *grant
 	if g := a.gateOf(ctx, c.Cluster); g == grants.ClusterPaused || g == grants.ClusterUnknown {
 		return grants.Ruling{Waits: true, Gate: g}
 	}
-	return grants.Ruling{Outlived: a.isOutlived(ctx, c)}
+	if m.Base != nil && m.Releasable(c).IsValid() && a.isOutlived(ctx, c) {
+		return grants.Ruling{Waits: true, Gate: grants.ClusterLives}
+	}
+	return grants.Ruling{}
 }
 
-// isOutlived reports whether a claimant that is deleted is of a Cluster that is not. The garbage collector deletes it when
-// the Cluster is gone, so somebody else did.
+// isOutlived reports whether a claim that is deleted is of a Cluster that is there, whose machines use its address: be it
+// that somebody deleted the claim, or the Cluster in the foreground. By itself the garbage collector deletes the claim when
+// the Cluster is gone.
 func (a *Allocator) isOutlived(ctx context.Context, c *grants.Claimant) bool {
-	if !c.OfCluster || c.Moved {
+	owner := c.OwnerCluster()
+	if owner == "" || c.Moved {
 		return false
 	}
 	cluster := &clusterv1.Cluster{}
-	return a.Client.Get(ctx, c.Cluster, cluster) == nil && cluster.DeletionTimestamp.IsZero()
+	return a.Client.Get(ctx, c.Cluster, cluster) == nil && cluster.UID == owner
 }

@@ -50,46 +50,33 @@ func TestInUseRests(t *testing.T) {
 			})
 			a := New(Options{})
 			l := seeLease(p, "x", append([]func(*v1alpha1.IPLease){leasedAs("10.0.0.1")}, tc.is...)...)
-			is := restOf(t, a, p, l, tc.rests)
+			due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
+			if early := len(due.Release) > 0; early != (l.Deleting && tc.rests == 0) {
+				t.Errorf("it is released before its rest is noted: %v", early)
+			}
+			if noted := p.CoolReleases(noon, a.releases(t.Context(), p)); noted != (tc.rests > 0) {
+				t.Fatalf("a rest is noted: %v", noted)
+			}
 			if tc.rests == 0 {
 				return
 			}
-			if named := is.For.Name != ""; named != tc.named {
-				t.Errorf("it rests for %q", is.For)
+			p.Describe(p.Base, noon)
+			rests, err := cooling.Parse(p.Base.PoolStatus().Cooling)
+			if err != nil || len(rests) != 1 {
+				t.Fatalf("%v rest, %v", rests, err)
+			}
+			if is := rests[0].Until.Sub(noon); is < tc.rests || is > tc.rests+tc.rests/8 {
+				t.Errorf("it rests for %v, not %v", is, tc.rests)
+			}
+			if named := rests[0].For.Name != ""; named != tc.named {
+				t.Errorf("it rests for %q", rests[0].For)
+			}
+			due, _ = p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
+			if len(due.Release) != 1 {
+				t.Error("its rest is noted, and it is not released")
 			}
 		})
 	}
-}
-
-// restOf has a claimant released that is deleted, as far as the commit before, and returns how what it has rests: for so
-// long, which is noted before it is released. 0: not at all.
-func restOf(t *testing.T, a *Allocator, p *grants.Memory, c *grants.Claimant, long time.Duration) cooling.Rest {
-	t.Helper()
-	releases := func() int {
-		due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
-		return len(due.Release)
-	}
-	if early := releases() > 0; early != (c.Deleting && !c.Moved && long == 0) { // what was moved is held first
-		t.Errorf("it is released before its rest is noted: %v", early)
-	}
-	if noted := p.CoolReleases(noon, a.releases(t.Context(), p)); noted != (long > 0) {
-		t.Fatalf("a rest is noted: %v", noted)
-	}
-	if long == 0 {
-		return cooling.Rest{}
-	}
-	p.Describe(p.Base, noon)
-	rests, err := cooling.Parse(p.Base.PoolStatus().Cooling)
-	if err != nil || len(rests) != 1 {
-		t.Fatalf("%v rest, %v", rests, err)
-	}
-	if is := rests[0].Until.Sub(noon); is < long || is > long+long/8 {
-		t.Errorf("it rests for %v, not %v", is, long)
-	}
-	if releases() != 1 {
-		t.Error("its rest is noted, and it is not released")
-	}
-	return rests[0]
 }
 
 // Who was given an address back at once that somebody else answers for, would be given it again and again.

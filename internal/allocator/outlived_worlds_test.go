@@ -9,35 +9,42 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Claims of a Cluster itself, which somebody deletes while it lives: its address is nobody else's, whatever goes wrong.
+// Claims of a Cluster itself, which somebody deletes while it lives: the address stays its own, whatever goes wrong.
 
 // addOwned adds a claim that the Cluster alone owns.
 func addOwned(name string) action {
 	return action{"add claim " + name + " of the Cluster", func(w *world) bool {
 		c := claim(name)
 		c.Spec.ClusterName = "tenant"
-		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: "tenant", UID: "tenant"}}
+		for _, o := range w.api.List(faults.Clusters) {
+			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: o.GetName(), UID: o.GetUID()}}
+		}
 		return w.api.Create(c) == nil
 	}}
 }
 
 var outlived = []scenario{
 	{
-		// U44: made again, it has its address, although others would have taken it.
+		// U44: the claim stays with its address, whoever wants that, until the Cluster is gone.
 		name: "of a Cluster that lives", spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, before: []action{addOwned("cp")},
-		script: []action{remove("cp"), add("a"), add("b"), request("c", "10.0.0.1"), addOwned("cp")},
-		want:   map[string]string{"cp": "10.0.0.1", "a": "10.0.0.2"},
+		script: []action{remove("cp"), add("a"), add("b"), another, forceDelete(faults.Clusters, "tenant"), add("c")},
+		want:   map[string]string{"a": "10.0.0.2", "b": "10.0.0.1"},
 	},
 	{
-		// What the end of the Cluster makes free is free.
 		name: "of a Cluster that is gone", spec: Pool("10.0.0.1"), capacity: 1, before: []action{addOwned("cp")},
 		script: []action{forceDelete(faults.Clusters, "tenant"), remove("cp"), add("a")},
 		want:   map[string]string{"a": "10.0.0.1"},
 	},
 	{
+		// What was made again under its name is not what owns the claim.
+		name: "of a Cluster made again", spec: Pool("10.0.0.1"), capacity: 1, before: []action{addOwned("cp")},
+		script: []action{remove("cp"), forceDelete(faults.Clusters, "tenant"), makeCluster, add("a")},
+		want:   map[string]string{"a": "10.0.0.1"},
+	},
+	{
 		name: "of a Cluster that is paused", spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, before: []action{addOwned("cp")},
-		script: []action{holdCluster(true), remove("cp"), add("a"), add("b"), holdCluster(false), addOwned("cp")},
-		want:   map[string]string{"cp": "10.0.0.1", "a": "10.0.0.2"},
+		script: []action{holdCluster(true), remove("cp"), add("a"), add("b"), holdCluster(false), forceDelete(faults.Clusters, "tenant")},
+		want:   map[string]string{"a": "10.0.0.2", "b": "10.0.0.1"},
 	},
 }
 

@@ -9,6 +9,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/labels/format"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -43,6 +44,7 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 		owner = metav1.NewControllerRef(of, clusterv1.GroupVersion.WithKind("Cluster"))
 		owner.Controller, owner.BlockOwnerDeletion = nil, nil
 		claim.OwnerReferences = []metav1.OwnerReference{*owner}
+		belongsTo(claim, cluster)
 	}
 	err := c.Create(ctx, claim)
 	if !apierrors.IsAlreadyExists(err) {
@@ -55,13 +57,23 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 	if is.Spec.PoolRef != claim.Spec.PoolRef {
 		return nil, fmt.Errorf("IPAddressClaim %s/%s exists, and names %s %s: delete it, or choose another name", is.Namespace, is.Name, is.Spec.PoolRef.Kind, is.Spec.PoolRef.Name)
 	}
-	if owner == nil || util.HasExactOwnerRef(is.OwnerReferences, *owner) {
+	if owner == nil || (util.HasExactOwnerRef(is.OwnerReferences, *owner) && !belongsTo(is.DeepCopy(), cluster)) {
 		return is, nil
 	}
 	patch := client.MergeFromWithOptions(is.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	is.OwnerReferences = util.EnsureOwnerRef(is.OwnerReferences, *owner)
+	belongsTo(is, cluster)
 	if err := c.Patch(ctx, is, patch); err != nil {
 		return nil, fmt.Errorf("giving IPAddressClaim %s/%s to Cluster %s: %w", is.Namespace, is.Name, cluster, err)
 	}
 	return is, nil
+}
+
+// belongsTo has a claim name its Cluster: its address then is the Cluster's as long as that is there. It reports whether
+// the claim named another one, or none.
+func belongsTo(claim *ipamv1.IPAddressClaim, cluster string) (changed bool) {
+	name := format.MustFormatValue(cluster)
+	changed = claim.Labels[clusterv1.ClusterNameLabel] != name
+	metav1.SetMetaDataLabel(&claim.ObjectMeta, clusterv1.ClusterNameLabel, name)
+	return changed
 }

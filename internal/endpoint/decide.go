@@ -69,7 +69,7 @@ func Decide(seen Seen, pool ipamv1.IPPoolReference) Decision {
 	if err != nil {
 		return refuse("%v", err)
 	}
-	if claim != nil && isGranted(claim) && claim.DeletionTimestamp == nil {
+	if claim != nil && keeps(seen) {
 		return granted(seen, had)
 	}
 	if why := getsNothing(cluster); why != "" {
@@ -95,20 +95,26 @@ func Decide(seen Seen, pool ipamv1.IPPoolReference) Decision {
 func leftOut(seen Seen) Decision {
 	leave := Decision{Step: Leave}
 	claim := seen.Claim
-	if claim == nil || !owns(seen.Cluster, claim) || claim.DeletionTimestamp != nil {
+	if claim == nil || !owns(seen.Cluster, claim) {
 		return leave
 	}
-	if isGranted(claim) {
+	if keeps(seen) {
 		had, err := hadBy(seen.Cluster)
 		if next := granted(seen, had); err == nil && next.Step != Refuse {
 			return next
 		}
 		return leave
 	}
-	if getsNothing(seen.Cluster) != "" {
+	if getsNothing(seen.Cluster) != "" || claim.DeletionTimestamp != nil {
 		return leave
 	}
 	return Decision{Step: Delete}
+}
+
+// keeps reports whether the claim has an address that stays the Cluster's, or is about to be told of one. A claim that is
+// deleted keeps it as long as the Cluster is there (R9).
+func keeps(seen Seen) bool {
+	return isGranted(seen.Claim) && (seen.Claim.DeletionTimestamp == nil || (seen.Address != nil && seen.Address.DeletionTimestamp == nil))
 }
 
 // granted serves what a claim has: only if that is what the Cluster had before.

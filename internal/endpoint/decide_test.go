@@ -47,6 +47,12 @@ func requesting(address string) func(*ipamv1.IPAddressClaim) {
 	}
 }
 
+func released(address string) *ipamv1.IPAddress {
+	a := has(address)
+	a.DeletionTimestamp = &metav1.Time{}
+	return a
+}
+
 func recorded(c *ipamv1.IPAddressClaim) {
 	c.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.5"}
 }
@@ -105,7 +111,9 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		"paused, and of another pool":  {seen: Seen{lab("", paused), asking(ofPool("full")), nil}, step: Refuse, says: "is paused"},
 		"deleted":                      {seen: Seen{Cluster: lab("", deleting)}, step: Refuse, says: "is being deleted"},
 		"moved":                        {seen: Seen{Cluster: lab("", moved)}, step: Refuse, says: "was moved away"},
-		"its claim is being deleted":   {seen: Seen{lab("10.0.0.5"), asking(bound, going), has("10.0.0.5")}, step: Wait, waits: true, says: "is made anew when it is gone"},
+		"its claim is being deleted":   {seen: Seen{lab("10.0.0.5"), asking(bound, going), has("10.0.0.5")}, step: Serve, address: "10.0.0.5"},
+		"its address is released":      {seen: Seen{lab("10.0.0.5"), asking(bound, going), released("10.0.0.5")}, step: Wait, waits: true, says: "is made anew when it is gone"},
+		"its address is gone":          {seen: Seen{lab("10.0.0.5"), asking(bound, going), nil}, step: Wait, waits: true, says: "is made anew when it is gone"},
 
 		"a claim of nobody":              {seen: Seen{lab(""), asking(ownedBy(), bound), has("10.0.0.5")}, step: Refuse, says: "is left alone"},
 		"a claim of somebody else":       {seen: Seen{lab(""), asking(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: Refuse, says: "is left alone"},
@@ -138,7 +146,8 @@ func TestDecideWithoutPool(t *testing.T) { // U41, U44
 		"a claim of somebody else":             {Seen{lab(""), asking(ownedBy(), bound), has("10.0.0.5")}, Leave},
 		"its claim waits":                      {Seen{lab("10.0.0.9"), asking(told("AllocationFailed")), nil}, Delete},
 		"its claim waits, and it is paused":    {Seen{lab("", paused), asking(), nil}, Leave},
-		"its claim is being deleted":           {Seen{lab(""), asking(bound, going), has("10.0.0.5")}, Leave},
+		"its claim is being deleted":           {Seen{lab(""), asking(bound, going), has("10.0.0.5")}, Serve},
+		"its address is released":              {Seen{lab(""), asking(bound, going), released("10.0.0.5")}, Leave},
 		"it has an address":                    {Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.5")}, Serve},
 		"it is about to have one":              {Seen{lab(""), asking(recorded), nil}, Wait},
 		"its claim has another than it has":    {Seen{lab("10.0.0.9"), asking(bound), has("10.0.0.5")}, Leave},

@@ -71,9 +71,6 @@ type Claimant struct {
 	StatusDone bool
 	// HadAddress: the status says that it has something, Ready or not.
 	HadAddress bool
-	// OfCluster: its Cluster alone owns it, and so it is an address of the Cluster itself. Outlived: that Cluster lives on, as was
-	// found last, while the claimant is deleted.
-	OfCluster, Outlived bool
 	// Own is what only its kind remembers.
 	Own any
 
@@ -119,6 +116,15 @@ func ClaimantOf(k Kind, o Object, own any) *Claimant {
 	}
 	out.HasFinalizer, out.Others = split(o.GetFinalizers(), k.Traits().Finalizer)
 	return out
+}
+
+// OwnerCluster is the UID of the Cluster that alone owns a claimant, whose address so is one of the Cluster itself; empty:
+// none does.
+func (c *Claimant) OwnerCluster() types.UID {
+	if own, may := c.Own.(interface{ OwnerCluster() types.UID }); may {
+		return own.OwnerCluster()
+	}
+	return ""
 }
 
 // ShownRefusal is the refusal that the claimant's status shows, the zero one if none.

@@ -18,11 +18,6 @@ import (
 // InUseRest is how long an address rests at least for which somebody answers whom nobody gave it (P7).
 const InUseRest = time.Hour
 
-// OutlivedRest is how long the address of a Cluster rests at least whose claim is deleted while the Cluster lives. Its
-// machines have the address still; Cluster API looks at a Cluster, and has the claim made again, each 10 minutes
-// (--sync-period).
-const OutlivedRest = time.Hour
-
 // Ending is what somebody gives up, and how that rests.
 type Ending struct {
 	Range netipx.IPRange
@@ -39,13 +34,8 @@ func (m *Memory) EndingOf(c *Claimant) Ending {
 
 // graceOf is how long what a claimant gives up rests; 0: not at all.
 func (m *Memory) graceOf(c *Claimant) time.Duration {
-	switch {
-	case m.Base == nil:
-		return 0
-	case c.UsedByOthers:
+	if c.UsedByOthers && m.Base != nil {
 		return max(m.reuseGrace(), InUseRest)
-	case c.Outlived:
-		return max(m.reuseGrace(), OutlivedRest)
 	}
 	return m.reuseGrace()
 }
@@ -66,11 +56,11 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 	left := MaxJobs - m.Jobs
 	var due []*Claimant
 	for _, c := range m.Todo {
-		if !c.Deleting || c.Busy || c.RetryAt.After(now) || releases(c).Waits || m.graceOf(c) == 0 {
+		if !c.Deleting || m.graceOf(c) == 0 || c.Busy || c.RetryAt.After(now) {
 			continue
 		}
 		switch e := m.EndingOf(c); {
-		case !e.Range.IsValid():
+		case !e.Range.IsValid(), releases(c).Waits:
 		case m.NeedsCooling(e, now):
 			due = append(due, c)
 		default:

@@ -65,6 +65,19 @@ func (m *Memory) noteKept(c *Claimant) {
 	}
 }
 
+// noteOutlived remembers to tell a deleted claim that it stays as long as its Cluster, if it was not told that. It is called
+// with the pool locked.
+func (m *Memory) noteOutlived(c *Claimant) {
+	if m.Base != nil && !m.Holder {
+		return
+	}
+	no := Refusal{v1alpha1.DeletingReason, fmt.Sprintf("its address is of Cluster %s, which owns the claim: it is released when the Cluster is gone; "+
+		"to release it now, take the owner reference off the claim", c.Cluster)}
+	if c.ShownRefusal() != no {
+		m.tell(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
+	}
+}
+
 func (m *Memory) tell(c *Claimant, is metav1.Condition) {
 	if m.ToTell == nil {
 		m.ToTell = map[*Claimant]metav1.Condition{}

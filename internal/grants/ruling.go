@@ -7,8 +7,6 @@ type Ruling struct {
 	Waits, Silent, Kept bool
 	// Refused is why it gets nothing; nil: an address is looked for.
 	Refused *Refusal
-	// Outlived: the claimant is of a Cluster that lives on.
-	Outlived bool
 	// Gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that
 	// was not open.
 	Gate Gate
@@ -17,9 +15,8 @@ type Ruling struct {
 // Admit decides on a claimant.
 type Admit func(c *Claimant) Ruling
 
-// Note remembers what a ruling has to be told for, which Cluster it waits for, and whether that lives on.
+// Note remembers what a ruling has to be told for, and which Cluster it waits for.
 func (m *Memory) Note(c *Claimant, r Ruling) {
-	c.Outlived = r.Outlived
 	if r.Gate != ClusterOpen {
 		m.WaitingClusters[c.Cluster] = struct{}{}
 	}
@@ -27,6 +24,8 @@ func (m *Memory) Note(c *Claimant, r Ruling) {
 	case !r.Waits || r.Silent:
 	case r.Kept:
 		m.noteKept(c)
+	case r.Gate == ClusterLives:
+		m.noteOutlived(c)
 	default:
 		m.NotePause(c, r.Gate)
 	}
@@ -44,10 +43,12 @@ func (m *Memory) Noting(admit Admit) Admit {
 // Gate says whether the Cluster of a claim lets it be served.
 type Gate int
 
-// How a Cluster was found: it lets its claims be served, is paused, does not exist, or could not be read.
+// How a Cluster was found: it lets its claims be served, is paused, does not exist, could not be read, or has addresses of
+// its own that are its as long as it is there.
 const (
 	ClusterOpen Gate = iota
 	ClusterPaused
 	ClusterAbsent
 	ClusterUnknown
+	ClusterLives
 )

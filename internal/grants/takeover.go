@@ -35,11 +35,10 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 	if room > 0 {
 		ruling := releasable
 		releasable = func(c *Claimant) Ruling {
-			r := ruling(c)
 			if m.graceOf(c) > 0 {
-				return Ruling{Waits: true, Silent: true, Outlived: r.Outlived} // no live holder would
+				return Ruling{Waits: true, Silent: true} // no live holder would
 			}
-			return r
+			return ruling(c)
 		}
 	}
 	patience := term.Patience

@@ -37,6 +37,9 @@ func TestReserve(t *testing.T) { // U80
 		if owners := claim.OwnerReferences; len(owners) != 1 || owners[0].UID != cluster.UID {
 			t.Fatalf("the claim is owned by %v", owners)
 		}
+		if of := claim.Labels[clusterv1.ClusterNameLabel]; of != cluster.Name { // it stays as long as that is there
+			t.Fatalf("the claim is of Cluster %q", of)
+		}
 	}
 
 	taken := framework.MakeClaim(ns, "taken").Pool("machines").Request("10.91.4.5").Obj()

@@ -6,12 +6,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -129,41 +130,34 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 	})
 
 	It("keeps its address when its claim is deleted, whoever waits for it", func(ctx SpecContext) { // U44
-		endpoints := pool(ns, "endpoints").Addresses("10.1.0.5-10.1.0.6").Prefix(24).Obj()
-		create(ctx, endpoints)
+		create(ctx, pool(ns, "endpoints").Addresses("10.1.0.5").Prefix(24).Obj())
 		newClass(ctx, ns, "VSphere")
 		cluster := newCluster(ns, "lab", "")
 		create(ctx, cluster)
 		provision(ctx, cluster)
 		host, claim := cluster.Spec.ControlPlaneEndpoint.Host, claimOf(cluster)
-		Expect(addressOf(ctx, claim)).To(Equal(host))
+		waits := framework.MakeClaim(ns, "waits").Pool("endpoints").Obj()
+		create(ctx, waits)
+		expectRefusedAs(ctx, waits, v1alpha1.PoolExhaustedReason)
 
-		was := claim.UID
 		Expect(k8s.Delete(ctx, claim)).To(Succeed())
+		expectRefusedAs(ctx, claim, v1alpha1.DeletingReason)
 		wake(ctx, cluster)
+		expectReconciled(ctx, cluster)
+		Expect(hostOf(infrastructureOf(ctx, cluster))).To(Equal(host))
+		Expect(addressOf(ctx, claim)).To(Equal(host))
+		expectRefusedAs(ctx, waits, v1alpha1.PoolExhaustedReason)
+
+		// In the foreground too: what a Cluster owns is deleted before it is gone.
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { controllerutil.AddFinalizer(c, "example.com/machines") })
+		Expect(k8s.Delete(ctx, cluster, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 		Eventually(func(g Gomega) {
-			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
-			g.Expect(claim.UID).NotTo(Equal(was))
-		}).Should(Succeed())
-		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.RequestedAddressAnnotation, host))
+			read(ctx, cluster)
+			g.Expect(cluster.Finalizers).To(ConsistOf("example.com/machines"))
+		}).WithTimeout(framework.Late).Should(Succeed())
 		Expect(addressOf(ctx, claim)).To(Equal(host))
-		expectReconciled(ctx, cluster)
-
-		// Somebody waits for just this address.
-		thief := framework.MakeClaim(ns, "thief").Pool("endpoints").Request(host).Obj()
-		create(ctx, thief)
-		expectRefusedAs(ctx, thief, v1alpha1.AllocationFailedReason)
-		Expect(k8s.Delete(ctx, claim)).To(Succeed())
-		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim) }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
-		read(ctx, endpoints)
-		Expect(endpoints.Status.Cooling).To(HaveLen(1)) // for an hour, in a pool without a grace
-		wake(ctx, cluster)
-		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim) }).Should(Succeed())
-		Expect(addressOf(ctx, claim)).To(Equal(host))
-		expectReconciled(ctx, cluster)
-		expectRefusedAs(ctx, thief, v1alpha1.AllocationFailedReason)
-		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
-		Expect(addressOf(ctx, thief)).To(Equal(host))
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
+		Expect(addressOf(ctx, waits)).To(Equal(host))
 	})
 
 	It("keeps the endpoint with which it comes to the class", func(ctx SpecContext) { // U45

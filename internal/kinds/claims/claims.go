@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -40,11 +41,16 @@ var claimTraits = &grants.Traits{
 // Facts are what is remembered of an IPAddressClaim alone.
 type Facts struct {
 	Requested string
-	// legacy are the conditions of the older generation, where the status says anything but Ready.
-	legacy clusterv1.Conditions
+	// cluster is the UID of the Cluster that alone owns it; empty: none does.
+	cluster types.UID
+	// legacy are the conditions of the older generation, where the status says anything but Ready; nil: there are none.
+	legacy *clusterv1.Conditions
 	// alone: nobody owns it, so clusterctl would move its pool and leave it behind.
 	alone bool
 }
+
+// OwnerCluster is the UID of the Cluster that alone owns a claim; empty: none does.
+func (f *Facts) OwnerCluster() types.UID { return f.cluster }
 
 func (kind) Traits() *grants.Traits { return claimTraits }
 
@@ -87,7 +93,7 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	if out.Cluster.Name != "" {
 		out.Cluster.Namespace = out.Owner.Namespace
 	}
-	out.OfCluster = ofCluster(c, out.Cluster.Name)
+	own.cluster = ownerCluster(c, out.Cluster.Name)
 	out.Mirrored = kind{}.Mirrors(c)
 	out.PauseTold = grants.PauseIn(c.Status.Conditions)
 	_, out.Paused = c.Annotations[clusterv1.PausedAnnotation]
@@ -103,7 +109,10 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	out.StatusDone = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
 	legacy := c.GetV1Beta1Conditions()
 	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.StatusDone) {
-		out.Status, own.legacy = &grants.ShownStatus{Conditions: c.Status.Conditions}, legacy
+		out.Status = &grants.ShownStatus{Conditions: c.Status.Conditions}
+		if len(legacy) > 0 {
+			own.legacy = &legacy
+		}
 	}
 	if ready.Status == metav1.ConditionFalse {
 		out.Status.Refusal = grants.Refusal{Reason: ready.Reason, Message: ready.Message}
@@ -111,11 +120,16 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	return out
 }
 
-// ofCluster reports whether a claim has no other owners than its Cluster.
-func ofCluster(c *ipamv1.IPAddressClaim, name string) bool {
-	return len(c.OwnerReferences) > 0 && !slices.ContainsFunc(c.OwnerReferences, func(ref metav1.OwnerReference) bool {
-		return ref.Kind != clusterv1.ClusterKind || ref.Name != name || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != clusterv1.GroupVersion.Group
-	})
+// ownerCluster is the UID of the Cluster of a name where a claim has no other owner.
+func ownerCluster(c *ipamv1.IPAddressClaim, name string) types.UID {
+	if len(c.OwnerReferences) != 1 {
+		return ""
+	}
+	ref := c.OwnerReferences[0]
+	if ref.Kind != clusterv1.ClusterKind || ref.Name != name || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != clusterv1.GroupVersion.Group {
+		return ""
+	}
+	return ref.UID
 }
 
 func legacyReady(c *ipamv1.IPAddressClaim) bool {

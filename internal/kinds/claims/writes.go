@@ -6,6 +6,7 @@ import (
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -108,7 +109,7 @@ func withStatus(c *grants.Claimant) *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{}
 	if c.Status != nil {
 		out.Status.Conditions = grants.WithoutPause(c.Status.Conditions)
-		out.SetV1Beta1Conditions(slices.Clone(FactsOf(c).legacy))
+		out.SetV1Beta1Conditions(slices.Clone(ptr.Deref(FactsOf(c).legacy, nil)))
 	}
 	return out
 }
