@@ -19,6 +19,10 @@ import (
 // the first is done at the second.
 const settleTime = 2 * time.Second
 
+// landTime is how long a block is being given up at least: what another manager had read of it before may be shown for
+// showTime, and the request may be on its way for as long as a client of a Cluster waits (clustercache's default).
+const landTime = showTime + 10*time.Second
+
 // drain goes on with the blocks that are being given up: idle ones, and those that somebody deleted. A block is
 // given back when its Cluster has let go of it, seen twice, or when an operator says so. Without a client nobody knows
 // whether the Cluster has.
@@ -58,6 +62,7 @@ type waiting struct {
 // confirm gives a block back if its Cluster has let go of it, and says what it waits for if not. A block with a pool of
 // its own has served its last Service before that pool is taken away.
 func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v1alpha1.IPAllocation) (waiting, error) {
+	leaving := l.now.Sub(l.notes.leavingSince(a.UID, l.now))
 	unreachable := waiting{v1alpha1.TenantUnreachableReason, unreachableHint, in(guard.WaitingBackstop)}
 	if live == nil {
 		return unreachable, nil
@@ -74,6 +79,9 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 	}
 	if seen := l.now.Sub(l.notes.letGoSince(a.UID, l.now)); seen < settleTime {
 		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", in(settleTime - seen)}, nil
+	}
+	if !emptying && leaving < landTime {
+		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager waits until what another manager may have sent has arrived", in(landTime - leaving)}, nil
 	}
 	if emptying {
 		l.notes.doubt(a.UID)

@@ -120,6 +120,64 @@ func TestTenantWakesUp(t *testing.T) {
 	})
 }
 
+// TestTenantCreatesLate has a pool made late, for a block that was added and that somebody deletes meanwhile: by a manager
+// that is paused before it sends the request, or as the request is on its way. Nothing in the pool's cluster tells that the
+// block was given back.
+func TestTenantCreatesLate(t *testing.T) {
+	late := map[string]func(*world, request) bool{
+		"paused, in time": unsent(showTime - time.Second), "paused": unsent(40 * time.Second), "paused for long": unsent(4 * grace),
+		"on its way": late(0, clientTimeout),
+	}
+	each(t, func(t *testing.T, s scenario, o order, _ int, _ result) (runs int) {
+		t.Helper()
+		for name, becomes := range late {
+			if s.name != "apart" && s.name != "Cilium apart" {
+				return 0
+			}
+			runs++
+			t.Run(name, func(t *testing.T) {
+				met := false
+				s.run(t, func(w *world) {
+					w.order = o
+					w.disturb = func(w *world, r request) bool {
+						if met || r.Verb != "create" || r.at != w.work || r.Ref.Name != "ns-prod-lb-1" {
+							return false
+						}
+						met = true
+						w.After(0, time.Second, func() {
+							remove("b").do(w)
+							deleteBlock(r.Ref.Name).do(w)
+							w.changed("the user: delete what needs it, and IPAllocation " + r.Ref.Name)
+						})
+						return becomes(w, r)
+					}
+				})
+				if !met {
+					t.Error("no pool is made")
+				}
+			})
+		}
+		return runs
+	})
+}
+
+// unsent pauses the manager that calls before the call is sent, and has another take its place. When it goes on it sends
+// what it still waits for.
+func unsent(wait time.Duration) func(*world, request) bool {
+	return func(w *world, r request) bool {
+		p := w.manager(r.Client)
+		p.asleep = true
+		w.start()
+		w.After(0, wait, func() {
+			p.asleep = false
+			if !r.GivenUp() {
+				answered(w, r)
+			}
+		})
+		return true
+	}
+}
+
 // TestTenantHaste runs every scenario with a user who does not wait: the first thing is done right before a write, the
 // others right before those that follow.
 func TestTenantHaste(t *testing.T) {

@@ -18,6 +18,8 @@ type notes struct {
 	mu sync.Mutex
 	// seen is when a block was first seen to be let go of.
 	seen map[types.UID]time.Time
+	// leaving is when a block was first seen to be given up.
+	leaving map[types.UID]time.Time
 	// emptied blocks have a pool of their own that serves nobody any more.
 	emptied map[types.UID]struct{}
 	// clusters that were looked at, each with its Services.
@@ -61,6 +63,19 @@ func (n *notes) letGoSince(block types.UID, now time.Time) time.Time {
 	return n.seen[block]
 }
 
+// leavingSince returns when a block was first seen to be given up.
+func (n *notes) leavingSince(block types.UID, now time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.leaving == nil {
+		n.leaving = map[types.UID]time.Time{}
+	}
+	if _, before := n.leaving[block]; !before {
+		n.leaving[block] = now
+	}
+	return n.leaving[block]
+}
+
 // doubt notes that a block may be in use after all; forgetBlock, that it is gone, or stays.
 func (n *notes) doubt(block types.UID) {
 	n.mu.Lock()
@@ -72,6 +87,7 @@ func (n *notes) forgetBlock(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.seen, block)
+	delete(n.leaving, block)
 	delete(n.emptied, block)
 }
 

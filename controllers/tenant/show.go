@@ -2,11 +2,14 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -17,7 +20,30 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
+
+// showTime is how long what was read of the blocks may be shown. What is created in the Cluster says nothing of what it was
+// decided on, so that the Cluster's API server could refuse it: a manager that was paused would show a block that another
+// one has given back meanwhile.
+const showTime = 5 * time.Second
+
+var errLate = errors.New("what was read is too old to be shown; it is read again")
+
+// timely is a client that creates nothing later than showTime after since.
+type timely struct {
+	client.Client
+
+	clock clock.PassiveClock
+	since time.Time
+}
+
+func (t timely) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	if term.Elapsed(t.since, t.clock.Now()) > showTime {
+		return errLate
+	}
+	return t.Client.Create(ctx, obj, opts...)
+}
 
 // show brings the pools of the load balancer in line with the blocks. Before something is changed, what exists is read live: the watch
 // may be behind what another manager has given the Cluster, or taken away and given back.
@@ -27,6 +53,7 @@ func (l *look) show(ctx context.Context, live client.Client, observed balancer.O
 		return all, 0, client.IgnoreNotFound(err)
 	}
 	changes := observed.Changes(want)
+	since := l.Clock.Now()
 	if changes.OfPools() {
 		changed, err := l.reread(ctx, slices.Concat(all, l.aside))
 		if err != nil {
@@ -36,7 +63,9 @@ func (l *look) show(ctx context.Context, live client.Client, observed balancer.O
 			return all, atOnce, nil
 		}
 	}
-	if err := changes.Show(ctx, live); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, showTime)
+	defer cancel()
+	if err := changes.Show(ctx, timely{live, l.Clock, since}); err != nil {
 		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", l.key, err)
 	}
 	return all, 0, nil

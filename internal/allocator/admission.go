@@ -49,7 +49,7 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			}
 			out.Gate = g
 			switch g {
-			case grants.ClusterOpen:
+			case grants.ClusterOpen, grants.ClusterLives:
 			case grants.ClusterPaused, grants.ClusterUnknown:
 				out.Waits = true
 				return out

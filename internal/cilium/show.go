@@ -42,7 +42,10 @@ func (o *observed) Changes(want []elastic.Desired) balancer.Changes {
 		}
 	}
 	for _, d := range want {
-		if p := o.find(d.Name); (p == nil && !d.Leaving) || (p != nil && balancer.Made(p) && !p.asDesired(&d)) {
+		switch p := o.find(d.Name); {
+		case p == nil && d.Leaving:
+		case p != nil && d.Leaving && len(p.Spec.Blocks) == 0: // another manager is further
+		case p == nil, balancer.Made(p) && !p.asDesired(&d):
 			out.set = append(out.set, setting{d, p})
 		}
 	}

@@ -37,11 +37,22 @@ type Request struct {
 	round int
 	do    func(*store) (any, error)
 	reply chan reply
+	over  <-chan struct{}
 }
 
 type reply struct {
 	value any
 	err   error
+}
+
+// GivenUp reports whether the client waits no more: what it had not sent by then it does not send.
+func (r *Request) GivenUp() bool {
+	select {
+	case <-r.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // Write reports whether the call changes something.
@@ -62,6 +73,7 @@ func (r *Request) Answer(value any, err error) { r.reply <- reply{value, err} }
 // ask waits for the answer to a call, or for the end of the client's patience. The call waits on: it
 // may have left already.
 func ask[T any](ctx context.Context, c *Client, r *Request) (T, error) {
+	r.over = ctx.Done()
 	s := c.server
 	r.Client, r.reply = c.name, make(chan reply, 1)
 	s.mu.Lock()
