@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -65,10 +66,7 @@ func endpointPatch(cluster *clusterv1.Cluster, template *unstructured.Unstructur
 		endpoint["host"] = address.String()
 	}
 	if port, _, _ := unstructured.NestedFieldNoCopy(template.Object, append(path, "port")...); port == nil || fmt.Sprint(port) == "0" {
-		endpoint["port"] = defaultPort
-		if own := cluster.Spec.ClusterNetwork.APIServerPort; own != 0 {
-			endpoint["port"] = own
-		}
+		endpoint["port"] = cmp.Or(cluster.Spec.ControlPlaneEndpoint.Port, cluster.Spec.ClusterNetwork.APIServerPort, defaultPort)
 	}
 	if len(endpoint) == 0 {
 		return nil
