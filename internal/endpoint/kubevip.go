@@ -40,14 +40,17 @@ func filesPatch(template *unstructured.Unstructured, address netip.Addr) ([]json
 	for i, f := range files {
 		file, _ := f.(map[string]any)
 		name, _ := file["path"].(string)
-		content, _ := file["content"].(string)
-		if path.Dir(path.Clean(name)) != manifests || content == "" {
+		if path.Dir(path.Clean(name)) != manifests {
 			continue
 		}
-		if encoding, _ := file["encoding"].(string); encoding != "" {
+		if why := unreadable(file); why != "" {
 			if strings.Contains(name, kubeVIP) {
-				return nil, fmt.Errorf("%s has encoding %s, and the address of kube-vip cannot be written into it; write it plainly", name, encoding)
+				return nil, fmt.Errorf("%s %s, and the address of kube-vip cannot be written into it; write it plainly, as content", name, why)
 			}
+			continue
+		}
+		content, _ := file["content"].(string)
+		if content == "" {
 			continue
 		}
 		changed, err := withAddress(content, address)
@@ -59,6 +62,17 @@ func filesPatch(template *unstructured.Unstructured, address netip.Addr) ([]json
 		}
 	}
 	return out, nil
+}
+
+// unreadable says why the contents of a file are not seen in its template; empty: they are.
+func unreadable(file map[string]any) string {
+	if from, _ := file["contentFrom"].(map[string]any); len(from) > 0 {
+		return "has contentFrom"
+	}
+	if encoding, _ := file["encoding"].(string); encoding != "" {
+		return "has encoding " + encoding
+	}
+	return ""
 }
 
 // withAddress returns the manifest of a Pod in which kube-vip has the address. Another Pod, and one that has it, stays as
@@ -82,7 +96,7 @@ func withAddress(manifest string, address netip.Addr) (string, error) {
 	changed := false
 	for _, container := range items(field(field(root, "spec"), "containers")) {
 		if name := field(container, "name"); name != nil && name.Value == kubeVIP {
-			changed = setAddress(container, address.String()) || changed
+			changed = setAddress(container, address) || changed
 		}
 	}
 	if !changed {
@@ -100,7 +114,7 @@ func withAddress(manifest string, address netip.Addr) (string, error) {
 
 // setAddress sets the variables of a container that have the address, or adds one where it has none. It reports
 // whether that changed anything.
-func setAddress(container *yaml.Node, address string) bool {
+func setAddress(container *yaml.Node, address netip.Addr) bool {
 	found, changed := false, false
 	for _, variable := range items(field(container, "env")) {
 		name := field(variable, "name")
@@ -109,15 +123,15 @@ func setAddress(container *yaml.Node, address string) bool {
 		}
 		found = true
 		value := field(variable, "value")
-		if value != nil && value.Value == address {
+		if value == nil {
+			variable.Content = variableOf(name.Value, address.String()).Content // in place of a valueFrom
+			changed = true
 			continue
 		}
-		if value != nil { // with its comments
-			value.Kind, value.Tag, value.Value, value.Style = yaml.ScalarNode, "!!str", address, 0
-		} else {
-			variable.Content = variableOf(name.Value, address).Content // in place of a valueFrom
+		if want := among(value.Value, address); value.Value != want { // with its comments
+			value.Kind, value.Tag, value.Value, value.Style = yaml.ScalarNode, "!!str", want, 0
+			changed = true
 		}
-		changed = true
 	}
 	if found {
 		return changed
@@ -127,8 +141,30 @@ func setAddress(container *yaml.Node, address string) bool {
 		env = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		setField(container, "env", env)
 	}
-	env.Content = append(env.Content, variableOf(addressVariables[0], address))
+	env.Content = append(env.Content, variableOf(addressVariables[0], address.String()))
 	return true
+}
+
+// among returns the value of such a variable with an address. kube-vip takes several, with commas between them: those of
+// the other family stay, in their places. A single one is that of the control plane, or stands for it, in any family.
+func among(value string, address netip.Addr) string {
+	parts := strings.Split(value, ",")
+	if len(parts) == 1 {
+		return address.String()
+	}
+	out, placed := []string{}, false
+	for _, part := range parts {
+		part = strings.TrimSpace(part)
+		if other, err := netip.ParseAddr(part); err == nil && other.Is4() != address.Is4() {
+			out = append(out, part)
+		} else if !placed {
+			out, placed = append(out, address.String()), true
+		}
+	}
+	if !placed {
+		out = append([]string{address.String()}, out...)
+	}
+	return strings.Join(out, ",")
 }
 
 func variableOf(name, value string) *yaml.Node {

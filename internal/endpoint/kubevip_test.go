@@ -54,6 +54,34 @@ func TestWithAddress(t *testing.T) { // U43
 		},
 		"none is there": {manifest: pod(env("name: vip_arp\n      value: \"true\"")), want: pod(env("name: vip_arp\n      value: \"true\"", "name: address\n      value: 10.0.0.5"))},
 		"no env at all": {manifest: pod(""), want: strings.Replace(pod(""), other, other+"    env:\n    - name: address\n      value: 10.0.0.5\n", 1)},
+		"one of the other family is kept": {
+			manifest: pod(env("name: address\n      value: 10.0.0.9,fd00::9")),
+			want:     pod(env("name: address\n      value: 10.0.0.5,fd00::9")),
+		},
+		"and in its place": {
+			manifest: pod(env("name: address\n      value: fd00::9, 0.0.0.0")),
+			want:     pod(env("name: address\n      value: fd00::9,10.0.0.5")),
+		},
+		"beside what is no address": {
+			manifest: pod(env("name: address\n      value: unused,fd00::9")),
+			want:     pod(env("name: address\n      value: 10.0.0.5,fd00::9")),
+		},
+		"beside none at all": {
+			manifest: pod(env("name: address\n      value: \",fd00::9\"")),
+			want:     pod(env("name: address\n      value: 10.0.0.5,fd00::9")),
+		},
+		"a second one of its family is not kept": {
+			manifest: pod(env("name: address\n      value: 10.0.0.9,10.0.0.10,fd00::9")),
+			want:     pod(env("name: address\n      value: 10.0.0.5,fd00::9")),
+		},
+		"all are of the other family": {
+			manifest: pod(env("name: address\n      value: fd00::9,fd00::a")),
+			want:     pod(env("name: address\n      value: 10.0.0.5,fd00::9,fd00::a")),
+		},
+		"the only one is of the other family": {
+			manifest: pod(env("name: address\n      value: fd00::9")),
+			want:     pod(env("name: address\n      value: 10.0.0.5")),
+		},
 		"it has the address": {
 			manifest: "kind: Pod\nspec: {containers: [{name: kube-vip, env: [{name: address, value: \"10.0.0.5\"}]}]}\n",
 			want:     "kind: Pod\nspec: {containers: [{name: kube-vip, env: [{name: address, value: \"10.0.0.5\"}]}]}\n",
@@ -90,6 +118,14 @@ func TestWithAddress(t *testing.T) { // U43
 	}
 }
 
+// The address of IPv4 that a control plane of two families has from elsewhere is kept beside one of IPv6.
+func TestWithAddressOfTwoFamilies(t *testing.T) { // U43
+	got, err := withAddress(pod(env("name: address\n      value: \"10.0.0.9,::\"")), netip.MustParseAddr("fd00::5"))
+	if want := pod(env("name: address\n      value: 10.0.0.9,fd00::5")); err != nil || got != want {
+		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
+	}
+}
+
 // An address of IPv6 is a text, and no mapping.
 func TestWithAddressOfIPv6(t *testing.T) {
 	got, err := withAddress(pod(env("name: address\n      value: x")), netip.MustParseAddr("fd00::5"))
@@ -116,11 +152,15 @@ func TestFilesPatch(t *testing.T) { // U43
 			want:  []string{"/spec/template/spec/kubeadmConfigSpec/files/0/content"},
 		},
 		"a manifest elsewhere":           {files: []any{file("/root/kube-vip.yaml", placeholder)}},
-		"content from a Secret":          {files: []any{map[string]any{"path": "/etc/kubernetes/manifests/a.yaml", "contentFrom": map[string]any{}}}},
+		"content from a Secret":          {files: []any{map[string]any{"path": "/etc/kubernetes/manifests/a.yaml", "contentFrom": map[string]any{"secret": map[string]any{"name": "a", "key": "b"}}}}},
 		"another manifest without sense": {files: []any{file("/etc/kubernetes/manifests/a.yaml", "{{ a }}")}},
 		"kube-vip that cannot be read":   {files: []any{file("/etc/kubernetes/manifests/kube-vip.yaml", "{{ a }}")}, err: "is no manifest of a Pod"},
 		"kube-vip that is encoded": {
 			files: []any{map[string]any{"path": "/etc/kubernetes/manifests/kube-vip.yaml", "content": "YQ==", "encoding": "base64"}}, err: "has encoding base64",
+		},
+		"kube-vip from a Secret": {
+			files: []any{map[string]any{"path": "/etc/kubernetes/manifests/kube-vip.yaml", "contentFrom": map[string]any{"secret": map[string]any{"name": "a", "key": "b"}}}},
+			err:   "kube-vip.yaml has contentFrom",
 		},
 	}
 	for name, c := range cases {
