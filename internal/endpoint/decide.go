@@ -128,7 +128,7 @@ func granted(seen Seen, had netip.Addr) Decision {
 		return refuse("IPAddress %s/%s has %q, which is no address", seen.Address.Namespace, seen.Address.Name, text.Message(seen.Address.Spec.Address))
 	}
 	if had.IsValid() && had != address {
-		return refuse("IPAddressClaim %s has %s, and the endpoint of the Cluster is %s, which is not changed; delete the claim: it is made anew and asks for %s",
+		return refuse("IPAddressClaim %s has %s, and the endpoint of the Cluster is %s, which is not changed; delete the claim: it is made anew and asks for %s; or change preAllocations of the pool, if it names the claim",
 			key, address, had, had)
 	}
 	return Decision{Step: Serve, Address: address}
@@ -142,7 +142,7 @@ func waiting(claim *ipamv1.IPAddressClaim) Decision {
 		return Decision{Step: Refuse, Waits: true, Message: text.Message(fmt.Sprintf("IPAddressClaim %s waits (%s): %s", key, ready.Reason, ready.Message))}
 	}
 	return Decision{Step: Wait, Waits: true, Message: fmt.Sprintf(
-		"IPAddressClaim %s has no answer of %s %s yet; if that stays so, see whether the pool exists, and whether the manager that serves it runs", key, ref.Kind, ref.Name)}
+		"IPAddressClaim %s has no answer from %s %s yet; if that stays so, see whether the pool exists, and whether the manager that serves it runs", key, ref.Kind, ref.Name)}
 }
 
 // notIts leaves a claim alone that is not the Cluster's. One of an earlier Cluster of the name goes by itself.
@@ -154,7 +154,8 @@ func notIts(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) Decision {
 				"IPAddressClaim %s is of an earlier Cluster of this name; the garbage collector deletes it. If it stays, look at its finalizers", key)}
 		}
 	}
-	return refuse("IPAddressClaim %s is not the Cluster's, which does not own it, and is left alone; delete it if nobody needs it, or give the Cluster another name", key)
+	return refuse("IPAddressClaim %s is not the Cluster's, which does not own it, and is left alone; if it keeps the Cluster's own address, give it to the Cluster: "+
+		"kubectl butler-ipam reserve %s -n %s --pool POOL --cluster %s; delete it only if nobody uses its address", key, claim.Name, claim.Namespace, cluster.Name)
 }
 
 // hadBy returns the address that a Cluster has already.
@@ -165,7 +166,7 @@ func hadBy(cluster *clusterv1.Cluster) (netip.Addr, error) {
 	}
 	address, err := netip.ParseAddr(host)
 	if err != nil || address.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("the endpoint of the Cluster is %q, which no pool has, and which is not changed; have the Cluster set variable %s to an empty name", text.Message(host), PoolVariable)
+		return netip.Addr{}, fmt.Errorf("the endpoint of the Cluster is %q, which no pool has, and which is not changed; set the variable %s of the Cluster to {name: \"\"}", text.Message(host), PoolVariable)
 	}
 	return address.Unmap(), nil
 }

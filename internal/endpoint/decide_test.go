@@ -97,9 +97,9 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		"its claim was deleted":                      {seen: Seen{Cluster: lab("10.0.0.5")}, step: Create, requested: "10.0.0.5"},
 		"somebody else has it by now":                {seen: Seen{lab("10.0.0.5"), asking(requesting("10.0.0.5"), told("AllocationFailed")), nil}, step: Refuse, waits: true, says: "waits (AllocationFailed)"},
 		"it has what it had":                         {seen: Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.5")}, step: Serve, address: "10.0.0.5"},
-		"it has another":                             {seen: Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.6")}, step: Refuse, says: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed"},
+		"it has another":                             {seen: Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.6")}, step: Refuse, says: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed; delete the claim: it is made anew and asks for 10.0.0.5; or change preAllocations"},
 		"it asks for none, and has an endpoint":      {reason: "the claim was made before the endpoint was known", seen: Seen{lab("10.0.0.5"), asking(), nil}, step: Delete},
-		"its endpoint is a name":                     {seen: Seen{Cluster: lab("lab.example.com")}, step: Refuse, says: `"lab.example.com", which no pool has`},
+		"its endpoint is a name":                     {seen: Seen{Cluster: lab("lab.example.com")}, step: Refuse, says: `"lab.example.com", which no pool has, and which is not changed; set the variable controlPlanePool of the Cluster to {name: ""}`},
 		"IPv6, written in another way":               {seen: Seen{lab("FD00:0:0::5"), asking(bound), has("fd00::5")}, step: Serve, address: "fd00::5"},
 
 		"another pool":                     {seen: Seen{lab(""), asking(ofPool("full"), told("PoolExhausted")), nil}, step: Delete},
@@ -115,7 +115,7 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		"its address is released":      {seen: Seen{lab("10.0.0.5"), asking(bound, going), released("10.0.0.5")}, step: Wait, waits: true, says: "is made anew when it is gone"},
 		"its address is gone":          {seen: Seen{lab("10.0.0.5"), asking(bound, going), nil}, step: Wait, waits: true, says: "is made anew when it is gone"},
 
-		"a claim of nobody":              {seen: Seen{lab(""), asking(ownedBy(), bound), has("10.0.0.5")}, step: Refuse, says: "is left alone"},
+		"a claim of nobody":              {seen: Seen{lab(""), asking(ownedBy(), bound), has("10.0.0.5")}, step: Refuse, says: "reserve lab-control-plane -n ns --pool POOL --cluster lab; delete it only if nobody uses its address"},
 		"a claim of somebody else":       {seen: Seen{lab(""), asking(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: Refuse, says: "is left alone"},
 		"a claim of an earlier Cluster":  {seen: Seen{lab(""), asking(ownedBy(earlier), bound), has("10.0.0.5")}, step: Wait, waits: true, says: "of an earlier Cluster"},
 		"an IPAddress of other contents": {seen: Seen{lab(""), asking(bound), has("x")}, step: Refuse, says: "which is no address"},

@@ -211,7 +211,7 @@ func TestAnswersInTime(t *testing.T) { // U46
 		},
 	})
 	resp := ask(ctx, idle)
-	if resp.Status != hooksv1.ResponseStatusFailure || !strings.Contains(resp.Message, "has no answer of NetworkPool endpoints yet") {
+	if resp.Status != hooksv1.ResponseStatusFailure || !strings.Contains(resp.Message, "has no answer from NetworkPool endpoints yet") {
 		t.Errorf("%s %s", resp.Status, resp.Message)
 	}
 }
