@@ -154,10 +154,13 @@ func among(value string, address netip.Addr) string {
 	}
 	out, placed := []string{}, false
 	for _, part := range parts {
-		part = strings.TrimSpace(part)
-		if other, err := netip.ParseAddr(part); err == nil && other.Is4() != address.Is4() {
+		is, err := netip.ParseAddr(strings.TrimSpace(part))
+		switch {
+		case err == nil && is.Is4() != address.Is4():
 			out = append(out, part)
-		} else if !placed {
+		case !placed && is == address:
+			out, placed = append(out, part), true // to the byte: another manifest is another machine
+		case !placed:
 			out, placed = append(out, address.String()), true
 		}
 	}

@@ -62,6 +62,10 @@ func TestWithAddress(t *testing.T) { // U43
 			manifest: pod(env("name: address\n      value: fd00::9, 0.0.0.0")),
 			want:     pod(env("name: address\n      value: fd00::9,10.0.0.5")),
 		},
+		"it has the address, beside another": {
+			manifest: "kind: Pod\nspec: {containers: [{name: kube-vip, env: [{name: address, value: \"fd00::9, 10.0.0.5\"}]}]}\n",
+			want:     "kind: Pod\nspec: {containers: [{name: kube-vip, env: [{name: address, value: \"fd00::9, 10.0.0.5\"}]}]}\n",
+		},
 		"beside what is no address": {
 			manifest: pod(env("name: address\n      value: unused,fd00::9")),
 			want:     pod(env("name: address\n      value: 10.0.0.5,fd00::9")),
