@@ -128,7 +128,7 @@ func granted(seen Seen, had netip.Addr) Decision {
 		return refuse("IPAddress %s/%s has %q, which is no address", seen.Address.Namespace, seen.Address.Name, text.Message(seen.Address.Spec.Address))
 	}
 	if had.IsValid() && had != address {
-		return refuse("IPAddressClaim %s has %s, and the endpoint of the Cluster is %s, which is not changed; delete the claim: it is made anew and asks for %s; or change preAllocations of the pool, if it names the claim",
+		return refuse("IPAddressClaim %s has %s, and the endpoint of the Cluster is %s, which is not changed; delete the claim, and take its owner reference off: it is made anew and asks for %s; if preAllocations of the pool names the claim, change that first",
 			key, address, had, had)
 	}
 	return Decision{Step: Serve, Address: address}

@@ -97,7 +97,7 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		"its claim was deleted":                      {seen: Seen{Cluster: lab("10.0.0.5")}, step: Create, requested: "10.0.0.5"},
 		"somebody else has it by now":                {seen: Seen{lab("10.0.0.5"), asking(requesting("10.0.0.5"), told("AllocationFailed")), nil}, step: Refuse, waits: true, says: "waits (AllocationFailed)"},
 		"it has what it had":                         {seen: Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.5")}, step: Serve, address: "10.0.0.5"},
-		"it has another":                             {seen: Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.6")}, step: Refuse, says: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed; delete the claim: it is made anew and asks for 10.0.0.5; or change preAllocations"},
+		"it has another":                             {seen: Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.6")}, step: Refuse, says: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed; delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5; if preAllocations"},
 		"it asks for none, and has an endpoint":      {reason: "the claim was made before the endpoint was known", seen: Seen{lab("10.0.0.5"), asking(), nil}, step: Delete},
 		"its endpoint is a name":                     {seen: Seen{Cluster: lab("lab.example.com")}, step: Refuse, says: `"lab.example.com", which no pool has, and which is not changed; set the variable controlPlanePool of the Cluster to {name: ""}`},
 		"IPv6, written in another way":               {seen: Seen{lab("FD00:0:0::5"), asking(bound), has("fd00::5")}, step: Serve, address: "fd00::5"},
