@@ -74,20 +74,24 @@ func (p *placing) verdict(s *service, used map[netip.Addr]struct{}) elastic.Verd
 		v.State, v.Why = elastic.Stuck, "it lacks a cluster IP of an IP family that it asks for"
 		return v
 	}
-	v.State = elastic.Placed // by what it has, where it prefers more than can be had
+	has, fits, lacks, why := len(s.Has) > 0, false, false, ""
 	for _, f := range s.wants(p.kept(s)) {
 		switch addr, grows := p.place(s, f); {
 		case grows:
-			v.State = elastic.Lacks
+			lacks = true
 		case addr.IsValid():
-			used[addr] = struct{}{}
-			if v.State == elastic.Placed {
-				v.State = elastic.Fits
-			}
-		case s.Stack == elastic.PreferDualStack && len(s.Has) > 0:
-		case v.State != elastic.Lacks:
-			v.State, v.Why = elastic.Stuck, p.without(s, f)
+			used[addr], fits = struct{}{}, true
+		default:
+			why = p.without(s, f)
 		}
+	}
+	switch {
+	case lacks:
+		v.State = elastic.Lacks
+	case why != "" && (s.Stack != elastic.PreferDualStack || !has && !fits): // one that prefers two families is served with one
+		v.State, v.Why = elastic.Stuck, why
+	case !fits:
+		v.State = elastic.Placed
 	}
 	return v
 }

@@ -29,7 +29,7 @@ func (Balancer) Watched() (kinds []client.Object, namespace string) {
 // Missing says what happens when it is there.
 func (Balancer) Missing() (reason, message string) {
 	return v1alpha1.CiliumMissingReason, "the kind CiliumLoadBalancerIPPool of " + GroupVersion.String() +
-		" is not installed in the Cluster; the blocks of the Cluster are shown to Cilium as soon as it is"
+		" is not installed in the Cluster (Cilium v1.18.2 or later has it); the blocks of the Cluster are shown to Cilium as soon as it is"
 }
 
 // Observe reads Services, and the pools.

@@ -57,13 +57,19 @@ func (o *observed) find(name string) *Pool {
 	return nil
 }
 
-// Foreign says whose a pool is. It is not handed over: Services do not name pools, so nothing is gained by its name.
+// Foreign says whose a pool is. It is not handed over: no Service depends on the name of a pool, so taking it over has no use. A pool
+// cannot be renamed.
 func (o *observed) Foreign(names ...string) string {
 	for _, name := range names {
-		if p := o.find(name); p != nil && !balancer.Made(p) {
-			return fmt.Sprintf("CiliumLoadBalancerIPPool %s in the Cluster was made by somebody else (%s), and is left as it is; give it another name in the Cluster",
-				p.Name, balancer.Maker(p))
+		p := o.find(name)
+		if p == nil || balancer.Made(p) {
+			continue
 		}
+		do := "with cilium-operator stopped, delete that pool and create it under another name: Services keep their addresses"
+		if name == DefaultPool {
+			do = "use projection: PoolPerAllocation; or, " + do
+		}
+		return fmt.Sprintf("CiliumLoadBalancerIPPool %s in the Cluster was made by somebody else (%s), and is left as it is; %s", name, balancer.Maker(p), do)
 	}
 	return ""
 }
