@@ -89,6 +89,7 @@ func (o inClusterPool) unserved(in *found) (out []Problem) {
 
 func (inClusterPool) leave(context.Context, *Move, *journal) error    { return nil }
 func (inClusterPool) comeBack(context.Context, *Move, *journal) error { return nil }
+func (inClusterPool) leaveWaiting(context.Context, *Move) error       { return nil } // they are imported, too
 
 func (inClusterPool) turn(ctx context.Context, t *turner, e Entry, released bool) error {
 	return t.turn(ctx, e, released)

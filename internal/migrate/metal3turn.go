@@ -8,6 +8,7 @@ import (
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -35,6 +36,14 @@ func (e *Metal3Entry) get(ctx context.Context, from client.Reader) (*m3ipamv1.IP
 		return nil, nil, fmt.Errorf("IPClaim %s or its IPAddress %s was created anew since the import began: delete it", client.ObjectKeyFromObject(e.Claim), e.Address.Name)
 	}
 	return claim, address, nil
+}
+
+// owns reports whether somebody is an owner of what the import has made of it: the IPClaim, or, where somebody deleted that, the
+// Metal3Data of the machine.
+func (e *Metal3Entry) owns(r metav1.OwnerReference) bool {
+	return r.UID == e.Claim.UID || slices.ContainsFunc(e.Claim.OwnerReferences, func(of metav1.OwnerReference) bool {
+		return of.Kind == "Metal3Data" && of.UID == r.UID
+	})
 }
 
 func (o metal3Pool) turn(ctx context.Context, t *turner, e Entry, released bool) error {
@@ -70,6 +79,33 @@ func (metal3Pool) forward(ctx context.Context, t *turner, e Entry, released bool
 		}
 	}
 	return without(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer)
+}
+
+// leaveWaiting takes Metal3's finalizer off IPClaims that wait, as nobody else does when there is no IPPool. Metal3's IPAM puts
+// it on again with an address.
+func (o metal3Pool) leaveWaiting(ctx context.Context, m *Move) error {
+	list := &m3ipamv1.IPClaimList{}
+	if err := m.Client.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		return fmt.Errorf("listing the IPClaims of Metal3: %w", err)
+	}
+	for i := range list.Items {
+		if c := &list.Items[i]; c.Spec.Pool.Name != o.Name || c.Status.Address != nil {
+			continue
+		}
+		key := client.ObjectKeyFromObject(&list.Items[i])
+		err := retry.RetryOnConflict(patience, func() error {
+			claim := &m3ipamv1.IPClaim{}
+			if err := m.Client.Get(ctx, key, claim); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			return without(ctx, m.Client, claim, m3ipamv1.IPClaimFinalizer)
+		})
+		if err != nil {
+			return err
+		}
+		m.Say("%s", waitsOn(key))
+	}
+	return nil
 }
 
 // backward gives the finalizers back, and takes ours away. What is being deleted cannot get any: it goes with its machine.
@@ -129,7 +165,7 @@ func ours(ctx context.Context, t *turner, e Entry, s side) (*ipamv1.IPAddressCla
 	if claim != nil && claim.Spec.PoolRef != s.ref || address != nil && address.Spec.PoolRef != s.ref {
 		return nil, nil, fmt.Errorf("claim %s or its IPAddress names %s %s: delete it first", e.key(), t.from.ref.Kind, t.from.ref.Name)
 	}
-	if claim != nil && !slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == e.Metal3.Claim.UID }) {
+	if claim != nil && !slices.ContainsFunc(claim.OwnerReferences, e.Metal3.owns) {
 		return nil, nil, fmt.Errorf("claim %s is not of the import: it came later; delete it first", e.key())
 	}
 	return claim, address, nil

@@ -127,6 +127,11 @@ func (o metal3Pool) address(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddres
 	}
 }
 
+// waitsOn says what becomes of an IPClaim that has no address.
+func waitsOn(key client.ObjectKey) string {
+	return fmt.Sprintf("IPClaim %s waits, and is left as it is: CAPM3 looks for its address there, so replace its machine", key)
+}
+
 func nameOf(addresses []*m3ipamv1.IPAddress) string {
 	if len(addresses) == 0 {
 		return ""

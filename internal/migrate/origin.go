@@ -27,6 +27,9 @@ type origin interface {
 	comeBack(ctx context.Context, m *Move, j *journal) error
 	// turn moves one entry as far as it is not there yet.
 	turn(ctx context.Context, t *turner, e Entry, released bool) error
+	// leaveWaiting tells of claims that wait and are not imported, also of those that came meanwhile, and takes off them what
+	// only the provider would take off. It can be repeated.
+	leaveWaiting(ctx context.Context, m *Move) error
 	// late is who was given something of the old pool while the import ran: claims and IPAddresses that the journal does not
 	// know.
 	late(ctx context.Context, from client.Reader, j *journal) (users, error)

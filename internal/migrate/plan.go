@@ -164,7 +164,7 @@ func (p *Plan) collect(say words, in *found, layout *poolspec.Layout) {
 		p.entries, p.Claims = append(p.entries, e), append(p.Claims, planned)
 	}
 	for i := range in.left {
-		p.Notes = append(p.Notes, fmt.Sprintf("IPClaim %s waits, and is left as it is: CAPM3 looks for its address there, so replace its machine", client.ObjectKeyFromObject(&in.left[i])))
+		p.Notes = append(p.Notes, waitsOn(client.ObjectKeyFromObject(&in.left[i])))
 	}
 	holders := map[netip.Addr]client.ObjectKey{}
 	for i := range in.addresses {

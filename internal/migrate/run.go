@@ -130,6 +130,9 @@ func (m *Move) forward(ctx context.Context, j *journal) error {
 	if err := m.noneLate(late, from); err != nil {
 		return err
 	}
+	if err := m.Source.origin().leaveWaiting(ctx, m); err != nil {
+		return err
+	}
 	if err := m.open(ctx, target); err != nil {
 		return err
 	}

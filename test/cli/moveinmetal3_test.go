@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +68,7 @@ func (w *metal3World) letGo(t *testing.T, name string) {
 	if err := k8s.Patch(t.Context(), claim, mine); err != nil {
 		t.Fatal(err)
 	}
-	if err := k8s.Delete(t.Context(), claim); err != nil {
+	if err := client.IgnoreNotFound(k8s.Delete(t.Context(), claim)); err != nil { // it goes at once where it was deleted before
 		t.Fatal(err)
 	}
 }
@@ -144,6 +145,25 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 			t.Errorf("its address would be given to the next one: %v", err)
 		}
 	})
+	t.Run("its IPClaim alone was deleted, and back", func(t *testing.T) {
+		w := newMetal3World(t)
+		apply(t, w.move(k8s))
+		w.letGo(t, name)
+		ours := &ipamv1.IPAddressClaim{}
+		if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, ours); err != nil {
+			t.Fatal(err)
+		}
+		// The garbage collector takes the owner off that is gone, as the Metal3Data is there.
+		ours.OwnerReferences = slices.DeleteFunc(ours.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "IPClaim" })
+		if err := k8s.Update(t.Context(), ours); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.move(k8s).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.forget(name)
+		w.expectBack(t)
+	})
 	t.Run("while it goes, and back", func(t *testing.T) {
 		w := newMetal3World(t)
 		apply(t, w.move(k8s))
@@ -161,6 +181,43 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 			t.Errorf("it has the finalizers %v: %v", claim.Finalizers, err)
 		}
 	})
+}
+
+// An IPClaim that waits can be let go after the import, when no IPPool is left for which Metal3's IPAM would do it: also one that
+// is being deleted, and one that came meanwhile, which is told of.
+func TestImportMetal3Waiting(t *testing.T) {
+	w := newMetal3World(t)
+	goes := w.ask(t, "goes")
+	if err := framework.TakeAsMetal3(t.Context(), k8s, goes); err != nil {
+		t.Fatal(err)
+	}
+	if err := k8s.Delete(t.Context(), goes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.move(breakAt(6, false)).Apply(t.Context()); err == nil {
+		t.Fatal("it did not die")
+	}
+	w.ask(t, "late")
+	m := w.move(k8s)
+	var said []string
+	m.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	apply(t, m)
+	for _, name := range []string{"waits-hosts", "goes-hosts", "late-hosts"} {
+		want := "IPClaim " + w.ns + "/" + name + " waits, and is left as it is: CAPM3 looks for its address there, so replace its machine"
+		if !slices.Contains(said, want) {
+			t.Errorf("it said\n%s\nwant\n%s", strings.Join(said, "\n"), want)
+		}
+		w.letGo(t, name)
+		err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{})
+		if client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("CAPM3 has let go of %s, and it is there: %v", name, err)
+		}
+	}
+	if err := w.move(k8s).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.forget("waits-hosts")
+	w.expectBack(t)
 }
 
 // What is not what the journal knows stops an import: U61, U63.

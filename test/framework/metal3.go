@@ -42,11 +42,17 @@ func Metal3Claim(namespace, data, pool string, owner metav1.OwnerReference, labe
 	}
 }
 
+// TakeAsMetal3 does what Metal3's IPAM does for an IPClaim before it looks for an address, and all that it does where it finds
+// none.
+func TakeAsMetal3(ctx context.Context, c client.Client, claim *m3ipamv1.IPClaim) error {
+	claim.Finalizers = append(claim.Finalizers, m3ipamv1.IPClaimFinalizer)
+	return c.Update(ctx, claim)
+}
+
 // GiveAsMetal3 does what Metal3's IPAM does for an IPClaim: its finalizer, an IPAddress that is called after the address,
 // and the status.
 func GiveAsMetal3(ctx context.Context, c client.Client, pool *m3ipamv1.IPPool, claim *m3ipamv1.IPClaim, spec m3ipamv1.IPAddressSpec) error {
-	claim.Finalizers = append(claim.Finalizers, m3ipamv1.IPClaimFinalizer)
-	if err := c.Update(ctx, claim); err != nil {
+	if err := TakeAsMetal3(ctx, c, claim); err != nil {
 		return err
 	}
 	version := m3ipamv1.GroupVersion.String()
