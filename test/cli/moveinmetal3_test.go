@@ -184,7 +184,7 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 }
 
 // An IPClaim that waits can be let go after the import, when no IPPool is left for which Metal3's IPAM would do it: also one that
-// is being deleted, and one that came meanwhile, which is told of.
+// is being deleted, and one that came meanwhile, which is told of: U65.
 func TestImportMetal3Waiting(t *testing.T) {
 	w := newMetal3World(t)
 	goes := w.ask(t, "goes")
