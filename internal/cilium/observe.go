@@ -57,8 +57,8 @@ func (o *observed) find(name string) *Pool {
 	return nil
 }
 
-// Foreign says whose a pool is. It is not handed over: no Service depends on the name of a pool, so taking it over has no use. A pool
-// cannot be renamed.
+// Foreign says whose a pool is. It is not handed over: no Service depends on the name of a pool, so taking it over has no use.
+// Nothing renames a pool, and without one that has its address a Service loses it as soon as Cilium looks.
 func (o *observed) Foreign(names ...string) string {
 	for _, name := range names {
 		p := o.find(name)

@@ -205,4 +205,43 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		p, err := pool(ctx, "default-pool")
 		Expect(err == nil && len(p.Spec.Blocks) > 0).To(BeFalse())
 	})
+
+	It("moves to another one by the steps that docs/cilium.md shows, with one of its ranges", func(ctx SpecContext) { // U76
+		s.begin(ctx, nil)
+		machines := framework.MakeAllocation(s.ns, "machines").Pool("p").Count(1).Cluster(s.ns, "tenant").Obj()
+		machines.Spec.Type = v1alpha1.NodesAllocation
+		Expect(management.Create(ctx, machines)).To(Succeed())
+		other := s.config.DeepCopy()
+		other.ObjectMeta = metav1.ObjectMeta{Namespace: s.ns, Name: "other"}
+		other.Spec.Network.LoadBalancer.Type = v1alpha1.MetalLBLoadBalancer
+		Expect(management.Create(ctx, other)).To(Succeed())
+		startManager(ctx, "--shrink-grace="+grace)
+		s.has(ctx, map[string]int{"lb": 1})
+		first := s.serve(ctx, "first")
+		had := s.addressOf(ctx, first)
+		ofTenant := client.MatchingLabels{v1alpha1.TeamLabel: s.ns, v1alpha1.TenantLabel: "tenant"}
+		Eventually(func(g Gomega) {
+			list := &v1alpha1.IPAllocationList{}
+			g.Expect(management.List(ctx, list, client.InNamespace(s.ns), ofTenant)).To(Succeed())
+			g.Expect(list.Items).To(HaveLen(2))
+		}).Should(Succeed())
+
+		label := func(config string) {
+			management.change(ctx, s.cluster, `{"metadata":{"labels":{"`+v1alpha1.ProviderConfigLabel+`":`+config+`}}}`)
+		}
+		label("null")
+		Expect(management.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(s.ns), ofTenant,
+			client.MatchingLabels{v1alpha1.AllocationTypeLabel: string(v1alpha1.LoadBalancerAllocation)})).To(Succeed())
+		patiently(func() { s.has(ctx, map[string]int{}) })
+		pinned := framework.MakeAllocation(s.ns, s.ns+"-tenant-lb").Pool("p").Cluster(s.ns, "tenant").Obj()
+		pinned.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: had, EndAddress: had}
+		Expect(management.Create(ctx, pinned)).To(Succeed())
+		label(`"other"`)
+		patiently(func() {
+			s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
+		})
+		Expect(s.blocks(ctx)["lb"].Status.StartAddress).To(Equal(had))
+		Expect(management.Get(ctx, client.ObjectKeyFromObject(machines), machines)).To(Succeed())
+		Expect(machines.DeletionTimestamp).To(BeNil())
+	})
 })
