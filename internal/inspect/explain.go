@@ -124,6 +124,9 @@ func Explain(c Case) Explanation {
 	if !deleting {
 		c.refusals(add, ready)
 	}
+	if deleting && len(e.Findings) == 0 && ready != nil && ready.Reason == v1alpha1.DeletingReason {
+		add(parted(ready.Message, ""))
+	}
 	if len(e.Findings) == 0 {
 		c.silence(add, deleting)
 	}

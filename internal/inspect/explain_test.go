@@ -140,6 +140,11 @@ func TestExplain(t *testing.T) {
 				Namespace: "ns", Name: "c", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"example.com/hold"},
 			}}
 		}, "is being deleted: IPAddress ns/c is kept by finalizer example.com/hold -> ask its owner to remove it", false},
+		"the address of a Cluster that is there": {open(), func(c *Case) {
+			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			c.Object.SetFinalizers([]string{v1alpha1.ClaimFinalizer})
+			c.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.DeletingReason, Message: "its address is of Cluster ns/k; take the owner reference off"}}
+		}, "is being deleted: its address is of Cluster ns/k -> take the owner reference off", false},
 		"a foreign finalizer": {open(), func(c *Case) {
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			c.Object.SetFinalizers([]string{v1alpha1.ClaimFinalizer, "x/y"})
