@@ -34,19 +34,38 @@ func late(writes int, wait time.Duration) func(*world, request) bool {
 // place.
 func sleep(writes int, wait time.Duration, sent bool) func(*world, request) bool {
 	return func(w *world, r request) bool {
-		p := w.manager(r.Client)
-		p.asleep = true
-		w.Notef("manager %s is paused", p.name)
-		w.start()
-		w.After(writes, wait, func() {
-			p.asleep = false
-			w.Notef("manager %s goes on", p.name)
+		paused(w, r, writes, wait, func() {
 			if !sent {
 				answered(w, r)
 			}
 		})
 		return !sent || answered(w, r)
 	}
+}
+
+// unsent pauses the manager that calls before the call is sent. When it goes on it sends what it still waits for.
+func unsent(wait time.Duration) func(*world, request) bool {
+	return func(w *world, r request) bool {
+		paused(w, r, 0, wait, func() {
+			if !r.GivenUp() {
+				answered(w, r)
+			}
+		})
+		return true
+	}
+}
+
+// paused pauses the manager that calls, and has another take its place; then is done when it goes on.
+func paused(w *world, r request, writes int, wait time.Duration, then func()) {
+	p := w.manager(r.Client)
+	p.asleep = true
+	w.Notef("manager %s is paused", p.name)
+	w.start()
+	w.After(writes, wait, func() {
+		p.asleep = false
+		w.Notef("manager %s goes on", p.name)
+		then()
+	})
 }
 
 // answered lets a call happen.

@@ -80,13 +80,13 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 	if seen := l.now.Sub(l.notes.letGoSince(a.UID, l.now)); seen < settleTime {
 		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", in(settleTime - seen)}, nil
 	}
-	if !emptying && leaving < landTime {
-		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager waits until what another manager may have sent has arrived", in(landTime - leaving)}, nil
-	}
 	if emptying {
 		l.notes.doubt(a.UID)
 		l.notes.setEmptied(a.UID)
 		return waiting{next: atOnce}, nil
+	}
+	if leaving < landTime {
+		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager waits until what another manager may have sent has arrived", in(landTime - leaving)}, nil
 	}
 	return waiting{}, l.giveBack(ctx, a)
 }

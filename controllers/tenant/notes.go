@@ -52,28 +52,25 @@ func (n *notes) forget(cluster client.ObjectKey) {
 
 // letGoSince returns when a block was first seen to be let go of, without a doubt since.
 func (n *notes) letGoSince(block types.UID, now time.Time) time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.seen == nil {
-		n.seen = map[types.UID]time.Time{}
-	}
-	if _, before := n.seen[block]; !before {
-		n.seen[block] = now
-	}
-	return n.seen[block]
+	return n.since(&n.seen, block, now)
 }
 
 // leavingSince returns when a block was first seen to be given up.
 func (n *notes) leavingSince(block types.UID, now time.Time) time.Time {
+	return n.since(&n.leaving, block, now)
+}
+
+// since returns when a block was first noted, which is now if it was not.
+func (n *notes) since(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.leaving == nil {
-		n.leaving = map[types.UID]time.Time{}
+	if *noted == nil {
+		*noted = map[types.UID]time.Time{}
 	}
-	if _, before := n.leaving[block]; !before {
-		n.leaving[block] = now
+	if _, before := (*noted)[block]; !before {
+		(*noted)[block] = now
 	}
-	return n.leaving[block]
+	return (*noted)[block]
 }
 
 // doubt notes that a block may be in use after all; forgetBlock, that it is gone, or stays.

@@ -1,0 +1,24 @@
+package tenant
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// A manager that wakes up late makes nothing, also where its timers have not noticed yet.
+func TestTimely(t *testing.T) {
+	since := time.Unix(1_000_000, 0)
+	for after, late := range map[time.Duration]bool{0: false, showTime: false, showTime + time.Second: true} {
+		c := timely{fake.NewFakeClient(), clocktesting.NewFakePassiveClock(since.Add(after)), since}
+		err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}})
+		if errors.Is(err, errLate) != late || (err != nil) != late {
+			t.Errorf("%v later: %v", after, err)
+		}
+	}
+}
