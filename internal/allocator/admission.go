@@ -49,7 +49,7 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			}
 			out.Gate = g
 			switch g {
-			case grants.ClusterOpen, grants.ClusterLives:
+			case grants.ClusterOpen:
 			case grants.ClusterPaused, grants.ClusterUnknown:
 				out.Waits = true
 				return out
@@ -179,7 +179,7 @@ func (a *Allocator) admitRelease(ctx context.Context, m *grants.Memory, c *grant
 		return grants.Ruling{Waits: true, Gate: g}
 	}
 	if m.Base != nil && m.Releasable(c).IsValid() && a.isOutlived(ctx, c) {
-		return grants.Ruling{Waits: true, Gate: grants.ClusterLives}
+		return grants.Ruling{Waits: true, Outlived: true}
 	}
 	return grants.Ruling{}
 }

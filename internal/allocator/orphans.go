@@ -161,7 +161,7 @@ func (a *Allocator) look(ctx context.Context, pool pools.Key, c *grants.Claimant
 		return grants.Unlooked // not ours to see
 	}
 	switch a.gateOf(ctx, key) {
-	case grants.ClusterOpen, grants.ClusterLives:
+	case grants.ClusterOpen:
 		return grants.Seen
 	case grants.ClusterAbsent:
 		return grants.Unseen

@@ -31,6 +31,12 @@ var outlived = []scenario{
 		want:   map[string]string{"a": "10.0.0.2", "b": "10.0.0.1"},
 	},
 	{
+		// A claim that stays is no work: who has nothing else to do rests.
+		name: "of a Cluster that stays", spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, before: []action{addOwned("cp")},
+		script: []action{remove("cp"), add("a"), another},
+		want:   map[string]string{"cp": "10.0.0.1", "a": "10.0.0.2"},
+	},
+	{
 		name: "of a Cluster that is gone", spec: Pool("10.0.0.1"), capacity: 1, before: []action{addOwned("cp")},
 		script: []action{forceDelete(faults.Clusters, "tenant"), remove("cp"), add("a")},
 		want:   map[string]string{"a": "10.0.0.1"},

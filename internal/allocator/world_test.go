@@ -628,10 +628,16 @@ func (w *world) served(o pools.Objects) map[string]string {
 			ready = ready && cond.Status == "True"
 			told = cond.Reason
 		}
+		keeps := has && a.OwnerReferences[0].UID == c.UID && a.Spec.Address == bare(w.given[c.UID])
 		switch {
+		case c.DeletionTimestamp != nil && w.outlived(&c):
+			if !keeps || told != v1alpha1.DeletingReason {
+				w.Wrongf("claim %s of a Cluster that is there keeps %q of %q, and is told %q", c.Name, a.Spec.Address, w.given[c.UID], told)
+			}
+			served[c.Name] = a.Spec.Address
 		case c.DeletionTimestamp != nil:
 			w.Wrongf("claim %s is still being deleted", c.Name)
-		case ready && has && a.OwnerReferences[0].UID == c.UID && a.Spec.Address == bare(w.given[c.UID]):
+		case ready && keeps:
 			served[c.Name] = a.Spec.Address
 		case ready || has:
 			w.Wrongf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.given[c.UID], a.Spec.Address)
@@ -645,6 +651,13 @@ func (w *world) served(o pools.Objects) map[string]string {
 	w.servedBlocks(o)
 	w.servedLeases(o)
 	return served
+}
+
+// outlived reports whether the Cluster that owns a claim is there.
+func (w *world) outlived(c *ipamv1.IPAddressClaim) bool {
+	return slices.ContainsFunc(w.api.List(faults.Clusters), func(o client.Object) bool {
+		return len(c.OwnerReferences) > 0 && c.OwnerReferences[0].UID == o.GetUID()
+	})
 }
 
 // servedLeases checks that every lease has its address, or says why not.

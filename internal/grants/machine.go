@@ -85,6 +85,11 @@ func IsMachine(ref metav1.OwnerReference) bool {
 	return ref.Kind == "Machine" && groupOf(ref) == clusterv1.GroupVersion.Group
 }
 
+// IsCluster reports whether an owner is a Cluster of Cluster API.
+func IsCluster(ref metav1.OwnerReference) bool {
+	return ref.Kind == clusterv1.ClusterKind && groupOf(ref) == clusterv1.GroupVersion.Group
+}
+
 func groupOf(ref metav1.OwnerReference) string {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
 }

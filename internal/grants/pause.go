@@ -51,29 +51,25 @@ func (m *Memory) NotePause(c *Claimant, g Gate) {
 	})
 }
 
-// noteKept remembers to tell a deleted claim who keeps its IPAddress, if it was not told that. It is called with the pool
-// locked.
+// noteKept remembers to tell a deleted claim who keeps its IPAddress. It is called with the pool locked.
 func (m *Memory) noteKept(c *Claimant) {
-	addr := m.AttachedTo(c)
-	if addr == nil || (m.Base != nil && !m.Holder) {
-		return
-	}
-	no := Refusal{v1alpha1.DeletingReason, fmt.Sprintf("its IPAddress is kept by the finalizer %s; ask its owner to remove it",
-		strings.Join(addr.Others, ", "))}
-	if c.ShownRefusal() != no {
-		m.tell(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
+	if addr := m.AttachedTo(c); addr != nil {
+		m.noteStays(c, fmt.Sprintf("its IPAddress is kept by the finalizer %s; ask its owner to remove it", strings.Join(addr.Others, ", ")))
 	}
 }
 
-// noteOutlived remembers to tell a deleted claim that it stays as long as its Cluster, if it was not told that. It is called
-// with the pool locked.
+// noteOutlived remembers to tell a deleted claim that it stays as long as its Cluster. It is called with the pool locked.
 func (m *Memory) noteOutlived(c *Claimant) {
+	m.noteStays(c, fmt.Sprintf("its address is of Cluster %s, which owns the claim: it is released when the Cluster is gone; "+
+		"to release it now, take the owner reference off the claim", c.Cluster))
+}
+
+// noteStays remembers to tell a deleted claim why it stays, if it was not told that.
+func (m *Memory) noteStays(c *Claimant, why string) {
 	if m.Base != nil && !m.Holder {
 		return
 	}
-	no := Refusal{v1alpha1.DeletingReason, fmt.Sprintf("its address is of Cluster %s, which owns the claim: it is released when the Cluster is gone; "+
-		"to release it now, take the owner reference off the claim", c.Cluster)}
-	if c.ShownRefusal() != no {
+	if no := (Refusal{v1alpha1.DeletingReason, why}); c.ShownRefusal() != no {
 		m.tell(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
 	}
 }

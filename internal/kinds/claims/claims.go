@@ -11,7 +11,6 @@ import (
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -122,14 +121,10 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 
 // ownerCluster is the UID of the Cluster of a name where a claim has no other owner.
 func ownerCluster(c *ipamv1.IPAddressClaim, name string) types.UID {
-	if len(c.OwnerReferences) != 1 {
-		return ""
+	if refs := c.OwnerReferences; len(refs) == 1 && grants.IsCluster(refs[0]) && refs[0].Name == name {
+		return refs[0].UID
 	}
-	ref := c.OwnerReferences[0]
-	if ref.Kind != clusterv1.ClusterKind || ref.Name != name || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != clusterv1.GroupVersion.Group {
-		return ""
-	}
-	return ref.UID
+	return ""
 }
 
 func legacyReady(c *ipamv1.IPAddressClaim) bool {
