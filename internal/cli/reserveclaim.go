@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -43,8 +44,7 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 		}
 		owner = metav1.NewControllerRef(of, clusterv1.GroupVersion.WithKind("Cluster"))
 		owner.Controller, owner.BlockOwnerDeletion = nil, nil
-		claim.OwnerReferences = []metav1.OwnerReference{*owner}
-		belongsTo(claim, cluster)
+		give(claim, *owner)
 	}
 	err := c.Create(ctx, claim)
 	if !apierrors.IsAlreadyExists(err) {
@@ -57,23 +57,22 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 	if is.Spec.PoolRef != claim.Spec.PoolRef {
 		return nil, fmt.Errorf("IPAddressClaim %s/%s exists, and names %s %s: delete it, or choose another name", is.Namespace, is.Name, is.Spec.PoolRef.Kind, is.Spec.PoolRef.Name)
 	}
-	if owner == nil || (util.HasExactOwnerRef(is.OwnerReferences, *owner) && !belongsTo(is.DeepCopy(), cluster)) {
+	if owner == nil {
 		return is, nil
 	}
-	patch := client.MergeFromWithOptions(is.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	is.OwnerReferences = util.EnsureOwnerRef(is.OwnerReferences, *owner)
-	belongsTo(is, cluster)
-	if err := c.Patch(ctx, is, patch); err != nil {
+	before := is.DeepCopy()
+	give(is, *owner)
+	if equality.Semantic.DeepEqual(before, is) {
+		return is, nil
+	}
+	if err := c.Patch(ctx, is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, fmt.Errorf("giving IPAddressClaim %s/%s to Cluster %s: %w", is.Namespace, is.Name, cluster, err)
 	}
 	return is, nil
 }
 
-// belongsTo has a claim name its Cluster: its address then is the Cluster's as long as that is there. It reports whether
-// the claim named another one, or none.
-func belongsTo(claim *ipamv1.IPAddressClaim, cluster string) (changed bool) {
-	name := format.MustFormatValue(cluster)
-	changed = claim.Labels[clusterv1.ClusterNameLabel] != name
-	metav1.SetMetaDataLabel(&claim.ObjectMeta, clusterv1.ClusterNameLabel, name)
-	return changed
+// give has a claim belong to a Cluster, and name it: its address then is the Cluster's as long as that is there.
+func give(claim *ipamv1.IPAddressClaim, cluster metav1.OwnerReference) {
+	claim.OwnerReferences = util.EnsureOwnerRef(claim.OwnerReferences, cluster)
+	metav1.SetMetaDataLabel(&claim.ObjectMeta, clusterv1.ClusterNameLabel, format.MustFormatValue(cluster.Name))
 }
