@@ -39,7 +39,7 @@ func createAtOnce(ctx context.Context, ns string, leftOut bool) time.Duration {
 	all.Wait()
 	Eventually(func(g Gomega) {
 		g.Expect(withInfrastructure(ctx, ns)).To(Equal(atOnce))
-	}).WithTimeout(2 * framework.Late).Should(Succeed())
+	}).WithTimeout(framework.Late).Should(Succeed())
 	return time.Since(start)
 }
 
