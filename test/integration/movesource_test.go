@@ -97,8 +97,9 @@ var _ = Describe("On the source of a move", func() {
 		for _, name := range []string{"new", "newer"} {
 			address := addressOf(ctx, ns, name)
 			again[address.Spec.Address] = true
-			deleteForMove(ctx, address)
+			// The claim first: its Cluster is not paused, so the manager would write the IPAddress of one that lives again.
 			deleteForMove(ctx, getClaim(ctx, ns, name))
+			deleteForMove(ctx, address)
 		}
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.MovedReason)
 		create(ctx, framework.MakeClaim(ns, "newest").GlobalPool(ns).Obj())
