@@ -7,7 +7,7 @@ RELEASE := $(BIN)/release/ipam-butler/$(VERSION)
 COMPONENTS := $(notdir $(wildcard config/components/*))
 
 # What can be installed: directories of config, and the name of the file where it is another.
-RELEASE_MANIFESTS := default:ipam-components no-webhook:ipam-components-no-webhook prometheus policy host-lb \
+RELEASE_MANIFESTS := default:ipam-components no-webhook:ipam-components-no-webhook nodes:ipam-components-nodes prometheus policy host-lb \
 	$(foreach c,$(COMPONENTS),components/$(c):component-$(c))
 
 # The steps of .github/workflows/release.yaml, in its order. `make release-dry-run` takes all of them.
