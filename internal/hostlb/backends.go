@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -50,6 +51,27 @@ func Backends(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []c
 		}
 		slices.SortFunc(to, netip.AddrPort.Compare)
 		out[Port{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port}] = slices.Compact(to)
+	}
+	return out
+}
+
+// Sources are the networks of the clients that a Service is for, of both families; nil: it is for all. As kube-proxy has it, but for
+// one thing: where all networks are of one family, no client of the other one is served, for the Service says whom it is for.
+// What cannot be read is no network.
+func Sources(s *corev1.Service) []netip.Prefix {
+	all := s.Spec.LoadBalancerSourceRanges
+	if len(all) == 0 {
+		text := strings.TrimSpace(s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey])
+		if text == "" {
+			return nil
+		}
+		all = strings.Split(text, ",")
+	}
+	out := make([]netip.Prefix, 0, len(all))
+	for _, text := range all {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+			out = append(out, p.Masked())
+		}
 	}
 	return out
 }

@@ -64,3 +64,37 @@ func TestBackends(t *testing.T) {
 		}
 	}
 }
+
+// Who may connect to a Service is what it says, in its spec or, without that, in its annotation. What says something and cannot be
+// read lets no one in.
+func TestSources(t *testing.T) {
+	prefixes := func(texts ...string) []netip.Prefix {
+		out := []netip.Prefix{}
+		for _, text := range texts {
+			out = append(out, netip.MustParsePrefix(text))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		ranges     []string
+		annotation string
+		want       []netip.Prefix
+	}{
+		"all":                        {},
+		"those of the spec":          {ranges: []string{"192.0.2.9/24", " 2001:db8::/32 "}, want: prefixes("192.0.2.0/24", "2001:db8::/32")},
+		"those of the annotation":    {annotation: "192.0.2.0/24, 198.51.100.0/24", want: prefixes("192.0.2.0/24", "198.51.100.0/24")},
+		"the spec, not the other":    {ranges: []string{"192.0.2.0/24"}, annotation: "0.0.0.0/0", want: prefixes("192.0.2.0/24")},
+		"an annotation of nothing":   {annotation: " "},
+		"nothing that can be read":   {ranges: []string{"anything"}, want: prefixes()},
+		"one that cannot be read":    {ranges: []string{"anything", "192.0.2.0/24"}, want: prefixes("192.0.2.0/24")},
+		"a range that is an address": {ranges: []string{"192.0.2.1"}, want: prefixes()},
+	} {
+		s := &corev1.Service{Spec: corev1.ServiceSpec{LoadBalancerSourceRanges: c.ranges}}
+		if c.annotation != "" {
+			s.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: c.annotation}
+		}
+		if diff := cmp.Diff(c.want, Sources(s), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}

@@ -162,12 +162,12 @@ func serveForward(ctx context.Context, args []string) error {
 		return err
 	}
 	host, backend := netip.MustParseAddr(hostAddress), netip.MustParseAddr(backendAddress)
-	want := map[forward.Port][]netip.AddrPort{}
+	want := map[forward.Port]forward.Target{}
 	for _, p := range []struct {
 		protocol corev1.Protocol
 		port, to uint16
 	}{{corev1.ProtocolTCP, 7001, portBytes}, {corev1.ProtocolTCP, 7002, portConnections}, {corev1.ProtocolUDP, 7003, portUDP}} {
-		want[forward.Port{Protocol: p.protocol, Address: netip.AddrPortFrom(host, p.port)}] = []netip.AddrPort{netip.AddrPortFrom(backend, p.to)}
+		want[forward.Port{Protocol: p.protocol, Address: netip.AddrPortFrom(host, p.port)}] = forward.To(netip.AddrPortFrom(backend, p.to))
 	}
 	f := &forward.Forwarder{MaxFiles: limit}
 	for _, err := range f.Set(ctx, want) {

@@ -46,7 +46,7 @@ func (p *proxy) set(ctx context.Context) {
 		return
 	}
 	p.has, p.at = has, time.Now()
-	want := map[forward.Port][]netip.AddrPort{}
+	want := map[forward.Port]forward.Target{}
 	reports := map[netip.Addr][]hostlb.PortReport{}
 	of := map[forward.Port]types.NamespacedName{}
 	nodes := &corev1.NodeList{}
@@ -91,13 +91,13 @@ func (p *proxy) due(has map[netip.Addr]string) bool {
 }
 
 // handOver ends the connections of ports that are another Service's now.
-func (p *proxy) handOver(ctx context.Context, want map[forward.Port][]netip.AddrPort, of map[forward.Port]types.NamespacedName) {
+func (p *proxy) handOver(ctx context.Context, want map[forward.Port]forward.Target, of map[forward.Port]types.NamespacedName) {
 	p.mu.Lock()
 	was := p.of
 	p.of = of
 	p.mu.Unlock()
 	stays := maps.Clone(want)
-	maps.DeleteFunc(stays, func(port forward.Port, _ []netip.AddrPort) bool {
+	maps.DeleteFunc(stays, func(port forward.Port, _ forward.Target) bool {
 		before, is := was[port]
 		return is && before != of[port]
 	})
@@ -107,7 +107,7 @@ func (p *proxy) handOver(ctx context.Context, want map[forward.Port][]netip.Addr
 }
 
 // want adds the ports of a lease, each with its backends.
-func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port][]netip.AddrPort, of map[forward.Port]types.NamespacedName, reports map[netip.Addr][]hostlb.PortReport) {
+func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port]forward.Target, of map[forward.Port]types.NamespacedName, reports map[netip.Addr][]hostlb.PortReport) {
 	services := p.servicesOf(ctx, o)
 	backends := map[types.UID]map[hostlb.Port][]netip.AddrPort{}
 	for uid, s := range services {
@@ -127,7 +127,10 @@ func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Add
 		if services[entry.UID] != nil {
 			port := forward.Port{Protocol: entry.Protocol, Address: netip.AddrPortFrom(address, uint16(entry.Port))}
 			of[port] = client.ObjectKeyFromObject(services[entry.UID])
-			want[port] = backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}]
+			want[port] = forward.Target{
+				Backends: backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}],
+				Sources:  hostlb.Sources(services[entry.UID]),
+			}
 		}
 	}
 }

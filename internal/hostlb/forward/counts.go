@@ -10,6 +10,8 @@ type Counts struct {
 	Connections, Open, Refused int64
 	// DialErrors are backends that could not be reached.
 	DialErrors int64
+	// Denied are connections, and packets of UDP, of clients that the port does not serve.
+	Denied int64
 	// Sessions are the clients of UDP now, Dropped the packets that no session or backend was there for.
 	Sessions, Dropped int64
 }
@@ -19,6 +21,7 @@ func (c *Counts) add(o Counts) {
 	c.Open += o.Open
 	c.Refused += o.Refused
 	c.DialErrors += o.DialErrors
+	c.Denied += o.Denied
 	c.Sessions += o.Sessions
 	c.Dropped += o.Dropped
 }
@@ -37,12 +40,12 @@ func (f *Forwarder) Counts() (byPort map[Port]Counts, sum Counts) {
 
 // counters are the Counts of one port, while it is forwarded.
 type counters struct {
-	connections, open, refused, dialErrors, sessions, dropped atomic.Int64
+	connections, open, refused, dialErrors, denied, sessions, dropped atomic.Int64
 }
 
 func (c *counters) counts() Counts {
 	return Counts{
 		Connections: c.connections.Load(), Open: c.open.Load(), Refused: c.refused.Load(),
-		DialErrors: c.dialErrors.Load(), Sessions: c.sessions.Load(), Dropped: c.dropped.Load(),
+		DialErrors: c.dialErrors.Load(), Denied: c.denied.Load(), Sessions: c.sessions.Load(), Dropped: c.dropped.Load(),
 	}
 }

@@ -4,7 +4,6 @@ package forward
 
 import (
 	"math"
-	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,7 @@ func TestMaxFiles(t *testing.T) {
 	tcp, udp := at(t, corev1.ProtocolTCP, "127.77.0.3"), at(t, corev1.ProtocolUDP, "127.77.0.3")
 	f := &Forwarder{MaxFiles: filesOfConnection + filesOfSession}
 	t.Cleanup(func() { f.Set(t.Context(), nil) })
-	want := map[Port][]netip.AddrPort{tcp: {backend(t, "a")}, udp: {echo(t, "a")}}
+	want := map[Port]Target{tcp: To(backend(t, "a")), udp: To(echo(t, "a"))}
 	if failed := f.Set(t.Context(), want); len(failed) > 0 {
 		t.Fatal(failed)
 	}

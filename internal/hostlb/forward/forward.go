@@ -12,6 +12,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,22 @@ type Port struct {
 }
 
 func (p Port) String() string { return fmt.Sprintf("%s %s", p.Address, p.Protocol) }
+
+// Target is what a port is forwarded to, and for whom.
+type Target struct {
+	Backends []netip.AddrPort
+	// Sources are the networks of the clients that are served. Nil: all are; none: no client is.
+	Sources []netip.Prefix
+}
+
+// To is a target for all clients.
+func To(backends ...netip.AddrPort) Target { return Target{Backends: backends} }
+
+// serves reports whether a client may be served.
+func (t *Target) serves(client netip.Addr) bool {
+	client = client.Unmap().WithZone("")
+	return t.Sources == nil || slices.ContainsFunc(t.Sources, func(p netip.Prefix) bool { return p.Contains(client) })
+}
 
 // Forwarder forwards ports. Its zero value forwards none, and uses as many files as there are.
 type Forwarder struct {
@@ -49,15 +66,16 @@ type Forwarder struct {
 type listener interface {
 	// Close ends it, and all that is open of it: nothing of it is left when it returns.
 	io.Closer
-	// to sets its backends.
-	to(backends []netip.AddrPort)
+	// to sets what it is forwarded to, and ends what is open of clients that are not served any more.
+	to(t Target)
 	counts() Counts
 }
 
-// Set forwards these ports to these backends, and no others: connections of a port that is not among them are ended. Those of a
-// port that is stay open, though their backend is not among its backends any more; clients of UDP get another one. It returns why
-// a port cannot be listened on (*InUseError among others), by port.
-func (f *Forwarder) Set(ctx context.Context, want map[Port][]netip.AddrPort) map[Port]error {
+// Set forwards these ports to these targets, and no others: connections of a port that is not among them are ended. Those of a
+// port that is stay open, though their backend is not among its backends any more; clients of UDP get another one. Connections
+// of clients that are not served any more are ended too. It returns why a port cannot be listened on (*InUseError among others),
+// by port.
+func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	failed := map[Port]error{}
@@ -71,11 +89,11 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port][]netip.AddrPort) map
 		f.gone.add(l.counts())
 		delete(f.ports, p)
 	}
-	for p, backends := range want {
+	for p, target := range want {
 		l := f.ports[p]
 		if l == nil {
 			var err error
-			if l, err = f.listen(ctx, p); err != nil {
+			if l, err = f.listen(ctx, p, target); err != nil {
 				failed[p] = err
 				continue
 			}
@@ -84,17 +102,17 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port][]netip.AddrPort) map
 			}
 			f.ports[p] = l
 		}
-		l.to(backends)
+		l.to(target)
 	}
 	return failed
 }
 
-func (f *Forwarder) listen(ctx context.Context, p Port) (listener, error) {
+func (f *Forwarder) listen(ctx context.Context, p Port, t Target) (listener, error) {
 	switch p.Protocol {
 	case corev1.ProtocolTCP:
-		return f.listenTCP(ctx, p)
+		return f.listenTCP(ctx, p, t)
 	case corev1.ProtocolUDP:
-		return f.listenUDP(ctx, p)
+		return f.listenUDP(ctx, p, t)
 	default:
 		return nil, fmt.Errorf("%s: %w", p, errors.ErrUnsupported)
 	}
@@ -111,25 +129,32 @@ func (f *Forwarder) Ports() map[Port]bool {
 	return out
 }
 
-// backends are those of a port, taken by turns.
-type backends struct {
-	all  atomic.Pointer[[]netip.AddrPort]
+// target is that of a port, whose backends are taken by turns.
+type target struct {
+	is   atomic.Pointer[Target]
 	next atomic.Uint64
 }
 
-func (b *backends) to(all []netip.AddrPort) { b.all.Store(&all) }
+func (t *target) set(is Target) { t.is.Store(&is) }
+
+// serves reports whether a client is served.
+func (t *target) serves(client netip.Addr) bool {
+	is := t.is.Load()
+	return is != nil && is.serves(client)
+}
 
 // turn are all backends, beginning with the next one, with how many are left after each.
-func (b *backends) turn() iter.Seq2[int, netip.AddrPort] {
+func (t *target) turn() iter.Seq2[int, netip.AddrPort] {
 	return func(yield func(int, netip.AddrPort) bool) {
-		all := b.all.Load()
-		if all == nil || len(*all) == 0 {
+		is := t.is.Load()
+		if is == nil || len(is.Backends) == 0 {
 			return
 		}
-		n := len(*all)
-		first := int(b.next.Add(1) % uint64(n))
+		all := is.Backends
+		n := len(all)
+		first := int(t.next.Add(1) % uint64(n))
 		for i := range n {
-			if !yield(n-1-i, (*all)[(first+i)%n]) {
+			if !yield(n-1-i, all[(first+i)%n]) {
 				return
 			}
 		}

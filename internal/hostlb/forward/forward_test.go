@@ -41,7 +41,7 @@ func forwarder(t *testing.T, p Port, backends ...netip.AddrPort) *Forwarder {
 
 func begin(t *testing.T, f *Forwarder, p Port, backends ...netip.AddrPort) {
 	t.Helper()
-	if failed := f.Set(t.Context(), map[Port][]netip.AddrPort{p: backends}); len(failed) > 0 {
+	if failed := f.Set(t.Context(), map[Port]Target{p: To(backends...)}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	t.Cleanup(func() { f.Set(context.Background(), nil) })
@@ -128,11 +128,11 @@ func TestTCP(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// Another backend from the next connection on; none: the connection is closed.
-	f.Set(t.Context(), map[Port][]netip.AddrPort{p: {b}})
+	f.Set(t.Context(), map[Port]Target{p: To(b)})
 	if got := say(t, p, "x"); got != "b: x" {
 		t.Errorf("%q", got)
 	}
-	f.Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+	f.Set(t.Context(), map[Port]Target{p: {}})
 	if !refused(t, p) {
 		t.Error("it is not refused, and there is no backend")
 	}
@@ -149,24 +149,24 @@ func TestInUse(t *testing.T) {
 		all, port := open(t, Port{protocol, netip.AddrPortFrom(netip.IPv4Unspecified(), 0)})
 		p := Port{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.77.0.7"), port)}
 		var in *InUseError
-		failed := (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+		failed := (&Forwarder{}).Set(t.Context(), map[Port]Target{p: {}})
 		if err := failed[p]; !errors.As(err, &in) || !in.Wildcard || !strings.Contains(err.Error(), "stop it, or choose another port") {
 			t.Errorf("%s on all addresses: %v", protocol, failed)
 		}
 		_ = all.Close()
 		held, _ := open(t, p)
-		failed = (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+		failed = (&Forwarder{}).Set(t.Context(), map[Port]Target{p: {}})
 		if err := failed[p]; !errors.As(err, &in) || in.Wildcard || !strings.Contains(err.Error(), "a process of the host listens on it") {
 			t.Errorf("%s: %v", protocol, failed)
 		}
 		_ = held.Close()
 	}
 	odd := Port{corev1.ProtocolSCTP, netip.MustParseAddrPort("127.0.0.1:1")}
-	if failed := (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{odd: nil}); !errors.Is(failed[odd], errors.ErrUnsupported) {
+	if failed := (&Forwarder{}).Set(t.Context(), map[Port]Target{odd: {}}); !errors.Is(failed[odd], errors.ErrUnsupported) {
 		t.Errorf("SCTP: %v", failed)
 	}
 	gone := Port{corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80")}
-	if failed := (&Forwarder{}).Set(t.Context(), map[Port][]netip.AddrPort{gone: nil}); failed[gone] == nil || errors.As(failed[gone], new(*InUseError)) {
+	if failed := (&Forwarder{}).Set(t.Context(), map[Port]Target{gone: {}}); failed[gone] == nil || errors.As(failed[gone], new(*InUseError)) {
 		t.Errorf("an address that is not here: %v", failed)
 	}
 }
@@ -256,7 +256,7 @@ func TestUDP(t *testing.T) {
 	if now == "a: 1" {
 		left = b
 	}
-	f.Set(t.Context(), map[Port][]netip.AddrPort{p: {left}})
+	f.Set(t.Context(), map[Port]Target{p: To(left)})
 	if got := ask(t, first, "1"); got == now {
 		t.Errorf("%q, and that backend is gone", got)
 	}
@@ -275,7 +275,7 @@ func TestUDPDrops(t *testing.T) {
 	_ = ask(t, first, "1")
 	write(t, second, "2")
 	until(t, func() bool { return of(f, p).Dropped == 1 })
-	f.Set(t.Context(), map[Port][]netip.AddrPort{p: nil})
+	f.Set(t.Context(), map[Port]Target{p: {}})
 	write(t, first, "3")
 	until(t, func() bool { return of(f, p).Dropped == 2 })
 }

@@ -101,7 +101,7 @@ func TestBackendGone(t *testing.T) {
 	gone()
 	write(t, c, "once more")
 	until(t, func() bool { return of(f, p) == Counts{DialErrors: 2} }) // of the packet before, and of this one
-	f.Set(t.Context(), map[Port][]netip.AddrPort{p: {dead, a}})
+	f.Set(t.Context(), map[Port]Target{p: To(dead, a)})
 	for range 2 { // whoever's turn it is
 		gone()
 		if got := ask(t, c, "x"); got != "a: x" {

@@ -25,7 +25,7 @@ const (
 var errNoBackend = errors.New("there is no backend")
 
 type tcpPort struct {
-	backends
+	target
 	counters
 
 	listener *net.TCPListener
@@ -35,15 +35,15 @@ type tcpPort struct {
 	running sync.WaitGroup
 
 	mu sync.Mutex
-	// conns are the sockets of clients and of backends; nil when the port is closed.
-	conns map[*net.TCPConn]bool
+	// conns are the sockets of clients and of backends, each with the client that it is for; nil when the port is closed.
+	conns map[*net.TCPConn]netip.Addr
 }
 
 func openTCP(p Port) (*net.TCPListener, error) {
 	return net.ListenTCP(network(p.Protocol, p.Address.Addr()), net.TCPAddrFromAddrPort(p.Address))
 }
 
-func (f *Forwarder) listenTCP(ctx context.Context, p Port) (listener, error) {
+func (f *Forwarder) listenTCP(ctx context.Context, p Port, to Target) (listener, error) {
 	l, err := openTCP(p)
 	if err != nil {
 		return nil, inUse(p, err, func(probe Port) error {
@@ -56,7 +56,8 @@ func (f *Forwarder) listenTCP(ctx context.Context, p Port) (listener, error) {
 	}
 	// It is listened on until it is closed, not for as long as somebody waits for Set.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	out := &tcpPort{listener: l, f: f, stop: stop, conns: map[*net.TCPConn]bool{}}
+	out := &tcpPort{listener: l, f: f, stop: stop, conns: map[*net.TCPConn]netip.Addr{}}
+	out.set(to)
 	out.running.Go(func() { out.serve(ctx) })
 	return out, nil
 }
@@ -75,6 +76,12 @@ func (t *tcpPort) serve(ctx context.Context) {
 			}
 			continue
 		}
+		from := clientOf(c)
+		if !t.serves(from) {
+			t.denied.Add(1)
+			reset(c)
+			continue
+		}
 		if !t.f.files.take(filesOfConnection, t.f.MaxFiles) {
 			t.refused.Add(1)
 			reset(c)
@@ -82,16 +89,34 @@ func (t *tcpPort) serve(ctx context.Context) {
 		}
 		t.connections.Add(1)
 		t.open.Add(1)
-		t.running.Go(func() { t.forward(ctx, c) })
+		t.running.Go(func() { t.forward(ctx, c, from) })
+	}
+}
+
+// clientOf is who has connected.
+func clientOf(c *net.TCPConn) netip.Addr {
+	a, _ := c.RemoteAddr().(*net.TCPAddr)
+	return a.AddrPort().Addr().Unmap()
+}
+
+// to sets what the port is forwarded to, and ends the connections of clients that are not served any more.
+func (t *tcpPort) to(is Target) {
+	t.set(is)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c, from := range t.conns {
+		if !is.serves(from) {
+			reset(c)
+		}
 	}
 }
 
 // forward connects a client to the next backend that answers, until both have ended.
-func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn) {
+func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn, from netip.Addr) {
 	defer t.f.files.give(filesOfConnection)
 	defer t.open.Add(-1)
 	defer t.end(client)
-	if !t.keep(client) {
+	if !t.keep(client, from) {
 		return
 	}
 	backend, err := t.dial(ctx)
@@ -100,7 +125,7 @@ func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn) {
 		return
 	}
 	defer t.end(backend)
-	if !t.keep(backend) {
+	if !t.keep(backend, from) {
 		return
 	}
 	var asked, answered atomic.Bool
@@ -177,14 +202,14 @@ func (t *tcpPort) try(ctx context.Context, connect func(context.Context, netip.A
 	return errors.Join(errs...)
 }
 
-// keep remembers a socket, for Close. It reports whether the port is open still.
-func (t *tcpPort) keep(c *net.TCPConn) bool {
+// keep remembers a socket for a client, for Close. It reports whether the port is open still, and serves the client still.
+func (t *tcpPort) keep(c *net.TCPConn, of netip.Addr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.conns == nil {
+	if t.conns == nil || !t.serves(of) {
 		return false
 	}
-	t.conns[c] = true
+	t.conns[c] = of
 	return true
 }
 

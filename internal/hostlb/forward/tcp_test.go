@@ -39,7 +39,7 @@ func TestDialTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &tcpPort{}
-				p.to(test.backends) // the second one is tried first
+				p.to(To(test.backends...)) // the second one is tried first
 				begun := time.Now()
 				err := p.try(t.Context(), func(ctx context.Context, b netip.AddrPort) error {
 					if b == test.answers {
@@ -55,7 +55,7 @@ func TestDialTime(t *testing.T) {
 	}
 	// A port that is closed waits for nobody, and its backends have done nothing.
 	p := &tcpPort{}
-	p.to([]netip.AddrPort{b(1), b(2)})
+	p.to(To(b(1), b(2)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.try(ctx, silent); !errors.Is(err, context.Canceled) || p.dialErrors.Load() != 0 {
@@ -147,7 +147,7 @@ func TestConnectionsEnd(t *testing.T) {
 	_ = stays.SetDeadline(time.Now().Add(patience))
 	write(t, stays, "hel")
 	until(t, func() bool { return sockets(f, p) == 2 })
-	f.Set(t.Context(), map[Port][]netip.AddrPort{p: nil, other: {a}})
+	f.Set(t.Context(), map[Port]Target{p: {}, other: To(a)})
 	write(t, stays, "lo")
 	if c := of(f, p); c.Open != 1 {
 		t.Errorf("%+v, and only backends have changed", c)
@@ -155,7 +155,7 @@ func TestConnectionsEnd(t *testing.T) {
 	if got := say(t, other, "x"); got != "a: x" {
 		t.Errorf("%q", got)
 	}
-	f.Set(t.Context(), map[Port][]netip.AddrPort{other: {a}})
+	f.Set(t.Context(), map[Port]Target{other: To(a)})
 	if got, err := io.ReadAll(stays); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%q, %v", got, err)
 	}

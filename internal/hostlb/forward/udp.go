@@ -22,7 +22,7 @@ const (
 // udpPort has a connected socket for each client: so a backend answers to it, and its answer goes back from the address that
 // the client has sent to.
 type udpPort struct {
-	backends
+	target
 	counters
 
 	conn    *net.UDPConn
@@ -40,7 +40,7 @@ func openUDP(p Port) (*net.UDPConn, error) {
 	return net.ListenUDP(network(p.Protocol, p.Address.Addr()), net.UDPAddrFromAddrPort(p.Address))
 }
 
-func (f *Forwarder) listenUDP(_ context.Context, p Port) (listener, error) {
+func (f *Forwarder) listenUDP(_ context.Context, p Port, to Target) (listener, error) {
 	c, err := openUDP(p)
 	if err != nil {
 		return nil, inUse(p, err, func(probe Port) error {
@@ -58,18 +58,19 @@ func (f *Forwarder) listenUDP(_ context.Context, p Port) (listener, error) {
 	if f.now != nil {
 		out.now = f.now
 	}
+	out.set(to)
 	out.running.Go(out.serve)
 	return out, nil
 }
 
-// to sets the backends. Clients of one that is not among them any more get another with their next packet: it may be off, and
-// nothing says so.
-func (u *udpPort) to(all []netip.AddrPort) {
-	u.backends.to(all)
+// to sets what the port is forwarded to. Clients of a backend that is not among the others any more get another with their next
+// packet: it may be off, and nothing says so. Those that are not served any more are ended.
+func (u *udpPort) to(is Target) {
+	u.set(is)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for client, s := range u.sessions {
-		if !slices.Contains(all, s.backend) {
+		if !slices.Contains(is.Backends, s.backend) || !is.serves(client.Addr()) {
 			u.end(client, s)
 		}
 	}
@@ -86,7 +87,9 @@ func (u *udpPort) serve() {
 		if err != nil {
 			continue // of one packet
 		}
-		if !u.send(client, buffer[:n]) {
+		if !u.serves(client.Addr()) {
+			u.denied.Add(1)
+		} else if !u.send(client, buffer[:n]) {
 			u.dropped.Add(1)
 		}
 	}

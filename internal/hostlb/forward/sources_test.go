@@ -1,0 +1,70 @@
+//go:build linux
+
+package forward
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func only(text string, backends ...netip.AddrPort) Target {
+	return Target{Backends: backends, Sources: []netip.Prefix{netip.MustParsePrefix(text)}}
+}
+
+// A client that the port is not for is turned away before a backend hears of it, and those that were served are ended when the port
+// is not for them any more. Clients are of 127.0.0.0/8 here.
+func TestSourcesTCP(t *testing.T) {
+	p, a := at(t, corev1.ProtocolTCP, "127.77.0.15"), backend(t, "a")
+	f := forwarder(t, p)
+	f.Set(t.Context(), map[Port]Target{p: only("192.0.2.0/24", a)})
+	if !refused(t, p) {
+		t.Error("a client of another network is served")
+	}
+	if c := of(f, p); c != (Counts{Denied: 1}) {
+		t.Errorf("%+v", c)
+	}
+	f.Set(t.Context(), map[Port]Target{p: {Backends: []netip.AddrPort{a}, Sources: []netip.Prefix{}}})
+	if !refused(t, p) {
+		t.Error("a client is served where none is to be")
+	}
+	f.Set(t.Context(), map[Port]Target{p: only("127.0.0.0/8", a)})
+	if got := say(t, p, "x"); got != "a: x" {
+		t.Errorf("%q", got)
+	}
+	open, err := connect(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Close() }()
+	_ = open.SetDeadline(time.Now().Add(patience))
+	write(t, open, "hel")
+	until(t, func() bool { return sockets(f, p) == 2 })
+	f.Set(t.Context(), map[Port]Target{p: only("192.0.2.0/24", a)})
+	if got, err := io.ReadAll(open); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%q, %v: it goes on", got, err)
+	}
+	until(t, func() bool { return of(f, p).Open == 0 })
+}
+
+// The same for UDP: no packet of such a client is forwarded, not even in a session that it had.
+func TestSourcesUDP(t *testing.T) {
+	p, a := at(t, corev1.ProtocolUDP, "127.77.0.16"), echo(t, "a")
+	f := forwarder(t, p)
+	f.Set(t.Context(), map[Port]Target{p: only("127.0.0.0/8", a)})
+	c := client(t, p)
+	if got := ask(t, c, "1"); got != "a: 1" {
+		t.Errorf("%q", got)
+	}
+	f.Set(t.Context(), map[Port]Target{p: only("192.0.2.0/24", a)})
+	if got := of(f, p).Sessions; got != 0 {
+		t.Errorf("%d sessions of a client that is not served any more", got)
+	}
+	write(t, c, "2")
+	until(t, func() bool { return of(f, p) == Counts{Denied: 1} })
+}
