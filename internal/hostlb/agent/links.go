@@ -183,8 +183,9 @@ func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
 	return nil
 }
 
-// drop takes an address off, wherever it is.
+// drop takes an address off, wherever it is. What the proxy has open of it is reset before: nothing is sent from it after that.
 func (a *Agent) drop(address netip.Addr) error {
+	a.proxy.Reset(address)
 	var errs []error
 	for _, l := range a.links {
 		if slices.Contains(l.Ours, address) {

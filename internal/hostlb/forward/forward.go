@@ -58,6 +58,8 @@ type Forwarder struct {
 
 	mu    sync.Mutex
 	ports map[Port]listener
+	// ended are the ports that Reset has ended, and Set has not closed yet.
+	ended map[Port]bool
 	// gone is what was done for ports that are not forwarded any more.
 	gone Counts
 }
@@ -66,6 +68,8 @@ type Forwarder struct {
 type listener interface {
 	// Close ends it, and all that is open of it: nothing of it is left when it returns.
 	io.Closer
+	// reset ends it, as Close does, and waits for nothing. It may be called before Close.
+	reset()
 	// to sets what it is forwarded to, and ends what is open of clients that are not served any more.
 	to(t Target)
 	counts() Counts
@@ -80,7 +84,7 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]erro
 	defer f.mu.Unlock()
 	failed := map[Port]error{}
 	for p, l := range f.ports {
-		if _, still := want[p]; still {
+		if _, still := want[p]; still && !f.ended[p] {
 			continue
 		}
 		if err := l.Close(); err != nil {
@@ -89,6 +93,7 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]erro
 		f.gone.add(l.counts())
 		delete(f.ports, p)
 	}
+	clear(f.ended)
 	for p, target := range want {
 		l := f.ports[p]
 		if l == nil {
@@ -105,6 +110,23 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]erro
 		l.to(target)
 	}
 	return failed
+}
+
+// Reset ends what is open of the ports of an address, and those: it is called just before the address is taken off, as nothing can
+// be sent from it after that, and a client that only receives would wait for ever. It waits for nothing. Set forwards them again.
+func (f *Forwarder) Reset(a netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p, l := range f.ports {
+		if p.Address.Addr() != a {
+			continue
+		}
+		l.reset()
+		if f.ended == nil {
+			f.ended = map[Port]bool{}
+		}
+		f.ended[p] = true
+	}
 }
 
 func (f *Forwarder) listen(ctx context.Context, p Port, t Target) (listener, error) {

@@ -33,6 +33,8 @@ type tcpPort struct {
 	// stop ends what waits: for backends, or to accept again.
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	// over ends the listener, once, and returns what became of that.
+	over func() error
 
 	mu sync.Mutex
 	// conns are the sockets of clients and of backends, each with the client that it is for; nil when the port is closed.
@@ -56,7 +58,7 @@ func (f *Forwarder) listenTCP(ctx context.Context, p Port, to Target) (listener,
 	}
 	// It is listened on until it is closed, not for as long as somebody waits for Set.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	out := &tcpPort{listener: l, f: f, stop: stop, conns: map[*net.TCPConn]netip.Addr{}}
+	out := &tcpPort{listener: l, f: f, stop: stop, over: sync.OnceValue(l.Close), conns: map[*net.TCPConn]netip.Addr{}}
 	out.set(to)
 	out.running.Go(func() { out.serve(ctx) })
 	return out, nil
@@ -76,6 +78,7 @@ func (t *tcpPort) serve(ctx context.Context) {
 			}
 			continue
 		}
+		distrust(c)
 		from := clientOf(c)
 		if !t.serves(from) {
 			t.denied.Add(1)
@@ -143,7 +146,7 @@ func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn, from netip.A
 func half(to, from *net.TCPConn, ended, otherEnded *atomic.Bool) {
 	err := move(to, from, takePipe)
 	if err == nil {
-		err = to.CloseWrite()
+		err = errors.Join(to.SetLinger(-1), to.CloseWrite()) // it is whole: it ends well from now on, whatever becomes of this process
 	}
 	if err == nil {
 		ended.Store(true)
@@ -157,8 +160,12 @@ func half(to, from *net.TCPConn, ended, otherEnded *atomic.Bool) {
 	}
 }
 
+// distrust has a connection be reset where it is closed: also by the kernel, when this process is killed in the middle of an answer,
+// which would look like the whole otherwise.
+func distrust(c *net.TCPConn) { _ = c.SetLinger(0) }
+
 func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0)
+	distrust(c)
 	_ = c.Close()
 }
 
@@ -169,6 +176,7 @@ func (t *tcpPort) dial(ctx context.Context) (c *net.TCPConn, err error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.String())
 		if err == nil {
 			c = conn.(*net.TCPConn)
+			distrust(c)
 		}
 		return err
 	})
@@ -220,16 +228,21 @@ func (t *tcpPort) end(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// Close ends the listener and its connections, by a reset: neither side is to take what it has got for the whole.
-func (t *tcpPort) Close() error {
+// reset ends the listener and its connections: neither side is to take what it has got for the whole.
+func (t *tcpPort) reset() {
 	t.stop()
-	err := t.listener.Close()
+	_ = t.over() // Close returns it
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for c := range t.conns {
 		reset(c)
 	}
 	t.conns = nil
-	t.mu.Unlock()
+}
+
+// Close ends the listener and its connections, by a reset, and waits until nothing of them runs.
+func (t *tcpPort) Close() error {
+	t.reset()
 	t.running.Wait()
-	return err
+	return t.over()
 }

@@ -166,6 +166,9 @@ func (u *udpPort) end(client netip.AddrPort, s *session) {
 	_ = s.Close()
 }
 
+// reset does nothing: clients of UDP are told nothing.
+func (u *udpPort) reset() {}
+
 // Close ends the socket and the sessions.
 func (u *udpPort) Close() error {
 	err := u.conn.Close()

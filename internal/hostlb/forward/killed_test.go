@@ -1,0 +1,115 @@
+//go:build linux
+
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The variables that make a process of this test the one that forwards, from where to where.
+const fromVariable, toVariable = "FORWARD_FROM", "FORWARD_TO"
+
+// A process that is killed in the middle of an answer, and of what it sends to a backend, ends neither as if that were the whole:
+// the kernel closes its sockets. What had ended well before arrives.
+func TestKilled(t *testing.T) {
+	if from := os.Getenv(fromVariable); from != "" {
+		forwarder(t, Port{corev1.ProtocolTCP, netip.MustParseAddrPort(from)}, netip.MustParseAddrPort(os.Getenv(toVariable)))
+		select {}
+	}
+	for name, whole := range map[string]bool{"a part": false, "a whole answer": true} {
+		t.Run(name, func(t *testing.T) {
+			l, err := openTCP(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			p := at(t, corev1.ProtocolTCP, "127.77.0.17")
+			process := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
+			process.Env = append(os.Environ(), fromVariable+"="+p.Address.String(), toVariable+"="+l.Addr().String())
+			if err := process.Start(); err != nil {
+				t.Fatal(err)
+			}
+			client := reach(t, p)
+			backend, err := l.AcceptTCP()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = backend.Close() }()
+			for _, c := range []*net.TCPConn{client, backend} {
+				_ = c.SetDeadline(time.Now().Add(patience))
+			}
+			write(t, backend, "answer")
+			if whole {
+				if err := backend.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := make([]byte, len("answer"))
+			if _, err := io.ReadFull(client, got); err != nil {
+				t.Fatal(err)
+			}
+			if whole {
+				if n, err := client.Read(got); !errors.Is(err, io.EOF) {
+					t.Errorf("%d, %v after the end", n, err)
+				}
+			}
+			_ = process.Process.Kill()
+			_ = process.Wait()
+			if _, err := client.Read(got); whole != errors.Is(err, io.EOF) || !whole && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client sees %v", err)
+			}
+			if _, err := backend.Read(got); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the backend sees %v", err)
+			}
+		})
+	}
+}
+
+// reach connects to a port as soon as somebody listens on it.
+func reach(t *testing.T, p Port) *net.TCPConn {
+	t.Helper()
+	var c net.Conn
+	until(t, func() (is bool) {
+		var err error
+		c, err = (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", p.Address.String())
+		return err == nil
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// The connections of an address are ended before Set is called, and its ports may be forwarded again.
+func TestResetOfAnAddress(t *testing.T) {
+	p, other := at(t, corev1.ProtocolTCP, "127.77.0.18"), at(t, corev1.ProtocolTCP, "127.77.0.19")
+	a := backend(t, "a")
+	want := map[Port]Target{p: To(a), other: To(a)}
+	f := &Forwarder{}
+	f.Set(t.Context(), want)
+	t.Cleanup(func() { f.Set(context.Background(), nil) })
+	ends, stays := reach(t, p), reach(t, other)
+	until(t, func() bool { return sockets(f, p) == 2 && sockets(f, other) == 2 })
+	f.Reset(p.Address.Addr())
+	_ = ends.SetDeadline(time.Now().Add(patience))
+	if _, err := ends.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v", err)
+	}
+	f.Set(t.Context(), want)
+	if got := say(t, p, "x"); got != "a: x" {
+		t.Errorf("%q", got)
+	}
+	write(t, stays, "y")
+	if c := of(f, other); c.Open != 1 {
+		t.Errorf("%+v of another address", c)
+	}
+}
