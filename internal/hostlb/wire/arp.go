@@ -20,10 +20,17 @@ type overARP struct {
 
 const etherARP = 0x0806
 
+// forOthers is PACKET_OTHERHOST of linux/if_packet.h.
+const forOthers = 3
+
 func openARP(ifi *net.Interface) (*overARP, error) {
-	filter, err := bpf.Assemble([]bpf.Instruction{ // what is of a VLAN of the interface is another wire's
-		bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipFalse: 1},
+	// What is of a VLAN is another wire's. The kernel takes its tag off before it gives a frame to who listens for ARP, and the
+	// filter sees none; but a frame of a VLAN that the interface is not of it marks as for others, and those of one that the
+	// host has an interface of it gives to that. A tag of a priority alone (VLAN 0) is no other wire. To listen to all frames
+	// (ETH_P_ALL) would show the tag, and have each packet of the host pass the filter.
+	filter, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: forOthers, SkipTrue: 1},
 		bpf.RetConstant{Val: 1 << 16},
 		bpf.RetConstant{Val: 0},
 	})
