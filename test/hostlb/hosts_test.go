@@ -5,6 +5,7 @@ package hostlb
 import (
 	"context"
 	"net/netip"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -158,6 +159,25 @@ var _ = Describe("Hosts", func() {
 		Expect(h.Unplug(false)).To(Succeed())
 		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
 		Expect(most()).To(Equal(1))
+	})
+
+	It("keep an address on the interface that has a cable, of two in one network", func(ctx SpecContext) {
+		w := newWorld(ctx, 0)
+		h := w.join(ctx, "h1", 1)
+		Expect(h.Do(func() error { // else the kernel answers by the interface without one
+			return os.WriteFile("/proc/sys/net/ipv4/conf/all/ignore_routes_with_linkdown", []byte("1"), 0o600)
+		})).To(Succeed())
+		_, err := h.Plug("eth1", netip.MustParsePrefix("192.0.2.11/24"))
+		Expect(err).NotTo(HaveOccurred())
+		h.serve(ctx)
+		h.start()
+		w.lease(ctx, four)
+		w.theOne(four)
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		Expect(h.Unplug(true)).To(Succeed())
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		Expect(h.Unplug(false)).To(Succeed())
+		Consistently(func() string { return w.reached(ctx, four) }).WithTimeout(lifetime).Should(Equal(h.name), "it does not go back")
 	})
 
 	// The one case of two hosts with one address: docs/design.md.

@@ -110,29 +110,8 @@ func up(name string) error {
 // Join makes a host on the switch, whose interface eth0 has these addresses.
 func (n *Net) Join(name string, addresses ...netip.Prefix) (*Space, error) {
 	s, err := n.make(name)
-	if err != nil {
-		return nil, err
-	}
-	err = n.space.Do(func() error {
-		br, err := netlink.LinkByName(bridge)
-		if err != nil {
-			return err
-		}
-		veth := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: name, MasterIndex: br.Attrs().Index}, PeerName: port, PeerNamespace: netlink.NsFd(s.handle),
-		}
-		if err := netlink.LinkAdd(veth); err != nil {
-			return err
-		}
-		return up(name)
-	})
 	if err == nil {
-		err = s.Do(func() error { return up(port) })
-	}
-	for _, a := range addresses {
-		if err == nil {
-			err = s.Do(func() error { return s.add(a) })
-		}
+		err = s.plug(name, port, addresses...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("joining %s to the switch: %w", name, err)
@@ -140,8 +119,43 @@ func (n *Net) Join(name string, addresses ...netip.Prefix) (*Space, error) {
 	return s, nil
 }
 
-func (s *Space) add(a netip.Prefix) error {
-	l, err := netlink.LinkByName(port)
+// Plug gives a host another interface on the switch, with these addresses. It returns how to pull its cable, and to put it in again.
+func (s *Space) Plug(name string, addresses ...netip.Prefix) (unplug func(out bool) error, err error) {
+	end := s.Name + "-" + name
+	if err := s.plug(end, name, addresses...); err != nil {
+		return nil, fmt.Errorf("joining %s to the switch once more: %w", s.Name, err)
+	}
+	return func(out bool) error { return s.net.unplug(end, out) }, nil
+}
+
+// plug makes an interface of a host, and the end of it on the switch.
+func (s *Space) plug(end, name string, addresses ...netip.Prefix) error {
+	err := s.net.space.Do(func() error {
+		br, err := netlink.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		veth := &netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: end, MasterIndex: br.Attrs().Index}, PeerName: name, PeerNamespace: netlink.NsFd(s.handle),
+		}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return up(end)
+	})
+	if err == nil {
+		err = s.Do(func() error { return up(name) })
+	}
+	for _, a := range addresses {
+		if err == nil {
+			err = s.Do(func() error { return add(name, a) })
+		}
+	}
+	return err
+}
+
+func add(name string, a netip.Prefix) error {
+	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
@@ -190,9 +204,11 @@ func (s *Space) Part(parted bool) error {
 }
 
 // Unplug pulls the cable of a host, or puts it in again.
-func (s *Space) Unplug(out bool) error {
-	return s.net.space.Do(func() error {
-		l, err := netlink.LinkByName(s.Name)
+func (s *Space) Unplug(out bool) error { return s.net.unplug(s.Name, out) }
+
+func (n *Net) unplug(end string, out bool) error {
+	return n.space.Do(func() error {
+		l, err := netlink.LinkByName(end)
 		if err != nil {
 			return err
 		}

@@ -63,9 +63,11 @@ type Agent struct {
 	Log         logr.Logger
 
 	memory *hostlb.Memory
-	// wires guards links, and the networks of the host, for what asks and tells beside the loop.
-	wires   sync.RWMutex
-	links   map[string]*link
+	// wires guards links, on, and the networks of the host, for what asks and tells beside the loop.
+	wires sync.RWMutex
+	links map[string]*link
+	// on are the interfaces that have our addresses, as they were last read.
+	on      map[netip.Addr][]netif.Link
 	beats   beats
 	proxy   proxy
 	metrics metrics

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -25,7 +26,8 @@ type link struct {
 	err  error
 }
 
-// readLinks reads the interfaces of the host, and which of our addresses they have.
+// readLinks reads the interfaces of the host, and which of our addresses they have. One that is not where it belongs is taken off:
+// its interface has lost its cable, or its network, and another one of the host may have that.
 func (a *Agent) readLinks(ctx context.Context) error {
 	all, err := netif.Read()
 	if err != nil {
@@ -33,22 +35,19 @@ func (a *Agent) readLinks(ctx context.Context) error {
 	}
 	is := map[string]bool{}
 	var networks []hostlb.Network
-	var ours []netip.Addr
-	mine, macs := map[netip.Addr]bool{}, map[string]bool{}
+	on, macs := map[netip.Addr][]netif.Link{}, map[string]bool{}
 	a.wires.Lock()
 	defer a.wires.Unlock()
 	for i := range all {
 		l := &all[i]
-		of := networksOf(l)
 		macs[l.MAC] = true
-		if l.MAC == "" || (len(a.Interfaces) > 0 && !slices.Contains(a.Interfaces, l.Name)) || (len(of) == 0 && len(l.Ours) == 0) {
-			continue
-		}
-		is[l.Name] = true
-		a.keep(ctx, l)
-		networks, ours = append(networks, of...), append(ours, l.Ours...)
 		for _, o := range l.Ours {
-			mine[o] = true
+			on[o] = append(on[o], *l)
+		}
+		if of := networksOf(l); l.MAC != "" && len(of) > 0 && (len(a.Interfaces) == 0 || slices.Contains(a.Interfaces, l.Name)) {
+			is[l.Name] = true
+			a.keep(ctx, l)
+			networks = append(networks, of...)
 		}
 	}
 	for name, l := range a.links {
@@ -60,11 +59,53 @@ func (a *Agent) readLinks(ctx context.Context) error {
 	slices.SortFunc(networks, func(x, y hostlb.Network) int {
 		return cmp.Or(x.Prefix.Compare(y.Prefix), cmp.Compare(x.Interface, y.Interface))
 	})
-	a.memory.Self.Networks = networks
-	a.memory.OnInterface(ours)
-	a.mine.Store(&mine)
+	a.memory.Self.Networks, a.on = networks, on
+	ours := a.tidy()
+	a.memory.OnInterface(slices.Collect(maps.Keys(ours)))
+	a.mine.Store(&ours)
 	a.macs.Store(&macs)
 	return nil
+}
+
+// tidy takes our addresses off where they do not belong, and returns those that are there still.
+func (a *Agent) tidy() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for address, links := range a.on {
+		place := placeOf(address, a.memory.Self.Networks, links)
+		var left []netif.Link
+		for i := range links {
+			if l := &links[i]; l.Name == place {
+				left = append(left, *l)
+			} else if err := a.misplaced(l, address, place); err != nil {
+				a.Log.Error(err, "An address is not where it belongs, and could not be taken off: the kernel does that", "address", address, "lifetime", a.Timing.Lifetime)
+				left = append(left, *l) // it is not given up before it is off
+			}
+		}
+		if a.on[address] = left; len(left) > 0 {
+			out[address] = true
+		}
+	}
+	return out
+}
+
+// misplaced takes an address off an interface that it does not belong on.
+func (a *Agent) misplaced(l *netif.Link, address netip.Addr, place string) error {
+	a.Log.Info("Takes an address off an interface that it does not belong on", "address", address, "interface", l.Name, "belongs", place)
+	a.proxy.Reset(address)
+	return l.Remove(address)
+}
+
+// placeOf is the interface that an address belongs on, by the longest prefix: of several that on which it is; empty: none is up and
+// has an address of its network.
+func placeOf(address netip.Addr, networks []hostlb.Network, on []netif.Link) string {
+	name, bits, is := "", -1, false
+	for _, n := range networks {
+		has := slices.ContainsFunc(on, func(l netif.Link) bool { return l.Name == n.Interface })
+		if longer := n.Prefix.Bits() > bits; n.Prefix.Contains(address) && (longer || (n.Prefix.Bits() == bits && has && !is)) {
+			name, bits, is = n.Interface, n.Prefix.Bits(), has
+		}
+	}
+	return name
 }
 
 // keep remembers an interface as it was read, and listens on its wire: on that of one which was made anew under its name, anew.
@@ -132,15 +173,9 @@ func networksOf(l *netif.Link) []hostlb.Network {
 
 var errNoInterface = errors.New("no interface of this host that is up has an address of its network")
 
-// linkOf is the interface whose network has an address, by the longest prefix.
+// linkOf is the interface that an address belongs on.
 func (a *Agent) linkOf(address netip.Addr) (*link, error) {
-	name, bits := "", -1
-	for _, n := range a.memory.Self.Networks {
-		if n.Prefix.Contains(address) && n.Prefix.Bits() > bits {
-			name, bits = n.Interface, n.Prefix.Bits()
-		}
-	}
-	l := a.links[name]
+	l := a.links[placeOf(address, a.memory.Self.Networks, a.on[address])]
 	if l == nil {
 		return nil, fmt.Errorf("%s: %w", address, errNoInterface)
 	}
@@ -187,10 +222,8 @@ func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
 func (a *Agent) drop(address netip.Addr) error {
 	a.proxy.Reset(address)
 	var errs []error
-	for _, l := range a.links {
-		if slices.Contains(l.Ours, address) {
-			errs = append(errs, l.Remove(address))
-		}
+	for i := range a.on[address] {
+		errs = append(errs, a.on[address][i].Remove(address))
 	}
 	return errors.Join(errs...)
 }
@@ -218,10 +251,8 @@ func (a *Agent) refresh(ops []hostlb.Op) {
 			continue
 		}
 		by[op.Address] = op
-		for _, l := range a.links {
-			if slices.Contains(l.Ours, op.Address) {
-				of[l] = append(of[l], op.Address)
-			}
+		if l, err := a.linkOf(op.Address); err == nil { // else the kernel takes it away
+			of[l] = append(of[l], op.Address)
 		}
 	}
 	for l, all := range of {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -90,4 +91,124 @@ func TestConnectionsEndBeforeTheAddress(t *testing.T) {
 	g.Expect(client.SetReadDeadline(time.Now().Add(patience))).To(Succeed())
 	_, err = client.Read(make([]byte, 1))
 	g.Expect(errors.Is(err, syscall.ECONNRESET)).To(BeTrue(), "%v", err)
+}
+
+// An address belongs on the interface with the longest prefix of it, and stays where it is while that is one of those.
+func TestPlaceOf(t *testing.T) {
+	network := func(name, prefix string) hostlb.Network {
+		return hostlb.Network{Prefix: netip.MustParsePrefix(prefix), Interface: name}
+	}
+	on := func(names ...string) (out []netif.Link) {
+		for _, name := range names {
+			out = append(out, netif.Link{Name: name})
+		}
+		return out
+	}
+	both := []hostlb.Network{network("eth0", "192.0.2.0/24"), network("eth1", "192.0.2.0/24")}
+	for name, c := range map[string]struct {
+		networks []hostlb.Network
+		on       []netif.Link
+		want     string
+	}{
+		"none has its network":            {networks: []hostlb.Network{network("eth0", "198.51.100.0/24")}, on: on("eth0")},
+		"none is up":                      {on: on("eth0")},
+		"the first of two":                {networks: both, want: "eth0"},
+		"that on which it is":             {networks: both, on: on("eth1"), want: "eth1"},
+		"it is on both":                   {networks: both, on: on("eth1", "eth0"), want: "eth0"},
+		"it is on one that is down":       {networks: both[1:], on: on("eth0"), want: "eth1"},
+		"it is on another network's":      {networks: both, on: on("eth9"), want: "eth0"},
+		"the longer prefix":               {networks: append([]hostlb.Network{network("eth2", "192.0.0.0/16")}, both...), on: on("eth2"), want: "eth0"},
+		"of a bridge that its port is in": {networks: []hostlb.Network{network("br0", "192.0.2.0/24")}, on: on("eth0"), want: "br0"},
+	} {
+		if got := placeOf(shown, c.networks, c.on); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// plug makes an interface that is up, and whose cable is in.
+func plug(t *testing.T, name string) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Expect(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"})).To(Succeed())
+	for _, end := range []string{name, name + "-peer"} {
+		l, err := netlink.LinkByName(end)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(netlink.LinkSetUp(l)).To(Succeed())
+	}
+}
+
+// onLinks are the interfaces that have an address of ours.
+func onLinks(t *testing.T, address netip.Addr) (out []string) {
+	t.Helper()
+	all, err := netif.Read()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for i := range all {
+		if slices.Contains(all[i].Ours, address) {
+			out = append(out, all[i].Name)
+		}
+	}
+	return out
+}
+
+// What is on an interface without a cable, or whose network has moved to another one, is taken off: else the host would keep, and
+// report, an address that answers to no one. It is added where it belongs.
+func TestMisplaced(t *testing.T) {
+	for name, c := range map[string]struct {
+		only  []string
+		moves func(*WithT)
+		want  string
+	}{
+		"all is well": {moves: func(*WithT) {}, want: "wire0"},
+		"the cable is pulled": {moves: func(g *WithT) {
+			l, err := netlink.LinkByName("wire1")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(netlink.LinkSetDown(l)).To(Succeed())
+		}, want: "second"},
+		"the interface is put into a bridge": {moves: func(g *WithT) {
+			g.Expect(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})).To(Succeed())
+			br, err := netlink.LinkByName("br0")
+			g.Expect(err).NotTo(HaveOccurred())
+			port, err := netlink.LinkByName("wire0")
+			g.Expect(err).NotTo(HaveOccurred())
+			address, err := netlink.ParseAddr("192.0.2.1/24")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(netlink.LinkSetMaster(port, br)).To(Succeed())
+			g.Expect(netlink.AddrDel(port, address)).To(Succeed())
+			g.Expect(netlink.AddrAdd(br, address)).To(Succeed())
+			g.Expect(netlink.LinkSetUp(br)).To(Succeed())
+		}, want: "br0"},
+		"the flags name another one": {only: []string{"second"}, moves: func(*WithT) {}, want: "second"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wires.New(t)
+			g := NewWithT(t)
+			own(t, "wire0", "192.0.2.1/24")
+			put(t, "wire0", shown)
+			plug(t, "second")
+			if name != "the interface is put into a bridge" {
+				own(t, "second", "192.0.2.2/24")
+			}
+			a := onWires(t, Options{Interfaces: c.only})
+			c.moves(g)
+			g.Eventually(func() string { // the kernel takes a moment to see that a cable is out
+				g.Expect(a.readLinks(t.Context())).To(Succeed())
+				l, err := a.linkOf(shown)
+				g.Expect(err).NotTo(HaveOccurred())
+				return l.Name
+			}).WithTimeout(patience).Should(Equal(c.want))
+			if c.want == "wire0" {
+				g.Expect(onLinks(t, shown)).To(Equal([]string{"wire0"}))
+				g.Expect(a.isMine(shown)).To(BeTrue())
+				return
+			}
+			g.Expect(onLinks(t, shown)).To(BeEmpty())
+			g.Expect(a.isMine(shown)).To(BeFalse())
+			g.Expect(a.memory.Holds()).To(BeFalse(), "it does not take it for shown")
+			g.Expect(a.change(t.Context(), &hostlb.Op{Kind: hostlb.Add, Address: shown, At: time.Now()})).To(Succeed())
+			g.Expect(onLinks(t, shown)).To(Equal([]string{c.want}))
+			g.Expect(a.readLinks(t.Context())).To(Succeed())
+			g.Expect(a.isMine(shown)).To(BeTrue())
+		})
+	}
 }
