@@ -17,6 +17,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -43,7 +44,7 @@ func (l *look) gather(ctx context.Context) error {
 			l.holders[h.Service] = true
 		}
 	}
-	for _, read := range []func(context.Context) error{l.gatherServices, l.gatherClasses, l.gatherPools, l.gatherHosts} {
+	for _, read := range []func(context.Context) error{l.gatherServices, l.gatherUsurpers, l.gatherClasses, l.gatherPools, l.gatherHosts} {
 		if err := read(ctx); err != nil {
 			return err
 		}
@@ -149,12 +150,43 @@ func ready(e *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(e.Endpoints, func(p discoveryv1.Endpoint) bool { return ptr.Deref(p.Conditions.Ready, true) })
 }
 
+// gatherUsurpers reads the Services, of any namespace, that show an address of a lease and do not have the port on record: who gives
+// the label of those that have a lease to one that has none can have MetalLB give it a port that is free. Until it is taken from that
+// one, the port is no other Service's. No watch wakes the namespace of the lease then.
+func (l *look) gatherUsurpers(ctx context.Context) error {
+	if !l.MetalLB {
+		return nil
+	}
+	for i, o := range l.leases {
+		is := &l.known[i]
+		if byHost(o) || !is.Address.IsValid() {
+			continue
+		}
+		all := &corev1.ServiceList{}
+		if err := l.Client.List(ctx, all, client.MatchingFields{givenIndex: is.Address.String()}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("reading the Services that show %s: %w", is.Address, err)
+		}
+		for j := range all.Items {
+			s := &all.Items[j]
+			for _, p := range leaseports.Usurped(s, is, l.namespace) {
+				if is.Usurped == nil {
+					is.Usurped = map[leaseports.Port]leaseports.Ref{}
+				}
+				is.Usurped[p] = leaseports.RefOf(s, l.namespace)
+				l.wait = grants.Sooner(l.wait, askAgain)
+			}
+		}
+	}
+	return nil
+}
+
 // concerns reports whether a Service asks for a lease, or bears what one that does is given.
 func concerns(s *corev1.Service) bool {
 	_, asks := leaseports.AskedOf(s)
 	_, names := s.Annotations[v1alpha1.LeaseAnnotation]
 	_, published := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
-	return asks || names || published || conditionOf(s) != nil
+	_, labelled := s.Labels[v1alpha1.LeasedLabel]
+	return asks || names || published || labelled || conditionOf(s) != nil
 }
 
 // keyOf is where a Service is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
@@ -35,10 +36,11 @@ const controllerName = "Namespace"
 const concurrency = 10
 
 // Indexes of the cache: Services by the namespace of the leases that they name, where that is another one than theirs, and by
-// their load balancer class; IPAddressPools by the namespace whose leases they show.
+// their load balancer class, and by the addresses that their status has; IPAddressPools by the namespace whose leases they show.
 const (
 	foreignIndex = "leases.foreign"
 	classIndex   = "leases.class"
+	givenIndex   = "leases.given"
 	leasesIndex  = "leases.namespace"
 )
 
@@ -64,6 +66,20 @@ func classOf(o client.Object) []string {
 	return nil
 }
 
+func given(o client.Object) []string {
+	s, is := o.(*corev1.Service)
+	if !is {
+		return nil
+	}
+	var out []string
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(in.IP); err == nil {
+			out = append(out, a.Unmap().String())
+		}
+	}
+	return out
+}
+
 func leasesOf(o client.Object) []string {
 	p, is := o.(*metallbv1beta1.IPAddressPool)
 	if !is {
@@ -82,7 +98,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 		name string
 		key  client.IndexerFunc
 	}{
-		{&corev1.Service{}, foreignIndex, foreign}, {&corev1.Service{}, classIndex, classOf},
+		{&corev1.Service{}, foreignIndex, foreign}, {&corev1.Service{}, classIndex, classOf}, {&corev1.Service{}, givenIndex, given},
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, index.of, index.name, index.key); err != nil {
 			return fmt.Errorf("indexing %T: %w", index.of, err)

@@ -114,7 +114,7 @@ func (c *cached) List(_ context.Context, list client.ObjectList, opts ...client.
 	items, _ := reflect.TypeOf(list).Elem().FieldByName("Items")
 	kind := faults.RefOf(reflect.New(items.Type.Elem()).Interface().(client.Object)).Kind
 	indexes := map[string]client.IndexerFunc{
-		foreignIndex: foreign, classIndex: classOf, leasesIndex: leasesOf, holderIndex: holders,
+		foreignIndex: foreign, classIndex: classOf, givenIndex: given, leasesIndex: leasesOf, holderIndex: holders,
 		lockIndex: func(o client.Object) []string { return append(leaseLocks(o), locks(o)...) },
 	}
 	for ref, is := range c.objects {
@@ -208,6 +208,8 @@ func runWorld(t *testing.T, seed uint64) {
 			w.script = unheard()
 		} else if seed%10 == 2 {
 			w.script = attempts(seed%20 == 2)
+		} else if seed%10 == 3 {
+			w.script = usurped()
 		}
 		for range 1 + seed%2 {
 			w.start()
@@ -811,7 +813,9 @@ func (w *world) draw() action {
 	edit := func(ref faults.Ref, text string, change func(client.Object)) action {
 		return action{text, func(w *world) { _ = w.api.Edit(ref, change) }}
 	}
-	switch w.r.IntN(23) {
+	switch w.r.IntN(24) {
+	case 23:
+		return forge(other, "thief", fmt.Sprintf("10.0.0.%d", 1+w.r.IntN(2)), ports)
 	case 0, 1, 2, 3:
 		return newService(ns, name, lease, ports)
 	case 4, 5, 6:
@@ -900,6 +904,23 @@ func newService(namespace, name, lease string, ports []corev1.ServicePort) actio
 	}}
 }
 
+// forge makes a Service that has no lease, and bears what those have that MetalLB gives the address of one.
+func forge(namespace, name, address string, ports []corev1.ServicePort) action {
+	return action{fmt.Sprintf("Service %s of %s forges that it has %s: %v", name, namespace, address, ports), func(w *world) {
+		key := ""
+		for _, s := range w.services() {
+			key = cmp.Or(key, s.Annotations["metallb.io/allow-shared-ip"])
+		}
+		_ = w.api.Create(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LeasedLabel: "true"},
+				Annotations: map[string]string{"metallb.io/loadBalancerIPs": address, "metallb.io/allow-shared-ip": key},
+			},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports},
+		})
+	}}
+}
+
 func newLease(name string) action {
 	return action{"lease " + name, func(w *world) {
 		_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
@@ -924,6 +945,23 @@ func unheard() []action {
 	return []action{
 		newLease("shop"), newLease("mail"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "mail", ports), freeze(40 * time.Second),
 		deletion(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}), deletion(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}),
+	}
+}
+
+// usurped is a story of a guest who forges that a Service of its has a port of a shared lease, before that of the owner asks for it.
+func usurped() []action {
+	port := func(n int32) []corev1.ServicePort {
+		return []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: n}}
+	}
+	return []action{
+		newLease("shop"),
+		{"shop is for Services of the other namespace", func(w *world) {
+			_ = w.api.Edit(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}, func(o client.Object) {
+				o.(*v1alpha1.IPLease).Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
+			})
+		}},
+		newService(ns, "web", "shop", port(80)), newService(other, "guest", ns+"/shop", port(8443)),
+		forge(other, "thief", "10.0.0.1", port(25)), newService(ns, "mail", "shop", port(25)),
 	}
 }
 
@@ -989,6 +1027,16 @@ func (w *world) examine() {
 		}
 		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition); len(o.Status.Ports) > 0 && (is == nil || is.Status != inUse(o, byRef).Status) {
 			w.Wrongf("lease %s says of its use %+v", o.Name, is)
+		}
+	}
+	for name, s := range services {
+		for _, l := range l.known {
+			if ports := leaseports.Usurped(s, &l, ns); len(ports) > 0 && l.Address.IsValid() {
+				w.Wrongf("Service %s shows %v of lease %s, and was not given them", name, ports, l.Name)
+			}
+		}
+		if _, labelled := s.Labels[v1alpha1.LeasedLabel]; labelled && s.Annotations[v1alpha1.LeasedAddressesAnnotation] == "" {
+			w.Wrongf("Service %s bears the label of those that have a lease, and has none", name)
 		}
 	}
 	if got := w.configured(); !reflect.DeepEqual(got, shown) {

@@ -79,8 +79,8 @@ type Service struct {
 	NotMade string
 	// Deleting: it keeps what it has until it is gone.
 	Deleting bool
-	// Published are the addresses that it is published with.
-	Published []netip.Addr
+	// Published are the addresses that it is published with; Given, those that its status has.
+	Published, Given []netip.Addr
 	// Tried are the addresses that were made for it, and that somebody else answers for.
 	Tried []netip.Addr
 }
@@ -124,8 +124,9 @@ type Lease struct {
 	// Declared are the ports that Services may have, each with the Service that it is for, the zero Ref for any; nil: any
 	// port for any Service.
 	Declared map[Port]Ref
-	// Table is who has which port.
-	Table []Holder
+	// Table is who has which port. Usurped are ports that Services show which have them not.
+	Table   []Holder
+	Usurped map[Port]Ref
 }
 
 // Verdict is what a Service is told: a reason of v1alpha1.LeaseSatisfiedCondition.
@@ -345,6 +346,9 @@ func (d *decider) refusal(name string, s *Service) *Verdict {
 			return &Verdict{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is already allocated to Service %s; choose another port or lease", l.Address, p, h.Service)}
 		} else if !is {
 			more++
+		}
+		if by, is := l.Usurped[p]; is && by != s.Ref && !slices.Contains(s.Given, l.Address) {
+			return &Verdict{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is shown by Service %s, to which it was not given; it is taken from that one first. If that lasts, delete that Service", l.Address, p, by)}
 		}
 	}
 	if len(d.taken[name])+more > v1alpha1.MaxLeasedPorts {

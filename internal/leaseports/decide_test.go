@@ -74,6 +74,9 @@ func TestDecide(t *testing.T) {
 	refused := func(l Lease, reason string) Lease { l.Refused = Verdict{reason, "no"}; return l }
 	waiting := func(s Service) Service { s.Waits = Verdict{"NoPool", "none"}; return s }
 	wrong := func(s Service, text string) Service { s.Leases, s.Problem = nil, text; return s }
+	usurped := func(l Lease, p Port, by Ref) Lease { l.Usurped = map[Port]Ref{p: by}; return l }
+	given := func(s Service) Service { s.Given = []netip.Addr{plain.Address}; return s }
+	thief := Ref{"other", "thief"}
 	for name, c := range map[string]struct {
 		leases   []Lease
 		services []Service
@@ -107,6 +110,10 @@ func TestDecide(t *testing.T) {
 		"another family":                  {leases: []Lease{six}, services: []Service{serviceOf("a", 0, []string{"shop-6"}, tcp(80))}, want: []string{"LeaseUnfit: IPLease shop-6 has an IPv6 address"}},
 		"two of one family":               {leases: []Lease{plain, leaseOf("more", "10.0.0.2")}, services: []Service{dual(serviceOf("a", 0, []string{"shop", "more"}, tcp(80)))}, want: []string{"LeaseUnfit: the leases shop and more are of one family"}},
 		"taken of the other lease":        {leases: []Lease{plain, with(six, held(tcp(80), "b"))}, services: []Service{dual(serviceOf("a", 0, both, tcp(80))), ofSix(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"PortTaken: fd00::1 TCP/80", "Granted"}},
+		"shown by one without it":         {leases: []Lease{usurped(plain, tcp(80), thief)}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 1, shop, tcp(81))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is shown by Service other/thief, to which it was not given", "Granted"}, table: []Holder{held(tcp(81), "b")}},
+		"it has it, and another shows it": {leases: []Lease{usurped(with(plain, held(tcp(80), "a")), tcp(80), thief)}, services: []Service{given(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
+		"it had it, and another shows it": {leases: []Lease{usurped(with(plain, held(tcp(80), "a")), tcp(80), thief)}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"PortTaken"}, table: []Holder{held(tcp(80), "a")}},
+		"it shows it itself":              {leases: []Lease{usurped(plain, tcp(80), Ref{Name: "a"})}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted"}, table: []Holder{held(tcp(80), "a")}},
 		"a problem":                       {leases: []Lease{plain}, services: []Service{wrong(serviceOf("a", 0, nil, tcp(80)), "it is odd")}, want: []string{"LeaseUnfit: it is odd"}},
 		"of another namespace":            {leases: []Lease{open(plain)}, services: []Service{from("other", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{{tcp(80), Ref{"other", "a"}, "uid-a"}}},
 		"of one that it does not select":  {leases: []Lease{open(plain)}, services: []Service{from("wrong", serviceOf("a", 0, shop, tcp(80)))}, want: []string{"NotAllowed: there is no IPLease shop that Services of namespace wrong may use"}},

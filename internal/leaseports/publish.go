@@ -26,7 +26,8 @@ type Published struct {
 }
 
 // Of returns a Service as it is to be published; the zero one: not at all. Nil: it is so already. What somebody else wrote in
-// our places is set right while the Service has a lease, and left alone where we have not written.
+// our places is set right while the Service has a lease, and left alone where we have not written, but for the label: that is on
+// no Service without a lease.
 //
 // A Service has the key from the first time on that it shares: whenever MetalLB places one with a key, it looks at all
 // Services that it has, and writes each.
@@ -54,11 +55,13 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 			next.Labels = map[string]string{}
 		}
 		next.Labels[v1alpha1.LeasedLabel] = "true"
-	} else if _, ours := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; ours {
-		for _, name := range []string{ipsAnnotation, sharedAnnotation, v1alpha1.LeasedAddressesAnnotation} {
-			delete(next.Annotations, name)
+	} else {
+		if _, ours := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; ours {
+			for _, name := range []string{ipsAnnotation, sharedAnnotation, v1alpha1.LeasedAddressesAnnotation} {
+				delete(next.Annotations, name)
+			}
 		}
-		delete(next.Labels, v1alpha1.LeasedLabel)
+		delete(next.Labels, v1alpha1.LeasedLabel) // whoever wrote it: it says to MetalLB that the Service has a lease
 	}
 	if maps.Equal(next.Annotations, s.Annotations) && maps.Equal(next.Labels, s.Labels) {
 		return nil
@@ -77,10 +80,32 @@ func Shown(s *corev1.Service) []netip.Addr {
 	for text := range strings.SplitSeq(s.Annotations[v1alpha1.LeasedAddressesAnnotation], ",") {
 		add(text)
 	}
-	for _, in := range s.Status.LoadBalancer.Ingress {
-		add(in.IP)
+	for _, a := range givenTo(s) {
+		add(a.String())
 	}
 	return out
+}
+
+// givenTo are the addresses that the status of a Service has.
+func givenTo(s *corev1.Service) []netip.Addr {
+	var out []netip.Addr
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(in.IP); err == nil {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// Usurped are the ports of a lease that a Service shows, and was not given.
+func Usurped(s *corev1.Service, l *Lease, leases string) []Port {
+	if !slices.Contains(givenTo(s), l.Address) {
+		return nil
+	}
+	is := ServiceOf(s, leases)
+	return slices.DeleteFunc(is.Ports, func(p Port) bool {
+		return slices.ContainsFunc(l.Table, func(h Holder) bool { return h.Port == p && h.Service == is.Ref })
+	})
 }
 
 // Shows reports whether a Service shows an address.

@@ -104,7 +104,7 @@ func ServiceOf(s *corev1.Service, namespace string) Service {
 		Ref: RefOf(s, namespace), UID: s.UID, Created: s.CreationTimestamp.Time, Deleting: s.DeletionTimestamp != nil,
 		RequireBoth: ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack,
 		PreferBoth:  ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack,
-		Tried:       triedAddresses(s), Published: Shown(s),
+		Tried:       triedAddresses(s), Published: Shown(s), Given: givenTo(s),
 	}
 	for _, p := range s.Spec.Ports {
 		out.Ports = append(out.Ports, Port{p.Protocol, p.Port})

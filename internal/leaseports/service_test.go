@@ -101,6 +101,7 @@ func TestPublished(t *testing.T) {
 		}
 	}
 	unlabelled := func(s *corev1.Service) { s.Labels = nil }
+	labelled := func(s *corev1.Service) { s.Labels = map[string]string{v1alpha1.LeasedLabel: "true"} }
 	asks := func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.0.0.1" }
 	for name, c := range map[string]struct {
 		p Published
@@ -120,6 +121,7 @@ func TestPublished(t *testing.T) {
 		"no more":                 {Published{}, aService("shop", is("10.0.0.1", "k", "10.0.0.1")), aService("shop")},
 		"never, and a person's":   {Published{}, aService("shop", is("10.0.0.1", "k", "")), nil},
 		"never":                   {Published{}, aService("shop"), nil},
+		"never, and labelled":     {Published{}, aService("shop", is("10.0.0.1", "k", ""), labelled), aService("shop", is("10.0.0.1", "k", ""))},
 		"a person's, and granted": {published, aService("shop", is("10.0.0.1", "k", "")), aService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
 		"which asks for it":       {published, aService("shop", asks), aService("shop", asks, is("", "k", "10.0.0.1"))}, // MetalLB refuses what is said twice
 	} {

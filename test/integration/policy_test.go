@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// tenantClient is a client of somebody who may write claims, IPAllocations and IPLeases of a namespace, and nothing else.
+// tenantClient is a client of somebody who may write claims, IPAllocations, IPLeases and Services of a namespace, and nothing else.
 func tenantClient(ctx context.Context, ns string) client.Client {
 	GinkgoHelper()
 	create(ctx, &rbacv1.Role{
@@ -25,6 +26,8 @@ func tenantClient(ctx context.Context, ns string) client.Client {
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{ipamv1.GroupVersion.Group, v1alpha1.GroupVersion.Group}, Resources: []string{"ipaddressclaims", "ipallocations", "ipleases"},
 			Verbs: []string{"get", "create", "update", "patch", "delete"},
+		}, {
+			APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get", "create", "update"},
 		}},
 	}, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant"},
@@ -96,5 +99,37 @@ var _ = Describe("The admission policy for records", func() {
 		create(ctx, record(framework.MakeClaim(ns, "restored").Pool("p").Obj()))
 		Expect(addressOf(ctx, ns, "restored").Spec.Address).To(Equal("10.151.0.2"))
 		Expect(m.Stop()).To(Succeed())
+	})
+})
+
+var _ = Describe("The admission policy for Services", func() {
+	It("lets only the manager and administrators give a Service the label by which MetalLB gives it a lease", func(ctx SpecContext) {
+		for _, o := range applyPolicy(ctx, k8s, "services.yaml") {
+			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
+		}
+		ns := newNamespace(ctx, nil)
+		tenant := tenantClient(ctx, ns)
+		service := func(name string, labels map[string]string) *corev1.Service {
+			return &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels},
+				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 25}}},
+			}
+		}
+		label := map[string]string{v1alpha1.LeasedLabel: "true"}
+		// The API server takes a moment to know the policy.
+		Eventually(func() error { return tenant.Create(ctx, service("thief", label), client.DryRunAll) }).
+			Should(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(v1alpha1.LeaseAnnotation))))
+		s := service("web", nil)
+		Expect(tenant.Create(ctx, s)).To(Succeed())
+		s.Labels = label
+		Expect(tenant.Update(ctx, s)).To(Satisfy(apierrors.IsForbidden))
+		Expect(k8s.Update(ctx, s)).To(Succeed(), "as the manager does")
+		s.Annotations = map[string]string{"mine": "yes"}
+		Expect(tenant.Update(ctx, s)).To(Succeed(), "who changes something else")
+		s.Labels = map[string]string{v1alpha1.LeasedLabel: "false"}
+		Expect(tenant.Update(ctx, s)).To(Satisfy(apierrors.IsForbidden))
+		s.Labels = nil
+		Expect(tenant.Update(ctx, s)).To(Succeed())
+		create(ctx, service("restored", label))
 	})
 })
