@@ -77,8 +77,10 @@ const (
 	ContestedReason = "Contested"
 	// PortInUseOnHostReason: a process of the host listens on a port that is to be forwarded.
 	PortInUseOnHostReason = "PortInUseOnHost"
-	// PortNotSupportedReason: a host that forwards by itself does not forward that protocol.
+	// PortNotSupportedReason: a host that forwards by itself does not forward that protocol, or has nowhere to forward to.
 	PortNotSupportedReason = "PortNotSupported"
+	// PortFullReason of an event, and of what a host says: a port has no room for all clients. It is served, and announced.
+	PortFullReason = "PortFull"
 	// HostErrorReason: a host cannot do what it is to, for the reason that the message says.
 	HostErrorReason = "HostError"
 )

@@ -106,8 +106,10 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	if err := await(ctx, mgr); err != nil {
 		return err
 	}
-	if is.MaxFiles, err = forward.FileLimit(); err != nil {
-		return err
+	if is.MaxFiles == 0 {
+		if is.MaxFiles, err = forward.FileLimit(); err != nil {
+			return err
+		}
 	}
 	host = agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
 	host.Register()

@@ -24,6 +24,9 @@ type options struct {
 	interfaces          []string
 	lifetime            time.Duration
 	forward, backends   string
+	sessions            int
+	idle                time.Duration
+	files               int64
 	metrics             string
 	release             bool
 }
@@ -50,6 +53,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.lifetime, "lease-duration", 10*time.Second, "How long an address stays on a host that does not refresh it, in whole seconds from 3s to 5m: a host that is dead is followed by another one about 3 s after that. The same on all hosts.")
 	fs.StringVar(&o.forward, "forward", forwardNone, "What becomes of packets for an address: none, kube-proxy or what takes its place has them, or proxy, this program forwards TCP and UDP to --backends.")
 	fs.StringVar(&o.backends, "backends", "nodeports", "Where --forward=proxy forwards to: nodeports of Nodes that are ready, endpoints, where the network of the Pods is routed, or clusterip, where that of the Services is.")
+	fs.IntVar(&o.sessions, "udp-sessions", 4096, "How many clients a port of UDP has at once, with --forward=proxy. Of more, those end that are idle longest.")
+	fs.DurationVar(&o.idle, "udp-idle", 90*time.Second, "How long a client of UDP is remembered that sends nothing and is sent nothing, with --forward=proxy. At most 30s where there was no answer, and 5s where one question was answered, or two.")
+	fs.Int64Var(&o.files, "open-files", 0, "How many files --forward=proxy may use: six for a connection of TCP, one for a client of UDP. 0: 0.8 of what the process may open.")
 	fs.StringVar(&o.metrics, "metrics-bind-address", "127.0.0.1:9442", "Address of /metrics, /healthz and /readyz, without authentication; 0 turns them off.")
 	fs.BoolVar(&o.release, "release-on-exit", true, "Give the addresses to other hosts at the end. Otherwise they stay for --lease-duration, so that a restart is not seen.")
 }
@@ -72,12 +78,21 @@ func (o *options) check() (agent.Options, error) {
 	if o.forward != forwardNone && o.forward != forwardProxy {
 		complain("forward", o.forward, "must be %s or %s", forwardNone, forwardProxy)
 	}
+	if o.sessions < 1 {
+		complain("udp-sessions", o.sessions, "must be at least 1")
+	}
+	if o.idle < time.Second {
+		complain("udp-idle", o.idle, "must be at least 1s")
+	}
+	if o.files < 0 {
+		complain("open-files", o.files, "must be 0 or more")
+	}
 	via, known := backends[o.backends]
 	if !known {
 		complain("backends", o.backends, "must be one of %s", strings.Join(slices.Sorted(maps.Keys(backends)), ", "))
 	}
 	return agent.Options{
 		Name: o.name, Node: o.node, Network: o.network, Interfaces: o.interfaces, Timing: hostlb.TimingOf(o.lifetime),
-		Forward: o.forward == forwardProxy, Via: via, Release: o.release,
+		Forward: o.forward == forwardProxy, Via: via, MaxFiles: o.files, MaxSessions: o.sessions, Idle: o.idle, Release: o.release,
 	}, errors.Join(errs...)
 }

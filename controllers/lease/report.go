@@ -63,12 +63,26 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 		if err := l.Client.Status().Patch(ctx, changes, guard.SinceRead(o)); err != nil {
 			return false, fmt.Errorf("saying on IPLease %s/%s whether it is announced: %w", o.Namespace, o.Name, err)
 		}
-		if was := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); announced != nil && announced.Status == metav1.ConditionFalse && (was == nil || was.Reason != announced.Reason) {
-			l.tellServices(o, announced, l.onHosts[o.UID])
-		}
+		l.tellOf(o, announced)
 		changed = true
 	}
 	return changed, nil
+}
+
+// tellOf tells those that have ports of a lease what its condition says from now on, if something is wrong.
+func (l *look) tellOf(o *v1alpha1.IPLease, announced *metav1.Condition) {
+	if announced == nil {
+		return
+	}
+	was, on := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition), l.onHosts[o.UID]
+	switch {
+	case announced.Status == metav1.ConditionFalse && (was == nil || was.Reason != announced.Reason):
+		l.tellServices(o, announced, on)
+	case announced.Status == metav1.ConditionTrue && on != nil && len(on.Full()) > 0 && (was == nil || was.Message != announced.Message):
+		full := *announced
+		full.Reason = v1alpha1.PortFullReason
+		l.tellServices(o, &full, on)
+	}
 }
 
 // tellServices tells those that have ports of a lease that it is not announced. On is what hosts say of it, if they show it: of

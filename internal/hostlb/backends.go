@@ -2,6 +2,7 @@ package hostlb
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,6 +91,31 @@ func LocalNodes(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice) map[str
 		}
 	}
 	return out
+}
+
+// Unreachable says why a port of a Service has no backend, where that does not end by itself; empty: it has, or may have.
+func Unreachable(s *corev1.Service, port Port, nodes []corev1.Node, via Via, is6 bool) string {
+	at := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return port == Port{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port}
+	})
+	if via != NodePorts || at < 0 {
+		return ""
+	}
+	if s.Spec.Ports[at].NodePort == 0 {
+		return "it forwards to NodePorts, and the Service has none; set its spec.allocateLoadBalancerNodePorts to true, or run the hosts with --backends=clusterip or endpoints"
+	}
+	living := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return !ready(&n) })
+	if len(living) > 0 && len(nodePorts(living, nil, s.Spec.Ports[at].NodePort, is6)) == 0 {
+		return fmt.Sprintf("it forwards to NodePorts, and no Node has an internal address of IPv%d; use a lease of the other family, or run the hosts with --backends=clusterip or endpoints", family(is6))
+	}
+	return ""
+}
+
+func family(is6 bool) int {
+	if is6 {
+		return 6
+	}
+	return 4
 }
 
 // nodePorts are a port on the Nodes that are ready, by their internal addresses.

@@ -3,6 +3,7 @@ package hostlb
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,6 +96,36 @@ func TestSources(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, Sources(s), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// What has nowhere to go, and will not have by itself, is said: not that no endpoint, and no Node, is ready.
+func TestUnreachable(t *testing.T) {
+	four := func(name string, is corev1.ConditionStatus) corev1.Node {
+		n := node(name, "10.1.0.1", is)
+		n.Status.Addresses = n.Status.Addresses[:1]
+		return n
+	}
+	s := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}, {Protocol: corev1.ProtocolUDP, Port: 53}}}}
+	web, dns := Port{corev1.ProtocolTCP, 80}, Port{corev1.ProtocolUDP, 53}
+	for name, c := range map[string]struct {
+		port  Port
+		nodes []corev1.Node
+		via   Via
+		is6   bool
+		want  string
+	}{
+		"all is well":            {port: web, nodes: []corev1.Node{four("n1", corev1.ConditionTrue)}},
+		"no NodePort":            {port: dns, nodes: []corev1.Node{four("n1", corev1.ConditionTrue)}, want: "allocateLoadBalancerNodePorts"},
+		"none is needed":         {port: dns, via: ClusterIPs},
+		"no Node":                {port: web},
+		"no Node is ready":       {port: web, nodes: []corev1.Node{four("n1", corev1.ConditionFalse)}, is6: true},
+		"no Node of its family":  {port: web, nodes: []corev1.Node{four("n1", corev1.ConditionTrue)}, is6: true, want: "no Node has an internal address of IPv6"},
+		"a port that it has not": {port: Port{corev1.ProtocolTCP, 81}},
+	} {
+		if got := Unreachable(s, c.port, c.nodes, c.via, c.is6); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

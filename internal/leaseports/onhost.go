@@ -45,18 +45,46 @@ func (h *OnHost) Announced(waited bool) Verdict {
 	switch gaveUp := h.Holder == "" && h.Report != nil; {
 	case (h.Has() || gaveUp) && h.Report.Reason != "":
 		return Verdict{reasonOf(h.Report.Reason), h.Report.Message}
-	case h.Announces() && len(h.Report.Ports) > 0:
+	case h.Announces() && len(h.ports()) > 0:
 		var texts []string
-		for _, p := range h.Report.Ports {
+		unserved, full := h.unserved(), h.Full()
+		for _, p := range unserved {
 			texts = append(texts, fmt.Sprintf("%s is not served: %s", Port{p.Protocol, p.Port}, p.Message))
 		}
-		return Verdict{reasonOf(h.Report.Ports[0].Reason), fmt.Sprintf("host %s has the address, and %s", h.Holder, strings.Join(texts, "; "))}
+		for _, p := range full {
+			texts = append(texts, fmt.Sprintf("%s is full: %s", Port{p.Protocol, p.Port}, p.Message))
+		}
+		out := Verdict{v1alpha1.AnnouncedReason, fmt.Sprintf("host %s has the address, and %s", h.Holder, strings.Join(texts, "; "))}
+		if len(unserved) > 0 {
+			out.Reason = reasonOf(unserved[0].Reason)
+		}
+		return out
 	case h.Announces():
 		return Verdict{v1alpha1.AnnouncedReason, fmt.Sprintf("host %s has the address", h.Holder)}
 	case waited:
 		return Verdict{v1alpha1.NoHostReason, h.without()}
 	}
 	return Verdict{}
+}
+
+// ports are those of which the host says something.
+func (h *OnHost) ports() []record.PortReport {
+	if !h.Announces() {
+		return nil
+	}
+	return h.Report.Ports
+}
+
+func full(p record.PortReport) bool { return p.Reason == v1alpha1.PortFullReason }
+
+// unserved are the ports that the host does not serve.
+func (h *OnHost) unserved() []record.PortReport {
+	return slices.DeleteFunc(slices.Clone(h.ports()), full)
+}
+
+// Full are the ports that the host serves, and that have no room for all clients.
+func (h *OnHost) Full() []record.PortReport {
+	return slices.DeleteFunc(slices.Clone(h.ports()), func(p record.PortReport) bool { return !full(p) })
 }
 
 // reasonOf is the reason that a host gives, if that is one.
@@ -113,10 +141,8 @@ func (h *OnHost) Concerns(p Port) bool {
 // Errors are the ports that the host does not serve, with why, as the status of a Service names such.
 func (h *OnHost) Errors() map[Port]string {
 	out := map[Port]string{}
-	if h.Announces() {
-		for _, p := range h.Report.Ports {
-			out[Port{p.Protocol, p.Port}] = classPrefix + reasonOf(p.Reason)
-		}
+	for _, p := range h.unserved() {
+		out[Port{p.Protocol, p.Port}] = classPrefix + reasonOf(p.Reason)
 	}
 	return out
 }

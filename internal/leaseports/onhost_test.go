@@ -20,6 +20,7 @@ func TestAnnounced(t *testing.T) {
 	with := func(h OnHost, change func(*OnHost)) OnHost { change(&h); return h }
 	announced := record.Report{Announced: true}
 	inUse := record.PortReport{Protocol: corev1.ProtocolTCP, Port: 443, Reason: "PortInUseOnHost", Message: "sshd has it"}
+	crowded := record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull", Message: "many ask"}
 	for name, c := range map[string]struct {
 		h      OnHost
 		waited bool
@@ -33,6 +34,8 @@ func TestAnnounced(t *testing.T) {
 		"it has, and another claims it":        {h: says(alive, record.Report{Announced: true, Reason: "Contested", Message: "m"}), want: "Contested: m", has: true},
 		"it says what is no reason":            {h: says(alive, record.Report{Reason: "not a reason!", Message: "m"}), want: "HostError: m", has: true},
 		"all but one port":                     {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it", has: true},
+		"a port is full":                       {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded}}), want: "Announced: host h1 has the address, and UDP/53 is full: many ask", has: true},
+		"one is full, one is not served":       {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded, inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it; UDP/53 is full: many ask", has: true},
 		"it was not heard yet":                 {h: with(says(alive, announced), func(h *OnHost) { h.Alive = false })},
 		"it is silent":                         {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent = false, true })},
 		"it is silent, for long":               {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
@@ -85,6 +88,10 @@ func TestPortsOfReport(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[Port]string{tcp(443): "butler.butlerlabs.dev/PortInUseOnHost"}, h.Errors()); diff != "" {
 		t.Error(diff)
+	}
+	h.Report.Ports = append(h.Report.Ports, record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull"})
+	if len(h.Errors()) != 1 || len(h.Full()) != 1 || !h.Concerns(udp(53)) {
+		t.Error("a port that is full is served, and who has it is told")
 	}
 	h.Report.Reason = "Contested"
 	if !h.Concerns(tcp(80)) {

@@ -47,8 +47,10 @@ type Options struct {
 	// Forward: it forwards the ports by itself, Via where to.
 	Forward bool
 	Via     hostlb.Via
-	// MaxFiles is how many files what is forwarded may use.
-	MaxFiles int64
+	// MaxFiles is how many files what is forwarded may use; MaxSessions and Idle are those of forward.Forwarder.
+	MaxFiles    int64
+	MaxSessions int
+	Idle        time.Duration
 	// Release: it gives up what it has when it stops. Otherwise its addresses stay until the kernel takes them away, for a restart.
 	Release bool
 }
@@ -110,7 +112,7 @@ func New(o Options, cache, live client.Reader, c client.Client, log logr.Logger)
 		writing: make(chan struct{}, writers), asking: make(chan struct{}, askers), told: map[string]string{},
 	}
 	a.metrics = newMetrics()
-	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{MaxFiles: o.MaxFiles}
+	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{MaxFiles: o.MaxFiles, MaxSessions: o.MaxSessions, Idle: o.Idle}
 	a.mine.Store(&map[netip.Addr]bool{})
 	a.macs.Store(&map[string]bool{})
 	return a
@@ -210,6 +212,7 @@ func (a *Agent) look(ctx context.Context) (again time.Time, err error) {
 	}
 	a.memory.Forget()
 	a.proxy.set(ctx)
+	a.proxy.report(time.Now())
 	a.metrics.measure(a)
 	if again.IsZero() {
 		again = time.Now().Add(a.Timing.Lifetime)

@@ -17,9 +17,10 @@ var forwarded = []struct {
 	counted("connections_total", "Connections of TCP that were accepted.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.Connections }),
 	counted("connections", "Connections of TCP that are open.", prometheus.GaugeValue, func(c *forward.Counts) int64 { return c.Open }),
 	counted("refused_connections_total", "Connections of TCP that there were no files left for.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.Refused }),
-	counted("dial_errors_total", "Backends that could not be reached.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.DialErrors }),
+	counted("dial_errors_total", "Backends that could not be reached, and connections that there was none for.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.DialErrors }),
 	counted("denied_total", "Connections of TCP, and packets of UDP, of clients that the loadBalancerSourceRanges of the Service do not have.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.Denied }),
 	counted("udp_sessions", "Clients of UDP.", prometheus.GaugeValue, func(c *forward.Counts) int64 { return c.Sessions }),
+	counted("udp_displaced_total", "Clients of UDP that were ended for others, as there were as many as may be.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.Displaced }),
 	counted("udp_dropped_total", "Packets of UDP that no session or backend was there for.", prometheus.CounterValue, func(c *forward.Counts) int64 { return c.Dropped }),
 }
 

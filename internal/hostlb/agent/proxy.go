@@ -34,6 +34,9 @@ type proxy struct {
 	has     map[netip.Addr]string
 	at      time.Time
 	failed  bool
+	// problems are what the host said of ports when they were last set; crowds, which have no room.
+	problems map[netip.Addr][]hostlb.PortReport
+	crowds   crowds
 	// mu guards of, the Service that each port is forwarded for, for metrics.
 	mu sync.Mutex
 	of map[forward.Port]types.NamespacedName
@@ -64,7 +67,9 @@ func (p *proxy) set(ctx context.Context) {
 		}
 		p.want(ctx, o, address, nodes.Items, want, of, reports)
 	}
-	p.handOver(ctx, want, of)
+	p.mu.Lock()
+	p.of = of
+	p.mu.Unlock()
 	for port, err := range p.Set(ctx, want) {
 		p.tell("port "+port.String(), err)
 		reports[port.Address.Addr()] = append(reports[port.Address.Addr()], p.reportOf(port, err))
@@ -76,34 +81,43 @@ func (p *proxy) set(ctx context.Context) {
 			p.tell("port "+port.String(), nil)
 		}
 	}
-	for _, all := range reports {
-		slices.SortFunc(all, func(x, y hostlb.PortReport) int {
-			return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port))
+	p.failed = len(reports) > 0
+	p.problems = reports
+}
+
+// report tells the memory what is wrong with ports now.
+func (p *proxy) report(now time.Time) {
+	if !p.Forward {
+		return
+	}
+	byPort, _ := p.Counts()
+	all := map[netip.Addr][]hostlb.PortReport{}
+	for address, problems := range p.problems {
+		all[address] = slices.Clone(problems)
+	}
+	for port := range p.crowds.look(now, byPort) {
+		all[port.Address.Addr()] = append(all[port.Address.Addr()], p.crowded(port))
+	}
+	for _, reports := range all {
+		slices.SortFunc(reports, func(x, y hostlb.PortReport) int {
+			return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port), cmp.Compare(x.Reason, y.Reason))
 		})
 	}
-	p.failed = len(reports) > 0
-	p.memory.Ports(reports)
+	p.memory.Ports(all)
+}
+
+// crowded says that a port has no room for all who ask.
+func (p *proxy) crowded(port forward.Port) hostlb.PortReport {
+	out := hostlb.PortReport{Protocol: port.Protocol, Port: int32(port.Address.Port()), Reason: v1alpha1.PortFullReason}
+	if out.Message = "host " + p.Name + " refuses connections, as the Service has as many open as its share of the files of the host allows; end those that are idle, or raise --open-files"; port.Protocol == corev1.ProtocolUDP {
+		out.Message = "host " + p.Name + " ends clients for those that come, as there are as many as it serves at once; raise --udp-sessions or --open-files"
+	}
+	return out
 }
 
 // due reports whether the ports are to be set: something has changed, or some could not be and are tried again.
 func (p *proxy) due(has map[netip.Addr]string) bool {
 	return p.changed.Swap(false) || !maps.Equal(has, p.has) || (p.failed && time.Since(p.at) >= p.Timing.Again)
-}
-
-// handOver ends the connections of ports that are another Service's now.
-func (p *proxy) handOver(ctx context.Context, want map[forward.Port]forward.Target, of map[forward.Port]types.NamespacedName) {
-	p.mu.Lock()
-	was := p.of
-	p.of = of
-	p.mu.Unlock()
-	stays := maps.Clone(want)
-	maps.DeleteFunc(stays, func(port forward.Port, _ forward.Target) bool {
-		before, is := was[port]
-		return is && before != of[port]
-	})
-	if len(stays) < len(want) {
-		p.Set(ctx, stays) // what fails is told by the next one
-	}
 }
 
 // want adds the ports of a lease, each with its backends.
@@ -115,24 +129,54 @@ func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Add
 		p.tell("endpoints", err)
 		backends[uid] = hostlb.Backends(s, endpoints, nodes, p.Via, address.Is6())
 	}
+	unserved := func(entry *v1alpha1.LeasedPort, why string) {
+		reports[address] = append(reports[address], hostlb.PortReport{Protocol: entry.Protocol, Port: entry.Port, Reason: v1alpha1.PortNotSupportedReason, Message: "host " + p.Name + ": " + why})
+	}
 	for i := range o.Status.Ports {
 		entry := &o.Status.Ports[i]
 		if entry.Protocol == corev1.ProtocolSCTP {
-			reports[address] = append(reports[address], hostlb.PortReport{
-				Protocol: entry.Protocol, Port: entry.Port, Reason: v1alpha1.PortNotSupportedReason,
-				Message: "host " + p.Name + " forwards TCP and UDP; SCTP needs a host with kube-proxy (--forward none)",
-			})
+			unserved(entry, "it forwards TCP and UDP; SCTP needs a host with kube-proxy (--forward=none)")
 			continue
 		}
-		if services[entry.UID] != nil {
+		if s := services[entry.UID]; s != nil {
+			if why := hostlb.Unreachable(s, hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}, nodes, p.Via, address.Is6()); why != "" {
+				unserved(entry, why)
+			}
 			port := forward.Port{Protocol: entry.Protocol, Address: netip.AddrPortFrom(address, uint16(entry.Port))}
-			of[port] = client.ObjectKeyFromObject(services[entry.UID])
+			of[port] = client.ObjectKeyFromObject(s)
 			want[port] = forward.Target{
 				Backends: backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}],
-				Sources:  hostlb.Sources(services[entry.UID]),
+				Sources:  hostlb.Sources(s),
+				Owner:    of[port].String(),
 			}
 		}
 	}
+}
+
+// fullFor is how long it is said that a port has no room, after it last had none.
+const fullFor = time.Minute
+
+// crowds are the ports that had no room for all who asked: how often that was so far, and when last.
+type crowds struct {
+	turned map[forward.Port]int64
+	last   map[forward.Port]time.Time
+}
+
+// look takes in what was counted, and returns the ports that have no room now, or had none not long ago.
+func (c *crowds) look(now time.Time, byPort map[forward.Port]forward.Counts) map[forward.Port]time.Time {
+	turned, last := map[forward.Port]int64{}, map[forward.Port]time.Time{}
+	for port, counts := range byPort {
+		turned[port] = counts.Refused + counts.Displaced
+		at, is := c.last[port]
+		if turned[port] > c.turned[port] {
+			at, is = now, true
+		}
+		if is && now.Sub(at) < fullFor {
+			last[port] = at
+		}
+	}
+	c.turned, c.last = turned, last
+	return last
 }
 
 // reportOf says why a port is not forwarded.

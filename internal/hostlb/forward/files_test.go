@@ -3,8 +3,13 @@
 package forward
 
 import (
+	"context"
+	"errors"
 	"math"
+	"net/netip"
+	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -30,19 +35,23 @@ func TestMaxFiles(t *testing.T) {
 	if !refused(t, tcp) {
 		t.Error("the second one is not refused")
 	}
-	write(t, client(t, udp), "2")
-	until(t, func() bool { return of(f, udp).Dropped == 1 })
+	if got := ask(t, client(t, udp), "2"); got != "a: 2" { // in the place of the first one
+		t.Errorf("%q", got)
+	}
+	if c := of(f, udp); c.Sessions != 1 || c.Displaced != 1 {
+		t.Errorf("%+v", c)
+	}
 	if c := of(f, tcp); c.Refused != 1 || c.Open != 1 || c.Connections != 1 {
 		t.Errorf("%+v", c)
 	}
 
 	_ = first.Close()
-	until(t, func() bool { return of(f, tcp).Open == 0 && f.files.used.Load() == filesOfSession })
+	until(t, func() bool { return of(f, tcp).Open == 0 && used(f) == filesOfSession })
 	if got := say(t, tcp, "3"); got != "a: 3" {
 		t.Errorf("%q", got)
 	}
 	f.Set(t.Context(), nil)
-	if n := f.files.used.Load(); n != 0 {
+	if n := used(f); n != 0 {
 		t.Errorf("%d files of ports that are closed", n)
 	}
 }
@@ -51,5 +60,94 @@ func TestFileLimit(t *testing.T) {
 	n, err := FileLimit()
 	if err != nil || n <= 0 || n >= math.MaxInt32 {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func used(f *Forwarder) int64 {
+	f.files.mu.Lock()
+	defer f.files.mu.Unlock()
+	return f.files.used
+}
+
+// Who uses all that there is leaves others their share, and gets what they do not use; who comes later has one too.
+func TestShares(t *testing.T) {
+	const limit = 120
+	f := &files{}
+	take := func(owner string) (n int) {
+		for f.take(1, limit, owner) {
+			n++
+		}
+		return n
+	}
+	f.share(2)
+	if n := take("greedy"); n != 90 {
+		t.Errorf("the first of two gets %d: half of it is for all, and half of the rest is the other's", n)
+	}
+	if n := take("other"); n != 30 {
+		t.Errorf("the other gets %d", n)
+	}
+	f.give(60, "greedy")
+	f.share(3)
+	if n := take("third"); n != 60 {
+		t.Errorf("a third one gets %d: its share, and what is left", n)
+	}
+	f.give(30, "other")
+	if n := take("greedy"); n != 10 {
+		t.Errorf("who has more than its share gets %d of what is nobody's, and leaves the other its share", n)
+	}
+	if n := take("other"); n != 20 {
+		t.Errorf("the other gets %d", n)
+	}
+	for owner, n := range map[string]int64{"greedy": 40, "other": 20, "third": 60} {
+		f.give(n, owner)
+	}
+	if f.used != 0 || len(f.of) != 0 {
+		t.Errorf("%d are used, %v", f.used, f.of)
+	}
+	if n := limit; !f.take(int64(n), 0, "any") || !f.take(int64(n), 0, "any") {
+		t.Error("a limit of 0 is none")
+	}
+}
+
+// Idle clients of one Service leave those of another one room.
+func TestMaxFilesOfOne(t *testing.T) {
+	idle, other := at(t, corev1.ProtocolTCP, "127.77.0.20"), at(t, corev1.ProtocolTCP, "127.77.0.21")
+	f := &Forwarder{MaxFiles: 4 * filesOfConnection}
+	a := backend(t, "a")
+	t.Cleanup(func() { f.Set(context.Background(), nil) })
+	f.Set(t.Context(), map[Port]Target{
+		idle: {Backends: []netip.AddrPort{a}, Owner: "idle"}, other: {Backends: []netip.AddrPort{a}, Owner: "other"},
+	})
+	for range 3 {
+		c, err := connect(t, idle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	if !refused(t, idle) {
+		t.Error("it has more than its share, and what is for all")
+	}
+	until(t, func() bool { return of(f, idle) == Counts{Connections: 3, Open: 3, Refused: 1} })
+	if got := say(t, other, "x"); got != "a: x" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A port that is another owner's now is begun anew: what the one before has open ends.
+func TestOwnerChanges(t *testing.T) {
+	p := at(t, corev1.ProtocolTCP, "127.77.0.22")
+	f, a := &Forwarder{}, backend(t, "a")
+	t.Cleanup(func() { f.Set(context.Background(), nil) })
+	f.Set(t.Context(), map[Port]Target{p: {Backends: []netip.AddrPort{a}, Owner: "one"}})
+	c := reach(t, p)
+	until(t, func() bool { return sockets(f, p) == 2 })
+	f.Set(t.Context(), map[Port]Target{p: {Backends: []netip.AddrPort{a}, Owner: "two"}})
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v", err)
+	}
+	if got := say(t, p, "x"); got != "a: x" {
+		t.Errorf("%q", got)
 	}
 }

@@ -33,6 +33,8 @@ type Target struct {
 	Backends []netip.AddrPort
 	// Sources are the networks of the clients that are served. Nil: all are; none: no client is.
 	Sources []netip.Prefix
+	// Owner is whom the port is forwarded for: each owner has a share of the files.
+	Owner string
 }
 
 // To is a target for all clients.
@@ -47,12 +49,16 @@ func (t *Target) serves(client netip.Addr) bool {
 // Forwarder forwards ports. Its zero value forwards none, and uses as many files as there are.
 type Forwarder struct {
 	// MaxFiles is how many files connections and clients may use at once, see FileLimit: a connection of TCP six, a client of
-	// UDP one. More are refused, before the process has no files left for anything else. 0: any number.
+	// UDP one. More are refused, before the process has no files left for anything else. Half of them is shared equally among
+	// the owners of ports, so that no one takes what another one needs; the rest is whose comes first. 0: any number.
 	MaxFiles int64
+	// MaxSessions is how many clients a port of UDP has at once: of more, the one ends that would be the next to end (0: 4096).
+	MaxSessions int
+	// Idle is how long a client of UDP is remembered that sends nothing and is sent nothing (0: 90 s).
+	Idle time.Duration
 
-	// maxSessions, now: for tests.
-	maxSessions int
-	now         func() time.Time
+	// now: for tests.
+	now func() time.Time
 
 	files files
 
@@ -73,10 +79,11 @@ type listener interface {
 	// to sets what it is forwarded to, and ends what is open of clients that are not served any more.
 	to(t Target)
 	counts() Counts
+	owner() string
 }
 
-// Set forwards these ports to these targets, and no others: connections of a port that is not among them are ended. Those of a
-// port that is stay open, though their backend is not among its backends any more; clients of UDP get another one. Connections
+// Set forwards these ports to these targets, and no others: connections of a port that is not among them, or that has
+// another owner now, are ended. Those of a port that is stay open, though their backend is not among its backends any more; clients of UDP get another one. Connections
 // of clients that are not served any more are ended too. It returns why a port cannot be listened on (*InUseError among others),
 // by port.
 func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]error {
@@ -84,7 +91,7 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]erro
 	defer f.mu.Unlock()
 	failed := map[Port]error{}
 	for p, l := range f.ports {
-		if _, still := want[p]; still && !f.ended[p] {
+		if is, still := want[p]; still && !f.ended[p] && is.Owner == l.owner() {
 			continue
 		}
 		if err := l.Close(); err != nil {
@@ -94,6 +101,11 @@ func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]erro
 		delete(f.ports, p)
 	}
 	clear(f.ended)
+	owners := map[string]bool{}
+	for _, target := range want {
+		owners[target.Owner] = true
+	}
+	f.files.share(len(owners))
 	for p, target := range want {
 		l := f.ports[p]
 		if l == nil {
@@ -158,6 +170,14 @@ type target struct {
 }
 
 func (t *target) set(is Target) { t.is.Store(&is) }
+
+// owner is whom the port is forwarded for. It is the same for as long as the port is.
+func (t *target) owner() string {
+	if is := t.is.Load(); is != nil {
+		return is.Owner
+	}
+	return ""
+}
 
 // serves reports whether a client is served.
 func (t *target) serves(client netip.Addr) bool {

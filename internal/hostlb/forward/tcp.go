@@ -85,7 +85,7 @@ func (t *tcpPort) serve(ctx context.Context) {
 			reset(c)
 			continue
 		}
-		if !t.f.files.take(filesOfConnection, t.f.MaxFiles) {
+		if !t.f.files.take(filesOfConnection, t.f.MaxFiles, t.owner()) {
 			t.refused.Add(1)
 			reset(c)
 			continue
@@ -116,7 +116,7 @@ func (t *tcpPort) to(is Target) {
 
 // forward connects a client to the next backend that answers, until both have ended.
 func (t *tcpPort) forward(ctx context.Context, client *net.TCPConn, from netip.Addr) {
-	defer t.f.files.give(filesOfConnection)
+	defer t.f.files.give(filesOfConnection, t.owner())
 	defer t.open.Add(-1)
 	defer t.end(client)
 	if !t.keep(client, from) {
@@ -187,8 +187,9 @@ func (t *tcpPort) dial(ctx context.Context) (c *net.TCPConn, err error) {
 func (t *tcpPort) try(ctx context.Context, connect func(context.Context, netip.AddrPort) error) error {
 	all, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	errs := []error{errNoBackend}
+	errs, tried := []error{errNoBackend}, false
 	for left, b := range t.turn() {
+		tried = true
 		one, cancel := all, context.CancelFunc(func() {})
 		if left > 0 {
 			one, cancel = context.WithTimeout(all, tryTimeout)
@@ -206,6 +207,9 @@ func (t *tcpPort) try(ctx context.Context, connect func(context.Context, netip.A
 		if until, _ := all.Deadline(); !time.Now().Before(until) {
 			break
 		}
+	}
+	if !tried {
+		t.dialErrors.Add(1)
 	}
 	return errors.Join(errs...)
 }

@@ -28,7 +28,7 @@ func TestDialTime(t *testing.T) {
 		wantErrors int64
 		want       error
 	}{
-		"no backend":             {want: errNoBackend},
+		"no backend":             {wantErrors: 1, want: errNoBackend},
 		"one, silent":            {backends: []netip.AddrPort{b(1)}, wantAfter: dialTimeout, wantErrors: 1, want: context.DeadlineExceeded},
 		"one answers":            {backends: []netip.AddrPort{b(1), b(2)}, answers: b(2)},
 		"one is silent":          {backends: []netip.AddrPort{b(1), b(2)}, answers: b(1), wantAfter: tryTimeout, wantErrors: 1},

@@ -3,6 +3,8 @@
 package forward
 
 import (
+	"cmp"
+	"container/heap"
 	"context"
 	"errors"
 	"net"
@@ -13,7 +15,7 @@ import (
 )
 
 const (
-	// maxSessions is how many clients a port of UDP has at once. Packets of others are dropped, and counted.
+	// maxSessions is how many clients a port of UDP has at once.
 	maxSessions = 4096
 	// maxPacket is the largest payload of UDP.
 	maxPacket = 1<<16 - 1
@@ -28,12 +30,48 @@ type udpPort struct {
 	conn    *net.UDPConn
 	f       *Forwarder
 	max     int
+	idle    time.Duration
 	now     func() time.Time
 	running sync.WaitGroup
 
 	mu sync.Mutex
-	// sessions are by client; nil when the port is closed.
+	// sessions are by client; nil when the port is closed. Order has the one first that is the next to end.
 	sessions map[netip.AddrPort]*session
+	order    order
+	// begun is when the port was, which all times of the order are since.
+	begun time.Time
+}
+
+// order is a heap of sessions by a time before which each does not end. What is sent puts an end off, and nothing in the order: that
+// is found when it is first.
+type order []*session
+
+// Len is of sort.Interface.
+func (o order) Len() int { return len(o) }
+
+// Less is of sort.Interface.
+func (o order) Less(i, j int) bool { return o[i].ends < o[j].ends }
+
+// Swap is of sort.Interface.
+func (o order) Swap(i, j int) {
+	o[i], o[j] = o[j], o[i]
+	o[i].place, o[j].place = i, j
+}
+
+// Push is of heap.Interface.
+func (o *order) Push(s any) {
+	is, _ := s.(*session)
+	is.place = len(*o)
+	*o = append(*o, is)
+}
+
+// Pop is of heap.Interface.
+func (o *order) Pop() any {
+	n := len(*o) - 1
+	last := (*o)[n]
+	(*o)[n] = nil
+	*o = (*o)[:n]
+	return last
 }
 
 func openUDP(p Port) (*net.UDPConn, error) {
@@ -51,13 +89,11 @@ func (f *Forwarder) listenUDP(_ context.Context, p Port, to Target) (listener, e
 			return err
 		})
 	}
-	out := &udpPort{conn: c, f: f, max: maxSessions, now: time.Now, sessions: map[netip.AddrPort]*session{}}
-	if f.maxSessions > 0 {
-		out.max = f.maxSessions
-	}
+	out := &udpPort{conn: c, f: f, max: cmp.Or(f.MaxSessions, maxSessions), idle: cmp.Or(f.Idle, sessionIdle), now: time.Now, sessions: map[netip.AddrPort]*session{}}
 	if f.now != nil {
 		out.now = f.now
 	}
+	out.begun = out.now()
 	out.set(to)
 	out.running.Go(out.serve)
 	return out, nil
@@ -115,38 +151,78 @@ func (u *udpPort) send(client netip.AddrPort, packet []byte) bool {
 }
 
 // sessionOf is that of a client. A new one is to the next backend, and to one that was just found to be gone if there is no
-// other. Nil: there is no room, no file, or no backend.
+// other. Nil: there is no file, or no backend.
 func (u *udpPort) sessionOf(client, not netip.AddrPort) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.sessions[client]; s != nil {
-		s.used(u.now())
+		s.asks(u.now())
 		return s
 	}
-	if u.sessions == nil || len(u.sessions) >= u.max || !u.f.files.take(filesOfSession, u.f.MaxFiles) {
+	if u.sessions == nil || !u.room() {
 		return nil
 	}
 	for left, b := range u.turn() {
 		if b == not && left > 0 {
 			continue
 		}
-		s, err := newSession(b, u.now())
+		s, err := newSession(client, b, u.now(), u.idle)
 		if err != nil {
 			u.dialErrors.Add(1)
 			continue
 		}
-		u.sessions[client] = s
-		u.counters.sessions.Add(1)
-		u.running.Go(func() {
-			if err := s.answer(u.conn, client, u.now, &u.dropped); err != nil && !errors.Is(err, net.ErrClosed) {
-				u.dialErrors.Add(1)
-			}
-			u.over(client, s)
-		})
+		u.begin(s)
 		return s
 	}
-	u.f.files.give(filesOfSession)
+	u.f.files.give(filesOfSession, u.owner())
 	return nil
+}
+
+// room takes a file for another session, and reports whether there is one. Where there are as many sessions as may be, or no file is
+// left for another one, one ends: so who asks is served, however many others have asked before.
+func (u *udpPort) room() bool {
+	take := func() bool { return u.f.files.take(filesOfSession, u.f.MaxFiles, u.owner()) }
+	if len(u.sessions) < u.max && take() {
+		return true
+	}
+	return u.displace() && take()
+}
+
+// displace ends the session that would be the next to end, which is mostly the one that is idle longest: of those that had the one
+// answer that they asked for, of those that have none, and then of others. It reports whether there is one.
+func (u *udpPort) displace() bool {
+	for range 2 * len(u.order) { // some may be used meanwhile
+		s := u.order[0]
+		if ends := u.endOf(s); ends > s.ends {
+			s.ends = ends
+			heap.Fix(&u.order, 0)
+			continue
+		}
+		break
+	}
+	if len(u.order) == 0 {
+		return false
+	}
+	u.displaced.Add(1)
+	u.end(u.order[0].client, u.order[0])
+	return true
+}
+
+// endOf is when a session ends if nothing more is sent, since the port was begun.
+func (u *udpPort) endOf(s *session) time.Duration { return s.since.Sub(u.begun) + s.end() }
+
+// begin begins a session. The port is locked.
+func (u *udpPort) begin(s *session) {
+	u.sessions[s.client] = s
+	s.ends = s.since.Sub(u.begun) + min(answeredIdle, u.idle)
+	heap.Push(&u.order, s)
+	u.counters.sessions.Add(1)
+	u.running.Go(func() {
+		if err := s.answer(u.conn, u.now, &u.dropped); err != nil && !errors.Is(err, net.ErrClosed) {
+			u.dialErrors.Add(1)
+		}
+		u.over(s.client, s)
+	})
 }
 
 // over ends a session, of the client that has it or has another by now.
@@ -161,8 +237,9 @@ func (u *udpPort) over(client netip.AddrPort, s *session) {
 // end ends a session. The port is locked.
 func (u *udpPort) end(client netip.AddrPort, s *session) {
 	delete(u.sessions, client)
+	heap.Remove(&u.order, s.place)
 	u.counters.sessions.Add(-1)
-	u.f.files.give(filesOfSession)
+	u.f.files.give(filesOfSession, u.owner())
 	_ = s.Close()
 }
 
