@@ -171,7 +171,7 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 	}
 	m := elder.Lock()
 	defer m.Unlock()
-	return m.UsedIn(mine.layout.Allocatable().Ranges()), ""
+	return m.UsedIn(mine.layout.GrantableRanges()), ""
 }
 
 // usedBeyond adds what other pools of the network have in use outside of what is theirs: they were narrowed, or lost a
@@ -212,7 +212,7 @@ func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.I
 // pools that those come from.
 func (a *Allocator) ranges(p *grants.Pool, mine declared) (ranges []netipx.IPRange, above []pools.Key) {
 	if mine.layout != nil {
-		return mine.layout.Allocatable().Ranges(), nil
+		return mine.layout.GrantableRanges(), nil
 	}
 	above, _ = a.overlaps.lineage(p.Key)
 	m := p.Lock()
@@ -220,7 +220,7 @@ func (a *Allocator) ranges(p *grants.Pool, mine declared) (ranges []netipx.IPRan
 	if len(above) == 0 || m.Layout == nil {
 		return nil, nil
 	}
-	return m.Layout.Allocatable().Ranges(), above
+	return m.Layout.GrantableRanges(), above
 }
 
 // common is what ranges have in common with others.

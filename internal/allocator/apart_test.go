@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -252,5 +253,47 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	a.keepApart(t.Context(), grants.PoolOf(p))
 	if n := p.Ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)
+	}
+}
+
+// What a pool may grant to a name alone, though its spec reserves it or leaves it out of tenantAllocation, is kept apart as
+// all else is that it may grant.
+func TestPinsAreKeptApart(t *testing.T) {
+	pinned := func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.0.0.1"} }
+	kinds := map[string]func(*v1alpha1.NetworkPool){
+		"Pinned": func(*v1alpha1.NetworkPool) {},
+		"Reserved": func(o *v1alpha1.NetworkPool) {
+			o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.1"}}
+		},
+		"OutsideTenantAllocation": func(o *v1alpha1.NetworkPool) {
+			o.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Start: "10.0.0.2", End: "10.0.0.2"}
+		},
+	}
+	narrowed := aNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation = 2 })
+	words := map[string]func(*v1alpha1.NetworkPool){
+		"MadeSince":      func(*v1alpha1.NetworkPool) {},
+		"YieldedToItWas": yieldsTo(narrowed, 1),
+	}
+	for kind, change := range kinds {
+		for word, said := range words {
+			t.Run(kind+word, func(t *testing.T) {
+				api := &oneWrite{}
+				a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+				o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, said)
+				for _, obj := range []*v1alpha1.NetworkPool{narrowed.DeepCopy(), o} {
+					a.publishSpec(obj)
+					unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
+				}
+				seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
+				p := unlocked(a.pool(pools.KeyOf(o)))
+				a.keepApart(t.Context(), grants.PoolOf(p))
+				vip := claims.Of(newClaim("vip", 0))
+				p.Observe(vip)
+				_, no := p.Choose(p.Claimants[vip.Owner.UID])
+				if no == nil || !strings.Contains(no.Message, "NetworkPool ns/narrowed") {
+					t.Errorf("the claim is told %v", no)
+				}
+			})
+		}
 	}
 }

@@ -91,7 +91,7 @@ func (m *Memory) UsesBeyond() bool {
 	}
 	return m.Base != nil && m.Layout != nil && slices.ContainsFunc(InFlightOf(m.Base.PoolStatus()), func(g v1alpha1.Grant) bool {
 		granted, err := poolutil.ParseRange(g.First + "-" + g.Last)
-		return err == nil && !m.Layout.Contains(granted)
+		return err == nil && !m.Layout.MayGrant(granted)
 	})
 }
 

@@ -49,22 +49,12 @@ func (m *Memory) relayout() {
 	m.Ledger.Relayout(space, unit, m.order())
 }
 
+// space is what the pool may grant, and in what units.
 func (m *Memory) space() (*netipx.IPSet, int) {
 	if m.Layout == nil {
 		return nil, 128
 	}
-	var b netipx.IPSetBuilder
-	b.AddSet(m.Layout.Allocatable())
-	for _, pin := range m.Layout.Pins() {
-		if unit, err := pin.Prefix(min(m.Layout.UnitBits(), pin.BitLen())); err == nil {
-			b.AddPrefix(unit)
-		}
-	}
-	set, err := b.IPSet()
-	if err != nil {
-		return m.Layout.Allocatable(), m.Layout.UnitBits()
-	}
-	return set, m.Layout.UnitBits()
+	return m.Layout.Grantable(), m.Layout.UnitBits()
 }
 
 // addPins states the preAllocations: their addresses are nobody else's.

@@ -55,7 +55,6 @@ func (l *Layout) Within(open []netipx.IPRange) *Layout {
 		return slices.ContainsFunc(open, func(r netipx.IPRange) bool { return r.Contains(a) })
 	}
 	out.declared, out.allocatable = common(l.declared, open), common(l.allocatable, open)
-	out.ranges = out.allocatable.Ranges()
 	out.blocks = slices.DeleteFunc(slices.Clone(l.blocks), func(b block) bool { return !isOpen(b.prefix.Addr()) })
 	out.pins, out.owners = map[string]netip.Addr{}, map[netip.Addr]string{}
 	for name, a := range l.pins {
@@ -63,6 +62,7 @@ func (l *Layout) Within(open []netipx.IPRange) *Layout {
 			out.pins[name], out.owners[a] = a, name
 		}
 	}
+	out.addPins()
 	return &out
 }
 

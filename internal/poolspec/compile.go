@@ -40,7 +40,7 @@ func Compile(spec *v1alpha1.NetworkPoolSpec, open ...v1alpha1.CarvedBlock) (*Lay
 			return nil, c.errs
 		}
 	}
-	c.out.ranges = c.out.allocatable.Ranges()
+	c.out.addPins()
 	c.out.cutZones()
 	return c.out, nil
 }

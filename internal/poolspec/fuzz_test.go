@@ -38,7 +38,7 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 		for name, a := range l.Pins() {
-			if owner, kept := l.PinOwner(a); !kept || owner != name || !l.Declared().Contains(a) {
+			if owner, kept := l.PinOwner(a); !kept || owner != name || !l.Declared().Contains(a) || !l.Grantable().Contains(a) {
 				t.Errorf("%+v keeps %s for %q, and for %q", spec, a, name, owner)
 			}
 		}

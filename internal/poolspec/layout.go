@@ -19,6 +19,8 @@ type Layout struct {
 	declared    *netipx.IPSet
 	allocatable *netipx.IPSet
 	ranges      []netipx.IPRange // those of allocatable
+	grantable   *netipx.IPSet    // allocatable and the units of pins
+	granted     []netipx.IPRange // those of grantable
 	subnets     []subnet
 	zones       []zone
 	cidr        netip.Prefix   // spec.cidr, the zero prefix if there is none
@@ -48,13 +50,44 @@ func (l *Layout) UnitBits() int { return l.unitBits }
 // prefixes are handed out, the whole prefixes among them.
 func (l *Layout) Allocatable() *netipx.IPSet { return l.allocatable }
 
+// Grantable is what the pool may ever grant: what may be handed out to any claim, and the units of the preAllocations, which
+// the spec may reserve or leave out of tenantAllocation. Whoever keeps pools apart asks for this.
+func (l *Layout) Grantable() *netipx.IPSet { return l.grantable }
+
+// GrantableRanges are those of Grantable, ascending. They are shared: they must not be changed.
+func (l *Layout) GrantableRanges() []netipx.IPRange { return l.granted }
+
+// MayGrant reports whether a range is Grantable as a whole.
+func (l *Layout) MayGrant(r netipx.IPRange) bool { return contains(l.granted, r) }
+
+// addPins completes what may be granted, once the pins and what is allocatable are known.
+func (l *Layout) addPins() {
+	l.ranges = l.allocatable.Ranges()
+	l.grantable, l.granted = l.allocatable, l.ranges
+	if len(l.pins) == 0 {
+		return
+	}
+	var b netipx.IPSetBuilder
+	b.AddSet(l.allocatable)
+	for _, pin := range l.pins {
+		b.AddPrefix(netip.PrefixFrom(pin, min(l.unitBits, pin.BitLen())).Masked())
+	}
+	l.grantable, _ = b.IPSet() // of parsed addresses, there is a set
+	l.granted = l.grantable.Ranges()
+}
+
 // Declared are the addresses the spec names: cidr and addresses.
 func (l *Layout) Declared() *netipx.IPSet { return l.declared }
 
 // Contains reports whether a range may be handed out as a whole.
 func (l *Layout) Contains(r netipx.IPRange) bool {
-	i, _ := slices.BinarySearchFunc(l.ranges, r.From(), func(has netipx.IPRange, a netip.Addr) int { return has.To().Compare(a) })
-	return r.IsValid() && i < len(l.ranges) && l.ranges[i].Contains(r.From()) && l.ranges[i].Contains(r.To())
+	return contains(l.ranges, r)
+}
+
+// contains reports whether one of some ranges, ascending, contains another one.
+func contains(ranges []netipx.IPRange, r netipx.IPRange) bool {
+	i, _ := slices.BinarySearchFunc(ranges, r.From(), func(has netipx.IPRange, a netip.Addr) int { return has.To().Compare(a) })
+	return r.IsValid() && i < len(ranges) && ranges[i].Contains(r.From()) && ranges[i].Contains(r.To())
 }
 
 // Network is the prefix length and the gateway that an IPAddress gets. The gateway is empty where

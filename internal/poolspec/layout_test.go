@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -158,6 +159,39 @@ func TestOverlap(t *testing.T) {
 			}
 			if diff := cmp.Diff(ab, ba); diff != "" {
 				t.Errorf("overlap is mutual (-ab +ba):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a pool may grant is what it hands out to any claim, and what it keeps for names, in whole units.
+func TestGrantable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec spec
+		want []string
+	}{
+		"Reserved": {
+			spec: spec{Addresses: []string{"10.0.0.1-10.0.0.9"}, Reserved: reserved("10.0.0.1-10.0.0.5"), PreAllocations: map[string]string{"vip": "10.0.0.2"}},
+			want: []string{"10.0.0.2-10.0.0.2", "10.0.0.6-10.0.0.9"},
+		},
+		"OutsideTenantAllocation": {
+			spec: spec{Addresses: []string{"10.0.0.1-10.0.0.9"}, TenantAllocation: tenant("10.0.0.8", "10.0.0.9"), PreAllocations: map[string]string{"vip": "10.0.0.7"}},
+			want: []string{"10.0.0.7-10.0.0.9"},
+		},
+		"Prefixes": {
+			spec: spec{CIDR: "10.0.0.0/28", AllocationPrefixLength: ptr.To[int32](30), Reserved: reserved("10.0.0.0-10.0.0.7"), PreAllocations: map[string]string{"vip": "10.0.0.4"}},
+			want: []string{"10.0.0.4-10.0.0.15"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := mustCompile(t, tc.spec)
+			if diff := cmp.Diff(tc.want, textOf(l.Grantable())); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			for _, text := range tc.want {
+				if r := netipx.MustParseIPRange(text); !l.MayGrant(r) || l.MayGrant(netipx.IPRangeFrom(r.From().Prev(), r.To())) {
+					t.Errorf("MayGrant does not agree about %s", text)
+				}
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func FirstWithheld(layout *Layout, r netipx.IPRange) (netip.Addr, bool) {
 
 // NothingLeft says that a spec leaves nothing to be handed out, empty where it leaves something.
 func NothingLeft(layout *Layout) string {
-	if len(layout.Allocatable().Ranges()) > 0 || len(layout.pins) > 0 || len(layout.Declared().Ranges()) == 0 {
+	if len(layout.GrantableRanges()) > 0 || len(layout.Declared().Ranges()) == 0 {
 		return ""
 	}
 	n := poolutil.Count{}
