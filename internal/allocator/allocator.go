@@ -205,7 +205,7 @@ func (a *Allocator) all() []*grants.Pool {
 // not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	key := pools.KeyOf(obj)
-	a.publishSpec(obj) // all pools are known before the first of them is reconciled, in whatever order that is
+	a.publish(obj) // all pools are known before the first of them is reconciled, in whatever order that is
 	m := a.locked(key)
 	defer m.Unlock()
 	return key, !m.TriedOnce || m.Base == nil || term.Newer(obj.GetResourceVersion(), m.Base.GetResourceVersion())

@@ -73,7 +73,7 @@ func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 			yields = append(yields, was)
 		}
 	}
-	a.usedBeyond(p, mine, apart)
+	a.usedBeyond(ctx, p, mine, apart)
 	m = p.Lock()
 	defer m.Unlock()
 	if m.KeptApart != began {
@@ -127,23 +127,27 @@ func (a *Allocator) given(ctx context.Context, younger *grants.Pool, to v1alpha1
 // survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which
 // had yielded to it, has seen a later generation of it.
 func (a *Allocator) survey(ctx context.Context, p *grants.Pool, reason v1alpha1.YieldedPool) error {
-	m := p.Lock()
-	surveyed := m.Surveyed[reason]
-	m.Unlock()
-	if surveyed {
-		return nil
-	}
 	ctx, cancel := timed(ctx)
 	defer cancel()
-	found, err := a.lists.list(ctx, p.Key)
-	if err != nil {
-		return err
+	for {
+		m := p.Lock()
+		surveyed, vanished := m.Surveyed[reason], m.Vanished
+		m.Unlock()
+		if surveyed {
+			return nil
+		}
+		found, err := a.lists.list(ctx, p.Key)
+		if err != nil {
+			return err
+		}
+		m = p.Lock()
+		m.ObserveAll(found)
+		done := m.NoteSurvey(reason, vanished)
+		m.Unlock()
+		if done {
+			return nil
+		}
 	}
-	m = p.Lock()
-	defer m.Unlock()
-	m.ObserveAll(found)
-	m.Surveyed[reason] = true
-	return nil
 }
 
 // stillHas returns what an older pool, with which a pool does not overlap any more, has of its addresses all the same:
@@ -177,7 +181,7 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 // usedBeyond adds what other pools of the network have in use outside of what is theirs: they were narrowed, or lost a
 // block by force, and their claims keep what they have. What the pools above a carved one have is not kept from that: its
 // blocks are theirs. Where the pool at the top allows overlaps, what is carved from the same one counts alone.
-func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) {
+func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) {
 	ranges, above := a.ranges(p, mine)
 	if len(ranges) == 0 {
 		return
@@ -188,24 +192,32 @@ func (a *Allocator) usedBeyond(p *grants.Pool, mine declared, apart map[netipx.I
 		if other.Key == p.Key || slices.Contains(above, other.Key) {
 			continue
 		}
-		m := other.Lock()
-		lost := m.LostBlocks()
-		beyond := len(lost) > 0 || m.UsesBeyond()
-		var used []netipx.IPRange
-		if beyond {
-			used = slices.Concat(m.UsedIn(ranges), common(lost, ranges))
-		}
-		m.Unlock()
+		used, unseen := usedBeyondBy(other, ranges)
 		if len(used) == 0 {
 			continue
 		}
 		if at := a.overlaps.root(other.Key); at != root && (top.allows || !a.overlaps.declared(at).mayBeIn(top.network)) {
 			continue
 		}
+		if unseen && a.survey(ctx, other, yielded(p.Key, mine.uid, mine.generation)) == nil {
+			used, _ = usedBeyondBy(other, ranges)
+		}
 		for _, r := range used {
 			apart[r] = a.overlaps.childToward(p.Key, other.Key)
 		}
 	}
+}
+
+// usedBeyondBy returns what a pool has of some ranges, if it has anything outside of what is its own. unseen: it counts
+// grants of which nobody has seen what became of them; a list shows that.
+func usedBeyondBy(p *grants.Pool, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
+	m := p.Lock()
+	defer m.Unlock()
+	lost := m.LostBlocks()
+	if len(lost) == 0 && !m.UsesBeyond() {
+		return nil, false
+	}
+	return slices.Concat(m.UsedIn(ranges), common(lost, ranges)), m.HasUnseen()
 }
 
 // ranges are the addresses that a pool may grant: those of its spec, or of the blocks that it has open. above are the

@@ -2,6 +2,8 @@ package allocator
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -61,7 +64,8 @@ func yieldsTo(other *v1alpha1.NetworkPool, generation int64) func(*v1alpha1.Netw
 // inFlightTo has the status of a pool say that an address was granted.
 func inFlightTo(name, address string) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
-		o.Status.Allocator.InFlight = []v1alpha1.Grant{{Kind: claims.Name, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}}
+		g := v1alpha1.Grant{Kind: claims.Name, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}
+		o.Status.Allocator.InFlight = append(o.Status.Allocator.InFlight, g)
 	}
 }
 
@@ -186,11 +190,11 @@ func TestStillHas(t *testing.T) {
 			}
 			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
-			a.publishSpec(o)
+			a.publish(o)
 			p := unlocked(a.pool(pools.KeyOf(o)))
 			p.SetBase(o)
 			if tc.known != nil {
-				a.publishSpec(tc.known)
+				a.publish(tc.known)
 				unlocked(a.pool(pools.KeyOf(tc.known))).SetBase(tc.known)
 			}
 			for range 2 { // the second time nothing is news
@@ -211,7 +215,7 @@ func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
 	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
-		a.publishSpec(obj)
+		a.publish(obj)
 		unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
 	}
 	p := unlocked(a.pool(pools.KeyOf(o)))
@@ -237,7 +241,7 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
-		a.publishSpec(obj)
+		a.publish(obj)
 		unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
 	}
 	seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
@@ -281,7 +285,7 @@ func TestPinsAreKeptApart(t *testing.T) {
 				a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 				o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, said)
 				for _, obj := range []*v1alpha1.NetworkPool{narrowed.DeepCopy(), o} {
-					a.publishSpec(obj)
+					a.publish(obj)
 					unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
 				}
 				seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
@@ -295,5 +299,191 @@ func TestPinsAreKeptApart(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What another pool had in flight when its spec was seen is kept apart from then on, whatever of it was reconciled by then.
+func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) {
+	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
+	}
+	narrowed := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return aNeighbour("elder", "10.0.0.9", time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })...)
+	}
+	deleted := func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &o.CreationTimestamp }
+	tests := map[string]struct {
+		reason string
+		// fenced is what a list shows at the start, watched what the watch does, reconciled what the pool was reconciled with.
+		fenced, watched, reconciled *v1alpha1.NetworkPool
+		want                        []string
+	}{
+		"Watched": {
+			reason: "the first list of pools failed", watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.2"},
+		},
+		"DeletedAtTheStart": {
+			reason: "it is not taken over, and known all the same", fenced: narrowed(deleted, inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.2"},
+		},
+		"ReconciledBefore": {
+			reason: "another manager granted it before the spec was changed", reconciled: was(), watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.2"},
+		},
+		"WatchBehind": {
+			reason: "our own write is newer than what the watch shows", reconciled: narrowed(func(o *v1alpha1.NetworkPool) { o.ResourceVersion = "30" }),
+			watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.1", "10.0.0.2"},
+		},
+		"InvalidSpec": {
+			reason: "nobody knows what such a pool may grant", watched: narrowed(inFlightTo("x", "10.0.0.1"), func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }),
+			want: []string{"10.0.0.2"},
+		},
+		"LostBlock": {
+			reason: "a carved pool has it open, and its IPAllocation is gone",
+			watched: narrowed(func(o *v1alpha1.NetworkPool) {
+				o.Spec = v1alpha1.NetworkPoolSpec{Carve: &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "parent"}, PrefixLength: 32}}
+				o.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.1/32", Allocation: "elder-1", UID: "u"}}
+			}),
+			want: []string{"10.0.0.2"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			api := &oneWrite{}
+			a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			if tc.fenced != nil {
+				a.Fence(t.Context(), []v1alpha1.Pool{tc.fenced})
+			}
+			if tc.reconciled != nil {
+				unlocked(a.pool(pools.KeyOf(tc.reconciled))).SetBase(tc.reconciled)
+			}
+			if tc.watched != nil {
+				a.ObservePool(tc.watched)
+			}
+			o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, yieldsTo(was(), 1))
+			a.publish(o)
+			p := unlocked(a.pool(pools.KeyOf(o)))
+			p.SetBase(o)
+			a.keepApart(t.Context(), grants.PoolOf(p))
+			if free := freeOf(p); !slices.Equal(free, tc.want) {
+				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
+			}
+		})
+	}
+}
+
+// A grant of another manager that has gone from the status of its pool, before a watch showed what became of it, counts as
+// in use until a list has shown that.
+func TestVanishedGrantsAreKeptApart(t *testing.T) {
+	for name, listed := range map[string]bool{"Listed": true, "NotListed": false} {
+		t.Run(name, func(t *testing.T) {
+			lists := &existing{}
+			api := &oneWrite{}
+			options := Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)}
+			if !listed {
+				options.Lists = unlisted{}
+			}
+			a := New(options)
+			a.ObservePool(aNeighbour("narrowed", "10.0.0.9", time.Hour, inFlightTo("x", "10.0.0.1"), inFlightTo("y", "10.0.0.2")))
+			later := aNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.ResourceVersion = "20" })
+			a.ObservePool(later)
+			lists.has(pools.KeyOf(later), "y", "10.0.0.2")
+			o := aNeighbour("pool", "10.0.0.1-10.0.0.3", time.Minute)
+			a.publish(o)
+			p := unlocked(a.pool(pools.KeyOf(o)))
+			p.SetBase(o)
+			a.keepApart(t.Context(), grants.PoolOf(p))
+			want := []string{"10.0.0.3"}
+			if listed {
+				want = []string{"10.0.0.1", "10.0.0.3"}
+			}
+			if free := freeOf(p); !slices.Equal(free, want) {
+				t.Errorf("free are %v, not %v", free, want)
+			}
+		})
+	}
+}
+
+// unlisted is an API server of which no list has an answer.
+type unlisted struct{}
+
+func (unlisted) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
+	return "", apierrors.NewTimeoutError("the server is busy", 1)
+}
+
+// fleetBeside is a pool beside so many others, each changed.
+func fleetBeside(spec v1alpha1.NetworkPoolSpec, n int, change func(int, *v1alpha1.NetworkPool)) (*Allocator, *grants.Pool) {
+	a := New(Options{Clock: clocktesting.NewFakeClock(noon)})
+	see := func(o *v1alpha1.NetworkPool) *grants.Pool {
+		a.publish(o)
+		m := unlocked(a.pool(pools.KeyOf(o)))
+		m.SetBase(o)
+		return grants.PoolOf(m)
+	}
+	for i := range n {
+		o := aNeighbour(fmt.Sprint("pool-", i), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), time.Hour)
+		change(i, o)
+		see(o)
+	}
+	o := aNeighbour("mine", "", time.Minute)
+	o.Spec = spec
+	return a, see(o)
+}
+
+// flying has a pool have so many grants in flight.
+func flying(n int) func(int, *v1alpha1.NetworkPool) {
+	return func(i int, o *v1alpha1.NetworkPool) {
+		for j := range n {
+			inFlightTo(fmt.Sprint("c-", j), fmt.Sprintf("10.%d.%d.%d", i/256, i%256, j+1))(o)
+		}
+	}
+}
+
+func ofSubnets(bits int) v1alpha1.NetworkPoolSpec {
+	return v1alpha1.NetworkPoolSpec{CIDR: "11.0.0.0/8", Prefix: ptr.To(int32(bits))}
+}
+
+// What a reconcile allocates to keep a pool apart does not grow with what other pools have in flight, nor with the networks
+// that the pool has.
+func TestKeepingApartDoesNotGrow(t *testing.T) {
+	bytesOf := func(spec v1alpha1.NetworkPoolSpec, change func(int, *v1alpha1.NetworkPool)) float64 {
+		const runs = 20
+		a, p := fleetBeside(spec, 50, change)
+		a.keepApart(t.Context(), p) // what is read once
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range runs {
+			a.keepApart(t.Context(), p)
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / runs
+	}
+	few := bytesOf(ofSubnets(8), flying(1))
+	for name, many := range map[string]float64{
+		"100 grants in flight in each of 50 pools": bytesOf(ofSubnets(24), flying(100)),
+		"a pool of 65536 networks":                 bytesOf(ofSubnets(24), flying(1)),
+	} {
+		if many > 2*few {
+			t.Errorf("%s: %.0f bytes a look, not about %.0f", name, many, few)
+		}
+	}
+}
+
+// What keeping apart costs each reconcile of any pool.
+func BenchmarkKeepApart(b *testing.B) {
+	plain := v1alpha1.NetworkPoolSpec{CIDR: "11.0.0.0/24"}
+	for _, bc := range []struct {
+		name   string
+		spec   v1alpha1.NetworkPoolSpec
+		n      int
+		change func(int, *v1alpha1.NetworkPool)
+	}{
+		{"1000 pools", plain, 1000, flying(0)},
+		{"1000 pools with 100 in flight each", plain, 1000, flying(100)},
+		{"65536 networks beside 10 pools", ofSubnets(24), 10, flying(1)},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			a, p := fleetBeside(bc.spec, bc.n, bc.change)
+			b.ReportAllocs()
+			for b.Loop() {
+				a.keepApart(b.Context(), p)
+			}
+		})
 	}
 }

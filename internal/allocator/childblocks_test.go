@@ -469,7 +469,7 @@ func TestMayHaveABlock(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon), Recorder: events.NewFakeRecorder(9)})
-			a.publishSpec(aChild(t).Base)
+			a.publish(aChild(t).Base)
 			var change []func(*v1alpha1.NetworkPool)
 			if tt.site != nil {
 				change = append(change, tt.site)
@@ -478,7 +478,7 @@ func TestMayHaveABlock(t *testing.T) {
 				o.Name, o.UID, o.Spec.AllocateReservedIPAddresses = siteKey.Name, "site-uid", true
 			})...)
 			p.Key = siteKey
-			a.publishSpec(p.Base)
+			a.publish(p.Base)
 			for _, o := range append(tt.others, tt.block) {
 				p.Observe(blocks.Of(o))
 			}
@@ -508,7 +508,7 @@ func TestAGlobalChildIsNoTenant(t *testing.T) {
 	site := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "site-uid", ResourceVersion: "10", Generation: 1}}
 	site.Spec.CIDR, site.Spec.Carvable = "10.0.0.0/24", &v1alpha1.Carvable{MaxBlocksPerNamespace: ptr.To[int32](1)}
 	site.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
-	a.publishSpec(site)
+	a.publish(site)
 	m := a.locked(key)
 	defer m.Unlock()
 	m.SetBase(site)
@@ -517,7 +517,7 @@ func TestAGlobalChildIsNoTenant(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		child := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
 		child.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}, PrefixLength: 30}
-		a.publishSpec(child)
+		a.publish(child)
 		o := newBlock("", global(name))
 		m.Observe(blocks.Of(o))
 		if no := a.rules(t.Context(), m, noon)(m.Claimants[o.UID]).Refused; no != nil {
@@ -552,7 +552,7 @@ func TestWithoutOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ID: "me", Live: &child{pool: tt.pool}, Clock: clocktesting.NewFakeClock(noon)})
 			if tt.pool != nil {
-				a.publishSpec(tt.pool)
+				a.publish(tt.pool)
 			}
 			c := blocks.Of(newBlock("pool-1", firstBlock))
 			if gone, err := a.withoutOwner(t.Context(), siteKey, c); gone != tt.gone || err != nil {
@@ -584,7 +584,7 @@ func TestAChildWakesItsParentAlone(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		o := aChild(t).Base.DeepCopyObject().(*v1alpha1.NetworkPool)
 		o.Name, o.UID = name, types.UID(name)
-		a.publishSpec(o)
+		a.publish(o)
 	}
 	if diff := cmp.Diff(map[pools.Key]int{siteKey: 3}, woken); diff != "" {
 		t.Error(diff)
@@ -593,12 +593,12 @@ func TestAChildWakesItsParentAlone(t *testing.T) {
 	a.withdrawSpec(siteKey) // nobody knows of it
 	site := aPool(t, "10.0.0.0-10.0.0.15").Base.(*v1alpha1.NetworkPool)
 	site.Name = siteKey.Name
-	if a.publishSpec(site); len(woken) != 3 {
+	if a.publish(site); len(woken) != 3 {
 		t.Errorf("the parent wakes %v", woken)
 	}
 	site.Generation++
 	site.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "a"}, PrefixLength: 30}
-	if a.publishSpec(site); len(woken) != 4 { // a circle ends
+	if a.publish(site); len(woken) != 4 { // a circle ends
 		t.Errorf("woken: %v", woken)
 	}
 }
@@ -627,7 +627,7 @@ func TestAParentOfAnotherShardTellsItsChildren(t *testing.T) {
 	woken := map[pools.Key]int{}
 	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	a.Start(t.Context(), func(key pools.Key) { woken[key]++ })
-	a.publishSpec(aChild(t).Base)
+	a.publish(aChild(t).Base)
 	site := aChild(t).Base.(*v1alpha1.NetworkPool)
 	carvedOf(site, "root")
 	site.Name, site.UID = siteKey.Name, "site-uid"

@@ -27,8 +27,8 @@ func aTree(t *testing.T, site func(*v1alpha1.NetworkPool), child ...func(*v1alph
 	})
 	parent.Key, carved = siteKey, aChild(t, child...)
 	a.pools[siteKey], a.pools[testKey] = grants.PoolOf(parent), grants.PoolOf(carved)
-	a.publishSpec(parent.Base)
-	a.publishSpec(carved.Base)
+	a.publish(parent.Base)
+	a.publish(carved.Base)
 	return a, parent, carved
 }
 
@@ -62,7 +62,7 @@ func TestALostParentHidesNoUse(t *testing.T) {
 	seeAddress(carved, "a", "10.0.0.9", "uid-a")
 	obj := carved.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
 	obj.Spec.Carve.PoolRef.Name = "gone"
-	a.publishSpec(obj)
+	a.publish(obj)
 	a.keepApart(t.Context(), a.pools[siteKey])
 	if parent.Blocker(netipx.MustParseIPRange("10.0.0.9-10.0.0.9"), see(parent, "b", 1).Owner) == nil {
 		t.Error("10.0.0.9 can be granted")

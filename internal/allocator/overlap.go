@@ -156,10 +156,14 @@ func (o *overlaps) declared(key pools.Key) declared {
 	return o.specs[key]
 }
 
-// publishSpec notes what the spec of a pool says that was seen, whoever serves it, and wakes those with which it
-// overlaps. A spec that cannot be served leaves the addresses as they were: what they are given to is given.
-func (a *Allocator) publishSpec(obj v1alpha1.Pool) {
+// publish notes what a pool says that was seen, whoever serves it, and wakes those with which it overlaps. What is in
+// flight is noted before the spec: whoever reads that another pool leaves addresses alone must know what it had granted of
+// them by then. A spec that cannot be served leaves the addresses as they were: what they are given to is given.
+func (a *Allocator) publish(obj v1alpha1.Pool) {
 	key, uid, generation := pools.KeyOf(obj), obj.GetUID(), obj.GetGeneration()
+	m := a.locked(key)
+	m.NoteSeen(obj)
+	m.Unlock()
 	was := a.overlaps.declared(key)
 	if was.uid == uid && was.generation >= generation {
 		return

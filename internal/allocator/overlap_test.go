@@ -142,18 +142,18 @@ func BenchmarkOverlap(b *testing.B) {
 			a, all := fleet()
 			b.StartTimer()
 			for _, p := range all {
-				a.publishSpec(p.Base)
+				a.publish(p.Base)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, all := fleet()
 		for _, p := range all {
-			a.publishSpec(p.Base)
+			a.publish(p.Base)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.publishSpec(all[i%n].Base)
+			a.publish(all[i%n].Base)
 			a.findOverlap(all[i%n])
 		}
 	})

@@ -55,7 +55,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	holder := m.Holder
 	base := m.Base
 	m.Unlock()
-	a.publishSpec(base) // whoever holds it
+	a.publish(base) // whoever holds it
 	parent := a.parentOf(base)
 	m = p.Lock()
 	m.Carved.Parent = parent

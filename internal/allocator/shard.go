@@ -35,7 +35,7 @@ func (a *Allocator) notOurs(ctx context.Context, p *grants.Pool, seen v1alpha1.P
 // nothing to its claims, and releases nothing. Its spec counts for overlaps, and its claims for the quotas of Clusters.
 func (a *Allocator) observeOnly(p *grants.Pool, seen v1alpha1.Pool, now time.Time) {
 	if seen != nil {
-		a.publishSpec(seen)
+		a.publish(seen)
 	}
 	m := p.Lock()
 	if seen != nil && m.RefreshBase(seen, a.ID, now) {

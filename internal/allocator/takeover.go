@@ -36,7 +36,7 @@ func (a *Allocator) Fence(ctx context.Context, all []v1alpha1.Pool) {
 	g.SetLimit(a.Writers)
 	for _, obj := range all {
 		key := pools.KeyOf(obj)
-		a.publishSpec(obj)
+		a.publish(obj)
 		if a.unserved(key, obj) != nil || obj.GetDeletionTimestamp() != nil {
 			continue
 		}

@@ -10,68 +10,62 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // YieldsTo reports whether it is on record that a pool yields to another one.
 func (m *Memory) YieldsTo(to v1alpha1.YieldedPool) bool {
-	return m.Base != nil && slices.Contains(m.Base.PoolStatus().Yields, to)
+	return m.last.status != nil && slices.Contains(m.last.status.Yields, to)
 }
 
-// forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing
-// of it was seen: it became an object that the watch is yet to show, or nothing.
-func (m *Memory) forgetSurveys(seen v1alpha1.Pool) {
-	if m.Base == nil || m.Holder || len(m.Surveyed) == 0 {
-		return
-	}
-	still := InFlightOf(seen.PoolStatus())
-	for _, g := range InFlightOf(m.Base.PoolStatus()) {
-		uid := types.UID(g.UID)
-		_, remembers := m.Ledger.Get(ledger.Key{Source: ledger.Record, UID: uid})
-		if !slices.Contains(still, g) && !remembers && !m.IsGone(uid) {
-			clear(m.Surveyed)
-			return
-		}
-	}
-}
-
-// UsedIn returns what a pool has in use or in flight of some ranges.
+// UsedIn returns what a pool has in use or in flight of some ranges, which ascend. It costs no more than the fewer of the
+// ranges and of what is taken, times what a look costs.
 func (m *Memory) UsedIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
-	for _, r := range ranges {
-		out = append(out, m.usedOf(r)...)
+	for rest := ranges; len(rest) > 0; {
+		r, next := rest[0], netip.Addr{}
+		m.Ledger.Taken(r.From(), func(taken netipx.IPRange, facts []*ledger.Fact) bool {
+			if r.To().Less(taken.From()) {
+				next = taken.From()
+				return false
+			}
+			if slices.ContainsFunc(facts, m.proves) {
+				out = append(out, intersection(r, taken))
+			}
+			return true
+		})
+		if !next.IsValid() {
+			break
+		}
+		rest = endingFrom(rest[1:], next)
 	}
-	return out
-}
-
-func (m *Memory) usedOf(r netipx.IPRange) (out []netipx.IPRange) {
-	add := func(used netipx.IPRange) {
-		if used.From().Less(r.From()) {
-			used = netipx.IPRangeFrom(r.From(), used.To())
-		}
-		if r.To().Less(used.To()) {
-			used = netipx.IPRangeFrom(used.From(), r.To())
-		}
-		if used.IsValid() {
-			out = append(out, used)
-		}
-	}
-	m.Ledger.Taken(r.From(), func(taken netipx.IPRange, facts []*ledger.Fact) bool {
-		if r.To().Less(taken.From()) {
-			return false
-		}
-		if slices.ContainsFunc(facts, m.proves) {
-			add(taken)
-		}
-		return true
-	})
-	if m.Base != nil {
-		for _, g := range InFlightOf(m.Base.PoolStatus()) {
-			if granted, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil && granted.Overlaps(r) {
-				add(granted)
+	for _, flights := range [][]flight{m.last.inFlight(), m.unseen} {
+		for _, f := range flights {
+			for _, r := range endingFrom(ranges, f.r.From()) {
+				if f.r.To().Less(r.From()) {
+					break
+				}
+				out = append(out, intersection(r, f.r))
 			}
 		}
 	}
 	return out
+}
+
+// endingFrom are those of some ranges, which ascend, that do not end before an address.
+func endingFrom(ranges []netipx.IPRange, a netip.Addr) []netipx.IPRange {
+	i, _ := slices.BinarySearchFunc(ranges, a, func(r netipx.IPRange, a netip.Addr) int { return r.To().Compare(a) })
+	return ranges[i:]
+}
+
+// intersection is what two ranges that overlap have in common.
+func intersection(a, b netipx.IPRange) netipx.IPRange {
+	from, to := a.From(), a.To()
+	if from.Less(b.From()) {
+		from = b.From()
+	}
+	if b.To().Less(to) {
+		to = b.To()
+	}
+	return netipx.IPRangeFrom(from, to)
 }
 
 // proves reports whether a fact says that addresses are in use. A record alone does so for a pool that was there while this
@@ -86,13 +80,7 @@ func (m *Memory) proves(h *ledger.Fact) bool {
 
 // UsesBeyond reports whether anything outside of the spec is in use, or in flight.
 func (m *Memory) UsesBeyond() bool {
-	if m.Ledger.Counts().OutOfRange > 0 {
-		return true
-	}
-	return m.Base != nil && m.Layout != nil && slices.ContainsFunc(InFlightOf(m.Base.PoolStatus()), func(g v1alpha1.Grant) bool {
-		granted, err := poolutil.ParseRange(g.First + "-" + g.Last)
-		return err == nil && !m.Layout.MayGrant(granted)
-	})
+	return m.Ledger.Counts().OutOfRange > 0 || m.last.fliesBeyond(m.Layout) || m.HasUnseen()
 }
 
 // SetApart states what is kept apart, and nothing else.
@@ -121,12 +109,9 @@ func (m *Memory) KeepApart(r netipx.IPRange, key pools.Key) {
 // LostBlocks are what a carved pool has open on record, and no IPAllocation has: those were taken away by force. Its claims
 // keep what they have of it.
 func (m *Memory) LostBlocks() (out []netipx.IPRange) {
-	if m.Base == nil {
-		return nil
-	}
-	for _, on := range m.Base.PoolStatus().Blocks {
-		if p, err := netip.ParsePrefix(on.Range); err == nil && !m.has(on.Allocation, p) {
-			out = append(out, netipx.RangeOfPrefix(p))
+	for _, on := range m.last.openBlocks() {
+		if !m.has(on.name, on.prefix) {
+			out = append(out, netipx.RangeOfPrefix(on.prefix))
 		}
 	}
 	return out

@@ -32,7 +32,6 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 		m.LoseTerm(now)
 	}
 	m.Changed, m.CommitAfter = now, time.Time{}
-	m.forgetSurveys(seen)
 	m.SetBase(seen)
 	if m.Holder {
 		m.LoadCooling(seen.PoolStatus())
@@ -42,6 +41,7 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 
 // UnsetBase notes that there is no pool. It reports whether that is news.
 func (m *Memory) UnsetBase() bool {
+	m.last, m.unseen = lastSeen{}, nil
 	if m.Base == nil {
 		return false
 	}
@@ -60,7 +60,10 @@ func (m *Memory) UnsetBase() bool {
 // without managed fields leaves them as they are, and costs less.
 func (m *Memory) SetBase(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
-	m.Base, m.seen = obj, true
+	m.Base = obj
+	if m.last.uid != obj.GetUID() || !term.Newer(m.last.version, obj.GetResourceVersion()) {
+		m.note(obj)
+	}
 	m.Carved.without = time.Time{}
 	m.takeFromAbroad()
 	if m.generation != obj.GetGeneration() || !slices.EqualFunc(m.compiled, obj.PoolStatus().Blocks, sameAddresses) {

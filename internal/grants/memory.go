@@ -93,6 +93,11 @@ type Memory struct {
 	// Base is the pool as our last write, or the newest read, returned it.
 	Base       v1alpha1.Pool
 	generation int64
+	// last is what the newest version of the pool says that was seen; unseen are grants that went from it, and of which
+	// nothing was seen since. Vanished counts how often that happened.
+	last     lastSeen
+	unseen   []flight
+	Vanished int
 	// seen: there was a pool once, while this manager ran.
 	seen bool
 	// compiled are the blocks of which the layout was made.

@@ -140,7 +140,7 @@ func (m *Memory) Rebuild(found *Listed) {
 		b.verifiedIn = Term{} // a pool that was restored counts its terms anew
 	}
 	m.stateDrained(carve.Decision{})
-	m.apart = map[netipx.IPRange]pools.Key{}
+	m.apart, m.unseen = map[netipx.IPRange]pools.Key{}, nil
 	m.addPins()
 	for uid := range m.Grants {
 		delete(m.Grants, uid)
