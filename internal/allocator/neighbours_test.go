@@ -42,6 +42,21 @@ func ofNetwork(name string) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.Network = name }
 }
 
+func ofAddresses(addresses string) func(*v1alpha1.NetworkPoolSpec) {
+	return func(s *v1alpha1.NetworkPoolSpec) { s.Addresses = []string{addresses} }
+}
+
+// reservedVIP keeps an address for the claim vip alone, as it is reserved.
+func reservedVIP(s *v1alpha1.NetworkPoolSpec) {
+	s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.1"}}
+	vipAt(1)(s)
+}
+
+func reservedVIP5(s *v1alpha1.NetworkPoolSpec) {
+	s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.5"}}
+	vipAt(5)(s)
+}
+
 var neighbours = []scenario{
 	{
 		// What the younger one has is not given again, and is given when it comes free.
@@ -100,6 +115,43 @@ var neighbours = []scenario{
 	{
 		name: "overlap allowed", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, ordered: true, claims: []string{"a"},
 		script: []action{makeNeighbour("10.0.0.1-10.0.0.2", func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }), addTo(neighbour, "y")},
+	},
+	{
+		// A pre-allocation may be reserved, and is granted all the same: not while a claim of another pool keeps its address.
+		name: "elder narrowed before a reserved pin", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"},
+		script: []action{resize("10.0.0.9"), makeNeighbour("10.0.0.1-10.0.0.2", reservedVIP), addTo(neighbour, "vip"), remove("a")},
+		want:   map[string]string{"vip": "10.0.0.1"},
+	},
+	{
+		name: "elder narrowed under a reserved pin", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"},
+		script: []action{makeNeighbour("10.0.0.1-10.0.0.2", reservedVIP), resize("10.0.0.9"), addTo(neighbour, "vip"), remove("a")},
+		want:   map[string]string{"vip": "10.0.0.1"},
+	},
+	{
+		name: "elder narrowed under a pin outside tenantAllocation", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"},
+		script: []action{
+			makeNeighbour("10.0.0.1-10.0.0.4", vipAt(1), func(s *v1alpha1.NetworkPoolSpec) {
+				s.TenantAllocation = &v1alpha1.TenantAllocation{Start: "10.0.0.3", End: "10.0.0.4"}
+			}),
+			resize("10.0.0.9"), addTo(neighbour, "vip"), remove("a"),
+		},
+		want: map[string]string{"vip": "10.0.0.1"},
+	},
+	{
+		// What is in flight of it is so for whoever looks at the younger one first.
+		name: "elder narrowed and deleted", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 1, ordered: true,
+		script: []action{
+			makeNeighbour("10.0.0.1-10.0.0.4"), add("x"), resize("10.0.0.9"), dropPool, addTo(neighbour, "z"), remove("x"),
+		},
+	},
+	{
+		// The one in the middle yields to one, and waits for the other.
+		name: "three pools", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 5, ordered: true, claims: []string{"a"},
+		script: []action{
+			makeNeighbour("10.0.0.5-10.0.0.8", reservedVIP5), makePlain("third", "10.0.0.7-10.0.0.9"), addTo("third", "x"),
+			edit(neighbour, "10.0.0.3-10.0.0.6", ofAddresses("10.0.0.3-10.0.0.6")), addTo(neighbour, "y"), addTo("third", "z"),
+			resize("10.0.0.1-10.0.0.2"), addTo(neighbour, "vip"),
+		},
 	},
 	{
 		// A block of the younger one counts like an address.

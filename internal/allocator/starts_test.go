@@ -1,0 +1,273 @@
+package allocator_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+// Starts of a manager that knows one pool later than another.
+
+// begin is how a manager starts after another one was killed by a write.
+type begin struct {
+	// landed: the write happens. edits is how much the user does before the next manager starts.
+	landed bool
+	edits  int
+	// last is the pool that the next manager reconciles last, empty: any. unlisted: its first list of pools fails.
+	last     string
+	unlisted bool
+}
+
+func (b begin) String() string {
+	return fmt.Sprintf("landed=%v edits=%d last=%q unlisted=%v", b.landed, b.edits, b.last, b.unlisted)
+}
+
+// drawBegin draws a start in a world of some pools.
+func drawBegin(r *rand.Rand, names []string) begin {
+	b := begin{landed: r.IntN(4) > 0, edits: r.IntN(5), unlisted: r.IntN(2) == 0}
+	if len(names) > 0 && r.IntN(4) > 0 {
+		b.last = names[r.IntN(len(names))]
+	}
+	return b
+}
+
+// restart has the manager that writes be killed, the user do something, and another manager start.
+func (b begin) restart(w *world, r *faults.Request) {
+	if b.landed {
+		_, _ = w.do(r)
+	}
+	m := w.manager(r.Client)
+	w.Notef("manager %s is killed; %v", m.name, b)
+	m.dead = true
+	m.kill()
+	w.hasty = true // nothing was at rest
+	if w.forced {
+		b.edits = 0 // what is taken away by force is to be at rest before
+	}
+	for range min(b.edits, len(w.script)) {
+		w.act()
+	}
+	next := w.start()
+	if b.last != "" {
+		w.order = lastly(w.order, next.name+": reconcile "+b.last)
+	}
+	if !b.unlisted {
+		return
+	}
+	others := w.disturb
+	w.disturb = func(w *world, call *faults.Request) bool {
+		if call.Client != next.name || call.Verb != "list" || call.Ref.Kind != faults.Pools {
+			return others != nil && others(w, call)
+		}
+		w.disturb = others
+		w.answer(call, nil, apierrors.NewTimeoutError("the server is busy", 1))
+		return true
+	}
+}
+
+// lastly takes a step only where there is no other.
+func lastly(o order, text string) order {
+	return func(steps []step) step {
+		if rest := slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.Text == text }); len(rest) > 0 {
+			return o(rest)
+		}
+		return o(steps)
+	}
+}
+
+// poolNames are the names of the pools that there are.
+func (w *world) poolNames() (out []string) {
+	for _, p := range w.objects().Pools {
+		out = append(out, p.GetName())
+	}
+	return slices.Sorted(slices.Values(out))
+}
+
+// TestStarts runs every scenario of several pools with a manager that is killed at each of its writes: the user goes on
+// before the next one starts, of which the first list of pools may fail, and which knows one of the pools last.
+func TestStarts(t *testing.T) {
+	runs := 0
+	for _, s := range slices.Concat(neighbours, carved) {
+		t.Run(s.name, func(t *testing.T) {
+			for ordinal, name := range names(orders) {
+				t.Run(name, func(t *testing.T) {
+					writes := s.run(t, func(w *world) { w.order = orders[name] })
+					for i := 1; i <= writes; i++ {
+						for draw := range draws(i + ordinal) {
+							runs++
+							t.Run(fmt.Sprint(i, "-", draw), func(t *testing.T) {
+								r := rand.New(rand.NewPCG(uint64(i), crc(s.name+name, draw)))
+								s.run(t, func(w *world) {
+									w.order = orders[name]
+									w.disturb = func(w *world, call *faults.Request) bool {
+										if !call.Write() || w.Writes != i {
+											return false
+										}
+										w.disturb = nil
+										drawBegin(r, w.poolNames()).restart(w, call)
+										return true
+									}
+								})
+							})
+						}
+					}
+				})
+			}
+		})
+	}
+	t.Logf("%d runs", runs)
+}
+
+// draws is how many starts are tried at the n-th write.
+func draws(n int) int {
+	switch {
+	case *full:
+		return 12
+	case !testing.Short():
+		return 3
+	case n%3 == 0:
+		return 1
+	}
+	return 0
+}
+
+// kinds of specs, that differ in what they hand out of their addresses. The first address of each is kept for a name in some.
+var specKinds = []struct {
+	name string
+	spec func(first, last int) v1alpha1.NetworkPoolSpec
+}{
+	{"plain", func(first, last int) v1alpha1.NetworkPoolSpec { return Pool(from(first, last), reserve, carvable) }},
+	{"pinned", func(first, last int) v1alpha1.NetworkPoolSpec {
+		return Pool(from(first, last), reserve, carvable, vipAt(first))
+	}},
+	{"reserved pin", func(first, last int) v1alpha1.NetworkPoolSpec {
+		return Pool(from(first, last), reserve, carvable, vipAt(first), func(s *v1alpha1.NetworkPoolSpec) {
+			s.Reserved = []v1alpha1.ReservedRange{{Addresses: from(first, first)}}
+		})
+	}},
+	{"pin outside tenantAllocation", func(first, last int) v1alpha1.NetworkPoolSpec {
+		return Pool(from(first, last), reserve, carvable, vipAt(first), func(s *v1alpha1.NetworkPoolSpec) {
+			s.TenantAllocation = &v1alpha1.TenantAllocation{Start: at(last), End: at(last)}
+		})
+	}},
+	{"reserved", func(first, last int) v1alpha1.NetworkPoolSpec {
+		return Pool(from(first, last), reserve, carvable, func(s *v1alpha1.NetworkPoolSpec) {
+			s.Reserved = []v1alpha1.ReservedRange{{Addresses: from(last, last)}}
+		})
+	}},
+	{"subnets", func(first, last int) v1alpha1.NetworkPoolSpec {
+		return Pool(from(first, last), carvable, func(s *v1alpha1.NetworkPoolSpec) {
+			s.Subnets = []v1alpha1.Subnet{{CIDR: "10.0.0.0/29"}, {CIDR: "10.0.0.8/29"}}
+		})
+	}},
+	{"prefixes", func(first, _ int) v1alpha1.NetworkPoolSpec {
+		return v1alpha1.NetworkPoolSpec{CIDR: at(first&^3) + "/30", AllocationPrefixLength: new(int32(31)), PreAllocations: v1alpha1.PreAllocations{"vip": at(first &^ 3)}}
+	}},
+}
+
+func at(n int) string { return fmt.Sprint("10.0.0.", n) }
+
+func from(first, last int) string { return at(first) + "-" + at(last) }
+
+// vipAt keeps an address for the claim vip.
+func vipAt(n int) func(*v1alpha1.NetworkPoolSpec) {
+	return func(s *v1alpha1.NetworkPoolSpec) { s.PreAllocations = v1alpha1.PreAllocations{"vip": at(n)} }
+}
+
+// drawNeighbours draws a story of two or three pools of one network, each of its kind: their specs are edited while claims
+// come and go. Who gets what depends on the order; that no address is given twice does not.
+func drawNeighbours(r *rand.Rand) scenario {
+	all := []string{poolName, neighbour, "third"}[:2+r.IntN(2)]
+	kindOf := map[string]int{}
+	for _, p := range all {
+		kindOf[p] = r.IntN(len(specKinds))
+	}
+	draw := func(pool string) v1alpha1.NetworkPoolSpec {
+		first := r.IntN(12)
+		return specKinds[kindOf[pool]].spec(first, first+1+r.IntN(4))
+	}
+	s := scenario{name: "kinds", spec: draw(poolName), ordered: true}
+	for _, p := range all[1:] {
+		if spec := draw(p); p == "third" && r.IntN(3) == 0 {
+			s.script = append(s.script, makeChild(p, poolName, 0, 2))
+			kindOf[p] = -1
+		} else {
+			s.script = append(s.script, makeNamed(p, spec))
+		}
+	}
+	names := []string{"a", "b", "c", "d", "e", "f", "vip"}
+	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		s.script = append(s.script, addTo(all[r.IntN(len(all))], name))
+		if p := all[r.IntN(len(all))]; kindOf[p] >= 0 && r.IntN(2) == 0 {
+			spec := draw(p)
+			s.script = append(s.script, edit(p, "another spec", func(s *v1alpha1.NetworkPoolSpec) { *s = spec }))
+		}
+		if r.IntN(4) == 0 {
+			s.script = append(s.script, remove(names[r.IntN(len(names))]))
+		}
+	}
+	// A pool is made when the others have claims, or before.
+	if r.IntN(2) == 0 {
+		last := len(all) - 2
+		made := s.script[last]
+		s.script = slices.Insert(slices.Delete(s.script, last, last+1), last+r.IntN(3), made)
+	}
+	if r.IntN(4) == 0 {
+		s.script = append(s.script, dropOf(all[r.IntN(len(all))]))
+		for _, name := range names { // or two managers in turns look whether it can go
+			s.script = append(s.script, remove(name))
+		}
+	}
+	for i, a := range s.script {
+		s.script[i] = action{a.text, func(w *world) bool {
+			a.do(w) // a pool may not be there yet, or any more
+			return true
+		}}
+	}
+	return s
+}
+
+// makeNamed adds a pool of some spec.
+func makeNamed(name string, spec v1alpha1.NetworkPoolSpec) action {
+	return makePlain(name, "", func(s *v1alpha1.NetworkPoolSpec) { *s = spec })
+}
+
+// TestKindsOfNeighbours runs random stories of pools whose specs differ in kind, with random disturbances: managers are
+// killed, lists fail, and the next one knows the pools in any order.
+func TestKindsOfNeighbours(t *testing.T) {
+	for seed := range 4 * seeds() {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), crc("kinds", 0)))
+			drawNeighbours(r).run(t, func(w *world) {
+				w.order, w.anytime = schedule.Shuffled[class](r), seed%2 == 0
+				w.hasty = true
+				left := 3
+				w.disturb = func(w *world, call *faults.Request) bool {
+					if left == 0 || r.IntN(8) > 0 {
+						return false
+					}
+					left--
+					switch {
+					case !call.Write():
+						w.answer(call, nil, schedule.ErrTimeout)
+					case r.IntN(2) == 0:
+						drawBegin(r, w.poolNames()).restart(w, call)
+					default:
+						d := disturbances[r.IntN(len(disturbances))]
+						w.Notef("    disturbed: %s", d.name)
+						return d.do(w, call)
+					}
+					return true
+				}
+			})
+		})
+	}
+}
