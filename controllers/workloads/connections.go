@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kubeconfig"
 )
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
@@ -30,7 +32,7 @@ const probeFailure = 20 * time.Second
 // changes, and at no other time.
 func Connect(ctx context.Context, mgr manager.Manager, watchFilter string, wanted func(*clusterv1.Cluster) bool) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient:     kubeconfigs{mgr.GetAPIReader()}, // a Secret is read once for each connection, and kept nowhere
+		SecretClient:     kubeconfig.Reader{Reader: mgr.GetAPIReader()}, // a Secret is read once for each connection, and kept nowhere
 		WatchFilterValue: watchFilter,
 		ClusterFilter:    wanted,
 		Cache: clustercache.CacheOptions{

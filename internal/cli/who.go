@@ -6,17 +6,17 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/cluster-api/util/secret"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kubeconfig"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -231,16 +231,16 @@ func (p *plugin) servicesOf(ctx context.Context, from client.Client, h *inspect.
 	h.Services = services
 }
 
+// tenantTimeout bounds the wait for the API server of a workload cluster.
+const tenantTimeout = 15 * time.Second
+
 func tenantServices(ctx context.Context, from client.Client, cluster string, a netip.Addr) (out []string, err error) {
 	namespace, name, _ := strings.Cut(cluster, "/")
-	credentials := &corev1.Secret{}
-	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret.Name(name, secret.Kubeconfig)}, credentials); err != nil {
+	cfg, err := kubeconfig.ConfigOf(ctx, from, client.ObjectKey{Namespace: namespace, Name: name})
+	if err != nil {
 		return nil, err
 	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(credentials.Data[secret.KubeconfigDataName])
-	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig in its Secret: %w", err)
-	}
+	cfg.Timeout = tenantTimeout
 	tenant, err := clientFor(cfg)
 	if err != nil {
 		return nil, err

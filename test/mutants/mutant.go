@@ -13,7 +13,7 @@ import (
 // mutant is a patch that puts a bug into the code. Its head is:
 //
 //	Bug: whose it is, or which rule of docs/design.md it breaks
-//	Effect: duplicate, leak, lost, early or stuck
+//	Effect: duplicate, leak, lost, early, stuck or exposed
 //	Test: L1 ./internal/allocator TestFaults/forced
 //	Says: a regular expression that the output of the failing test matches
 //
@@ -28,8 +28,8 @@ type mutant struct {
 }
 
 // effects of a bug: an address that two have; one that nobody can have any more; one that a living claim loses; one
-// that is given away too soon; claims that are not served.
-var effects = []string{"duplicate", "leak", "lost", "early", "stuck"}
+// that is given away too soon; claims that are not served; credentials or data that reach a stranger.
+var effects = []string{"duplicate", "leak", "lost", "early", "stuck", "exposed"}
 
 // levels of tests: of one package alone; of the reconcilers against enumerated faults, in virtual time; of
 // the manager on a real API server; of users' stories with all components.

@@ -1,4 +1,4 @@
-package workloads
+package kubeconfig
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-func TestKubeconfigsNameNothingOfTheManagers(t *testing.T) {
+func TestReaderRefusesFilesAndPrograms(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	for name, c := range map[string]struct {
 		reason string
@@ -42,7 +42,7 @@ func TestKubeconfigsNameNothingOfTheManagers(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "prod-kubeconfig"}, Data: map[string][]byte{"value": text}}
-			err = kubeconfigs{fake.NewFakeClient(s)}.Get(t.Context(), client.ObjectKeyFromObject(s), &corev1.Secret{})
+			err = Reader{fake.NewFakeClient(s)}.Get(t.Context(), client.ObjectKeyFromObject(s), &corev1.Secret{})
 			if (err != nil) != (c.want != "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, want %q: %s", err, c.want, c.reason)
 			}
