@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
@@ -52,6 +53,10 @@ var lie = action{text: "the workload cluster lies", do: func(w *world) {
 		}
 		w.make(w.work, s)
 	}
+}}
+
+// With pools that cannot be read nobody knows what the Services have of them: the Cluster is given nothing for them.
+var lieOfPools = action{text: "its pools are nonsense", do: func(w *world) {
 	for i := range 50 {
 		w.make(w.work, &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: fmt.Sprintf("%s-%d", liars, i)},
@@ -60,7 +65,11 @@ var lie = action{text: "the workload cluster lies", do: func(w *world) {
 	}
 }}
 
-var readsIt = action{text: "what is said of it is read", do: func(w *world) {
+func isSaid(what string) action {
+	return action{text: "what is said of it is read", do: func(w *world) { readIt(w, what) }}
+}
+
+func readIt(w *world, what string) {
 	said := ""
 	for _, a := range w.allocations() {
 		for _, c := range a.Status.Conditions {
@@ -70,7 +79,7 @@ var readsIt = action{text: "what is said of it is read", do: func(w *world) {
 			}
 		}
 	}
-	if !strings.Contains(said, "QuotaReached") {
+	if !strings.Contains(said, what) {
 		w.Wrongf("the blocks say%s", said)
 	}
 	n := 0
@@ -82,7 +91,7 @@ var readsIt = action{text: "what is said of it is read", do: func(w *world) {
 	if n != misled {
 		w.Wrongf("%d Services were told why they have no address", n)
 	}
-}}
+}
 
 var truth = action{text: "it says how things are", do: func(w *world) {
 	refuses("")(w)
@@ -99,5 +108,5 @@ var truth = action{text: "it says how things are", do: func(w *world) {
 // A workload cluster that lies has its own Cluster grow to its quota, and nothing else. At every write the world checks
 // that the quota holds; at the end, that whoever can be served is, and that what was grown for nobody was given back.
 func TestTenantLies(t *testing.T) {
-	scenario{name: "lies", initial: 1, increment: 1, quota: 5, script: []action{add("a"), lie, later(time.Minute, readsIt), truth}}.run(t, func(*world) {})
+	scenario{name: "lies", initial: 1, increment: 1, quota: 5, script: []action{add("a"), lie, later(time.Minute, isSaid(v1alpha1.QuotaReachedReason)), lieOfPools, later(time.Minute, isSaid(v1alpha1.NotPlacedReason)), truth}}.run(t, func(*world) {})
 }

@@ -8,6 +8,7 @@ import (
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,17 +54,38 @@ type announced struct {
 	name   string
 	ranges []netipx.IPRange
 	auto   bool
+	// careful: MetalLB leaves out the addresses that end in 0 or 255 (avoidBuggyIPs).
+	careful bool
 }
 
-func (a announced) String() string { return fmt.Sprintf("%s %v %t", a.name, a.ranges, a.auto) }
+func (a announced) String() string {
+	return fmt.Sprintf("%s %v %t %t", a.name, a.ranges, a.auto, a.careful)
+}
 
 func (a announced) has(addr netip.Addr) bool {
-	return slices.ContainsFunc(a.ranges, func(r netipx.IPRange) bool { return r.Contains(addr) })
+	return !a.leavesOut(addr) && slices.ContainsFunc(a.ranges, func(r netipx.IPRange) bool { return r.Contains(addr) })
 }
 
+func (a announced) leavesOut(addr netip.Addr) bool {
+	last := addr.AsSlice()
+	return a.careful && len(last) == 4 && (last[3] == 0 || last[3] == 255)
+}
+
+// size is how many addresses MetalLB counts: of each network of a range those that it does not leave out, and one less where
+// the network is one address that it leaves out, as it subtracts the first address and the last one.
 func (a announced) size() (n int64) {
 	for _, r := range a.ranges {
 		n += poolutil.Size(r)
+		for _, p := range r.Prefixes() {
+			for addr := p.Addr(); p.Contains(addr); addr = addr.Next() {
+				if a.leavesOut(addr) {
+					n--
+				}
+			}
+			if p.IsSingleIP() && a.leavesOut(p.Addr()) {
+				n--
+			}
+		}
 	}
 	return n
 }
@@ -73,7 +95,7 @@ func (m *announcer) steps(w *world) []step {
 	var out []step
 	wanted, problem := configured(w)
 	if problem == "" && !slices.EqualFunc(m.running, wanted, func(a, b announced) bool {
-		return a.name == b.name && a.auto == b.auto && slices.Equal(a.ranges, b.ranges)
+		return a.name == b.name && a.auto == b.auto && a.careful == b.careful && slices.Equal(a.ranges, b.ranges)
 	}) {
 		out = append(out, step{Class: taking, Text: fmt.Sprintf("MetalLB takes %v", wanted), Do: func() { m.running = wanted }})
 	}
@@ -100,7 +122,7 @@ func (m *announcer) steps(w *world) []step {
 func configured(w *world) (out []announced, problem string) {
 	for _, o := range w.work.List(faults.MetalLBPools) {
 		p, _ := o.(*metallbv1beta1.IPAddressPool)
-		a := announced{name: p.Name, auto: ptr.Deref(p.Spec.AutoAssign, true)}
+		a := announced{name: p.Name, auto: ptr.Deref(p.Spec.AutoAssign, true), careful: p.Spec.AvoidBuggyIPs}
 		for _, text := range p.Spec.Addresses {
 			r := netipx.MustParseIPRange(text)
 			for _, other := range append(slices.Clone(out), a) {
@@ -158,7 +180,7 @@ func (m *announcer) free(services []*corev1.Service) netip.Addr {
 	for _, p := range m.running {
 		for _, r := range p.ranges {
 			for a := r.From(); p.auto && r.Contains(a); a = a.Next() {
-				if !slices.ContainsFunc(services, func(s *corev1.Service) bool { return addressOf(s) == a }) {
+				if !p.leavesOut(a) && !slices.ContainsFunc(services, func(s *corev1.Service) bool { return addressOf(s) == a }) {
 					return a
 				}
 			}
@@ -187,6 +209,11 @@ func (m *announcer) count(w *world) *step {
 		}
 		return &step{Class: counting, Text: fmt.Sprintf("MetalLB counts %d in %s", m.running[at].size(), p.Name), Do: func() {
 			w.workload("MetalLB counts", func() error {
+				if counts == (metallbv1beta1.IPAddressPoolStatus{}) { // that it has counted is known by who wrote the status
+					_ = w.work.Edit(faults.RefOf(p), func(o client.Object) {
+						o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "controller", Subresource: "status"}})
+					})
+				}
 				return w.work.EditStatus(faults.RefOf(p), func(o client.Object) {
 					if p, is := o.(*metallbv1beta1.IPAddressPool); is {
 						p.Status = counts

@@ -201,7 +201,7 @@ func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, obse
 	assess := func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment {
 		return observed.Assess(balancer.Outlook{Pools: shown, Grows: grows, Families: families, Class: s.Class})
 	}
-	w := demand.Workload{Assess: assess, Pool: l.balancer().Pool(), Emptied: l.notes.isEmptied}
+	w := demand.Workload{Assess: assess, Unread: observed.Unread(), Pool: l.balancer().Pool(), Emptied: l.notes.isEmptied}
 	return demand.Decide(c, w, s, l.Grace, l.now), nil
 }
 

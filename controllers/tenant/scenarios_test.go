@@ -132,6 +132,15 @@ func resize(addresses string) action {
 	}}
 }
 
+// careful is what a person does whose Services must not have such addresses.
+var careful = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
+	_ = w.work.Edit(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
+		if p, is := o.(*metallbv1beta1.IPAddressPool); is {
+			p.Spec.AvoidBuggyIPs = true
+		}
+	})
+}}
+
 var (
 	outage  = action{text: "the workload cluster does not answer", do: (*world).outage}
 	back    = action{text: "the workload cluster answers again", do: (*world).up}
@@ -220,6 +229,12 @@ var scenarios = []scenario{
 	}},
 	{name: "deleted before it is taken", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), at(granted, freeze), at(shown(2), remove("b")), at(shown(2), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
+	}},
+	{name: "leaves out 0 and 255", addresses: "10.0.0.254-10.0.1.20", initial: 2, increment: 1, script: []action{
+		add("a"), careful, add("b"), add("c"), remove("b c"), add("d"), remove("d"),
+	}},
+	{name: "deleted while it leaves out 0 and 255", addresses: "10.0.0.253-10.0.1.20", initial: 1, increment: 1, script: []action{
+		add("a b"), careful, freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw), later(2*grace, add("c")),
 	}},
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),

@@ -39,6 +39,8 @@ type Observed interface {
 	Shows(name string) bool
 	// Assess says what becomes of the Services when the cluster is shown these pools.
 	Assess(Outlook) elastic.Assessment
+	// Unread says which pool cannot be read, and why; empty: all can. What the cluster lacks is not known then.
+	Unread() string
 	// Foreign says which pool of somebody else has one of these names, and what to do; empty: none has.
 	Foreign(names ...string) string
 	// ForeignAdvertisement says that somebody else's object keeps the pools that show blocks from being announced; empty: it

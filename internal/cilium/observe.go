@@ -57,6 +57,18 @@ func (o *observed) find(name string) *Pool {
 	return nil
 }
 
+// Unread says which pool has a block that cannot be read.
+func (o *observed) Unread() string {
+	for i := range o.pools {
+		for _, b := range o.pools[i].Spec.Blocks {
+			if _, err := b.rangeOf(); err != nil {
+				return fmt.Sprintf("CiliumLoadBalancerIPPool %s has a block in spec.blocks that is not a range: %v", o.pools[i].Name, err)
+			}
+		}
+	}
+	return ""
+}
+
 // Foreign says whose a pool is. It is not handed over: no Service depends on the name of a pool, so taking it over has no use.
 // Nothing renames a pool, and without one that has its address a Service loses it as soon as Cilium looks.
 func (o *observed) Foreign(names ...string) string {

@@ -61,11 +61,11 @@ func (p *Pool) asDesired(d *elastic.Desired) bool {
 		p.Labels[balancer.ManagedLabel] == balancer.ManagedValue
 }
 
-// overlaps reports whether a pool has any of a range.
+// overlaps reports whether a pool has any of a range. A block that cannot be read may have.
 func (p *Pool) overlaps(r netipx.IPRange) bool {
 	return slices.ContainsFunc(p.Spec.Blocks, func(b Block) bool {
 		has, err := b.rangeOf()
-		return err == nil && has.Overlaps(r)
+		return err != nil || has.Overlaps(r)
 	})
 }
 

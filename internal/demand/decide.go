@@ -27,6 +27,9 @@ type Workload struct {
 	// Assess says what becomes of its Services when it is shown pools, and can be given more of some families; growth is
 	// added to the one that is named.
 	Assess func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment
+	// Unread says which pool of the load balancer cannot be read; empty: all can. What Services have, or may get, of it is not
+	// known, so the Cluster gets nothing more.
+	Unread string
 	// Pool is the name of the pool that has all blocks, unless each has one of its own.
 	Pool string
 	// Emptied reports whether the pool that a block has for itself was seen to serve nobody any more.
@@ -43,6 +46,8 @@ type Decision struct {
 	Settings tenancy.Settings
 	// Blocks are those that were decided upon.
 	Blocks []elastic.Block
+	// Unread says why nothing is asked for, where the load balancer has a pool that cannot be read.
+	Unread string
 	// Steps are the next things to do for growth.
 	Steps []Step
 	// Show are the pools that the workload cluster is to be shown.
@@ -53,11 +58,13 @@ type Decision struct {
 // being used.
 func Decide(c Cluster, w Workload, s tenancy.Settings, grace time.Duration, now time.Time) Decision {
 	projection := elastic.Projection{Pool: w.Pool, Apart: s.Apart}
-	d := Decision{Config: c.Config, Settings: s, Blocks: blocksOf(c.Blocks, w.Emptied)}
+	d := Decision{Config: c.Config, Settings: s, Blocks: blocksOf(c.Blocks, w.Emptied), Unread: w.Unread}
 	d.Assessment = w.Assess(projection.Usable(d.Blocks), projection.Grows(), families(c.Pools))
 	d.Plan = elastic.Decide(d.Assessment, d.Blocks, elastic.Settings{Increment: s.Increment, Quota: s.Quota, Grace: grace}, now)
 	d.Marks = append(unmarked(c.Blocks), d.Marks...)
-	d.Steps = c.grow(d.Assessment, d.Plan, s)
+	if w.Unread == "" {
+		d.Steps = c.grow(d.Assessment, d.Plan, s)
+	}
 	d.Show = projection.Shown(d.Blocks)
 	return d
 }

@@ -25,6 +25,8 @@ func (d Decision) Satisfied(unplaced string) *metav1.Condition {
 	case !d.Settings.Elastic:
 		is.Reason = v1alpha1.StaticReason
 		is.Message = fmt.Sprintf("Services wait for %s, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", more(lacking))
+	case d.Unread != "":
+		is.Reason, is.Message = v1alpha1.NotPlacedReason, "Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: "+d.Unread
 	case exhausted != "":
 		is.Reason, is.Message = v1alpha1.PoolExhaustedReason, exhausted
 	case d.QuotaReached:

@@ -59,14 +59,14 @@ func (p *Pool) prefers(s *Service) bool {
 func (p *Pool) open() bool { return p.AutoAssign && p.Restriction == nil }
 
 func (p *Pool) contains(a netip.Addr) bool {
-	if p.AvoidBuggyIPs && buggy(a) {
+	if p.AvoidBuggyIPs && Buggy(a) {
 		return false
 	}
 	return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
-// buggy addresses confuse the smurf protection of some home routers.
-func buggy(a netip.Addr) bool {
+// Buggy addresses confuse the smurf protection of some home routers.
+func Buggy(a netip.Addr) bool {
 	if !a.Is4() {
 		return false
 	}

@@ -305,7 +305,7 @@ func (r *replay) freeOf(s *Service, rng netipx.IPRange, avoid bool) netip.Addr {
 	if !known {
 		a = rng.From()
 	}
-	for a.IsValid() && rng.Contains(a) && (r.against(s, a) != nil || (avoid && buggy(a))) && !r.exhausted() {
+	for a.IsValid() && rng.Contains(a) && (r.against(s, a) != nil || (avoid && Buggy(a))) && !r.exhausted() {
 		a = a.Next()
 	}
 	r.begin[key] = a

@@ -63,6 +63,14 @@ func (o observed) Assess(out balancer.Outlook) elastic.Assessment {
 	})
 }
 
+// Unread says which IPAddressPool cannot be read: what Services may have of it is not known.
+func (o observed) Unread() string {
+	if len(o.Problems) == 0 {
+		return ""
+	}
+	return o.Problems[0].Error()
+}
+
 func (o observed) Foreign(names ...string) string { return o.ForeignPool(names...) }
 
 func (o observed) Changes(want []elastic.Desired) balancer.Changes {
@@ -73,8 +81,8 @@ func (o observed) Changes(want []elastic.Desired) balancer.Changes {
 // Unplaced says what MetalLB makes of its configuration: it says nothing of the Service.
 func (o observed) Unplaced(ctx context.Context, live client.Reader, _ *elastic.Service) (string, error) {
 	why, err := Refusal(ctx, live)
-	if why == "" && len(o.Problems) > 0 {
-		why = o.Problems[0].Error()
+	if why == "" {
+		why = o.Unread()
 	}
 	if why == "" {
 		why = "check that the MetalLB controller runs, its log, and the events of the Service"

@@ -31,7 +31,11 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 	}
 	installed := err == nil
 	for i := range pools.Items {
-		if p := &pools.Items[i]; overlaps(p, r) {
+		p := &pools.Items[i]
+		if _, err := PoolOf(p, nil); err != nil {
+			return err.Error(), nil // it may have any address
+		}
+		if overlaps(p, r) {
 			return fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r)), nil
 		}
 	}
@@ -81,27 +85,4 @@ func Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRang
 		return fmt.Sprintf("IPAddressPool %s still serves new Services", pool), nil
 	}
 	return balancer.User(ctx, live, r)
-}
-
-// counted reports whether MetalLB's count of the addresses of a pool is that of the pool as it is now. A pool
-// that was never part of a valid configuration, or of a release before 0.15, has no count.
-func counted(p *metallbv1beta1.IPAddressPool) bool {
-	s := p.Status
-	counts := [2]int64{s.AssignedIPv4 + s.AvailableIPv4, s.AssignedIPv6 + s.AvailableIPv6}
-	if counts == [2]int64{} || p.Spec.AvoidBuggyIPs {
-		return true
-	}
-	var has [2]int64
-	for _, text := range p.Spec.Addresses {
-		r, err := rangeOf(text)
-		if err != nil {
-			return false
-		}
-		family := 0
-		if r.From().Is6() {
-			family = 1
-		}
-		has[family] += poolutil.Size(r)
-	}
-	return has == counts
 }

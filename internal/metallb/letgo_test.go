@@ -69,6 +69,16 @@ func TestLetGo(t *testing.T) { // F2, B57
 		p.Status.AvailableIPv4 = counts
 		return p
 	}
+	careful := func(counts int64) *metallbv1beta1.IPAddressPool {
+		p := rest(counts)
+		p.Spec.AvoidBuggyIPs, p.Spec.Addresses = true, []string{"10.0.0.0-10.0.0.3"}
+		return p
+	}
+	written := func(addresses string) *metallbv1beta1.IPAddressPool {
+		p := ipPool(addresses)
+		p.Name, p.Labels = "theirs", nil
+		return p
+	}
 	state := func(valid metav1.ConditionStatus) *metallbv1beta1.ConfigurationState {
 		s := &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "controller"}}
 		s.Status.Conditions = []metav1.Condition{{Type: "poolReconcilerValid", Status: valid, Message: "overlaps"}}
@@ -84,6 +94,10 @@ func TestLetGo(t *testing.T) { // F2, B57
 		"Shown":      {reason: "a pool has some of it, whoever made it", objs: []client.Object{rest(2), func() client.Object { p := ipPool("10.0.0.9/32"); p.Name, p.Labels = "other", nil; return p }()}, want: "IPAddressPool other still has 10.0.0.8/31"},
 		"Used":       {reason: "a Service has an address of it", objs: []client.Object{rest(2), using("10.0.0.9")}, want: "Service ns/web has 10.0.0.9"},
 		"NotTaken":   {reason: "MetalLB works with the pool as it was", objs: []client.Object{rest(4), state(metav1.ConditionTrue)}, want: "has not applied the change"},
+		"Careful":    {reason: "what it leaves out is not counted (avoidBuggyIPs)", objs: []client.Object{careful(3), state(metav1.ConditionTrue)}},
+		"Carefully":  {reason: "it works with the pool as it was, without what it leaves out", objs: []client.Object{careful(5), state(metav1.ConditionTrue)}, want: "has not applied the change"},
+		"Spaced":     {reason: "MetalLB reads it so", objs: []client.Object{rest(2), written("10.0.0.7 - 10.0.0.8")}, want: "IPAddressPool theirs still has"},
+		"Unread":     {reason: "it may be in what cannot be read", objs: []client.Object{rest(2), written("10.0.0.8")}, want: "which is not a range"},
 		"Refused":    {reason: "and would go on with it", objs: []client.Object{rest(2), state(metav1.ConditionFalse)}, want: "refuses its configuration, and keeps an older one: overlaps"},
 		"LastPool":   {reason: "there is no pool any more", objs: []client.Object{state(metav1.ConditionTrue)}},
 		"Old":        {reason: "a release without ConfigurationState", objs: []client.Object{rest(2)}},

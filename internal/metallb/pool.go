@@ -2,7 +2,6 @@ package metallb
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,11 +13,10 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
 // PoolOf describes an IPAddressPool as MetalLB reads it. Ranges that cannot be read are left out, and the error
-// says which: MetalLB then keeps the configuration it had. namespaces are the labels of each, for pools that
+// says which: MetalLB then keeps the configuration that it had. namespaces are the labels of each, for pools that
 // select namespaces by them.
 func PoolOf(p *metallbv1beta1.IPAddressPool, namespaces map[string]map[string]string) (elastic.Pool, error) {
 	out := elastic.Pool{Name: p.Name, AutoAssign: ptr.Deref(p.Spec.AutoAssign, true), AvoidBuggyIPs: p.Spec.AvoidBuggyIPs}
@@ -77,20 +75,10 @@ func managed(p *metallbv1beta1.IPAddressPool) bool {
 	return p.Labels[balancer.ManagedLabel] == balancer.ManagedValue || (p.Name == DefaultPool && mayWrite(p))
 }
 
-// overlaps reports whether an IPAddressPool has any of a range.
+// overlaps reports whether an IPAddressPool has any of a range. What cannot be read may have.
 func overlaps(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) bool {
-	for _, text := range p.Spec.Addresses {
-		if has, err := rangeOf(text); err == nil && has.Overlaps(r) {
-			return true
-		}
-	}
-	return false
-}
-
-// rangeOf reads an entry of spec.addresses: first-last, or a CIDR, of which MetalLB takes the whole network.
-func rangeOf(text string) (netipx.IPRange, error) {
-	if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
-		return netipx.RangeOfPrefix(p.Masked()), nil
-	}
-	return poolutil.ParseRange(text)
+	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
+		has, err := rangeOf(text)
+		return err != nil || has.Overlaps(r)
+	})
 }

@@ -2,6 +2,7 @@ package metallb
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -38,15 +39,19 @@ func wanted(s *corev1.Service) (addrs []netip.Addr, why string) {
 		return nil, ""
 	case text != "" && field != "":
 		return nil, fmt.Sprintf("it has both spec.loadBalancerIP and the annotation %s; remove one", ipsAnnotation[0])
-	case text == "":
-		text = field
+	case text == "": // one address, without a space
+		a := net.ParseIP(field)
+		if a == nil {
+			return nil, fmt.Sprintf("it asks for %q in spec.loadBalancerIP, which is not an IP address", field)
+		}
+		return []netip.Addr{addrOf(a)}, ""
 	}
 	for _, part := range strings.Split(text, ",") {
-		a, err := netip.ParseAddr(strings.TrimSpace(part))
-		if err != nil {
+		a := net.ParseIP(strings.TrimSpace(part))
+		if a == nil {
 			return nil, fmt.Sprintf("it asks for %q, which is not an IP address", part)
 		}
-		addrs = append(addrs, a.Unmap())
+		addrs = append(addrs, addrOf(a))
 	}
 	if len(addrs) > 2 || (len(addrs) == 2 && addrs[0].Is4() == addrs[1].Is4()) {
 		return nil, fmt.Sprintf("it asks for %s; at most one address of each IP family is possible", text)

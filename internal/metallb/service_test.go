@@ -58,7 +58,13 @@ func TestServiceOf(t *testing.T) {
 			note("metallb.io/address-pool", "p")(s)
 		}, want: func(e *elastic.Service) { e.WantsPool = "p" }},
 		"Field": {reason: "an address by the field", change: func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.0.0.9" }, want: func(e *elastic.Service) { e.WantsIPs = []netip.Addr{addr("10.0.0.9")} }},
-		"Two":   {reason: "or one of each family", change: note("metallb.io/loadBalancerIPs", "10.0.0.9, fd00::9"), want: func(e *elastic.Service) { e.WantsIPs = []netip.Addr{addr("10.0.0.9"), addr("fd00::9")} }},
+		"FieldOfTwo": {reason: "the field has one", change: func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.0.0.9,fd00::9" }, want: func(e *elastic.Service) {
+			e.WantsError = `it asks for "10.0.0.9,fd00::9" in spec.loadBalancerIP, which is not an IP address`
+		}},
+		"FieldSpace": {reason: "as MetalLB reads it", change: func(s *corev1.Service) { s.Spec.LoadBalancerIP = " 10.0.0.9" }, want: func(e *elastic.Service) {
+			e.WantsError = `it asks for " 10.0.0.9" in spec.loadBalancerIP, which is not an IP address`
+		}},
+		"Two": {reason: "or one of each family", change: note("metallb.io/loadBalancerIPs", "10.0.0.9, fd00::9"), want: func(e *elastic.Service) { e.WantsIPs = []netip.Addr{addr("10.0.0.9"), addr("fd00::9")} }},
 		"Both": {reason: "not both ways", change: func(s *corev1.Service) {
 			s.Spec.LoadBalancerIP = "10.0.0.9"
 			note("metallb.io/loadBalancerIPs", "10.0.0.9")(s)

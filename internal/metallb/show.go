@@ -165,31 +165,47 @@ func step(p *metallbv1beta1.IPAddressPool, want []string) []string {
 // that of what is left: until that count is made, or MetalLB says that it refuses what it would count. It reads live.
 func next(ctx context.Context, live client.Reader, was *metallbv1beta1.IPAddressPool, want []string) (to []string, wait bool, err error) {
 	to = step(was, want)
-	if !takesAway(was, to) || !seemsCounted(was, to) {
+	if !takesAway(was, to) || !mistakable(was, to) {
 		return to, false, nil
 	}
 	refused, err := Refusal(ctx, live)
-	if err == nil && counted(was) { // all of them are other ones: the new ones first
+	switch {
+	case err != nil || !counted(was):
+		return to, refused == "", err
+	case slices.ContainsFunc(to, func(a string) bool { return !slices.Contains(was.Spec.Addresses, a) }):
+		// All of them are other ones: the new ones first.
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, want)))), false, nil
 	}
-	return to, refused == "", err
+	to, wait = without(was, to)
+	return to, wait, nil
+}
+
+// mistakable reports whether nothing would show that MetalLB has taken these addresses for those of an IPAddressPool: it has
+// counted as many before; or it has yet to count what the pool has now, and with avoidBuggyIPs fewer addresses may count as
+// more, as MetalLB subtracts an address that is a network of its own twice.
+func mistakable(was *metallbv1beta1.IPAddressPool, to []string) bool {
+	return seemsCounted(was, to) || (was.Spec.AvoidBuggyIPs && !counted(was))
+}
+
+// without is what an IPAddressPool, which MetalLB has counted, is to have next on the way to fewer entries. Where MetalLB
+// counts as many then, one entry goes alone, if the count shows that; if none does, this waits.
+func without(was *metallbv1beta1.IPAddressPool, to []string) (next []string, wait bool) {
+	before, _ := countedBy(was)
+	if n, ok := countOf(to, was.Spec.AvoidBuggyIPs); ok && n != before {
+		return to, false // the count shows it, unless a person changes avoidBuggyIPs meanwhile
+	}
+	for _, gone := range was.Spec.Addresses {
+		left := slices.DeleteFunc(slices.Clone(was.Spec.Addresses), func(a string) bool { return a == gone })
+		if !slices.Contains(to, gone) && !seemsCounted(was, left) {
+			return left, false
+		}
+	}
+	return to, true
 }
 
 // takesAway reports whether an IPAddressPool has an address that it is not to have any more.
 func takesAway(p *metallbv1beta1.IPAddressPool, to []string) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(a string) bool { return !slices.Contains(to, a) })
-}
-
-// seemsCounted reports whether the count that MetalLB has made of an IPAddressPool would be taken for that of these
-// addresses: there are as many. Before it has counted at all, or in a release that does not, nothing can be told apart.
-func seemsCounted(p *metallbv1beta1.IPAddressPool, to []string) bool {
-	s := p.Status
-	if s.AssignedIPv4+s.AvailableIPv4+s.AssignedIPv6+s.AvailableIPv6 == 0 {
-		return false
-	}
-	next := p.DeepCopy()
-	next.Spec.Addresses = to
-	return counted(next)
 }
 
 // object is what is said of an object of MetalLB's.

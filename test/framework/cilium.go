@@ -18,7 +18,7 @@ func (c *ControlPlane) InstallCilium(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, err := moduleDir(ctx, filepath.Join(root, "hack", "tools", "cilium"), "github.com/cilium/cilium")
+	dir, err := ModuleDir(ctx, filepath.Join(root, "hack", "tools", "cilium"), "github.com/cilium/cilium")
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func metalLBKinds(ctx context.Context) (envtest.CRDInstallOptions, error) {
 	if err != nil {
 		return options, err
 	}
-	dir, err := moduleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
+	dir, err := ModuleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
 	options.Paths = []string{filepath.Join(dir, "config", "crd", "bases")}
 	return options, err
 }

@@ -94,11 +94,11 @@ func ClusterAPIDir(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return moduleDir(ctx, root, capiModule)
+	return ModuleDir(ctx, root, capiModule)
 }
 
-// moduleDir is where the source of a module is that the go.mod in dir pins.
-func moduleDir(ctx context.Context, dir, module string) (string, error) {
+// ModuleDir is where the source of a module is that the go.mod in dir pins.
+func ModuleDir(ctx context.Context, dir, module string) (string, error) {
 	path, err := goOutput(ctx, dir, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
 		return "", err
