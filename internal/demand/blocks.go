@@ -1,6 +1,8 @@
 package demand
 
 import (
+	"slices"
+
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,18 +28,43 @@ func granted(a *v1alpha1.IPAllocation) bool {
 	return is
 }
 
-// refused reports whether an IPAllocation was asked for and not granted: its place in the pool is not taken.
-func refused(a *v1alpha1.IPAllocation) bool {
-	return !granted(a) && a.Status.Phase == v1alpha1.AllocationFailed
+// stalled reports whether an IPAllocation that was asked for is not about to be granted: its pool has refused it; or grants
+// nothing until a person does something about that, or is not a pool of the ProviderConfig any more.
+func (c Cluster) stalled(a *v1alpha1.IPAllocation) bool {
+	switch {
+	case granted(a):
+		return false
+	case a.Status.Phase == v1alpha1.AllocationFailed:
+		return true
+	case c.Config == nil:
+		return false // its pools are not known
+	}
+	p := c.poolOf(a)
+	return p == nil || !p.Grants()
 }
 
-// blocksOf are what is decided upon: all IPAllocations but those that no pool has room for.
-func blocksOf(all []*v1alpha1.IPAllocation, emptied func(types.UID) bool) []elastic.Block {
+// poolOf is the pool that an IPAllocation asks, nil if it is not one of the ProviderConfig.
+func (c Cluster) poolOf(a *v1alpha1.IPAllocation) *tenancy.Pool {
+	ref := tenancy.StandingOf(a).Pool
+	if at := slices.IndexFunc(c.Pools, func(p tenancy.Pool) bool { return p.Ref == ref }); at >= 0 {
+		return &c.Pools[at]
+	}
+	return nil
+}
+
+// blocksOf are what is decided upon: all IPAllocations but those that are not about to be granted. A block that is not
+// granted yet is of the family of the pool that it asks.
+func (c Cluster) blocksOf(emptied func(types.UID) bool) []elastic.Block {
 	var out []elastic.Block
-	for _, a := range all {
-		if !refused(a) {
-			out = append(out, blockOf(a, emptied(a.UID)))
+	for _, a := range c.Blocks {
+		if c.stalled(a) {
+			continue
 		}
+		b := blockOf(a, emptied(a.UID))
+		if p := c.poolOf(a); p != nil && !b.Range.IsValid() {
+			b.Family = family(*p)
+		}
+		out = append(out, b)
 	}
 	return out
 }

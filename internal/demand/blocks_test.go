@@ -61,7 +61,7 @@ func TestBlocksOf(t *testing.T) {
 				c.want.Name = c.of.Name
 				want = append(want, *c.want)
 			}
-			got := blocksOf([]*v1alpha1.IPAllocation{c.of}, func(uid types.UID) bool { return uid == "emptied" })
+			got := Cluster{Blocks: []*v1alpha1.IPAllocation{c.of}}.blocksOf(func(uid types.UID) bool { return uid == "emptied" })
 			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b })); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}

@@ -58,7 +58,7 @@ type Decision struct {
 // being used.
 func Decide(c Cluster, w Workload, s tenancy.Settings, grace time.Duration, now time.Time) Decision {
 	projection := elastic.Projection{Pool: w.Pool, Apart: s.Apart}
-	d := Decision{Config: c.Config, Settings: s, Blocks: blocksOf(c.Blocks, w.Emptied), Unread: w.Unread}
+	d := Decision{Config: c.Config, Settings: s, Blocks: c.blocksOf(w.Emptied), Unread: w.Unread}
 	d.Assessment = w.Assess(projection.Usable(d.Blocks), projection.Grows(), families(c.Pools))
 	d.Plan = elastic.Decide(d.Assessment, d.Blocks, elastic.Settings{Increment: s.Increment, Quota: s.Quota, Grace: grace}, now)
 	d.Marks = append(unmarked(c.Blocks), d.Marks...)

@@ -22,7 +22,12 @@ type Step struct {
 // grow asks the pools for what is lacking, one block of each family at a time. What was tried with the pools of one
 // family is known to the step of the other: both are written in one annotation.
 func (c Cluster) grow(a elastic.Assessment, plan elastic.Plan, s tenancy.Settings) []Step {
-	if c.Config == nil || !s.Elastic || !c.begun() {
+	switch {
+	case c.Config == nil:
+		return nil
+	case !s.Elastic:
+		return c.withdraw()
+	case !c.begun():
 		return nil
 	}
 	var steps []Step
@@ -34,6 +39,23 @@ func (c Cluster) grow(a elastic.Assessment, plan elastic.Plan, s tenancy.Setting
 		}
 	}
 	return steps
+}
+
+// withdraw gives up what was asked for while the Cluster was elastic and is not granted: else it would be granted whenever the
+// pool has room, to a Cluster that does not grow.
+func (c Cluster) withdraw() (steps []Step) {
+	for _, a := range c.Blocks {
+		if asksForMore(a) && a.DeletionTimestamp.IsZero() {
+			steps = append(steps, Step{Decision: tenancy.Decision{Action: tenancy.Replace}, Request: a})
+		}
+	}
+	return steps
+}
+
+// asksForMore reports whether an IPAllocation was made here to ask for growth, and is not granted. One that a person made is
+// left as it is, whatever its name.
+func asksForMore(a *v1alpha1.IPAllocation) bool {
+	return !granted(a) && tenancy.Role(a) == v1alpha1.GrowthRole && !tenancy.StandingOf(a).Manual
 }
 
 // begun reports whether the Cluster has what it is to begin with.
@@ -60,7 +82,7 @@ func (c Cluster) step(f elastic.Family, tried string, lacking int64, count int32
 	pools := slices.DeleteFunc(slices.Clone(c.Pools), func(p tenancy.Pool) bool { return family(p) != f })
 	request := c.request(f, pools)
 	switch {
-	case request != nil && count == 0 && lacking > 0 && !refused(request):
+	case request != nil && count == 0 && lacking > 0 && !c.stalled(request):
 		return Step{}, false // it is on its way
 	case request == nil && count == 0 && tried == "":
 		return Step{}, false
@@ -86,7 +108,7 @@ func (c Cluster) step(f elastic.Family, tried string, lacking int64, count int32
 // ProviderConfig does not name any more is of the first family.
 func (c Cluster) request(f elastic.Family, pools []tenancy.Pool) *v1alpha1.IPAllocation {
 	for _, a := range c.Blocks {
-		if granted(a) || tenancy.Role(a) != v1alpha1.GrowthRole {
+		if !asksForMore(a) {
 			continue
 		}
 		from := func(p tenancy.Pool) bool { return p.Ref == tenancy.StandingOf(a).Pool }

@@ -19,7 +19,7 @@ func Estimate(network v1alpha1.ProviderNetwork, pools []Pool) v1alpha1.ProviderC
 		return out
 	}
 	for _, p := range pools {
-		if p.usable() {
+		if p.Grants() {
 			out.AvailableIPs = add(out.AvailableIPs, max(p.AvailableIPs, 0))
 		}
 	}

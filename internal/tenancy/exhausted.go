@@ -64,7 +64,7 @@ func (f *failover) noneExists() string {
 func (f *failover) failure(p Pool) string {
 	a := f.attempt(p)
 	switch {
-	case !p.usable():
+	case !p.Grants():
 		return p.Message
 	case a != nil && !a.refused():
 		if f.Count == 1 {

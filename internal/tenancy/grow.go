@@ -48,7 +48,7 @@ func Grow(s Situation) Decision {
 
 // asksOneOf reports whether a pool will answer.
 func (s Standing) asksOneOf(pools []Pool) bool {
-	return slices.ContainsFunc(pools, func(p Pool) bool { return p.Ref == withKind(s.Pool) && p.usable() })
+	return slices.ContainsFunc(pools, func(p Pool) bool { return p.Ref == withKind(s.Pool) && p.Grants() })
 }
 
 // remembered is what is known of the pools of the list: of each the smallest count that it had no room for.

@@ -129,10 +129,10 @@ func (f *failover) decide() Decision {
 // asked and had nothing.
 func (f *failover) next() (Decision, bool) {
 	pending := f.at != nil && f.Standing.Phase != v1alpha1.AllocationFailed
-	if pending && f.at.usable() {
+	if pending && f.at.Grants() {
 		return f.Standing.wait(f.known), true
 	}
-	if p := f.first(func(p Pool) bool { return p.usable() && f.attempt(p) == nil }); p != nil {
+	if p := f.first(func(p Pool) bool { return p.Grants() && f.attempt(p) == nil }); p != nil {
 		return f.try(p), true
 	}
 	room := func(p Pool) bool { return f.hadNoRoom(p) && p.room(f.Count) }
@@ -147,7 +147,7 @@ func (f *failover) next() (Decision, bool) {
 
 // home goes back to the first pool, to wait there.
 func (f *failover) home() Decision {
-	if p := f.first(func(p Pool) bool { return p.usable() && f.hadNoRoom(p) }); p != nil && p != f.at {
+	if p := f.first(func(p Pool) bool { return p.Grants() && f.hadNoRoom(p) }); p != nil && p != f.at {
 		return f.try(p)
 	}
 	return f.exhausted()

@@ -59,7 +59,8 @@ func PoolOf(ref v1alpha1.PoolReference, obj v1alpha1.Pool, from Namespace) Pool 
 	return p
 }
 
-// isIPv6 tells of which family the addresses of a pool are. All are of one.
+// isIPv6 reports whether the addresses of a pool are of IPv6. All are of one family. A carved pool has none before its first
+// block: then the length of its blocks says it. No block of IPv6 has 2^96 addresses.
 func isIPv6(obj v1alpha1.Pool) bool {
 	spec, first := obj.PoolSpec(), obj.PoolSpec().CIDR
 	if blocks := obj.PoolStatus().Blocks; len(blocks) > 0 {
@@ -67,6 +68,9 @@ func isIPv6(obj v1alpha1.Pool) bool {
 	}
 	if len(spec.Addresses) > 0 {
 		first = spec.Addresses[0]
+	}
+	if first == "" && spec.Carve != nil {
+		return spec.Carve.PrefixLength > 32
 	}
 	return strings.Contains(first, ":")
 }
@@ -78,7 +82,7 @@ func nextBlock(obj v1alpha1.Pool, is6 bool) int64 {
 		return 0
 	}
 	bits := int32(32)
-	if is6 || carve.PrefixLength > bits {
+	if is6 {
 		bits = 128
 	}
 	return int64(1) << min(bits-carve.PrefixLength, 62)
@@ -112,8 +116,9 @@ func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {
 	return Closed, "is not ready: " + ready.Message
 }
 
-// usable reports whether an allocation of the pool is served now or soon.
-func (p Pool) usable() bool { return p.State == Open || p.State == Settling }
+// Grants reports whether an allocation of the pool is served now or soon, as far as it has room.
+func (p Pool) Grants() bool { return p.State == Open || p.State == Settling }
+
 
 // room reports whether the pool says that it has n free addresses in a row.
 func (p Pool) room(n int32) bool { return p.State == Open && p.LargestFreeBlock >= int64(n) }

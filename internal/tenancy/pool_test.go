@@ -59,3 +59,13 @@ func TestPoolOf(t *testing.T) {
 		})
 	}
 }
+
+// A carved pool that has no block yet is of the family that its blocks are of.
+func TestFamilyOfACarvedPool(t *testing.T) {
+	for length, want := range map[int32]bool{24: false, 32: false, 64: true, 112: true} {
+		p := &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{Carve: &v1alpha1.Carve{PrefixLength: length, Blocks: v1alpha1.CarvedBlocks{Max: 4}}}}
+		if got := PoolOf(v1alpha1.PoolReference{Name: "p"}, p, Namespace{}); got.IPv6 != want || got.LargestFreeBlock == 0 {
+			t.Errorf("blocks of /%d: %+v", length, got)
+		}
+	}
+}

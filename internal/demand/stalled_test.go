@@ -1,0 +1,89 @@
+package demand
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+)
+
+// replayed decides for a Cluster whose Services want what they want, with MetalLB replayed.
+func replayed(c Cluster, s tenancy.Settings, services ...elastic.Service) Decision {
+	w := Workload{
+		Assess: func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment {
+			in := elastic.Inventory{Grows: families, Services: services}
+			for _, d := range shown {
+				in.Pools = append(in.Pools, elastic.Pool{Name: d.Name, Ranges: d.Ranges, AutoAssign: true, Grows: d.Name == grows})
+			}
+			return elastic.Assess(in)
+		},
+		Pool: "default-pool", Emptied: func(types.UID) bool { return false },
+	}
+	return Decide(c, w, s, 10*time.Minute, epoch.Add(time.Hour))
+}
+
+func wants(name string, f elastic.Family, has ...string) elastic.Service {
+	s := elastic.Service{Namespace: "ns", Name: name, Families: []elastic.Family{f}, Ports: []elastic.Port{{Protocol: "TCP", Number: 80}}}
+	for _, a := range has {
+		s.Has = append(s.Has, netip.MustParseAddr(a))
+	}
+	return s
+}
+
+// in is a pool in a state.
+func in(state tenancy.PoolState, name string) tenancy.Pool {
+	p := pool(name)
+	p.State = state
+	return p
+}
+
+// What was asked of a pool that grants nothing is not on its way: other pools are asked. Each family has its own.
+func TestRequestsThatAreStalled(t *testing.T) { // B40
+	first := asked(0, 1, has("10.0.0.2", "10.0.0.2", 1))
+	served, four, six := wants("a", elastic.IPv4, "10.0.0.2"), wants("b", elastic.IPv4), wants("six", elastic.IPv6)
+	grows := tenancy.Settings{Elastic: true, Increment: 2, Quota: -1}
+	hand := asked(9, 2, func(a *v1alpha1.IPAllocation) { a.Labels = nil })
+	tests := map[string]struct {
+		reason   string
+		pools    []tenancy.Pool
+		blocks   []*v1alpha1.IPAllocation
+		settings tenancy.Settings
+		services []elastic.Service
+		want     []string
+	}{
+		"Closed":       {reason: "it grants nothing until a person opens it", pools: []tenancy.Pool{in(tenancy.Closed, "a"), pool("b")}, blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: grows, services: []elastic.Service{served, four}, want: []string{"Replace b 2 over team-prod-lb-1"}},
+		"Missing":      {reason: "it is gone", pools: []tenancy.Pool{in(tenancy.Missing, "a"), pool("b")}, blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: grows, services: []elastic.Service{served, four}, want: []string{"Replace b 2 over team-prod-lb-1"}},
+		"Unlisted":     {reason: "the ProviderConfig does not name it any more", pools: pools("b"), blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: grows, services: []elastic.Service{served, four}, want: []string{"Replace b 2 over team-prod-lb-1"}},
+		"Settling":     {reason: "it says soon whether it grants", pools: []tenancy.Pool{in(tenancy.Settling, "a"), pool("b")}, blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: grows, services: []elastic.Service{served, four}},
+		"Only":         {reason: "there is no other, and the request stays", pools: []tenancy.Pool{in(tenancy.Closed, "a")}, blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: grows, services: []elastic.Service{served, four}, want: []string{"Exhausted over team-prod-lb-1"}},
+		"Six":          {reason: "a request for IPv6 is none for IPv4", pools: []tenancy.Pool{pool("a"), in(tenancy.Closed, "6")}, blocks: []*v1alpha1.IPAllocation{first, asked(1, 2, from("6"))}, settings: grows, services: []elastic.Service{served, four, six}, want: []string{"Try a 2", "Exhausted over team-prod-lb-1"}},
+		"SixOnItsWay":  {reason: "the same while it is on its way", pools: pools("a 6"), blocks: []*v1alpha1.IPAllocation{first, asked(1, 2, from("6"))}, settings: grows, services: []elastic.Service{served, four, six}, want: []string{"Try a 2"}},
+		"Quota":        {reason: "what is not about to be granted takes none of it", pools: []tenancy.Pool{in(tenancy.Closed, "a"), pool("b")}, blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: tenancy.Settings{Elastic: true, Increment: 1, Quota: 2}, services: []elastic.Service{served, four}, want: []string{"Replace b 1 over team-prod-lb-1"}},
+		"Static":       {reason: "it does not grow any more, and would be granted this when there is room", pools: pools("a"), blocks: []*v1alpha1.IPAllocation{first, asked(1, 2, failed)}, settings: tenancy.Settings{Quota: -1}, services: []elastic.Service{served}, want: []string{"Replace over team-prod-lb-1"}},
+		"StaticFull":   {reason: "the same while it waits", pools: pools("a"), blocks: []*v1alpha1.IPAllocation{first, asked(1, 2)}, settings: tenancy.Settings{Quota: -1}, services: []elastic.Service{served, four}, want: []string{"Replace over team-prod-lb-1"}},
+		"ByHand":       {reason: "a person made it, whatever its name", pools: pools("a"), blocks: []*v1alpha1.IPAllocation{first, hand}, settings: grows, services: []elastic.Service{served}},
+		"ByHandStatic": {reason: "in a static Cluster too", pools: pools("a"), blocks: []*v1alpha1.IPAllocation{first, hand}, settings: tenancy.Settings{Quota: -1}, services: []elastic.Service{served}},
+		"Granted":      {reason: "what was granted stays", pools: pools("a"), blocks: []*v1alpha1.IPAllocation{first, asked(1, 1, has("10.0.0.3", "10.0.0.3", 1))}, settings: tenancy.Settings{Quota: -1}, services: []elastic.Service{served}},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := replayed(Cluster{Ref: tenant, Config: &v1alpha1.ProviderConfig{}, Pools: c.pools, Blocks: c.blocks}, c.settings, c.services...)
+			var got []string
+			for _, s := range d.Steps {
+				if s.Action != tenancy.Done {
+					got = append(got, spell(s))
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s%s", c.reason, diff, fmt.Sprint(d.Grow))
+			}
+		})
+	}
+}
