@@ -234,7 +234,7 @@ var scenarios = []scenario{
 		add("a"), careful, add("b"), add("c"), remove("b c"), add("d"), remove("d"),
 	}},
 	{name: "deleted while it leaves out 0 and 255", addresses: "10.0.0.253-10.0.1.20", initial: 1, increment: 1, script: []action{
-		add("a b"), careful, freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw), later(2*grace, add("c")),
+		add("a"), add("b"), careful, remove("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw), add("c"),
 	}},
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
