@@ -57,6 +57,8 @@ type Fence struct {
 
 	base  *corev1.ConfigMap
 	state State
+	// before is who has held it before this manager.
+	before string
 	// sent is a commit of which it is not known what became of it.
 	sent *commit
 	// distrusted: it could not be read since it was last held, or it is of an earlier past. What was granted meanwhile
@@ -119,6 +121,7 @@ func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
 		f.base, f.state = live, state // the answer to the write was lost
 		return state, nil
 	}
+	f.before = state.Holder
 	state.Holder, state.Term = f.id, state.Term+1
 	if f.distrusted {
 		state.Adopting = &now
@@ -171,6 +174,9 @@ func (f *Fence) update(ctx context.Context, o *corev1.ConfigMap) error {
 	defer cancel()
 	return f.client.Update(ctx, o)
 }
+
+// Before is who held the ConfigMap when this manager took it over; "": nobody did.
+func (f *Fence) Before() string { return f.before }
 
 // State is what the last confirmed write says.
 func (f *Fence) State() State { return f.state }

@@ -83,8 +83,12 @@ func (m *memory) sources() map[group]Object {
 	return out
 }
 
-// decideBlocks decides on all blocks, on what is known now.
+// decideBlocks decides on all blocks, on what is known now. Those of another site stay as they are on record: it alone knows
+// their IPAllocations, and who uses them.
 func (m *memory) decideBlocks(now time.Time) (out growth) {
+	if m.leavesBlocks {
+		return growth{next: m.listed}
+	}
 	sources := m.sources()
 	if len(sources)+len(m.blocks)+len(m.openBlocks) == 0 {
 		return growth{}

@@ -23,7 +23,9 @@ const (
 
 // known is what is known of the blocks of a site.
 type known struct {
-	blocks map[string]Block
+	// leavesBlocks: the site has none, so those on record are of another site of the cluster.
+	leavesBlocks bool
+	blocks       map[string]Block
 	// fresh are those that the watch has not shown yet, and until when that is waited for; taken are names that something
 	// else has, and until when.
 	fresh map[types.UID]time.Time
@@ -172,6 +174,9 @@ func (m *memory) blocksOf(o Object, f podcidr.Family, blocks []Block) (all, give
 
 // hasBlocks reports whether there are blocks of an object, or may be some.
 func (m *memory) hasBlocks(o Object) bool {
+	if m.leavesBlocks {
+		return false // another site's object may have the same name
+	}
 	for _, b := range m.blocks {
 		if on, _ := m.opened(b.Name); cmp.Or(on.For, b.For) == o.Name {
 			return true
@@ -221,7 +226,7 @@ func (m *memory) blocksEnd() bool {
 // lacksBlock reports whether a block is open on record of which nothing else is known, when this manager has not looked
 // after the site yet: the management cluster may have been restored to before it was given.
 func (m *memory) lacksBlock(s fence.State) bool {
-	return !m.triedOnce && slices.ContainsFunc(s.Open, func(o fence.Open) bool {
+	return !m.leavesBlocks && !m.triedOnce && slices.ContainsFunc(s.Open, func(o fence.Open) bool {
 		b, there := m.blocks[o.Name]
 		return o.For != "" && (!there || (b.Prefix != o.CIDRs[0] && b.Pinned != o.CIDRs[0]))
 	})

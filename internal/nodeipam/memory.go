@@ -102,6 +102,8 @@ type memory struct {
 	byName  map[string][]*podcidr.Range
 
 	holder, triedOnce bool
+	// neighbour: another site of the cluster has held its ConfigMap: that of its Cluster, or of the manager in it.
+	neighbour bool
 	// unread: it was not looked yet what the last holder has left; left: grants in flight.
 	unread, left bool
 	// claimed: it is to be taken over, though no Node waits.

@@ -53,10 +53,14 @@ func (m *memory) unsay(n note) {
 	}
 }
 
-// noteRefusal says why a Node gets nothing.
+// noteRefusal says why a Node gets nothing. That nothing here is for it, where another site of the cluster serves Nodes, is no
+// news: the Node may be that one's.
 func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
 	if len(why.Full) > 0 {
 		m.notef(n.Node, CIDRNotAvailable, "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes", m.sizes(why.Full))
+		return
+	}
+	if m.neighbour {
 		return
 	}
 	var all []string
@@ -96,10 +100,12 @@ func (m *memory) noteClash(n *podcidr.Node, c podcidr.Clash) {
 	}
 }
 
-// noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services.
+// noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services. What names a ClusterCIDR
+// that is not known here was given by another site of the cluster.
 func (m *memory) noteForeign(n *podcidr.Node, ranges []*podcidr.Range) (foreign bool) {
+	others := n.From != "" && len(m.byName[n.From]) == 0
 	for _, p := range n.CIDRs {
-		if !slices.ContainsFunc(ranges, func(r *podcidr.Range) bool { return r.Covers([]netip.Prefix{p}) }) {
+		if !others && !slices.ContainsFunc(ranges, func(r *podcidr.Range) bool { return r.Covers([]netip.Prefix{p}) }) {
 			foreign = true
 			m.notef(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
 		}

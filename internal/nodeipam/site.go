@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,19 @@ type Site struct {
 
 // NewSite returns a site of which nothing is known.
 func NewSite(o Options) *Site {
-	return &Site{Options: o, fence: fence.New(o.Client, o.Live, o.ID+"/"+o.Key.String()), memory: newMemory(o.Key, o.BlockGrace), limit: newLimit()}
+	m := newMemory(o.Key, o.BlockGrace)
+	m.leavesBlocks = o.Blocks == nil
+	return &Site{Options: o, fence: fence.New(o.Client, o.Live, holderOf(o.ID, o.Key)), memory: m, limit: newLimit()}
+}
+
+// holderOf is the id of a site as the ConfigMap has it: that of the process, and which cluster's Nodes it is for. A cluster
+// that manages itself has two sites, its own and that of its Cluster, often in one process: they are strangers to each other.
+func holderOf(id string, of Key) string { return id + "/" + of.String() }
+
+// isNeighbour reports whether a holder is another site of the cluster than that of a key.
+func isNeighbour(holder string, of Key) bool {
+	_, site, is := strings.Cut(holder, "/")
+	return is && site != "" && site != of.String()
 }
 
 func (s *Site) lock() *memory {
@@ -207,6 +220,7 @@ func (s *Site) readLeft(ctx context.Context) error {
 	}
 	m := s.lock()
 	defer m.Unlock()
+	m.neighbour = m.neighbour || isNeighbour(state.Holder, s.Key)
 	m.unread, m.left, m.commitErr = false, len(state.InFlight) > 0 || m.lacksBlock(state), nil
 	return nil
 }
@@ -231,6 +245,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 		return err
 	}
 	m = s.lock()
+	m.neighbour = m.neighbour || isNeighbour(s.fence.Before(), s.Key)
 	m.tookOver(state, listed, s.Now())
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
 	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.anyCIDRs()
