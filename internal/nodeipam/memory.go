@@ -23,6 +23,8 @@ type node struct {
 	version string
 	// seenIn is the takeover since which it was seen.
 	seenIn int
+	// labels is the mark of those that it had last; 0: not known. Of a Node that has CIDRs, they are not remembered.
+	labels uint64
 	// waits is nil when it has CIDRs.
 	waits *waiting
 }
@@ -177,7 +179,31 @@ func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake b
 		return true
 	}
 	known.Node, known.version, known.seenIn = n, version, m.takeovers
-	return m.noted(known, was.Deleting != n.Deleting || !maps.Equal(was.Labels, n.Labels))
+	return m.noted(known, was.Deleting != n.Deleting || was.LabelsDue != n.LabelsDue || !maps.Equal(was.Labels, n.Labels))
+}
+
+// noteLabels says of a Node that its labels come too late: they select another ClusterCIDR than the one that it has CIDRs of,
+// for its life.
+func (m *memory) noteLabels(uid types.UID, version string, labels map[string]string) {
+	n := m.nodes[uid]
+	if n == nil || n.version != version {
+		return // it was seen later, or is gone
+	}
+	was := n.labels
+	if n.labels = markOf(labels); was == 0 || was == n.labels || len(n.CIDRs) == 0 {
+		return
+	}
+	has := m.rangeOf(n.Node)
+	if has == nil {
+		return
+	}
+	open := slices.DeleteFunc(slices.Clone(m.ranges()), func(r *podcidr.Range) bool { return r.Closing && r != has })
+	order := podcidr.Order(open, &podcidr.Node{Name: n.Name, Labels: labels})
+	if len(order) == 0 || order[0] == has || !order[0].Chooses() {
+		return
+	}
+	m.notef(n.Node, PodCIDRLabelsLate, "its labels select ClusterCIDR %s now, and it keeps its pod CIDRs %v of %s: have its labels there when it registers, and drain and delete it, so that it registers anew",
+		order[0].Name, n.CIDRs, has.Name)
 }
 
 // noted sorts a Node by what is known of it; news says whether that has changed what it may be given.
@@ -370,6 +396,9 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 		}
 		if known != nil && n.waits != nil && known.waits != nil {
 			n.waits = known.waits
+		}
+		if known != nil {
+			n.labels = known.labels
 		}
 		n.seenIn = m.takeovers
 		m.nodes[uid] = n

@@ -21,6 +21,7 @@ const (
 	PodCIDRConflict       = "PodCIDRConflict"
 	PodCIDRInServiceRange = "PodCIDRInServiceRange"
 	PodCIDRSetByOther     = "PodCIDRSetByOther"
+	PodCIDRLabelsLate     = "PodCIDRLabelsLate"
 )
 
 const (

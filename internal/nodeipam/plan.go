@@ -77,9 +77,10 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 		return nil, wait
 	}
 	var waiting []*podcidr.Node
+	chooses := m.chooses()
 	for _, n := range m.todo {
-		if n.waits.retryAt.After(now) {
-			wait = sooner(wait, n.waits.retryAt.Sub(now))
+		if until := n.plannedAt(chooses); until.After(now) {
+			wait = sooner(wait, until.Sub(now))
 		} else {
 			waiting = append(waiting, n.Node)
 		}
@@ -126,6 +127,19 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 		m.trouble.next = now.Add(m.trouble.pause)
 	}
 	return protect, wait
+}
+
+// chooses reports whether labels decide what Nodes get: an object is for certain Nodes.
+func (m *memory) chooses() bool {
+	return slices.ContainsFunc(m.ranges(), func(r *podcidr.Range) bool { return !r.Closing && r.Chooses() })
+}
+
+// plannedAt is when a Node that waits can be planned: where labels decide, not before they are there. What it gets is for life.
+func (n *node) plannedAt(chooses bool) time.Time {
+	if due := n.waits.since.Add(n.LabelsDue); chooses && n.LabelsDue > 0 && due.After(n.waits.retryAt) {
+		return due
+	}
+	return n.waits.retryAt
 }
 
 // refuse notes which Nodes get nothing for now. Who waits for a block to come is not told.

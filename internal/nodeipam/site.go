@@ -106,7 +106,9 @@ func (s *Site) Observe(o client.Object) (Key, bool) {
 	}
 	m := s.lock()
 	defer m.Unlock()
-	return s.Key, m.observe(nodeOf(n), n.ResourceVersion, s.Now())
+	wake := m.observe(nodeOf(n), n.ResourceVersion, s.Now())
+	m.noteLabels(n.UID, n.ResourceVersion, n.Labels)
+	return s.Key, wake
 }
 
 // Forget takes the proof that the UID of a Node is gone.

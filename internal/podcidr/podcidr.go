@@ -79,6 +79,8 @@ type Node struct {
 	UID     types.UID
 	Created time.Time
 	Labels  map[string]string
+	// LabelsDue is within what time labels come that it does not have yet; 0: none are announced.
+	LabelsDue time.Duration
 	// CIDRs are its spec.podCIDRs. Bits of the host part are ignored, as they are by those who set up routes.
 	CIDRs []netip.Prefix
 	// From names the ClusterCIDR that its CIDRs are said to be from.
@@ -122,6 +124,9 @@ func (r *Range) total(f Family) (out poolutil.Count) {
 	}
 	return out
 }
+
+// Chooses reports whether the range is for certain Nodes: labels decide.
+func (r *Range) Chooses() bool { return r.selector != nil }
 
 // Selects says which Nodes the range is for: All, None, or what they have.
 func (r *Range) Selects() string { return r.selector.String() }

@@ -1,0 +1,113 @@
+package nodeipam
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// Labels of a Machine come after its Node, and a taint says so. Where labels decide, the Node waits for them, and not for ever.
+func TestANodeWaitsForItsLabels(t *testing.T) {
+	for name, tc := range map[string]struct {
+		taint   string
+		chooses bool
+		labels  time.Duration
+		after   time.Duration
+		from    string
+	}{
+		"they come":                        {clusterv1.NodeUninitializedTaint.Key, true, 5 * time.Second, 5 * time.Second, "big"},
+		"they never come":                  {clusterv1.NodeUninitializedTaint.Key, true, 0, machineLabelsDue, "c"},
+		"of a cloud, never":                {cloudTaint, true, 0, cloudLabelsDue, "c"},
+		"another taint":                    {"node.kubernetes.io/not-ready", true, 0, 0, "c"},
+		"no ClusterCIDR is for some Nodes": {clusterv1.NodeUninitializedTaint.Key, false, 0, 0, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := holding(t, "10.0.0.0/16")
+			if tc.chooses {
+				all := []Object{forSizeObject("big", "10.1.0.0/16")}
+				for _, o := range m.objects {
+					all = append(all, o)
+				}
+				m.setObjects(all)
+			}
+			o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}}
+			o.Spec.Taints = []corev1.Taint{{Key: tc.taint, Effect: corev1.TaintEffectNoSchedule}}
+			m.observe(nodeOf(o), "1", noon)
+			now := noon
+			for ; m.grants["a"] == nil && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+				if tc.labels > 0 && now.Sub(noon) >= tc.labels {
+					o.Spec.Taints, o.Labels = nil, map[string]string{"size": "big"}
+					m.observe(nodeOf(o), "2", now)
+				}
+				if _, wait := m.plan(now); m.grants["a"] == nil && (wait <= 0 || wait > machineLabelsDue) {
+					t.Fatalf("it waits, and is looked at again after %v", wait)
+				}
+			}
+			if is := now.Add(-time.Second).Sub(noon); is != tc.after || m.grants["a"].From.Name != tc.from {
+				t.Errorf("after %v it is granted something of %s", is, m.grants["a"].From.Name)
+			}
+		})
+	}
+}
+
+// Labels that select another ClusterCIDR than the one that a Node has CIDRs of, for its life, are said once. A heartbeat is not.
+func TestLateLabelsAreSaid(t *testing.T) {
+	s := NewSite(Options{Now: func() time.Time { return noon }})
+	m := holding(t, "10.0.0.0/16")
+	all := []Object{forSizeObject("big", "10.1.0.0/16")}
+	for _, o := range m.objects {
+		all = append(all, o)
+	}
+	m.setObjects(all)
+	s.memory = m
+	version := 1
+	see := func(change func(*corev1.Node)) []note {
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: "c"}}}
+		o.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+		change(o)
+		version++
+		o.ResourceVersion = fmt.Sprint(version)
+		s.Observe(o)
+		return m.notes
+	}
+	for i := range 3 {
+		if notes := see(func(o *corev1.Node) { o.Annotations["beat"] = fmt.Sprint(i) }); len(notes) > 0 {
+			t.Fatalf("of a heartbeat it says %v", notes)
+		}
+	}
+	if notes := see(func(o *corev1.Node) { o.Labels = map[string]string{"zone": "a"} }); len(notes) > 0 {
+		t.Fatalf("of a label that decides nothing it says %v", notes)
+	}
+	for range 3 {
+		notes := see(func(o *corev1.Node) { o.Labels = map[string]string{"size": "big"} })
+		if len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate || !strings.Contains(notes[0].message, "select ClusterCIDR big now") {
+			t.Fatalf("it says %v", notes)
+		}
+	}
+}
+
+// The labels that a Node had before it got its CIDRs count: they may come with these in one event.
+func TestLabelsThatComeWithTheCIDRs(t *testing.T) {
+	s := NewSite(Options{Now: func() time.Time { return noon }})
+	s.memory = holding(t, "10.0.0.0/16")
+	all := []Object{forSizeObject("big", "10.1.0.0/16")}
+	for _, o := range s.memory.objects {
+		all = append(all, o)
+	}
+	s.memory.setObjects(all)
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: "1"}}
+	s.Observe(o)
+	o = o.DeepCopy()
+	o.ResourceVersion, o.Labels, o.Spec.PodCIDRs = "2", map[string]string{"size": "big"}, []string{"10.0.0.0/24"}
+	s.Observe(o)
+	if notes := s.memory.notes; len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate {
+		t.Errorf("it says %v", notes)
+	}
+}
