@@ -429,7 +429,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	m.setOpen(s.Open)
 	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
 	if m.adopting {
-		m.adoptUntil = s.Adopting.Add(adoption)
+		m.adoptUntil = now.Add(adoption) // by this clock alone: that of who began may be ahead, or behind
 	}
 	m.commitErr, m.commitPause, m.commitAfter, m.checkHeld = nil, 0, time.Time{}, true
 }

@@ -63,6 +63,9 @@ func NewView(in Moment, now time.Time) *View {
 		state = *in.State
 	}
 	m.tookOver(state, listed, now)
+	if state.Adopting != nil && state.Adopting.Before(now) {
+		m.adoptUntil = state.Adopting.Add(adoption)
+	}
 	m.setBlocks(in.Blocks, now)
 	m.commitErr = in.Damage
 	if !now.Before(m.adoptUntil) {
