@@ -61,6 +61,8 @@ type grant struct {
 	settled, refused bool
 	failures         int
 	retryAt          time.Time
+	// writtenAt is when the last write of it was over, as far as is known: of an inherited one, when it was taken over.
+	writtenAt time.Time
 	// since is when its Node was first seen without CIDRs.
 	since time.Time
 }
@@ -413,7 +415,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	}
 	for _, g := range s.InFlight {
 		n := m.nodes[g.UID]
-		inherited := &grant{committed: true, inherited: true, settled: n == nil || len(n.CIDRs) > 0}
+		inherited := &grant{committed: true, inherited: true, writtenAt: now, settled: n == nil || len(n.CIDRs) > 0}
 		inherited.Grant = podcidr.Grant{Node: &podcidr.Node{Name: g.Node, UID: g.UID}, From: podcidr.Ref{Name: g.From}, CIDRs: g.CIDRs}
 		if n != nil {
 			inherited.Node = n.Node

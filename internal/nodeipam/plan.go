@@ -356,8 +356,13 @@ func (m *memory) due(now time.Time) (out []*grant, wait time.Duration) {
 		case g.retryAt.After(now):
 			wait = sooner(wait, g.retryAt.Sub(now))
 		case m.books.OthersHave(g.Node.UID, g.CIDRs):
-			// Somebody else has set what was granted. It is not written knowingly; what was never sent is over.
-			g.refused = !g.sent && !g.inherited
+			// Somebody else has set what was granted. It is not written knowingly. What was never sent is over, and what was
+			// is when no write of it can land any more (R10): until then nobody else gets it, even if that other Node goes.
+			left := g.writtenAt.Add(adoption).Sub(now)
+			if g.refused = (!g.sent && !g.inherited) || left <= 0; !g.refused {
+				wait = sooner(wait, left)
+			}
+			m.notef(g.Node, CIDRNotAvailable, "another allocator has given %v to another Node, which were granted to it: it gets others within %v; run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", g.CIDRs, adoption)
 		default:
 			out = append(out, g)
 		}
@@ -388,6 +393,7 @@ func (m *memory) end(g *grant) {
 // wrote notes how a write went, and reports whether there is something to do.
 func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 	m.end(g)
+	g.writtenAt = now
 	n := m.nodes[g.Node.UID]
 	switch {
 	case err == nil && (g.settled || n == nil):
