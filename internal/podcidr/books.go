@@ -213,14 +213,25 @@ func (b *Books) Room(r *Range) int64 {
 	return least
 }
 
-// RoomOf is the room of one family of a range.
+// RoomOf is the room of one family of a range. What rests in pieces smaller than a Node's CIDR counts where nothing else is
+// in the way of a whole one.
 func (b *Books) RoomOf(r *Range, f Family) (room int64) {
+	pieces := map[netip.Prefix]bool{}
 	for _, p := range r.gives[f] {
 		room = plus(room, b.taken[f].FreeIn(p, r.lengths[f]).Int64())
 		for _, x := range b.rests {
-			if x.cidr.Overlaps(p) && x.cidr.Bits() <= r.lengths[f] && b.rested(f, x) {
+			switch {
+			case !x.cidr.Overlaps(p):
+			case x.cidr.Bits() > r.lengths[f]:
+				pieces[netip.PrefixFrom(x.cidr.Addr(), r.lengths[f]).Masked()] = true
+			case b.rested(f, x):
 				room = plus(room, int64(1)<<min(r.lengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
 			}
+		}
+	}
+	for whole := range pieces {
+		if b.onlyRests(f, whole) {
+			room = plus(room, 1)
 		}
 	}
 	return room
@@ -229,4 +240,9 @@ func (b *Books) RoomOf(r *Range, f Family) (room int64) {
 // rested reports whether nobody has what rests.
 func (b *Books) rested(f Family, x rest) bool {
 	return len(b.taken[f].Overlapping(netipx.RangeOfPrefix(x.cidr))) == 1
+}
+
+// onlyRests reports whether what is taken of a CIDR rests.
+func (b *Books) onlyRests(f Family, p netip.Prefix) bool {
+	return !slices.ContainsFunc(b.taken[f].Overlapping(netipx.RangeOfPrefix(p)), func(h *ledger.Fact) bool { return h.Source != ledger.Cooling })
 }

@@ -156,3 +156,25 @@ func TestDiscontiguous(t *testing.T) {
 		all = append(all, g.CIDRs[0])
 	}
 }
+
+// What rests in pieces is free for a Node that needs more, where nobody has any of the rest.
+func TestRoomOfWhatRestsInPieces(t *testing.T) {
+	b := NewBooks(nil)
+	large := aRange(t, "large", cut(8, "10.0.0.0/24"))
+	b.Watch(large)
+	for _, n := range []*Node{aNode("a").has("10.0.0.0/26"), aNode("b").has("10.0.0.64/26")} {
+		b.Set(n)
+	}
+	b.Drop("uid-a", noon)
+	if n := b.roomOf(large); n != 0 {
+		t.Errorf("room for %d Nodes while b has a piece", n)
+	}
+	b.Drop("uid-b", noon)
+	if n := b.roomOf(large); n != 1 {
+		t.Errorf("room for %d Nodes of what rests in two pieces", n)
+	}
+	take(t, b, large, "c", "10.0.0.0/24")
+	if n := b.roomOf(large); n != 0 {
+		t.Errorf("room for %d Nodes then", n)
+	}
+}
