@@ -71,6 +71,8 @@ type Site struct {
 	memory *memory
 	// limit bounds the events.
 	limit flowcontrol.PassiveRateLimiter
+	// shown are the CIDRs and names of the ranges that metrics show.
+	shown map[[2]string]bool
 }
 
 // NewSite returns a site of which nothing is known.
