@@ -53,12 +53,15 @@ var isHeld = action{"is the block held", func(w *world) bool {
 
 // lasting waits for so long, whatever happens.
 func lasting(d time.Duration) action {
-	var until time.Time
-	return action{"wait", func(*world) bool {
-		if until.IsZero() {
-			until = time.Now().Add(d)
+	return action{"wait", func(w *world) bool {
+		if w.until.IsZero() {
+			w.until = time.Now().Add(d)
 		}
-		return time.Now().After(until)
+		over := time.Now().After(w.until)
+		if over {
+			w.until = time.Time{}
+		}
+		return over
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -84,6 +85,53 @@ func forClusters(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 }
 
 // What users do.
+
+// early is a Node that registers before its labels are there, and says so by a taint.
+func early(name string) *corev1.Node {
+	n := node(name)
+	n.Spec.Taints = []corev1.Taint{{Key: clusterv1.NodeUninitializedTaint.Key, Effect: corev1.TaintEffectNoSchedule}}
+	return n
+}
+
+// initialized has the labels of such a Node arrive, and takes the taint off.
+func initialized(name, size string) action {
+	return action{"initialize " + name, func(w *world) bool {
+		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
+			o.SetLabels(map[string]string{"size": size})
+			o.(*corev1.Node).Spec.Taints = nil
+		}) == nil
+	}}
+}
+
+// hasOf checks that a Node has CIDRs of a ClusterCIDR, if it has any by now.
+func hasOf(name, from string) action {
+	return action{name + " has of " + from, func(w *world) bool {
+		for _, n := range w.nodes() {
+			if is := n.Annotations[v1alpha1.ClusterCIDRAnnotation]; n.Name == name && len(n.Spec.PodCIDRs) > 0 && is != from {
+				w.Wrongf("K7: Node %s has %v of ClusterCIDR %s, and not of %s, which its labels select", name, n.Spec.PodCIDRs, is, from)
+			}
+		}
+		return true
+	}}
+}
+
+// heartbeat is a write of a kubelet: what it changes is of no concern.
+func heartbeat(name string) action {
+	return action{"heartbeat of " + name, func(w *world) bool {
+		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
+			o.SetAnnotations(mergeInto(o.GetAnnotations(), "heartbeat", fmt.Sprint(w.api.Version())))
+		}) == nil
+	}}
+}
+
+func mergeInto(m map[string]string, key, value string) map[string]string {
+	out := maps.Clone(m)
+	if out == nil {
+		out = map[string]string{}
+	}
+	out[key] = value
+	return out
+}
 
 // labelProd says that the Nodes of the Cluster are to get CIDRs, or that they are not to get any more.
 func labelProd(wanted bool) action {
@@ -332,6 +380,38 @@ var scenarios = []scenario{
 		script: []action{add(node("x")), remove(faults.Nodes, "a"), remove(faults.Nodes, "b"), remove(faults.ClusterCIDRs, "c")}, served: 1,
 	},
 	{
+		name: "two sites, blocks", fleet: true, beside: true, pool: threeBlocks, before: []client.Object{
+			clusterProd(), fromPool("c"), forSize(clusterCIDR("own", "10.9.0.0/22", 8), "big"), node("a"), sized("b", "big"),
+		},
+		script: []action{add(sized("x", "big")), remove(faults.Nodes, "a"), add(node("y")), add(sized("z", "big"))}, served: 4,
+	},
+	{
+		name: "two sites, named ranges", fleet: true, beside: true, before: []client.Object{
+			clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/22", 8)), forSize(clusterCIDR("own", "10.0.0.0/22", 8), "big"), node("a"), sized("b", "big"),
+		},
+		script: []action{add(sized("x", "big")), remove(faults.ClusterCIDRs, "own"), add(node("y")), remove(faults.Nodes, "a")}, served: 3,
+	},
+	{
+		name: "they come with CIDRs", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a")},
+		script: []action{add(has("w", "10.0.1.0/24")), add(node("x")), add(has("f", "192.168.0.0/24")), add(node("y"))}, served: 5,
+	},
+	{
+		name: "labels come late", before: []client.Object{clusterCIDR("all", "10.0.0.0/22", 8), forSize(clusterCIDR("big", "10.0.0.0/22", 9), "big"), early("a")},
+		script: []action{lasting(10 * time.Second), initialized("a", "big"), hasOf("a", "big"), add(early("x")), lasting(3 * time.Minute), hasOf("x", "all")}, served: 2,
+	},
+	{
+		name: "heartbeats", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{heartbeat("a"), heartbeat("b"), add(node("x")), heartbeat("x"), heartbeat("a"), remove(faults.Nodes, "b"), heartbeat("a"), add(node("y"))}, served: 3,
+	},
+	{
+		name: "a clock that is ahead", clocks: []time.Duration{8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), has("a", "10.0.1.0/24"), node("b")},
+		script: []action{add(node("x"))}, served: 3,
+	},
+	{
+		name: "a clock that is behind", clocks: []time.Duration{-8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), has("a", "10.0.1.0/24"), node("b")},
+		script: []action{add(node("x"))}, served: 3,
+	},
+	{
 		name: "one is refused", refuses: "bad", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("bad"), node("b")},
 		script: []action{add(node("x")), remove(faults.Nodes, "bad")}, served: 2,
 	},
@@ -397,7 +477,7 @@ var faultsOfWrites = []fault{
 		m := w.manager(r.Client)
 		w.Notef("manager %s is paused", m.name)
 		m.asleep = true
-		w.start()
+		w.startSite(m.fleet)
 		w.After(0, 30*time.Second, func() {
 			w.Notef("manager %s goes on", m.name)
 			m.asleep = false
@@ -411,7 +491,7 @@ var faultsOfWrites = []fault{
 		value, err := w.do(r)
 		w.answer(r, value, err)
 		m.asleep = true
-		w.start()
+		w.startSite(m.fleet)
 		w.After(0, 30*time.Second, func() {
 			w.Notef("manager %s goes on", m.name)
 			m.asleep = false
@@ -540,7 +620,7 @@ func (s scenario) befall(t *testing.T, f fault, n int, in func(*world)) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s/%d", f.name, n), func(t *testing.T) {
 		s := s
-		if f.name == "refused" || strings.Contains(f.name, "another Node") || strings.Contains(f.name, "drained") || strings.HasPrefix(s.name, "set by") {
+		if f.name == "refused" || strings.Contains(f.name, "another Node") || strings.Contains(f.name, "drained") {
 			s.served = -1
 		}
 		s.run(t, func(w *world) { in(w); at(n, f)(w) })

@@ -99,6 +99,11 @@ type scenario struct {
 	managers int
 	// fleet: the Nodes are those of a Cluster, prod, and ClusterCIDRs select Clusters. One server has both.
 	fleet bool
+	// beside: the cluster manages itself. The site of its own Nodes, by the ClusterCIDRs without a clusterSelector, is
+	// beside that of the Cluster.
+	beside bool
+	// clocks are how far those of the managers are ahead, in the order of their starts; later ones are right.
+	clocks []time.Duration
 	// pool are the blocks that its pool has.
 	pool []string
 	// refuses are Nodes of which the API server refuses every patch.
@@ -145,6 +150,8 @@ type world struct {
 	deletingAt map[[2]string]bool
 	// entries says in which ClusterCIDRs the Cluster has an entry.
 	entries map[types.UID]bool
+	// until is when a wait of the user is over.
+	until time.Time
 	// saved is a ConfigMap of before.
 	saved *corev1.ConfigMap
 }
@@ -199,6 +206,9 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		for range max(s.managers, 1) {
 			w.start()
 		}
+		if s.beside {
+			w.startSite(false)
+		}
 		w.toRest()
 		if !w.Failed() {
 			w.examine()
@@ -211,7 +221,10 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 }
 
 // start starts another manager.
-func (w *world) start() *manager {
+func (w *world) start() *manager { return w.startSite(w.fleet) }
+
+// startSite starts a manager of the site of the Cluster, or of the cluster's own.
+func (w *world) startSite(fleet bool) *manager {
 	name := string(rune('a' + len(w.managers)))
 	m := &manager{
 		name: name, client: w.api.Client(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
@@ -219,11 +232,15 @@ func (w *world) start() *manager {
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	direct := m.client.Direct()
-	m.fleet, m.ranges = w.fleet, nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()}
+	now := time.Now
+	if n := len(w.managers); n < len(w.clocks) {
+		now = func() time.Time { return time.Now().Add(w.clocks[n]) }
+	}
+	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()}
 	var objects nodeipam.Objects = m.ranges
 	var key nodeipam.Key
 	var blocks nodeipam.Blocks
-	if w.fleet {
+	if m.fleet {
 		blocks = nodeipam.Allocations{
 			Client: direct, Live: m.client.Live(), Cluster: prod,
 			Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
@@ -232,7 +249,7 @@ func (w *world) start() *manager {
 	}
 	m.site = nodeipam.NewSite(nodeipam.Options{
 		Key: key, Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: objects, Blocks: blocks, BlockGrace: grace,
-		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: quiet{}, Now: time.Now,
+		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: quiet{}, Now: now,
 	})
 	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.Live(), m.site, func(nodeipam.Key) { m.queue.Wake() })
 	w.managers = append(w.managers, m)
@@ -251,8 +268,9 @@ func (m *manager) reconcile() {
 	for _, name := range names(m.cached) {
 		c := m.cached[name]
 		switch o, concerns := nodeipam.ObjectFor(c, prod, m.labels); {
-		case !m.fleet:
+		case !m.fleet && nodeipam.IsLocal(c):
 			objects = append(objects, nodeipam.ObjectOf(c))
+		case !m.fleet:
 		case concerns:
 			objects = append(objects, o)
 		}
@@ -266,7 +284,9 @@ func (m *manager) reconcile() {
 	}
 	m.queue.Run(func() (reconcile.Result, error) {
 		m.site.SetObjects(objects)
-		m.site.SetBlocks(blocks)
+		if m.fleet { // the controller of the own site has none
+			m.site.SetBlocks(blocks)
+		}
 		wait, err := m.site.Reconcile(m.ctx)
 		for _, ref := range ends {
 			err = errors.Join(err, m.ranges.Release(m.ctx, ref, ""))
@@ -336,7 +356,7 @@ func (w *world) crash(m *manager) {
 	w.Notef("manager %s is killed", m.name)
 	m.dead = true
 	m.kill()
-	w.start()
+	w.startSite(m.fleet)
 }
 
 func (w *world) manager(name string) *manager {
@@ -605,7 +625,7 @@ func (w *world) committed(c faults.Change, users bool) {
 			w.Wrongf("K41: a grant to %s from %s, which is not open", g.Node, g.From)
 		}
 		if !slices.ContainsFunc(w.api.List(faults.ClusterCIDRs), func(o client.Object) bool {
-			return o.GetName() == g.From && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer) && w.entries[o.GetUID()] == w.fleet
+			return o.GetName() == g.From && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer) && w.entries[o.GetUID()] != nodeipam.IsLocal(o.(*v1alpha1.ClusterCIDR))
 		}) {
 			w.Wrongf("K16: a grant to %s from %s, which is gone, or may go at any time", g.Node, g.From)
 		}
