@@ -118,8 +118,9 @@ func hasOf(name, from string) action {
 // heartbeat is a write of a kubelet: what it changes is of no concern.
 func heartbeat(name string) action {
 	return action{"heartbeat of " + name, func(w *world) bool {
+		at := fmt.Sprint(w.api.Version())
 		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
-			o.SetAnnotations(mergeInto(o.GetAnnotations(), "heartbeat", fmt.Sprint(w.api.Version())))
+			o.SetAnnotations(mergeInto(o.GetAnnotations(), "heartbeat", at))
 		}) == nil
 	}}
 }

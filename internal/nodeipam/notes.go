@@ -57,8 +57,12 @@ func (m *memory) unsay(n note) {
 // noteRefusal says why a Node gets nothing. That nothing here is for it, where another site of the cluster serves Nodes, is no
 // news: the Node may be that one's.
 func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
-	if len(why.Full) > 0 {
-		m.notef(n.Node, CIDRNotAvailable, "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes", m.sizes(why.Full))
+	if full, useless := m.sizes(why.Full); len(why.Full) > 0 {
+		text := "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes"
+		if useless == len(why.Full) {
+			text = "the ClusterCIDRs that match give nothing: %s; add a ClusterCIDR with another range"
+		}
+		m.notef(n.Node, CIDRNotAvailable, text, full)
 		return
 	}
 	if m.neighbour {
@@ -81,15 +85,20 @@ func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
 	m.notef(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", shown(all))
 }
 
-// sizes names ranges, and for how many Nodes each is.
-func (m *memory) sizes(refs []podcidr.Ref) string {
+// sizes names ranges, and for how many Nodes each is. It counts those of which Services have all.
+func (m *memory) sizes(refs []podcidr.Ref) (text string, useless int) {
 	var out []string
 	for _, ref := range refs {
-		if o := m.objects[ref]; o.Range != nil {
+		switch o := m.objects[ref]; {
+		case o.Range == nil:
+		case m.isUselessRange(o.Range):
+			useless++
+			out = append(out, ref.Name+" (all of it is for Services)")
+		default:
 			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, nodes(o.Range.Serves(), "", "")))
 		}
 	}
-	return shown(out)
+	return shown(out), useless
 }
 
 // noteClash tells both Nodes that they have the same addresses.

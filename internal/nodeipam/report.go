@@ -51,6 +51,8 @@ type facts struct {
 	users   []string
 	shares  []string
 	service string
+	// useless: all of it is for Services.
+	useless bool
 	// short says why no other block comes; growing: one does, if it is wanted.
 	short   *shortage
 	growing bool
@@ -106,6 +108,7 @@ func (m *memory) report() Report {
 			}
 			f.Free = free[room]
 			f.shares, f.service = m.shares(o.Range, ranges)
+			f.useless = f.Free == 0 && m.isUselessRange(o.Range)
 			f.growing, f.short = o.Range.Grows, m.shortage(o)
 		}
 		if o.Closing {
@@ -162,6 +165,16 @@ func (m *memory) shares(r *podcidr.Range, all []*podcidr.Range) (names []string,
 	return names, service
 }
 
+// isUselessRange reports whether no Node can ever get anything of a range, as Services have all of it.
+func (m *memory) isUselessRange(r *podcidr.Range) bool {
+	if len(m.services) == 0 || r.Serves() == 0 {
+		return false
+	}
+	empty := podcidr.NewBooks(m.services)
+	empty.Watch(r)
+	return empty.Room(r) == 0
+}
+
 func (m *memory) ready(f facts, stopped *metav1.Condition) metav1.Condition {
 	switch {
 	case len(f.Invalid) > 0:
@@ -174,6 +187,9 @@ func (m *memory) ready(f facts, stopped *metav1.Condition) metav1.Condition {
 		return *stopped
 	case f.Range == nil:
 		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "it has no range")
+	case f.useless:
+		return condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ServiceCIDRReason,
+			"all of it is for Services (%s), and is not given to Nodes: add a ClusterCIDR with another range, and delete this one", f.service)
 	}
 	return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "%d of %d node CIDRs are free", f.Free, f.Capacity)
 }
@@ -229,6 +245,8 @@ func exhausted(f facts) metav1.Condition {
 	switch {
 	case f.Range == nil || f.Free > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	case f.useless:
+		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ServiceCIDRReason, "all of it is for Services")
 	case f.short != nil && f.waiting > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, f.short.reason, "all %d node CIDRs are taken and %s: %s",
 			f.Capacity, nodes(int64(f.waiting), "waits", "wait"), f.short.why)
