@@ -178,6 +178,9 @@ func (f *Fence) update(ctx context.Context, o *corev1.ConfigMap) error {
 // Before is who held the ConfigMap when this manager took it over; "": nobody did.
 func (f *Fence) Before() string { return f.before }
 
+// Deleting reports whether somebody deletes the ConfigMap: our finalizer keeps it, and it goes on being used.
+func (f *Fence) Deleting() bool { return f.base != nil && f.base.DeletionTimestamp != nil }
+
 // State is what the last confirmed write says.
 func (f *Fence) State() State { return f.state }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
@@ -23,6 +24,9 @@ const (
 	PodCIDRSetByOther     = "PodCIDRSetByOther"
 	PodCIDRLabelsLate     = "PodCIDRLabelsLate"
 )
+
+// FenceDeleted is the reason of an event on the ConfigMap: somebody deletes it.
+const FenceDeleted = "FenceDeleted"
 
 const (
 	// notesPerSecond bounds the events of a site, notesAtOnce those at one time. A cluster of which all Nodes are foreign
@@ -145,6 +149,7 @@ func shown(names []string) string {
 // Say records the events that are due, as many as the limit allows. It reports whether some have to wait. A manager that
 // does not hold the site has nothing to say.
 func (s *Site) Say() (more bool) {
+	s.sayDeleting()
 	m := s.lock()
 	if !m.holder && !s.Elected {
 		for _, n := range m.notes {
@@ -168,6 +173,17 @@ func (s *Site) Say() (more bool) {
 		s.Recorder.Eventf(node, nil, corev1.EventTypeWarning, n.reason, "Allocate", "%s", n.message)
 	}
 	return more
+}
+
+// sayDeleting says once of the ConfigMap that it is being deleted, and what comes of that.
+func (s *Site) sayDeleting() {
+	if !s.Holds() || !s.fence.Deleting() || s.saidDeleting {
+		return
+	}
+	s.saidDeleting = true
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
+	s.Recorder.Eventf(o, nil, corev1.EventTypeWarning, FenceDeleted, "Commit",
+		"it is being deleted; the finalizer %s keeps it, and it goes on being used: to begin anew, take the finalizer off, and 75 seconds later the next Nodes are served", fence.Finalizer)
 }
 
 // newLimit returns the limit of events.

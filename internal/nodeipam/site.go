@@ -71,6 +71,8 @@ type Site struct {
 	memory *memory
 	// limit bounds the events.
 	limit flowcontrol.PassiveRateLimiter
+	// saidDeleting: it was said that the ConfigMap is being deleted.
+	saidDeleting bool
 	// shown are the CIDRs and names of the ranges that metrics show.
 	shown map[[2]string]bool
 }
@@ -251,6 +253,7 @@ func (s *Site) takeOver(ctx context.Context) error {
 	m = s.lock()
 	m.neighbour = m.neighbour || isNeighbour(s.fence.Before(), s.Key)
 	m.tookOver(state, listed, s.Now())
+	s.saidDeleting = false
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
 	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.anyCIDRs()
 	inFlight := len(m.grants)
