@@ -15,9 +15,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// mostBytes is what may be remembered of a Node that has its CIDR: a process takes about twice what lives, and 2 KB is what
+// mostRemembered is what may be remembered of a Node that has its CIDR: a process takes about twice what lives, and 2 KB is what
 // a Node may cost it (K42).
-const mostBytes = 900
+const mostRemembered = 900
 
 // K42: 5,000 Nodes, of 300 ClusterCIDRs of one range, are all given something; what is remembered of each is bounded.
 func TestFiveThousandNodes(t *testing.T) {
@@ -67,7 +67,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	runtime.KeepAlive(m)
 	is := float64(after.HeapAlloc-before.HeapAlloc) / nodes
-	if t.Logf("%.0f bytes are remembered of each Node", is); is > mostBytes {
-		t.Errorf("the bound is %d", mostBytes)
+	if t.Logf("%.0f bytes are remembered of each Node", is); is > mostRemembered {
+		t.Errorf("the bound is %d", mostRemembered)
 	}
 }

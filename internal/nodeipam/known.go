@@ -128,6 +128,8 @@ func (m *memory) sortBlocks() {
 			}
 			less = less || slices.ContainsFunc(was, func(p netip.Prefix) bool { return !slices.Contains(gives, p) })
 			o.Range.SetBlocks(podcidr.Family(f), all, gives)
+			delete(m.useless, o.Range)
+			m.touch()
 			m.reconsider()
 		}
 	}

@@ -104,6 +104,11 @@ type memory struct {
 	// inOrder are the ranges of the objects, byName the same by name.
 	inOrder []*podcidr.Range
 	byName  map[string][]*podcidr.Range
+	// use is who has what, nil after a change; passes counts how often it was looked at.
+	use    *usedBy
+	passes int
+	// useless are the ranges that no Node can get anything of, as Services have all of it, and those that are not.
+	useless map[*podcidr.Range]bool
 
 	holder, triedOnce bool
 	// neighbour: another site of the cluster has held its ConfigMap: that of its Cluster, or of the manager in it.
@@ -169,6 +174,9 @@ func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake b
 		known = seen(n, version, now)
 		known.seenIn = m.takeovers
 		m.nodes[n.UID] = known
+		if len(n.CIDRs) > 0 {
+			m.touch()
+		}
 		return m.noted(known, true)
 	}
 	if !term.Newer(version, known.version) {
@@ -179,6 +187,9 @@ func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake b
 	if len(was.CIDRs) > 0 && len(n.CIDRs) == 0 {
 		m.suspect = true
 		return true
+	}
+	if was.From != n.From || !slices.Equal(was.CIDRs, n.CIDRs) {
+		m.touch()
 	}
 	known.Node, known.version, known.seenIn = n, version, m.takeovers
 	return m.noted(known, was.Deleting != n.Deleting || was.LabelsDue != n.LabelsDue || !maps.Equal(was.Labels, n.Labels))
@@ -255,6 +266,7 @@ func (m *memory) settle(uid types.UID) (wake bool) {
 		return false
 	}
 	g.settled = true
+	m.touch()
 	return true
 }
 
@@ -264,6 +276,9 @@ func (m *memory) forget(uid types.UID, now time.Time) (wake bool) {
 	m.NoteGone(uid)
 	n := m.nodes[uid]
 	m.forgetWaiting(uid)
+	if n != nil && len(n.CIDRs) > 0 {
+		m.touch()
+	}
 	delete(m.nodes, uid)
 	delete(m.clashes, uid)
 	delete(m.said, uid)
@@ -318,6 +333,7 @@ func (m *memory) setObjects(objects []Object) {
 	m.objects = next
 	if news || gone {
 		m.inOrder, m.byName = nil, nil
+		m.touch()
 	}
 	m.sortBlocks()
 	if gone {
@@ -344,7 +360,7 @@ func (m *memory) setServices(services []netip.Prefix) {
 
 // rebuild makes the books of what is known.
 func (m *memory) rebuild() {
-	m.books = podcidr.NewBooks(m.services)
+	m.books, m.useless = podcidr.NewBooks(m.services), map[*podcidr.Range]bool{}
 	clear(m.clashes)
 	for _, n := range m.sorted() {
 		m.set(n)
@@ -423,6 +439,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 		m.grants[g.UID] = inherited
 		delete(m.todo, g.UID)
 	}
+	m.touch()
 	m.rebuild()
 	m.unread, m.left, m.claimed = false, false, false
 	m.holder, m.triedOnce, m.suspect, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}

@@ -116,10 +116,10 @@ func (m *memory) noteClash(n *podcidr.Node, c podcidr.Clash) {
 
 // noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services. What names a ClusterCIDR
 // that is not known here was given by another site of the cluster.
-func (m *memory) noteForeign(n *podcidr.Node, ranges []*podcidr.Range) (foreign bool) {
+func (m *memory) noteForeign(n *podcidr.Node, of *podcidr.Index) (foreign bool) {
 	others := n.From != "" && len(m.byName[n.From]) == 0
 	for _, p := range n.CIDRs {
-		if !others && !slices.ContainsFunc(ranges, func(r *podcidr.Range) bool { return r.Covers([]netip.Prefix{p}) }) {
+		if !others && len(of.Covering([]netip.Prefix{p})) == 0 {
 			foreign = true
 			m.notef(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
 		}
@@ -177,10 +177,10 @@ func (s *Site) Say() (more bool) {
 
 // sayDeleting says once of the ConfigMap that it is being deleted, and what comes of that.
 func (s *Site) sayDeleting() {
-	if !s.Holds() || !s.fence.Deleting() || s.saidDeleting {
+	said := s.saidDeleting
+	if s.saidDeleting = s.Holds() && s.fence.Deleting(); said || !s.saidDeleting {
 		return
 	}
-	s.saidDeleting = true
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
 	s.Recorder.Eventf(o, nil, corev1.EventTypeWarning, FenceDeleted, "Commit",
 		"it is being deleted; the finalizer %s keeps it, and it goes on being used: to begin anew, take the finalizer off, and 75 seconds later the next Nodes are served", fence.Finalizer)

@@ -15,11 +15,14 @@ import (
 
 const (
 	// maxGrants bounds the new grants of a commit, maxInFlight those on record of which no write has failed, and
-	// maxOnRecord all of them: what hangs, or is refused after it was in doubt, leaves room for others, and the ConfigMap
-	// stays below 500 KB.
+	// maxOnRecord all of them: what hangs, or is refused after it was in doubt, leaves room for others.
 	maxGrants   = 128
 	maxInFlight = 512
 	maxOnRecord = 2048
+	// maxBytes bounds what is on record, as a ConfigMap has at most 1 MiB; mostBytes is what one more grant takes at most:
+	// names of 253, two CIDRs, and the range that is opened for it.
+	maxBytes  = 950 << 10
+	mostBytes = 2 << 10
 	// settleAfter is how long what is settled stays on record where nothing else is committed.
 	settleAfter = time.Second
 	// fewJobs is when more Nodes are planned, while as many writes are under way: the writers never wait for a commit.
@@ -60,7 +63,20 @@ func (m *memory) limit(now time.Time) (int, time.Duration) {
 			fresh++
 		}
 	}
-	return max(min(maxGrants, maxInFlight-fresh, maxOnRecord-len(m.grants)), 0), 0
+	return max(min(maxGrants, maxInFlight-fresh, maxOnRecord-len(m.grants), m.room()), 0), 0
+}
+
+// room is how many more grants the ConfigMap has room for, whatever their names.
+func (m *memory) room() int {
+	const fixed, cidr = 80, len(`"1234:1234:1234:1234:1234:1234:1234:1234/128",`)
+	left := maxBytes
+	for _, o := range m.open {
+		left -= fixed + len(o.Kind) + len(o.Name) + len(o.UID) + len(o.For) + len(o.CIDRs)*cidr
+	}
+	for uid, g := range m.grants {
+		left -= fixed + len(uid) + len(g.Node.Name) + len(g.From.Name) + len(g.CIDRs)*cidr
+	}
+	return left / mostBytes
 }
 
 // inTrouble reports whether so many Nodes were refused that they are tried one at a time.
@@ -107,6 +123,7 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 			}
 			made++
 			g.CIDRs = inOrder(g.CIDRs, m.first)
+			m.touch()
 			m.grants[g.Node.UID] = &grant{Grant: g, since: m.todo[g.Node.UID].waits.since}
 			delete(m.todo, g.Node.UID)
 			if !m.isOpen(g.From) && !slices.Contains(protect, g.From) {
@@ -209,6 +226,7 @@ func (m *memory) withdraw(from *podcidr.Ref) {
 
 // drop takes a grant back that is not on record, or not any more.
 func (m *memory) drop(uid types.UID) {
+	m.touch()
 	delete(m.grants, uid)
 	m.books.Withdraw(uid)
 	m.reconsider() // there is room again
@@ -418,10 +436,29 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		if err != nil && term.RefusedForGood(err) {
 			delay *= 10 // it stays on record, as an earlier write may land
 		}
+		if delay = together(now, delay); delay < slowly && err != nil {
+			wake = true
+		}
 		g.retryAt = now.Add(delay)
 		g.failures++
 	}
-	return err != nil || m.jobs == 0 || (m.firsts == fewJobs && len(m.todo) > 0)
+	return wake || m.jobs == 0 || (m.firsts == fewJobs && len(m.todo) > 0)
+}
+
+// slowly is from when on what fails is tried again together: hundreds of writes that fail for hours take one reconcile a
+// second, whose end the last of them wakes.
+const slowly = time.Second
+
+// started is from when those seconds are counted.
+var started = time.Now()
+
+// together makes a delay as long as that of others which end in the same second.
+func together(now time.Time, delay time.Duration) time.Duration {
+	if delay < slowly {
+		return delay
+	}
+	into := (now.Sub(started) + delay) % slowly
+	return delay + (slowly-into)%slowly
 }
 
 // lose notes that another manager has the site: what was planned is void, and what is on record is its business,

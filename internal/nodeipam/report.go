@@ -77,16 +77,10 @@ func (m *memory) report() Report {
 	ranges := m.ranges()
 	m.books.Watch(ranges...)
 	out := Report{Ranges: map[podcidr.Ref]Usage{}, Waiting: len(m.todo) + len(m.refused), Conflicts: len(m.clashes)}
-	allocated, waiting := map[podcidr.Ref]int64{}, map[podcidr.Ref]int{}
+	use, waiting := m.inUse(), map[podcidr.Ref]int{}
 	for _, n := range m.nodes {
-		if len(n.CIDRs) == 0 {
-			continue
-		}
-		if m.noteForeign(n.Node, ranges) {
+		if len(n.CIDRs) > 0 && m.noteForeign(n.Node, use.index) {
 			out.Foreign++
-		}
-		if r := m.rangeOf(n.Node); r != nil {
-			allocated[r.Ref]++
 		}
 	}
 	for _, g := range m.grants {
@@ -97,17 +91,22 @@ func (m *memory) report() Report {
 	out.Nodes, out.Stopped = len(m.nodes), m.stopped()
 	m.reportRefused(&out, waiting)
 	out.Contested = m.contested()
-	free := map[string]int64{}
+	free, shares := map[string]int64{}, map[string][]*podcidr.Range{} // hundreds of ClusterCIDRs may have one range
 	for ref, o := range m.objects {
-		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: allocated[ref]}}
+		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: use.allocated[ref]}}
 		if o.Range != nil {
 			f.Capacity, f.CIDRs = o.Range.Serves(), cidrsText(o.Range)
-			room := fmt.Sprint(o.Range.CIDRs(), o.Range.Lengths())
+			cidrs := fmt.Sprint(o.Range.CIDRs())
+			room := fmt.Sprint(cidrs, o.Range.Lengths())
 			if _, known := free[room]; !known {
-				free[room] = m.books.Room(o.Range) // hundreds of ClusterCIDRs may have one range
+				free[room] = m.books.Room(o.Range)
+			}
+			if _, known := shares[cidrs]; !known {
+				others := use.index.Covering(o.Range.CIDRs())
+				shares[cidrs] = others[:min(len(others), namesShown+2)] // with itself, or without
 			}
 			f.Free = free[room]
-			f.shares, f.service = m.shares(o.Range, ranges)
+			f.shares, f.service = m.shares(o.Range, shares[cidrs])
 			f.useless = f.Free == 0 && m.isUselessRange(o.Range)
 			f.growing, f.short = o.Range.Grows, m.shortage(o)
 		}
@@ -147,13 +146,10 @@ func (m *memory) shortage(o Object) *shortage {
 	return nil
 }
 
-// shares are the other ranges with some of the addresses, and what of them is for Services.
+// shares are the first few of the other ranges with some of the addresses, and what of them is for Services.
 func (m *memory) shares(r *podcidr.Range, all []*podcidr.Range) (names []string, service string) {
 	for _, other := range all {
-		if len(names) > namesShown {
-			break
-		}
-		if other.Ref != r.Ref && r.Shares(other) {
+		if len(names) <= namesShown && other.Ref != r.Ref {
 			names = append(names, other.Name)
 		}
 	}
@@ -167,12 +163,13 @@ func (m *memory) shares(r *podcidr.Range, all []*podcidr.Range) (names []string,
 
 // isUselessRange reports whether no Node can ever get anything of a range, as Services have all of it.
 func (m *memory) isUselessRange(r *podcidr.Range) bool {
-	if len(m.services) == 0 || r.Serves() == 0 {
-		return false
+	if is, known := m.useless[r]; known {
+		return is
 	}
 	empty := podcidr.NewBooks(m.services)
 	empty.Watch(r)
-	return empty.Room(r) == 0
+	m.useless[r] = len(m.services) > 0 && r.Serves() > 0 && empty.Room(r) == 0
+	return m.useless[r]
 }
 
 func (m *memory) ready(f facts, stopped *metav1.Condition) metav1.Condition {
@@ -202,6 +199,10 @@ func (m *memory) stopped() *metav1.Condition {
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr))
 	case m.commitErr != nil:
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", m.commitErr))
+	case m.holder && len(m.todo) > 0 && m.room() <= 0:
+		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason,
+			"the ConfigMap %s/%s has no room for another grant: it names %d ClusterCIDRs and blocks that are given from, and %d grants whose writes are not answered; delete ClusterCIDRs that no Node uses",
+			fence.Namespace, fence.Name, len(m.open), len(m.grants)))
 	case m.inTrouble():
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", m.trouble.why))
 	case m.adopting && !m.adoptUntil.IsZero():

@@ -75,6 +75,7 @@ type Site struct {
 	saidDeleting bool
 	// shown are the CIDRs and names of the ranges that metrics show.
 	shown map[[2]string]bool
+	lines lines
 }
 
 // NewSite returns a site of which nothing is known.
@@ -253,7 +254,6 @@ func (s *Site) takeOver(ctx context.Context) error {
 	m = s.lock()
 	m.neighbour = m.neighbour || isNeighbour(s.fence.Before(), s.Key)
 	m.tookOver(state, listed, s.Now())
-	s.saidDeleting = false
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
 	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.anyCIDRs()
 	inFlight := len(m.grants)
@@ -341,7 +341,7 @@ func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (again bool) {
 		if errors.Is(err, errClosing) {
 			m.close(ref)
 		} else {
-			log.FromContext(ctx).Error(err, "A ClusterCIDR cannot be protected; its Nodes wait", "clusterCIDR", ref.Name)
+			s.failed(ctx, err, "A ClusterCIDR cannot be protected; its Nodes wait", "clusterCIDR", ref.Name)
 			m.block(ref, err, s.Now())
 			again = true
 		}
@@ -442,7 +442,7 @@ func (s *Site) run(ctx context.Context, g *grant) {
 	m.Unlock()
 	err := s.write(ctx, g.Grant)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
+		s.failed(ctx, err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
 	}
 	m = s.lock()
 	wake := m.wrote(g, err, s.Now())

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -57,7 +55,7 @@ func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
 		}
 		news, err := s.doErrand(ctx, e)
 		if err != nil {
-			log.FromContext(ctx).Error(err, "A block for pod CIDRs has to wait", "block", e.name)
+			s.failed(ctx, err, "A block for pod CIDRs has to wait", "block", e.name)
 		}
 		if wait := s.tended(e, err); wait > 0 {
 			g.wait = sooner(g.wait, wait)

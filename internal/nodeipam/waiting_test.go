@@ -3,10 +3,12 @@ package nodeipam
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -257,4 +259,128 @@ func sizeSelector() *corev1.NodeSelector {
 	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpExists}},
 	}}}
+}
+
+// A write of which nothing is known may still land. When another allocator has given the CIDR to another Node meanwhile, the
+// Node gets another one as soon as no such write can land any more, and no other Node gets the first one before.
+func TestAGrantThatAnotherAllocatorGave(t *testing.T) {
+	for name, inherited := range map[string]bool{"its own": false, "inherited": true} {
+		t.Run(name, func(t *testing.T) {
+			m := holding(t, "10.0.0.0/23", aNode("a"))
+			m.grantAll(t)
+			m.begin(m.grants["a"])
+			m.wrote(m.grants["a"], timeout, noon)
+			if inherited {
+				state := fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{{Node: "a", UID: "a", From: "c", CIDRs: m.grants["a"].CIDRs}}}
+				m.takeovers++
+				m.tookOver(state, map[types.UID]*node{"a": seen(aNode("a"), "1", noon)}, noon)
+			}
+			m.observe(aNode("b", m.grants["a"].CIDRs[0].String()), "2", noon)
+			m.forget("b", noon.Add(10*time.Second)) // the other Node is gone again
+			m.observe(aNode("b2", m.grants["a"].CIDRs[0].String()), "3", noon.Add(11*time.Second))
+			served := time.Duration(0)
+			for now := noon; served == 0 && now.Before(noon.Add(10*time.Minute)); now = now.Add(time.Second) {
+				m.turnAt(now, func(*grant) error { return nil })
+				if len(m.nodes["a"].CIDRs) > 0 {
+					served = now.Sub(noon)
+				}
+			}
+			if served < adoption || served > adoption+10*time.Second {
+				t.Errorf("a is served after %v; notes %v", served, m.notes)
+			}
+			if len(m.notes) == 0 || !strings.Contains(m.notes[0].message, "--allocate-node-cidrs=false") {
+				t.Errorf("it says %v", m.notes)
+			}
+		})
+	}
+}
+
+// Hundreds of writes that fail for hours wake the site once a second at most.
+func TestWritesThatFailWakeOnceASecond(t *testing.T) {
+	var nodes []*podcidr.Node
+	for i := range maxInFlight {
+		nodes = append(nodes, aNode(fmt.Sprintf("n%03d", i)))
+	}
+	m := holding(t, "10.0.0.0/8", nodes...)
+	const step = 10 * time.Millisecond
+	var running []*grant
+	wake, next, turns := true, noon, 0
+	for now := noon; now.Before(noon.Add(6 * time.Minute)); now = now.Add(step) {
+		var still []*grant
+		for i, g := range running {
+			if i%3 == 0 { // the others take longer
+				wake = m.wrote(g, apierrors.NewInternalError(timeout), now) || wake
+			} else {
+				still = append(still, g)
+			}
+		}
+		if running = still; !wake && now.Before(next) {
+			continue
+		}
+		if wake = false; now.After(noon.Add(4 * time.Minute)) {
+			turns++
+		}
+		_, wait := m.plan(now)
+		_, p, later := m.next(now)
+		if p != nil {
+			m.landed(p, false, now)
+		}
+		due, again := m.due(now)
+		for _, g := range due {
+			m.begin(g)
+		}
+		running = append(running, due...)
+		if wait = sooner(sooner(wait, later), again); wait == 0 {
+			wait = time.Minute
+		}
+		next = now.Add(wait)
+	}
+	if len(m.grants) < maxInFlight {
+		t.Fatalf("%d of %d fail", len(m.grants), maxInFlight)
+	}
+	if turns > 2*120 {
+		t.Errorf("%d reconciles in two minutes", turns)
+	}
+}
+
+// A site is adopted for as long as its holder has waited by its own clock: that of who began may have been ahead, or behind.
+func TestAdoptionIsByTheClockOfTheHolder(t *testing.T) {
+	for name, off := range map[string]time.Duration{"ahead": 8 * time.Hour, "right": 0, "behind": -8 * time.Hour} {
+		m := holding(t, "10.0.0.0/16", aNode("a"))
+		since := noon.Add(off)
+		m.takeovers++
+		m.tookOver(fence.State{Holder: "me", Term: 2, Adopting: &since}, map[types.UID]*node{"a": seen(aNode("a"), "1", noon)}, noon)
+		for _, after := range []time.Duration{0, adoption - time.Second} {
+			if m.plan(noon.Add(after)); len(m.grants) > 0 {
+				t.Errorf("%s: something is granted after %v", name, after)
+			}
+		}
+		if m.plan(noon.Add(adoption)); len(m.grants) != 1 {
+			t.Errorf("%s: nothing is granted after %v", name, adoption)
+		}
+	}
+}
+
+// A range of which Services have all is not full, and no Node that goes makes room in it.
+func TestARangeThatIsForServices(t *testing.T) {
+	m := holding(t, "10.96.0.0/16", aNode("a"))
+	m.setServices(prefixes("10.96.0.0/12"))
+	m.plan(noon)
+	for ref, u := range m.report().Ranges {
+		ready, exhausted := u.Conditions[0], u.Conditions[1]
+		if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ServiceCIDRReason || exhausted.Reason != v1alpha1.ServiceCIDRReason {
+			t.Errorf("%s: %v, %v", ref, ready, exhausted)
+		}
+	}
+	want := "the ClusterCIDRs that match give nothing: c (all of it is for Services); add a ClusterCIDR with another range"
+	if len(m.notes) != 1 || m.notes[0].message != want {
+		t.Errorf("it says %v", m.notes)
+	}
+	m.setServices(prefixes("10.96.0.0/24")) // a part is
+	m.plan(noon)
+	for ref, u := range m.report().Ranges {
+		if u.Conditions[0].Status != metav1.ConditionTrue || len(m.grants) != 1 {
+			t.Errorf("%s, of which a part is for Services: %v, %d grants", ref, u.Conditions[0], len(m.grants))
+		}
+	}
 }

@@ -1,0 +1,180 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// What grows with the size of a site: the work of a turn, and the ConfigMap.
+
+// manyRanges are ClusterCIDRs of a /20 each, each for the Nodes of a group.
+func manyRanges(n int, name string) []Object {
+	var out []Object
+	for i := range n {
+		c := newRange(v1alpha1.ClusterCIDRFinalizer)
+		c.Name, c.UID = fmt.Sprintf(name, i), types.UID(fmt.Sprintf("cc-%05d", i))
+		c.Spec.IPv4 = fmt.Sprintf("10.%d.%d.0/20", i/16, i%16*16)
+		c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "group", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint(i)}}},
+		}}}
+		out = append(out, ObjectOf(c))
+	}
+	return out
+}
+
+// filled is the memory of a holder of so many ranges, with Nodes that have CIDRs of them. Half of these name no ClusterCIDR.
+func filled(ranges, nodes int) *memory {
+	m := newMemory(Key{}, 0)
+	m.setObjects(manyRanges(ranges, "cc-%05d"))
+	listed := map[types.UID]*node{}
+	for i := range nodes {
+		r := i % ranges
+		n := &podcidr.Node{Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("w%05d", i)), Created: noon}
+		if i/ranges%2 == 0 {
+			n.From = fmt.Sprintf("cc-%05d", r)
+		}
+		n.CIDRs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.%d.0/24", r/16, r%16*16+i/ranges%16))}
+		listed[n.UID] = seen(n, "1", noon)
+	}
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	return m
+}
+
+func closeAll(m *memory) {
+	for ref, o := range m.objects {
+		o.Closing, o.Held, o.Range.Closing = true, true, true
+		m.objects[ref] = o
+	}
+}
+
+// However many ranges close, a turn looks at all Nodes once, and a turn in which nothing has changed does not.
+func TestATurnLooksAtTheNodesOnce(t *testing.T) {
+	m := filled(300, 3000)
+	closeAll(m)
+	turn := func() {
+		m.unheld(nil, noon)
+		m.next(noon)
+		m.ending()
+		m.closingNow()
+		m.report()
+	}
+	before := m.passes
+	if turn(); m.passes-before != 1 {
+		t.Errorf("a turn looks at the Nodes %d times", m.passes-before)
+	}
+	for i := range 100 {
+		n := *m.nodes["w00007"].Node
+		m.observe(&n, fmt.Sprint(i+10), noon) // a heartbeat
+		turn()
+	}
+	if m.passes-before != 1 {
+		t.Errorf("with nothing but heartbeats it looks at them %d times", m.passes-before)
+	}
+	if users := m.users(m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 10 {
+		t.Fatalf("cc-00007 is used by %v", users)
+	}
+	m.forget("w00007", noon)
+	if users := m.users(m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 9 {
+		t.Errorf("then cc-00007 is used by %v", users)
+	}
+}
+
+func BenchmarkReport(b *testing.B) {
+	for _, c := range []struct{ ranges, nodes int }{{10, 5000}, {1000, 5000}, {1000, 16000}, {4000, 16000}} {
+		b.Run(fmt.Sprintf("%dx%d", c.ranges, c.nodes), func(b *testing.B) {
+			m := filled(c.ranges, c.nodes)
+			b.ResetTimer()
+			for range b.N {
+				m.touch()
+				m.report()
+			}
+		})
+	}
+}
+
+func BenchmarkClosing(b *testing.B) {
+	for _, c := range []struct{ ranges, nodes int }{{10, 5000}, {1000, 5000}, {1000, 16000}} {
+		b.Run(fmt.Sprintf("%dx%d", c.ranges, c.nodes), func(b *testing.B) {
+			m := filled(c.ranges, c.nodes)
+			closeAll(m)
+			b.ResetTimer()
+			for range b.N {
+				m.touch()
+				m.next(noon)
+				m.ending()
+				m.report()
+			}
+		})
+	}
+}
+
+func BenchmarkHeartbeat(b *testing.B) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "worker-00000", UID: "w00000", Annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: "cc-00000"}, Labels: map[string]string{"a": "b", "c": "d"},
+	}}
+	n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"}
+	s := NewSite(Options{Now: time.Now})
+	s.memory = filled(300, 4800)
+	b.ReportAllocs()
+	for i := range b.N {
+		n.ResourceVersion = fmt.Sprint(i + 10)
+		if _, wake := s.Observe(n); wake && i > 0 {
+			b.Fatal("a heartbeat wakes the site")
+		}
+	}
+}
+
+// The ConfigMap stays below 1 MiB, whatever names there are, and however many writes hang; and it is said that it is full.
+func TestTheConfigMapHasABound(t *testing.T) {
+	long := strings.Repeat("x", 240) + "-%05d"
+	m := newMemory(Key{}, 0)
+	m.setObjects(manyRanges(200, long))
+	listed := map[types.UID]*node{}
+	for i := range 2200 {
+		n := aNode(fmt.Sprintf(long, i))
+		n.UID = types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
+		n.Labels = map[string]string{"group": fmt.Sprint(i % 200)}
+		listed[n.UID] = seen(n, "1", noon)
+	}
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	most, now := 0, noon
+	for range 40 {
+		now = now.Add(time.Minute)
+		m.plan(now)
+		state, p, _ := m.next(now)
+		raw, err := json.Marshal(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most = max(most, len(raw)); p != nil {
+			m.landed(p, false, now)
+		}
+		due, _ := m.due(now)
+		for _, g := range due {
+			m.begin(g)
+		}
+		for _, g := range due {
+			m.wrote(g, timeout, now)
+		}
+	}
+	if most > 1<<20 || most < maxBytes/2 {
+		t.Errorf("it has up to %d bytes", most)
+	}
+	if stopped := m.report().Stopped; stopped == nil || stopped.Reason != v1alpha1.FenceRefusedReason {
+		t.Errorf("it says %v", stopped)
+	}
+}
