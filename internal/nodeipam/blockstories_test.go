@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
@@ -220,4 +223,17 @@ func TestAForgedBlockIsNotAskedFor(t *testing.T) {
 		return true
 	}}}
 	s.run(t, func(w *world) { w.order = orders["lazy"] })
+}
+
+// Who deletes the ConfigMap is told what comes of it, once: kubectl waits for the finalizer, and says nothing.
+func TestADeletedConfigMapIsSaid(t *testing.T) {
+	s := scenario{name: "deleted", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a")}, served: 3}
+	s.script = []action{deleteFence, add(node("b")), add(node("x")), {"was it said", func(w *world) bool {
+		said := slices.DeleteFunc(slices.Clone(w.events), func(text string) bool { return !strings.HasPrefix(text, "*v1.ConfigMap "+nodeipam.FenceDeleted) })
+		if len(said) != 1 {
+			w.Wrongf("of the ConfigMap is said %q", said)
+		}
+		return true
+	}}}
+	s.run(t, func(*world) {})
 }

@@ -150,6 +150,11 @@ type world struct {
 	deletingAt map[[2]string]bool
 	// entries says in which ClusterCIDRs the Cluster has an entry.
 	entries map[types.UID]bool
+	// refuse is why the API server does not do what it is asked; nil: it does.
+	refuse func(*faults.Request) error
+	// logs is given what the managers log, events what they say of objects.
+	logs   func(string)
+	events []string
 	// until is when a wait of the user is over.
 	until time.Time
 	// saved is a ConfigMap of before.
@@ -182,12 +187,15 @@ type manager struct {
 	labels       map[string]string
 	dead, asleep bool
 	broken       func(string)
+	logs         func(string)
 }
 
-// quiet drops events.
-type quiet struct{}
+// hears notes events.
+type hears struct{ *world }
 
-func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+func (w hears) Eventf(of, _ runtime.Object, _, reason, _, note string, args ...any) {
+	w.events = append(w.events, fmt.Sprintf("%T %s: %s", of, reason, fmt.Sprintf(note, args...)))
+}
 
 // run runs a scenario to its end and returns how many writes it took.
 func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
@@ -231,6 +239,10 @@ func (w *world) startSite(fleet bool) *manager {
 		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
+	if w.logs != nil {
+		m.logs = w.logs
+		m.ctx = log.IntoContext(m.ctx, logr.New(sink{w.logs}))
+	}
 	direct := m.client.Direct()
 	now := time.Now
 	if n := len(w.managers); n < len(w.clocks) {
@@ -249,7 +261,7 @@ func (w *world) startSite(fleet bool) *manager {
 	}
 	m.site = nodeipam.NewSite(nodeipam.Options{
 		Key: key, Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: objects, Blocks: blocks, BlockGrace: grace,
-		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: quiet{}, Now: now,
+		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: hears{w}, Now: now,
 	})
 	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.Live(), m.site, func(nodeipam.Key) { m.queue.Wake() })
 	w.managers = append(w.managers, m)
@@ -274,7 +286,7 @@ func (m *manager) reconcile() {
 		case concerns:
 			objects = append(objects, o)
 		}
-		if m.fleet && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 {
+		if m.fleet && !nodeipam.IsLocal(c) && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 {
 			ends = append(ends, nodeipam.RefOf(c))
 		}
 	}
@@ -297,6 +309,9 @@ func (m *manager) reconcile() {
 		m.site.Report()
 		if m.site.Say() {
 			wait = time.Second
+		}
+		if err != nil && m.logs != nil {
+			m.logs("Reconciler error")
 		}
 		return reconcile.Result{RequeueAfter: wait}, err
 	}, m.broken)
@@ -500,6 +515,12 @@ func (w *world) serve(r *faults.Request) {
 		w.Writes++
 		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
 			w.act()
+		}
+	}
+	if w.refuse != nil {
+		if err := w.refuse(r); err != nil {
+			w.answer(r, nil, err)
+			return
 		}
 	}
 	if w.refuses != "" && r.Ref.Kind == faults.Nodes && r.Write() && strings.HasPrefix(r.Ref.Name, w.refuses) {

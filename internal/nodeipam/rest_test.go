@@ -1,0 +1,146 @@
+package nodeipam_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// A refusal that lasts costs next to nothing while it does: rights that are missing, a policy, a quota.
+
+const (
+	// refusalLasts is how long a refusal lasts, mostEach how often one object is written meanwhile, and mostLines how many
+	// lines the log has of one cause: what fails is tried again after 50 ms, after twice as long each time, and at last twice
+	// a minute.
+	refusalLasts = 20 * time.Minute
+	mostEach     = 60
+	mostLines    = 80
+)
+
+// toll is what a refusal costs.
+type toll struct {
+	kicks  int
+	writes map[string]int
+	lines  map[string]int
+}
+
+// refusals are what the API server refuses for a while.
+var refusals = map[string]struct {
+	is func(*faults.Request) bool
+	by func(*faults.Request) error
+}{
+	"the ConfigMap, missing rights": {func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, forbidden},
+	"reads of the ConfigMap":        {func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, forbidden},
+	"the ConfigMap, a quota": {func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, func(r *faults.Request) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
+	}},
+	"Nodes, missing rights": {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, forbidden},
+	"lists of Nodes":        {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, forbidden},
+	"one Node":              {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() && r.Ref.Name == "n00" }, forbidden},
+	"ClusterCIDRs":          {func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() }, forbidden},
+	"reads of ClusterCIDRs": {func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, forbidden},
+	"IPAllocations":         {func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.Write() }, forbidden},
+	"a webhook that answers 500": {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, func(*faults.Request) error {
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
+	}},
+	"all writes": {func(r *faults.Request) bool { return r.Write() }, forbidden},
+}
+
+// TestRestWhileARefusalLasts has Nodes come while something is refused for good. There is at most one reconcile a second, the
+// writes of each object are bounded, and so is the log; when the refusal ends, all are served.
+func TestRestWhileARefusalLasts(t *testing.T) {
+	t.Parallel()
+	for _, name := range names(refusals) {
+		for _, fleet := range []bool{false, true} {
+			for _, start := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s/fleet %v/from the start %v", name, fleet, start), func(t *testing.T) {
+					t.Parallel()
+					runRefusal(t, name, fleet, start)
+				})
+			}
+		}
+	}
+}
+
+func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
+	t.Helper()
+	s := scenario{name: name, fleet: fleet, before: []client.Object{clusterCIDR("c", "10.0.0.0/16", 8)}, served: 12}
+	if fleet {
+		s.pool, s.served = threeBlocks, 6
+		s.before = []client.Object{clusterProd(), fromPool("c")}
+	}
+	paid := toll{writes: map[string]int{}, lines: map[string]int{}}
+	refuse := func(w *world) {
+		kicks := w.kicks
+		w.refuse = func(r *faults.Request) error {
+			paid.kicks = w.kicks - kicks
+			if r.Write() {
+				paid.writes[r.Verb+" "+string(r.Ref.Kind)+" "+r.Ref.Name]++
+			}
+			if refusals[name].is(r) {
+				return refusals[name].by(r)
+			}
+			return nil
+		}
+	}
+	begin := action{"refuse", func(w *world) bool { refuse(w); clear(paid.lines); return true }}
+	for i := range s.served {
+		n := node(fmt.Sprintf("n%02d", i))
+		if fromTheStart {
+			s.before = append(s.before, n)
+		} else if i%5 == 0 {
+			s.script = append(s.script, add(n))
+		} else {
+			s.before = append(s.before, n)
+		}
+	}
+	if !fromTheStart {
+		s.script = append([]action{begin}, s.script...)
+	}
+	s.script = append(s.script, lasting(refusalLasts), action{"it ends", func(w *world) bool {
+		paid.judge(w)
+		w.refuse = nil
+		return true
+	}}, lasting(5*time.Minute))
+	s.run(t, func(w *world) {
+		w.logs = func(text string) { paid.lines[text]++ }
+		if fromTheStart {
+			refuse(w)
+		}
+	})
+}
+
+// judge says what costs too much.
+func (p *toll) judge(w *world) {
+	if most := int(refusalLasts/time.Second) + 60; p.kicks > most {
+		w.Wrongf("rest: %d reconciles while a refusal lasts %v", p.kicks, refusalLasts)
+	}
+	for what, n := range p.writes {
+		if n > mostEach {
+			w.Wrongf("rest: %s: %d writes while a refusal lasts %v", what, n, refusalLasts)
+		}
+	}
+	for text, n := range p.lines {
+		if n > mostLines {
+			w.Wrongf("rest: %d lines in the log while a refusal lasts: %s", n, text)
+		}
+	}
+}
+
+// sink gives what a log says to a function, without what differs.
+type sink struct{ to func(string) }
+
+func (sink) Init(logr.RuntimeInfo)                 {}
+func (sink) Enabled(int) bool                      { return true }
+func (s sink) Info(_ int, msg string, _ ...any)    { s.to(msg) }
+func (s sink) Error(_ error, msg string, _ ...any) { s.to(msg) }
+func (s sink) WithValues(...any) logr.LogSink      { return s }
+func (s sink) WithName(string) logr.LogSink        { return s }
