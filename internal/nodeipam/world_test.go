@@ -47,8 +47,8 @@ const (
 	pause = 6 * time.Second
 	// grace is how long a block stays that no Node uses.
 	grace = 20 * time.Second
-	// rest is how long nothing changes before all is taken to be at rest: longer than an adoption lasts.
-	rest = 100 * time.Second
+	// rest is how long nothing changes before all is taken to be at rest: longer than a pause, and an adoption after it.
+	rest = 150 * time.Second
 	// watched is how long a world at rest is watched.
 	watched = 5 * backstop
 	// tooLong is when a world that does not come to rest is given up, tooMany steps that change nothing are too many.
