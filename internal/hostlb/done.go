@@ -1,6 +1,7 @@
 package hostlb
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"time"
@@ -30,6 +31,7 @@ func (m *Memory) Done(now time.Time, op *Op, r Result) {
 		if r.Err == nil {
 			m.ours[a] = m.due(now, op)
 			delete(m.claimed, a)
+			delete(m.announced, a)
 		}
 		delete(m.wire, a) // what it said was before
 	case Refresh:
@@ -107,9 +109,11 @@ func (m *Memory) heardOf(now time.Time, op *Op, r *Result) {
 	if _, on := m.ours[a]; on {
 		delete(m.failed, a) // it is not blind
 	}
-	switch {
+	switch other := m.hostOf(r.MAC); {
+	case m.owner(a) != "" && m.owner(a) == cmp.Or(other, m.Self.Name):
+		is.Word = Foreign // it is that host's own, which it does not give up
 	case r.MAC == "":
-	case m.hostOf(r.MAC) != "":
+	case other != "":
 		is.Word = Another
 	default:
 		is.Word = Foreign

@@ -25,9 +25,12 @@ type Memory struct {
 	wire   map[netip.Addr]Asked
 	failed map[netip.Addr]Failure
 	ports  map[netip.Addr][]PortReport
-	// claimed is who last claimed an address of ours.
-	claimed map[netip.Addr]Asked
-	asking  map[netip.Addr]bool
+	// claimed is who last claimed an address of ours; defended, when it was last announced for that.
+	claimed  map[netip.Addr]Asked
+	defended map[netip.Addr]time.Time
+	// announced is how often, and when, the wire was told of the addresses of ours.
+	announced map[netip.Addr]*announced
+	asking    map[netip.Addr]bool
 	// beatAt is when the last heartbeat was sent, beaten when the last one was that was answered; lapses counts how often there
 	// was none for too long.
 	beatAt, beaten time.Time
@@ -67,7 +70,8 @@ type heard struct {
 func NewMemory(self Host, t Timing) *Memory {
 	return &Memory{
 		Self: self, Timing: t, heard: map[string]*heard{}, ours: map[netip.Addr]time.Time{}, wire: map[netip.Addr]Asked{},
-		failed: map[netip.Addr]Failure{}, ports: map[netip.Addr][]PortReport{}, claimed: map[netip.Addr]Asked{}, asking: map[netip.Addr]bool{},
+		failed: map[netip.Addr]Failure{}, ports: map[netip.Addr][]PortReport{}, claimed: map[netip.Addr]Asked{}, defended: map[netip.Addr]time.Time{},
+		announced: map[netip.Addr]*announced{}, asking: map[netip.Addr]bool{},
 	}
 }
 
@@ -170,6 +174,8 @@ func (m *Memory) OnInterface(all []netip.Addr) {
 		is[a] = m.ours[a] // of one from before a restart nobody knows since when
 	}
 	m.ours = is
+	maps.DeleteFunc(m.announced, func(a netip.Addr, _ *announced) bool { _, on := is[a]; return !on })
+	maps.DeleteFunc(m.defended, func(a netip.Addr, _ time.Time) bool { _, on := is[a]; return !on })
 }
 
 // Has are the addresses that are on the interface for a lease, with that.
@@ -187,14 +193,20 @@ func (m *Memory) Has() map[netip.Addr]string {
 // Ports takes in which ports of the addresses cannot be served.
 func (m *Memory) Ports(all map[netip.Addr][]PortReport) { m.ports = all }
 
-// Claim takes in that somebody says to have an address. It reports whether it is one of ours: then that is to be announced again.
+// Claim takes in that somebody says to have an address. It reports whether that is to be answered, by announcing it anew: where it is
+// one of ours, which was not defended so for D (RFC 5227, 2.4 c). What counts is when it was defended, not when it was last
+// claimed: who goes on claiming it is answered for as long as he does.
 func (m *Memory) Claim(now time.Time, a netip.Addr, mac string) bool {
 	if _, ours := m.ours[a]; !ours || m.Self.answers(mac) {
 		return false
 	}
-	was := m.claimed[a]
 	m.claimed[a] = Asked{Foreign, now, mac}
-	return now.Sub(was.At) >= m.Timing.Lifetime || was.MAC != mac
+	if at, before := m.defended[a]; before && now.Sub(at) < m.Timing.Lifetime {
+		return false
+	}
+	m.defended[a] = now
+	delete(m.announced, a)
+	return true
 }
 
 // Woke takes in that the machine was suspended: what it knew is from before, and its clock has stood still.

@@ -2,7 +2,9 @@ package hostlb
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -130,6 +132,134 @@ func TestOneAtATime(t *testing.T) {
 	h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring("02::9")), HaveField("Announced", false)))
 	h.answer(tell, Result{Version: "6"})
 	h.does(BeEmpty())
+}
+
+// shows is a host that has an address, and has told the wire and the API server.
+func shows(t *testing.T) *told {
+	t.Helper()
+	h := newTold(t)
+	h.answer(h.next(Take), Result{Version: "5"})
+	h.answer(h.next(Probe), Result{})
+	h.answer(h.next(Add), Result{})
+	h.OnInterface(addresses[:1])
+	ops, _ := h.Next(h.now)
+	h.Expect(ops).To(ContainElement(And(HaveField("Kind", Announce), HaveField("Times", first))))
+	for i := range ops {
+		if ops[i].Kind == Tell {
+			h.answer(&ops[i], Result{Version: "6"})
+		}
+	}
+	return h
+}
+
+// work renews what a host has, and returns how often it announces its address.
+func (h *told) work() (announces int) {
+	ops, _ := h.Next(h.now)
+	for i := range ops {
+		switch ops[i].Kind {
+		case Announce:
+			announces++
+		case Beat, Refresh:
+			h.answer(&ops[i], Result{})
+		case Tell: // it stays under way
+		default:
+			h.Expect(ops[i].Kind).To(Equal(Beat), "it is at rest")
+		}
+	}
+	return announces
+}
+
+// pass lets time pass by seconds, and returns in which of them a host announces its address.
+func (h *told) pass(seconds int) (announces []int) {
+	for range seconds {
+		h.now = h.now.Add(time.Second)
+		h.read("6", "h0", "")
+		for range h.work() {
+			announces = append(announces, int(h.now.Sub(start)/time.Second))
+		}
+	}
+	return announces
+}
+
+// The wire is told again of an address that is there: soon, and then each minute.
+func TestAnnouncements(t *testing.T) {
+	h := shows(t)
+	h.Expect(h.pass(200)).To(Equal([]int{1, 2, 5, 10, 70, 130, 190}))
+	h.OnInterface(nil)
+	h.Expect(h.announced).To(BeEmpty())
+	h.OnInterface(addresses[:1]) // from before a restart
+	h.Expect(h.next(Announce).Times).To(Equal(first))
+	h.Stopping = true
+	h.now = h.now.Add(time.Second)
+	h.does(Not(ContainElement(HaveField("Kind", Announce))))
+}
+
+// Who is not sure that an address is his tells the wire nothing: another host may have it.
+func TestUnsureAnnouncesNothing(t *testing.T) {
+	h := shows(t)
+	h.now = h.now.Add(11 * time.Second) // the API server is away
+	h.does(Not(ContainElement(HaveField("Kind", Announce))))
+}
+
+// Who claims the address of a host every second is answered for as long as he does, once in D and a few times after that.
+func TestClaimsWithoutEnd(t *testing.T) {
+	h := shows(t)
+	h.pass(20)
+	var defended, announces []int
+	for second := range 60 {
+		if h.Claim(h.now, addresses[0], "02::9") {
+			defended = append(defended, second)
+		}
+		h.Expect(h.Claim(h.now, addresses[0], "02::8")).To(BeFalse(), "whoever else does")
+		for range h.work() {
+			announces = append(announces, second%10)
+		}
+		h.now = h.now.Add(time.Second)
+		h.read("6", "h0", "")
+	}
+	h.Expect(announces).To(Equal(slices.Repeat([]int{0, 1, 2, 5}, 6)))
+	h.Expect(defended).To(Equal([]int{0, 10, 20, 30, 40, 50}))
+}
+
+// An address that a host has itself is none that hosts can show, and they say so: a machine that answers for it is no host that is
+// about to give it up. Whoever may make another one of it does.
+func TestOwnAddresses(t *testing.T) {
+	own := func(h Host) Host { h.Own = addresses[:1]; return h }
+	hosts := hostsOf(2)
+	for i := range hosts {
+		for j := range hosts[i].Networks {
+			hosts[i].Networks[j].MAC = fmt.Sprintf("02::%d", i)
+		}
+	}
+	for name, c := range map[string]struct {
+		self, other Host
+		answers     string
+		want        string
+	}{
+		"its own":       {self: own(hosts[0]), other: hosts[1], want: "host h0 has 192.0.2.10 itself"},
+		"another one's": {self: hosts[0], other: own(hosts[1]), answers: hosts[1].Networks[0].MAC, want: "host h1 has 192.0.2.10 itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTold(t)
+			h.Self = c.self
+			h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, nil, []ReadHost{{Host: c.other, Version: "1"}})
+			h.now = h.now.Add(h.Timing.Step)
+			h.answer(h.next(Take), Result{Version: "5"})
+			h.answer(h.next(Probe), Result{MAC: c.answers})
+			tell := h.next(Tell)
+			h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring(c.want)), HaveField("Announced", false)))
+			h.does(Not(ContainElement(HaveField("Kind", Add))))
+			h.now = h.now.Add(5 * time.Second)
+			h.does(Not(ContainElement(HaveField("Kind", Probe))))
+		})
+	}
+	// Of one that has it not itself, that it gives it up is waited for.
+	h := newTold(t)
+	h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, nil, []ReadHost{{Host: hosts[1], Version: "1"}})
+	h.now = h.now.Add(h.Timing.Step)
+	h.answer(h.next(Take), Result{Version: "5"})
+	h.answer(h.next(Probe), Result{MAC: hosts[1].Networks[0].MAC})
+	h.Expect(h.next(Tell).Report).To(HaveField("Reason", v1alpha1.ContestedReason))
 }
 
 // A claim of an address that the host has is told for a minute, and announced again once in D.

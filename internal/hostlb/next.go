@@ -22,6 +22,7 @@ func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
 	add(Remove, p.Remove)
 	add(Add, p.Add)
 	add(Refresh, p.Refresh)
+	ops = append(ops, m.announcements(now, v, &p)...)
 	if at := m.beatAt.Add(m.beatEvery()); !m.beating && !m.Stopping && !now.Before(at) {
 		m.beating, m.beatAt = true, now
 		ops = append(ops, Op{Kind: Beat, At: now, Host: m.Self})

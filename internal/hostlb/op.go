@@ -27,10 +27,12 @@ const (
 	Add
 	Refresh
 	Remove
+	// Announce tells the wire that this host has an address, so many Times.
+	Announce
 )
 
 func (k Kind) String() string {
-	return [...]string{"beat", "take", "leave", "empty", "tell", "probe", "add", "refresh", "remove"}[k]
+	return [...]string{"beat", "take", "leave", "empty", "tell", "probe", "add", "refresh", "remove", "announce"}[k]
 }
 
 // Op is something to do.
@@ -50,6 +52,8 @@ type Op struct {
 	Report *Report
 	// Host is what the heartbeat says.
 	Host Host
+	// Times is how often the wire is told.
+	Times int
 	// Until is when an address that is added or refreshed is to be gone, if nothing is heard of this host any more: a lifetime
 	// after the last heartbeat that was answered. Zero: others know nothing of this host anyway.
 	Until time.Time

@@ -30,6 +30,8 @@ type Host struct {
 	Node string
 	// Lifetime is how long its addresses stay that it does not refresh; 0: as long as those of whoever asks.
 	Lifetime time.Duration
+	// Own are the addresses of those networks that it has itself, ordered: it cannot show them for leases, and answers for them.
+	Own []netip.Addr
 	// Forwards: it forwards by itself, so it needs no endpoint of its own.
 	Forwards bool
 }

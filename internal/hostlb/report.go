@@ -2,6 +2,8 @@ package hostlb
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -61,6 +63,8 @@ func (m *Memory) report(now time.Time, w *Wanted) *Report {
 	case on:
 	case asked.Word == Another:
 		say(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", m.who(asked.MAC), a, m.Self.Name, m.whatToDo(asked.MAC))
+	case asked.Word == Foreign && m.owner(a) != "":
+		say(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", m.owner(a), a)
 	case asked.Word == Foreign:
 		say(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", m.who(asked.MAC), a, m.Self.Name)
 	case !failed.Since.IsZero():
@@ -84,6 +88,19 @@ func (m *Memory) whatToDo(mac string) string {
 		return "it may be cut off from the API server, or its kube-proxy answers for addresses of Services: with IPVS that needs strictARP"
 	}
 	return "take the address off that machine"
+}
+
+// owner is the host that has an address itself, not for a lease; empty: none has said so.
+func (m *Memory) owner(a netip.Addr) string {
+	if slices.Contains(m.Self.Own, a) {
+		return m.Self.Name
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.heard)) {
+		if slices.Contains(m.heard[name].host.Own, a) {
+			return name
+		}
+	}
+	return ""
 }
 
 // hostOf is the host that answers by a MAC, this one not; empty: none.

@@ -352,6 +352,15 @@ func (w *world) step() {
 			w.manage(a)
 		}
 	}
+	for a, side := range w.foreign { // who has it says so again and again
+		if w.now.Sub(start)%time.Second == 0 {
+			for _, h := range w.answering(a) {
+				if h.side == side && !h.off {
+					h.Claim(w.now, a, somebody)
+				}
+			}
+		}
+	}
 	for _, f := range slices.Clone(w.flights) {
 		for more := true; more && !w.now.Before(f.at); {
 			more = w.land(f)
@@ -449,12 +458,18 @@ func (w *world) look(h *simulated) {
 	h.OnInterface(slices.Collect(maps.Keys(h.kernel)))
 	ops, _ := h.Next(w.now)
 	for _, op := range ops {
-		if op.Kind != Beat && op.Kind != Refresh {
+		if op.Kind != Beat && op.Kind != Refresh && op.Kind != Announce {
 			w.busy++
 		}
 		switch op.Kind {
 		case Add, Refresh, Remove:
 			h.Done(w.now, &op, w.change(h, &op))
+		case Announce: // who is on that side hears it
+			for _, o := range w.answering(op.Address) {
+				if o != h && o.side == h.side && !o.off {
+					o.Claim(w.now, op.Address, h.host.Networks[0].MAC)
+				}
+			}
 		case Probe:
 			w.flights = append(w.flights, &flight{h: h, life: h.life, op: op, at: w.now.Add(probing), sent: w.now})
 		default:
@@ -491,11 +506,6 @@ func (w *world) change(h *simulated, op *Op) Result {
 		return Result{Err: errTrouble}
 	case op.Kind == Add:
 		w.notef("%s: adds %s", h.name, a)
-		for _, o := range w.answering(a) { // it is announced: who is on that side hears it
-			if o != h && o.side == h.side && !o.off {
-				o.Claim(w.now, a, h.host.Networks[0].MAC)
-			}
-		}
 	}
 	h.kernel[a] = w.now.Add(op.LifetimeOf(w.now, DefaultTiming()))
 	return Result{}

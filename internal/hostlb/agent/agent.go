@@ -172,7 +172,7 @@ func (a *Agent) Start(ctx context.Context) error {
 				return err
 			}
 		case c := <-a.claims:
-			a.claimed(watching, c)
+			a.claimed(c)
 		case <-a.wake:
 			<-time.After(max(settle, took)) // more of it comes
 		case <-time.After(time.Until(again)):
@@ -224,12 +224,14 @@ func (a *Agent) look(ctx context.Context) (again time.Time, err error) {
 func (a *Agent) begin(ctx context.Context, op *hostlb.Op) (changed bool) {
 	switch op.Kind {
 	case hostlb.Add, hostlb.Remove:
-		err := a.change(ctx, op)
+		err := a.change(op)
 		if a.memory.Done(time.Now(), op, hostlb.Result{Err: err}); err != nil {
 			a.Log.Error(err, "An address could not be changed")
 		}
 		return err == nil
 	case hostlb.Refresh: // all at once
+	case hostlb.Announce:
+		go a.announce(ctx, op.Address, op.Times)
 	case hostlb.Probe:
 		go a.in(a.asking, *op, func() hostlb.Result { return a.probe(ctx, op.Address) })
 	case hostlb.Beat:
@@ -307,17 +309,13 @@ func (a *Agent) tell(what string, err error) {
 	a.told[what] = text
 }
 
-// claimed takes in that somebody says to have an address of ours: while the lock is ours, it is told again who has it (RFC 5227,
-// 2.4 c), but not more often than every D.
-func (a *Agent) claimed(ctx context.Context, c wire.Claim) {
+// claimed takes in that somebody says to have an address of ours: while the lock is ours, it is told again who has it.
+func (a *Agent) claimed(c wire.Claim) {
 	if c.Probe || !a.memory.Claim(time.Now(), c.Address, c.MAC.String()) {
 		return
 	}
 	a.metrics.conflicts.WithLabelValues("claim").Inc()
 	a.Log.Info("Somebody claims an address of this host", "address", c.Address, "mac", c.MAC.String())
-	if a.memory.Fresh(time.Now()) {
-		go a.announce(ctx, c.Address)
-	}
 }
 
 // errTwin says that two machines have the name of the host.
@@ -335,11 +333,11 @@ func (a *Agent) probe(ctx context.Context, address netip.Addr) hostlb.Result {
 	return hostlb.Result{MAC: mac.String()}
 }
 
-// announce tells the wire that this host has an address.
-func (a *Agent) announce(ctx context.Context, address netip.Addr) {
+// announce tells the wire so many times that this host has an address.
+func (a *Agent) announce(ctx context.Context, address netip.Addr, times int) {
 	w, err := a.wireOf(address)
 	if err == nil {
-		err = w.Announce(ctx, address)
+		err = w.Announce(ctx, address, times)
 	}
 	if err != nil {
 		a.Log.Error(err, "An address could not be announced: machines on its network that knew another host for it learn it when they ask", "address", address)

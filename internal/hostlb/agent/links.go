@@ -59,7 +59,7 @@ func (a *Agent) readLinks(ctx context.Context) error {
 	slices.SortFunc(networks, func(x, y hostlb.Network) int {
 		return cmp.Or(x.Prefix.Compare(y.Prefix), cmp.Compare(x.Interface, y.Interface))
 	})
-	a.memory.Self.Networks, a.on = networks, on
+	a.memory.Self.Networks, a.memory.Self.Own, a.on = networks, ownOf(all, networks), on
 	ours := a.tidy()
 	a.memory.OnInterface(slices.Collect(maps.Keys(ours)))
 	a.mine.Store(&ours)
@@ -171,6 +171,23 @@ func networksOf(l *netif.Link) []hostlb.Network {
 	return out
 }
 
+// ownOf are the addresses of these networks that the host has itself, and answers for: on whatever interface.
+func ownOf(all []netif.Link, networks []hostlb.Network) []netip.Addr {
+	var out []netip.Addr
+	for i := range all {
+		if all[i].Quiet {
+			continue
+		}
+		for _, own := range all[i].Own {
+			if slices.ContainsFunc(networks, func(n hostlb.Network) bool { return n.Prefix.Contains(own.Addr()) }) {
+				out = append(out, own.Addr())
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
 var errNoInterface = errors.New("no interface of this host that is up has an address of its network")
 
 // linkOf is the interface that an address belongs on.
@@ -197,7 +214,7 @@ func (a *Agent) wireOf(address netip.Addr) (*wire.Wire, error) {
 }
 
 // change adds an address, or takes it off.
-func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
+func (a *Agent) change(op *hostlb.Op) error {
 	address := op.Address
 	if op.Kind == hostlb.Remove {
 		a.Log.Info("Takes an address off", "address", address)
@@ -214,7 +231,6 @@ func (a *Agent) change(ctx context.Context, op *hostlb.Op) error {
 		return err
 	}
 	a.Log.Info("Adds an address", "address", address, "interface", l.Name)
-	go a.announce(ctx, address)
 	return nil
 }
 

@@ -87,7 +87,7 @@ func TestConnectionsEndBeforeTheAddress(t *testing.T) {
 		byPort, _ := a.proxy.Counts()
 		return byPort[port].Open
 	}).WithTimeout(patience).Should(BeEquivalentTo(1))
-	g.Expect(a.change(t.Context(), &hostlb.Op{Kind: hostlb.Remove, Address: shown})).To(Succeed())
+	g.Expect(a.change(&hostlb.Op{Kind: hostlb.Remove, Address: shown})).To(Succeed())
 	g.Expect(client.SetReadDeadline(time.Now().Add(patience))).To(Succeed())
 	_, err = client.Read(make([]byte, 1))
 	g.Expect(errors.Is(err, syscall.ECONNRESET)).To(BeTrue(), "%v", err)
@@ -205,10 +205,24 @@ func TestMisplaced(t *testing.T) {
 			g.Expect(onLinks(t, shown)).To(BeEmpty())
 			g.Expect(a.isMine(shown)).To(BeFalse())
 			g.Expect(a.memory.Holds()).To(BeFalse(), "it does not take it for shown")
-			g.Expect(a.change(t.Context(), &hostlb.Op{Kind: hostlb.Add, Address: shown, At: time.Now()})).To(Succeed())
+			g.Expect(a.change(&hostlb.Op{Kind: hostlb.Add, Address: shown, At: time.Now()})).To(Succeed())
 			g.Expect(onLinks(t, shown)).To(Equal([]string{c.want}))
 			g.Expect(a.readLinks(t.Context())).To(Succeed())
 			g.Expect(a.isMine(shown)).To(BeTrue())
 		})
 	}
+}
+
+// What a host has itself is told to others: of the networks that it shows addresses of, and of interfaces that answer.
+func TestOwnOf(t *testing.T) {
+	on := func(quiet bool, texts ...string) netif.Link {
+		out := netif.Link{Quiet: quiet}
+		for _, text := range texts {
+			out.Own = append(out.Own, netip.MustParsePrefix(text))
+		}
+		return out
+	}
+	networks := []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
+	got := ownOf([]netif.Link{on(false, "192.0.2.1/24", "10.0.0.1/8"), on(true, "192.0.2.100/32"), on(false, "127.0.0.1/8", "192.0.2.7/32")}, networks)
+	NewWithT(t).Expect(got).To(Equal([]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.7")}))
 }

@@ -29,6 +29,8 @@ type Link struct {
 	Index int
 	// Up: it is switched on, and its cable is in.
 	Up bool
+	// Quiet: it does not answer for addresses.
+	Quiet bool
 	// MAC is empty for one that has none.
 	MAC string
 	// Own are the addresses of the host itself, each with its network; Ours, those with our mark.
@@ -50,7 +52,7 @@ func Read() ([]Link, error) {
 	for _, l := range links {
 		is := l.Attrs()
 		link := Link{
-			Name: is.Name, Index: is.Index, MAC: is.HardwareAddr.String(),
+			Name: is.Name, Index: is.Index, MAC: is.HardwareAddr.String(), Quiet: quiet(is),
 			Up: is.RawFlags&unix.IFF_UP != 0 && !slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, is.OperState),
 		}
 		for _, a := range all {
@@ -98,7 +100,11 @@ func (l *Link) Add(a netip.Addr, lifetime time.Duration) error {
 // ones on every Node.
 func answersNobody(index int) bool {
 	is, err := netlink.LinkByIndex(index)
-	return err == nil && is.Attrs().RawFlags&unix.IFF_NOARP != 0 && is.Attrs().RawFlags&unix.IFF_LOOPBACK == 0
+	return err == nil && quiet(is.Attrs())
+}
+
+func quiet(l *netlink.LinkAttrs) bool {
+	return l.RawFlags&unix.IFF_NOARP != 0 && l.RawFlags&unix.IFF_LOOPBACK == 0
 }
 
 // marked checks that an address which was just added bears our mark: without it, it is taken off again.

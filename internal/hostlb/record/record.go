@@ -88,6 +88,7 @@ type host struct {
 	Networks []hostlb.Network `json:"networks"`
 	Network  string           `json:"network,omitempty"`
 	Node     string           `json:"node,omitempty"`
+	Own      []netip.Addr     `json:"own,omitempty"`
 	Forwards bool             `json:"forwards,omitempty"`
 }
 
@@ -97,7 +98,7 @@ func HostOf(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) 
 	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &is); err != nil {
 		return h, "", fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; delete the Lease, its host makes it again: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
-	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, hostPrefix), Networks: is.Networks, Network: is.Network, Node: is.Node, Forwards: is.Forwards}
+	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, hostPrefix), Networks: is.Networks, Network: is.Network, Node: is.Node, Own: is.Own, Forwards: is.Forwards}
 	h.Lifetime = time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
 	return h, ptr.Deref(o.Spec.HolderIdentity, ""), nil
 }
@@ -106,7 +107,7 @@ func HostOf(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) 
 func WriteHost(o *coordinationv1.Lease, h *hostlb.Host, machine string, renewed metav1.MicroTime, seconds int32) {
 	o.Namespace, o.Name = Namespace, HostName(h.Name)
 	o.Spec.HolderIdentity, o.Spec.RenewTime, o.Spec.LeaseDurationSeconds = ptr.To(machine), &renewed, ptr.To(seconds)
-	annotate(o, host{h.Networks, h.Network, h.Node, h.Forwards})
+	annotate(o, host{h.Networks, h.Network, h.Node, h.Own, h.Forwards})
 }
 
 func annotate(o *coordinationv1.Lease, what any) {

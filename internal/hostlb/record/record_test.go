@@ -49,6 +49,7 @@ func TestHost(t *testing.T) {
 	g := NewWithT(t)
 	want := hostlb.Host{
 		Name: "h1", Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}, Network: "dmz", Node: "n1", Lifetime: 10 * time.Second, Forwards: true,
+		Own: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 	}
 	o := &coordinationv1.Lease{}
 	at := metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// times is how often the wire is asked, and how often it is told; apart, how long after each other.
+	// times is how often the wire is asked; apart, how long after each other, and after each other it is told.
 	times = 3
 	apart = 200 * time.Millisecond
 	// heard is how many claims wait to be taken; more are dropped: who claims says so again.
@@ -167,8 +167,8 @@ func (w *Wire) forget(a netip.Addr, answers chan net.HardwareAddr) {
 	}
 }
 
-// Announce tells the wire three times, 200 ms apart, that this host answers for an address.
-func (w *Wire) Announce(ctx context.Context, a netip.Addr) error {
+// Announce tells the wire so many times, 200 ms apart, that this host answers for an address.
+func (w *Wire) Announce(ctx context.Context, a netip.Addr, times int) error {
 	f, err := w.family(a.Is6())
 	if err != nil {
 		return fmt.Errorf("announcing %s: %w", a, err)

@@ -73,7 +73,7 @@ func TestAnnounce(t *testing.T) {
 	defer func() { g.Expect(other.Close()).To(Succeed()) }()
 	for _, text := range []string{"192.0.2.20", "2001:db8::20"} {
 		a := netip.MustParseAddr(text)
-		g.Expect(other.Announce(t.Context(), a)).To(Succeed())
+		g.Expect(other.Announce(t.Context(), a, times)).To(Succeed())
 		for range times {
 			g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(Equal(Claim{a, mac, false})))
 		}
@@ -106,7 +106,7 @@ func TestWithoutLinkLocal(t *testing.T) {
 	six := netip.MustParseAddr("2001:db8::1")
 	_, err = w.Probe(t.Context(), six)
 	g.Expect(err).To(MatchError(errNoLinkLocal))
-	g.Expect(w.Announce(t.Context(), six)).To(MatchError(errNoLinkLocal))
+	g.Expect(w.Announce(t.Context(), six, times)).To(MatchError(errNoLinkLocal))
 	g.Expect(os.WriteFile("/proc/sys/net/ipv6/conf/wire0/disable_ipv6", []byte("0"), 0o600)).To(Succeed())
 	g.Eventually(func() error {
 		_, err := w.Probe(t.Context(), six)
@@ -125,8 +125,8 @@ func TestOnlyOurs(t *testing.T) {
 	other, err := Open("wire1", all, nobody)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(other.Close()).To(Succeed()) }()
-	g.Expect(other.Announce(t.Context(), netip.MustParseAddr("192.0.2.21"))).To(Succeed())
-	g.Expect(other.Announce(t.Context(), mine)).To(Succeed())
+	g.Expect(other.Announce(t.Context(), netip.MustParseAddr("192.0.2.21"), times)).To(Succeed())
+	g.Expect(other.Announce(t.Context(), mine, times)).To(Succeed())
 	g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(HaveField("Address", mine)))
 }
 
@@ -155,6 +155,6 @@ func TestQuestionsAreNoAnswers(t *testing.T) {
 	deaf, err := Open("wire0", all, func(net.HardwareAddr) bool { return true })
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(deaf.Close()).To(Succeed()) }()
-	g.Expect(other.Announce(t.Context(), mine)).To(Succeed())
+	g.Expect(other.Announce(t.Context(), mine, times)).To(Succeed())
 	g.Expect(deaf.Claims()).NotTo(Receive())
 }
