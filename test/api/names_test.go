@@ -151,6 +151,7 @@ var names = map[string]string{
 	"PoolFinalizer":                  "butler.butlerlabs.dev/networkpool",
 	"PoolPerAllocationProjection":    "PoolPerAllocation",
 	"PoolSeenCondition":              "PoolSeen",
+	"PortFullReason":                 "PortFull",
 	"PortInUseOnHostReason":          "PortInUseOnHost",
 	"PortNotSupportedReason":         "PortNotSupported",
 	"PortTakenReason":                "PortTaken",
