@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -40,6 +42,8 @@ type Reconciler struct {
 	Names func(mirror pools.Key) string
 
 	kind incluster.Kind
+	// told has, by the UID of a pool, what was said last of its mirror, which has it in its conditions.
+	told sync.Map
 }
 
 // Setup sets up one controller for each kind of pool that the API server has.
@@ -88,10 +92,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if err := r.mirror(ctx, pool, mirror); err != nil {
+		if isBehind(err) {
+			return guard.Retry(err, "writing "+mirror.GetName())
+		}
 		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, "NotServed", "Mirror", "%s", err.Error())
 		return reconcile.Result{}, err
 	}
+	r.tellOfMirror(pool, mirror)
 	return reconcile.Result{}, r.report(ctx, pool, mirror)
+}
+
+// tellOfMirror says on a pool what is wrong with its mirror: users look at the pool. It is said when it begins, and when it
+// is something else.
+func (r *Reconciler) tellOfMirror(pool *unstructured.Unstructured, mirror v1alpha1.Pool) {
+	reason, message := trouble(mirror)
+	if reason == "" {
+		r.told.Delete(pool.GetUID())
+		return
+	}
+	if was, told := r.told.Swap(pool.GetUID(), message); !told || was != message {
+		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, reason, "Mirror", "%s", message)
+	}
+}
+
+// trouble is what is wrong with a mirror; empty: nothing. Two pools of one range give one address twice, and of that only
+// the mirrors have a condition.
+func trouble(mirror v1alpha1.Pool) (reason, message string) {
+	if mirror.GetDeletionTimestamp() != nil {
+		return "NotServed", fmt.Sprintf("its mirror %s is being deleted, so nothing new is granted until all addresses of this pool are released, "+
+			"and the mirror is made again; have new machines name another pool until then", pools.KeyOf(mirror))
+	}
+	if c := meta.FindStatusCondition(mirror.GetConditions(), v1alpha1.OverlapCondition); c != nil && c.Status == metav1.ConditionTrue {
+		return v1alpha1.OverlapReason, c.Message
+	}
+	return "", ""
 }
 
 // mirroredBy names the pool that a mirror has the name of.
@@ -131,6 +165,7 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 			return notItsMirror(mirror)
 		}
 		*mirror.PoolSpec() = is.Spec
+		incluster.Seal(mirror)
 		given, known := incluster.HandedOver(pool), incluster.Given(mirror)
 		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !given || !known {
 			incluster.Annotate(mirror, clusterv1.PausedAnnotation, value, paused && !given)
@@ -145,14 +180,17 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 		incluster.Annotate(mirror, incluster.SourceUIDAnnotation, "", false)
 		return controllerutil.SetControllerReference(pool, mirror, r.Client.Scheme())
 	})
-	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-		return err // our cache is behind
+	if isBehind(err) {
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("this pool is not served: %w", err)
 	}
 	return nil
 }
+
+// isBehind reports whether a write failed because our cache is behind: a mirror that was created a moment ago, or changed.
+func isBehind(err error) bool { return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) }
 
 // tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say
 // why. What is in use is counted on.

@@ -71,7 +71,7 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 		if reason, message := m.Closed(now); reason != "" && (!c.HasRecord() || m.Layout == nil) {
 			switch reason {
 			case v1alpha1.DeletingReason:
-				message = "the pool is being deleted; use another pool" // whom it waits for changes with every release
+				message = deletedMessage(m.Base) // whom it waits for changes with every release
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
 				out.Refused = &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf("%s has no free address: %s", m.Key, message))}
 				return out
@@ -108,6 +108,14 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 		}
 		return out
 	}
+}
+
+// deletedMessage is what claims of a pool that is being deleted are told.
+func deletedMessage(pool v1alpha1.Pool) string {
+	if source := grants.MirroredPool(pool); source != "" {
+		return fmt.Sprintf("the pool is being deleted, and is made again for %s when all of its addresses are released; use another pool until then", source)
+	}
+	return "the pool is being deleted; use another pool"
 }
 
 // leavesAlone reports whether nothing is done for a claim: it is paused, or another manager's.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -12,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 var (
@@ -22,9 +25,88 @@ var (
 // aMirror is the memory of a pool that mirrors InClusterIPPool p.
 func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *grants.Memory {
 	t.Helper()
-	p := aPool(t, addresses, change...)
+	p := aPool(t, addresses, append(change, func(o *v1alpha1.NetworkPool) {
+		o.Name = mirrorKey.Name
+		incluster.Seal(o)
+	})...)
 	p.Key = mirrorKey
 	return p
+}
+
+// What somebody writes into the spec of a mirror is in no pool of the in-cluster provider: nothing of it is granted, whoever
+// asks, at whichever moment before it is put back.
+func TestAMirrorWithAnotherSpec(t *testing.T) {
+	widen := func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.10-10.0.0.200"} }
+	for name, c := range map[string]struct {
+		edit   func(*v1alpha1.NetworkPool)
+		grants bool
+	}{
+		"as it was translated":          {edit: func(*v1alpha1.NetworkPool) {}, grants: true},
+		"widened by somebody":           {edit: widen},
+		"made by hand":                  {edit: func(o *v1alpha1.NetworkPool) { o.Annotations = nil }},
+		"handed over, and then widened": {edit: func(o *v1alpha1.NetworkPool) { widen(o); o.Annotations[incluster.HandedOverAnnotation] = "" }},
+		"a pool of its own, widened":    {edit: func(o *v1alpha1.NetworkPool) { widen(o); incluster.End(o) }, grants: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aMirror(t, "10.0.0.10")
+			edited := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+			c.edit(edited)
+			p.SetBase(edited)
+			p.Compile()
+			ref := mirrored
+			if incluster.Ended(edited) {
+				ref = mirrorKey.Ref()
+			}
+			seen := see(p, "c", 0, naming(ref))
+			granted, refused := p.Plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
+			if (granted == 1) != c.grants {
+				t.Errorf("%d are granted, it is told %+v", granted, refused[seen])
+			}
+			if no := refused[seen]; !c.grants && (no == nil || !strings.Contains(no.Message, "change InClusterIPPool ns/p")) {
+				t.Errorf("it is told %+v", no)
+			}
+		})
+	}
+}
+
+// What a message says to change is the pool that is mirrored: the manager puts back what is changed of a mirror.
+func TestMessagesOfMirrorsNameTheirPool(t *testing.T) {
+	t.Run("full", func(t *testing.T) {
+		p := aMirror(t, "10.0.0.10")
+		see(p, "a", 0, naming(mirrored))
+		seen := see(p, "b", 1, naming(mirrored))
+		_, refused := p.Plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
+		if no := refused[seen]; no == nil || !strings.Contains(no.Message, "add addresses to InClusterIPPool ns/p, or") {
+			t.Errorf("it is told %+v", no)
+		}
+	})
+	t.Run("paused", func(t *testing.T) {
+		p := aMirror(t, "10.0.0.10", func(o *v1alpha1.NetworkPool) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+		if text := p.PauseOf(see(p, "a", 0, naming(mirrored)), grants.ClusterOpen); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
+			t.Error(text)
+		}
+		if _, text := p.Closed(noon); !strings.Contains(text, "remove the annotation from InClusterIPPool ns/p to resume") {
+			t.Error(text)
+		}
+		incluster.Annotate(p.Base, incluster.HandedOverAnnotation, "", true) // from then on the mirror is paused by itself
+		if _, text := p.Closed(noon); strings.Contains(text, "InClusterIPPool") {
+			t.Error(text)
+		}
+	})
+	t.Run("of one range", func(t *testing.T) {
+		a := New(Options{})
+		for _, name := range []string{"p.in-cluster", "q.in-cluster"} {
+			pool := framework.MakePool(name).Namespace("ns").Addresses("10.0.0.10-10.0.0.19").Obj()
+			pool.UID, pool.Generation, pool.Spec.AllowOverlap = types.UID(name), 1, true
+			a.publishSpec(pool)
+		}
+		text, _ := a.overlaps.of(mirrorKey)
+		for _, want := range []string{"InClusterIPPool ns/q has 10.0.0.10-10.0.0.19 too", "spec.excludedAddresses of InClusterIPPool ns/p"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q does not say %q", text, want)
+			}
+		}
+	})
 }
 
 func naming(ref ipamv1.IPPoolReference) func(*ipamv1.IPAddressClaim) {

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -38,6 +39,8 @@ type declared struct {
 	allows     bool
 	// parent is the pool that it is carved from: its addresses are in use in that, so it is compared with no other.
 	parent pools.Key
+	// mirrored names the pool of the in-cluster provider that it mirrors; empty: none.
+	mirrored string
 }
 
 // mayBeIn reports whether a pool may be of a network. Of one that is gone, or that is carved from one that is, nobody
@@ -122,8 +125,17 @@ func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 	if named == (pools.Key{}) {
 		return "", false
 	}
+	return overlapText(o.specs[key], cmp.Or(o.specs[named].mirrored, named.String()), o.shared[key][named][0]), younger
+}
+
+// overlapText says that another pool has addresses of a pool, and what to do about it.
+func overlapText(is declared, other string, shared netipx.IPRange) string {
+	if is.mirrored != "" {
+		return fmt.Sprintf("%s has %s too, and both give the same addresses; change spec.addresses or spec.excludedAddresses of %s, "+
+			"or have its claims name the other pool, unless these are different networks", other, poolutil.ShowRange(shared), is.mirrored)
+	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",
-		named, poolutil.ShowRange(o.shared[key][named][0])), younger
+		other, poolutil.ShowRange(shared))
 }
 
 // neighbour is a pool that overlaps with another one.
@@ -170,7 +182,7 @@ func (a *Allocator) publish(obj v1alpha1.Pool) {
 	}
 	spec := obj.PoolSpec()
 	is := declared{
-		network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap,
+		network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap, mirrored: grants.MirroredPool(obj),
 	}
 	if spec.Carve != nil {
 		is.parent = pools.KeyOfPool(obj.GetNamespace(), spec.Carve.PoolRef)

@@ -39,8 +39,11 @@ func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
 // told anew whenever one address comes to rest.
 func (m *Memory) NoAddress() *Refusal {
 	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
+	if source := m.mirroredPool(); source != "" {
+		text = fmt.Sprintf("%s has no free address: its spec leaves none; add addresses to %s, or exclude fewer", m.Key, source)
+	}
 	if m.Ledger.Counts().Total > 0 {
-		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to the pool, or delete machines or claims%s", m.Key, m.restNote())
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to %s, or delete machines or claims%s", m.Key, m.ThePool(), m.restNote())
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
 }

@@ -1,11 +1,14 @@
 package grants
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -78,12 +81,51 @@ func (m *Memory) FarGateway(base v1alpha1.Pool) string {
 	return base.GetAnnotations()[incluster.GatewayAnnotation]
 }
 
-// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does.
+// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does. What somebody else
+// writes into its spec is in no pool of the in-cluster provider, so nothing of it is granted.
 func (m *Memory) mirrorProblem() string {
-	if _, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name); !mirror {
+	source := m.mirroredPool()
+	if source == "" {
 		return ""
 	}
-	return text.Message(m.Base.GetAnnotations()[incluster.ProblemAnnotation])
+	if problem := m.Base.GetAnnotations()[incluster.ProblemAnnotation]; problem != "" {
+		return text.Message(problem)
+	}
+	if !incluster.Sealed(m.Base) {
+		return fmt.Sprintf("the spec of this pool is not that of %s, which it mirrors, and nothing of it is granted; change %s, the manager writes that spec here", source, source)
+	}
+	return ""
+}
+
+// mirroredPool names the pool of the in-cluster provider that a pool mirrors, and whose spec is to be changed; empty:
+// it mirrors none.
+func (m *Memory) mirroredPool() string {
+	if m.Base == nil {
+		return ""
+	}
+	return MirroredPool(m.Base)
+}
+
+// MirroredPool names what a pool mirrors, with its namespace; empty: nothing. What a person changes is that: the manager
+// puts back what is changed of a mirror.
+func MirroredPool(pool v1alpha1.Pool) string {
+	ref, is := incluster.MirroredPool(pool)
+	if !is {
+		return ""
+	}
+	return pools.Key{Kind: ref.Kind, Namespace: pool.GetNamespace(), Name: ref.Name}.String()
+}
+
+// ThePool is how a message names the pool whose spec is to be changed.
+func (m *Memory) ThePool() string { return cmp.Or(m.mirroredPool(), "the pool") }
+
+// pausedBy names the pool of which the annotation has to be removed that pauses a pool; empty: its own. A mirror is
+// paused with its pool until that is handed over.
+func pausedBy(pool v1alpha1.Pool) string {
+	if incluster.Given(pool) {
+		return ""
+	}
+	return MirroredPool(pool)
 }
 
 // QuarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of

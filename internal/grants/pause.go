@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +19,17 @@ import (
 const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation + ": it neither grants nor releases addresses"
 
 // pausedMessage is what its conditions say.
-const pausedMessage = "the pool " + PausedPool + "; remove the annotation to resume"
+func pausedMessage(pool v1alpha1.Pool) string {
+	if source := pausedBy(pool); source != "" {
+		return fmt.Sprintf("the pool %s; remove the annotation from %s to resume, which this pool mirrors", PausedPool, source)
+	}
+	return "the pool " + PausedPool + "; remove the annotation to resume"
+}
+
+// Resume is what to do to end the pause of a pool.
+func Resume(pool v1alpha1.Pool) string {
+	return fmt.Sprintf("remove the annotation %s from %s", clusterv1.PausedAnnotation, cmp.Or(pausedBy(pool), "the pool"))
+}
 
 // The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an
 // address, and while it is paused itself: silence would look like a manager that does not run. One that is served, and
@@ -32,6 +43,9 @@ func (m *Memory) PauseOf(c *Claimant, g Gate) string {
 	case g == ClusterPaused:
 		return fmt.Sprintf("Cluster %s is paused; resume it to go on", c.Cluster)
 	case m.Base != nil && annotations.HasPaused(m.Base):
+		if source := pausedBy(m.Base); source != "" {
+			return fmt.Sprintf("%s is paused with %s; remove the annotation %s of the latter to resume", m.Key, source, clusterv1.PausedAnnotation)
+		}
 		return fmt.Sprintf("%s is paused; remove its annotation %s to resume", m.Key, clusterv1.PausedAnnotation)
 	}
 	return ""
@@ -100,7 +114,7 @@ func (c *Claimant) Shows(no Refusal) bool { return c.ShownRefusal() == no && c.P
 // setPaused keeps the condition Paused of a pool, which one that was never paused does not have.
 func setPaused(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {
 	is := metav1.Condition{
-		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedMessage,
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedMessage(obj),
 		ObservedGeneration: obj.GetGeneration(), LastTransitionTime: metav1.NewTime(now),
 	}
 	if !annotations.HasPaused(obj) {

@@ -121,7 +121,7 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 		ready.Message += "; " + why
 	case len(m.Crowded) > 0:
 		ready.Message += "; status.cooling has no room for more released addresses: deleted claims keep theirs until some of the others are free; " +
-			"shorten addressReuseGracePeriodSeconds if this happens often"
+			"shorten addressReuseGracePeriodSeconds of " + m.ThePool() + " if this happens often"
 	default:
 		ready.Message += m.outsideMessage(n.OutOfRange) + m.pinsMessage()
 	}
@@ -172,11 +172,11 @@ func (m *Memory) closedForGood() (reason, message string) {
 	case m.isMoved():
 		return v1alpha1.MovedReason, m.movedMessage()
 	case annotations.HasPaused(m.Base):
-		return clusterv1.PausedReason, pausedMessage
+		return clusterv1.PausedReason, pausedMessage(m.Base)
 	case m.nothingLeft() != "":
 		return v1alpha1.PoolExhaustedReason, m.nothingLeft()
 	case m.Overlap != "" && !m.Base.PoolSpec().AllowOverlap && m.Younger:
-		return v1alpha1.OverlapReason, m.Overlap + "; that pool is older, so this one grants nothing, unless its spec.allowOverlap is set"
+		return v1alpha1.OverlapReason, m.Overlap + "; that pool is older, so this one grants nothing, unless its spec.allowOverlap is set, after which both may give the same address"
 	case m.Outstanding != "":
 		return v1alpha1.OverlapReason, m.Outstanding
 	}

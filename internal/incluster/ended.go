@@ -64,7 +64,7 @@ func HandOver(mirror v1alpha1.Pool, pool metav1.Object) {
 
 // End makes a pool of its own of a mirror.
 func End(mirror v1alpha1.Pool) {
-	for _, tie := range []string{SourceUIDAnnotation, EndingAnnotation, HandedOverAnnotation, ProblemAnnotation} {
+	for _, tie := range []string{SourceUIDAnnotation, EndingAnnotation, HandedOverAnnotation, ProblemAnnotation, SpecAnnotation} {
 		Annotate(mirror, tie, "", false)
 	}
 	Annotate(mirror, EndedAnnotation, "", true)

@@ -196,7 +196,7 @@ func (c Case) pauses(add func(what, do string)) {
 				c.ClusterObject.Namespace, c.ClusterObject.Name, clusterv1.PausedAnnotation))
 	}
 	if c.Pool != nil && annotations.HasPaused(c.Pool) {
-		add(c.poolName()+" is paused", "remove the annotation "+clusterv1.PausedAnnotation+" from the pool")
+		add(c.poolName()+" is paused", grants.Resume(c.Pool))
 	}
 }
 
@@ -220,7 +220,7 @@ func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
 		return // that was said
 	}
 	if closed := Closed(c.Pool); closed != "" && c.Has == "" {
-		do := adviceOnPool[closing(c.Pool).Reason]
+		do := adviceFor(c.Pool, closing(c.Pool).Reason)
 		if closing(c.Pool).Reason == v1alpha1.DeletingReason {
 			do = c.anew(do)
 		}
@@ -320,6 +320,26 @@ var adviceOn = map[string]string{
 	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action",
 }
 
+// edited is how the pool is named whose spec a person changes: what the manager mirrors is changed in the mirrored pool.
+func edited(pool v1alpha1.Pool) string { return cmp.Or(grants.MirroredPool(pool), "the pool") }
+
+// adviceFor is what to do about the reason of a pool.
+func adviceFor(pool v1alpha1.Pool, reason string) string {
+	if source := grants.MirroredPool(pool); source != "" {
+		switch reason {
+		case v1alpha1.ValidationFailedReason:
+			return "change " + source + " so that the message is true no more"
+		case v1alpha1.PoolExhaustedReason:
+			return "add addresses to " + source + ", or exclude fewer"
+		case v1alpha1.OverlapReason:
+			return "change spec.addresses or spec.excludedAddresses of " + source + ", or have its claims name the other pool, unless these are different networks"
+		case v1alpha1.DeletingReason:
+			return "have new machines name another InClusterIPPool: " + source + " is served again when all of its addresses are released"
+		}
+	}
+	return adviceOnPool[reason]
+}
+
 // adviceOnPool is what to do about the reasons of a pool.
 var adviceOnPool = map[string]string{
 	v1alpha1.DeletingReason:         "use another pool: this one is being deleted",
@@ -328,5 +348,5 @@ var adviceOnPool = map[string]string{
 	v1alpha1.MovedReason:            "make sure that the other management cluster does not use these addresses, then release them: `kubectl butler-ipam release-held` of the pool",
 	v1alpha1.AdoptingReason:         "wait until the time that the message names",
 	v1alpha1.PoolExhaustedReason:    "add addresses to the pool, or reserve fewer",
-	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap",
+	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap, after which both may give the same address",
 }

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -22,7 +21,7 @@ func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 	switch {
 	case annotations.HasPaused(pool):
 		e.Verdict = "grants nothing"
-		add("it "+grants.PausedPool, "remove the annotation "+clusterv1.PausedAnnotation+" from the pool")
+		add("it "+grants.PausedPool, grants.Resume(pool))
 	case ready == nil || isUnseen(pool):
 		e.Verdict = "grants nothing yet"
 		add("no manager has looked at it", "is the manager running, and does its flag --namespace include the pool?")
@@ -31,20 +30,28 @@ func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 		add("the manager has not seen this spec yet: its status is of the spec before", "wait a moment; if it stays so, check that a manager is running, and its log")
 	case ready.Status != metav1.ConditionTrue:
 		e.Verdict = "grants nothing"
-		do := adviceOnPool[ready.Reason]
+		do := adviceFor(pool, ready.Reason)
 		if ready.Reason == v1alpha1.DeletingReason {
 			do = "delete the Machines of those claims, and what was made by hand (docs/gitops.md#pruning-a-pool-in-use)"
 		}
 		add(ready.Reason+": "+ready.Message, do)
 	case IsFull(pool):
-		e.full(pool.PoolStatus(), ready.Message, waiting)
+		e.full(pool, ready.Message, waiting)
 	default:
 		e.Served, e.Verdict = true, "grants addresses: "+ready.Message
 	}
 	if o := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.OverlapCondition); o != nil && o.Status == metav1.ConditionTrue && e.Served {
-		add(o.Message, "give one of the two pools other addresses or another spec.network, or set spec.allowOverlap of the younger one")
+		add(o.Message, adviceOnOverlap(pool))
 	}
 	return e
+}
+
+// adviceOnOverlap is what to do about a pool that grants addresses which another one has, too.
+func adviceOnOverlap(pool v1alpha1.Pool) string {
+	if grants.MirroredPool(pool) != "" {
+		return adviceFor(pool, v1alpha1.OverlapReason)
+	}
+	return "give one of the two pools other addresses or another spec.network, or set spec.allowOverlap of the younger one, after which both may give the same address"
 }
 
 // isUnseen reports whether no manager has looked at a pool: one that leaves it alone says so.
@@ -59,8 +66,8 @@ func IsFull(pool v1alpha1.Pool) bool {
 	return s.TotalIPs > 0 && s.AvailableIPs == 0 && pool.PoolSpec().Carve == nil
 }
 
-func (e *Explanation) full(s *v1alpha1.NetworkPoolStatus, counts string, waiting []string) {
-	wait := fmt.Sprintf("%d wait", len(waiting))
+func (e *Explanation) full(pool v1alpha1.Pool, counts string, waiting []string) {
+	s, wait := pool.PoolStatus(), fmt.Sprintf("%d wait", len(waiting))
 	switch len(waiting) {
 	case 0:
 		wait = "nobody waits"
@@ -68,7 +75,7 @@ func (e *Explanation) full(s *v1alpha1.NetworkPoolStatus, counts string, waiting
 		wait = "1 waits"
 	}
 	e.Verdict = fmt.Sprintf("is full: 0 of %d free, %s", s.TotalIPs, wait)
-	e.Findings = append(e.Findings, Finding{counts, "add addresses to the pool, or delete machines or claims that are not needed"})
+	e.Findings = append(e.Findings, Finding{counts, "add addresses to " + edited(pool) + ", or delete machines or claims that are not needed"})
 	if len(waiting) > 0 {
 		e.Details = append(e.Details, Detail{"waits", waiting})
 	}

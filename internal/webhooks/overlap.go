@@ -24,7 +24,7 @@ func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, lay
 		return admission.Warnings{"it could not be checked whether another pool has the same addresses: " + err.Error()}
 	}
 	consequence := "the younger of the two pools grants nothing; use other addresses, set different values of spec.network " +
-		"if the pools are in different networks, or set spec.allowOverlap on the younger pool"
+		"if the pools are in different networks, or set spec.allowOverlap on the younger pool, after which both may give the same address"
 	if pool.PoolSpec().AllowOverlap {
 		consequence = "spec.allowOverlap is set, so both may grant the same address"
 	}

@@ -9,11 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -58,6 +61,9 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 	if pool.GetDeletionTimestamp() != nil || sameSpec(was, pool) {
 		return nil, nil
 	}
+	if ref, mirrors := incluster.MirroredPool(pool); mirrors {
+		return nil, ofMirror(pool, ref)
+	}
 	layout, errs := poolspec.Of(pool)
 	if len(errs) > 0 {
 		return nil, invalid(pool, errs)
@@ -82,6 +88,17 @@ func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.W
 		}
 	}
 	return append(out, warnings(ctx, v.All, pool, layout)...), nil
+}
+
+// ofMirror refuses a spec that is not what the manager has translated from the pool of a reference. What it has is
+// written whatever it cuts off: that was decided in the pool which is mirrored.
+func ofMirror(pool v1alpha1.Pool, ref ipamv1.IPPoolReference) error {
+	if incluster.Sealed(pool) {
+		return nil
+	}
+	return invalid(pool, field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
+		"this pool mirrors %s, and the manager writes its spec; change that pool instead",
+		pools.Key{Kind: ref.Kind, Namespace: pool.GetNamespace(), Name: ref.Name}))})
 }
 
 // warnings are what a person should know of a spec that can be served.

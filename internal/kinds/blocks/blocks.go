@@ -280,8 +280,8 @@ func (k kind) NoRoom(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 		return noPrefix(m, c)
 	}
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
-		"no contiguous block available: %s has no %d free addresses in a row; add addresses to the pool, ask for fewer, or delete allocations",
-		m.Key, k.Shape(m, c).Count)}
+		"no contiguous block available: %s has no %d free addresses in a row; add addresses to %s, ask for fewer, or delete allocations",
+		m.Key, k.Shape(m, c).Count, m.ThePool())}
 }
 
 func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) {

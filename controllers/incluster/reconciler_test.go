@@ -1,0 +1,163 @@
+package incluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// living is a pool of the in-cluster provider.
+func living(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	pool := incluster.Kinds[0].New()
+	pool.SetNamespace("ns")
+	pool.SetName("p")
+	pool.SetUID("uid-p")
+	if err := unstructured.SetNestedMap(pool.Object, map[string]any{"addresses": []any{"10.0.0.10-10.0.0.19"}, "prefix": int64(24)}, "spec"); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// told are the events that a recorder has, in the order in which they were recorded.
+func told(r *Reconciler) (out []string) {
+	for {
+		select {
+		case e := <-r.Recorder.(*events.FakeRecorder).Events:
+			out = append(out, e)
+		default:
+			return out
+		}
+	}
+}
+
+var itself = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}}
+
+// The mirror says what its spec was translated from: what another one writes there is seen, and put back.
+func TestMirrorIsSealed(t *testing.T) {
+	api := framework.Fake(t, living(t))
+	r := over(api)
+	mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster"}}
+	look := func() {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), itself); err != nil {
+			t.Fatal(err)
+		}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	if !incluster.Sealed(mirror) {
+		t.Errorf("its annotations are %v", mirror.Annotations)
+	}
+	mirror.Spec.Addresses = []string{"10.0.0.10-10.0.0.200"}
+	if incluster.Sealed(mirror) {
+		t.Error("another spec is taken for the translation")
+	}
+	if err := api.Update(t.Context(), mirror); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	if !incluster.Sealed(mirror) || !slices.Equal(mirror.Spec.Addresses, []string{"10.0.0.10-10.0.0.19"}) {
+		t.Errorf("it has %v", mirror.Spec.Addresses)
+	}
+}
+
+// Two pools of one range give one address twice. Users look at the pools, and not at their mirrors: each is told, once.
+func TestOverlapIsToldOnThePool(t *testing.T) {
+	api := framework.Fake(t, living(t))
+	r := over(api)
+	overlap := func(is metav1.ConditionStatus, message string) {
+		t.Helper()
+		mirror := &v1alpha1.NetworkPool{}
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, mirror); err != nil {
+			t.Fatal(err)
+		}
+		meta.SetStatusCondition(&mirror.Status.Conditions, metav1.Condition{Type: v1alpha1.OverlapCondition, Status: is, Reason: "x", Message: message})
+		if err := api.Status().Update(t.Context(), mirror); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(want ...string) {
+		t.Helper()
+		for range 3 {
+			if _, err := r.Reconcile(t.Context(), itself); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := told(r); !slices.Equal(got, want) {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+	says()
+	overlap(metav1.ConditionTrue, "q has it too")
+	says("Warning Overlap q has it too")
+	overlap(metav1.ConditionFalse, "none")
+	says()
+	overlap(metav1.ConditionTrue, "q has it too")
+	says("Warning Overlap q has it too")
+}
+
+// A mirror that somebody deletes stays, and grants nothing, as long as an address is in use: the pool says so.
+func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
+	api := framework.Fake(t, living(t))
+	r := over(api)
+	look := func() {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), itself); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	mirror := &v1alpha1.NetworkPool{}
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, mirror); err != nil {
+		t.Fatal(err)
+	}
+	mirror.Finalizers = []string{v1alpha1.PoolFinalizer}
+	if err := errors.Join(api.Update(t.Context(), mirror), api.Delete(t.Context(), mirror)); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	look()
+	if says := told(r); len(says) != 1 || !strings.Contains(says[0], "until all addresses of this pool are released") {
+		t.Errorf("it says %q", says)
+	}
+}
+
+// A cache that does not show the mirror yet is no reason to warn anybody: the next look has it.
+func TestABehindCacheIsNoWarning(t *testing.T) {
+	for name, failure := range map[string]error{
+		"created a moment ago": apierrors.NewAlreadyExists(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster"),
+		"changed":              apierrors.NewConflict(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			behind := interceptor.NewClient(framework.Fake(t, living(t)).(client.WithWatch), interceptor.Funcs{
+				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return failure },
+			})
+			r := over(behind)
+			if result, err := r.Reconcile(t.Context(), itself); err == nil && result.RequeueAfter == 0 {
+				t.Error("it is not tried again")
+			}
+			if says := told(r); len(says) > 0 {
+				t.Errorf("it warns: %s", strings.Join(says, ", "))
+			}
+		})
+	}
+}

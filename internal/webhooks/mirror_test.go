@@ -1,0 +1,46 @@
+package webhooks
+
+import (
+	"strings"
+	"testing"
+
+	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// The spec of a mirror is written by the manager, whatever that cuts off; what a person writes there is refused, with the
+// pool to change instead.
+func TestUpdateOfAMirror(t *testing.T) {
+	wide, narrow := spec{Addresses: []string{"10.0.0.10-10.0.0.200"}, AllowOverlap: true}, spec{Addresses: []string{"10.0.0.10"}, AllowOverlap: true}
+	holders := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
+	for name, c := range map[string]struct {
+		was, is spec
+		edit    func(*v1alpha1.NetworkPool)
+		refused bool
+	}{
+		"by a person":                      {was: narrow, is: wide, refused: true},
+		"by the manager":                   {was: narrow, is: wide, edit: func(p *v1alpha1.NetworkPool) { incluster.Seal(p) }},
+		"back, while an address is in use": {was: wide, is: narrow, edit: func(p *v1alpha1.NetworkPool) { incluster.Seal(p) }},
+		"an annotation alone":              {was: narrow, is: narrow, edit: func(p *v1alpha1.NetworkPool) { p.Annotations["a"] = "b" }},
+		"of what has ended":                {was: narrow, is: wide, edit: func(p *v1alpha1.NetworkPool) { incluster.End(p) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := pool("p.in-cluster", c.was)
+			incluster.Seal(was)
+			is := was.DeepCopy()
+			is.Spec = c.is
+			if c.edit != nil {
+				c.edit(is)
+			}
+			v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{holders: holders}, All: stored(t)}
+			_, err := v.ValidateUpdate(t.Context(), was, is)
+			if refused := apierrors.IsInvalid(err); refused != c.refused || (err != nil && !strings.Contains(err.Error(), "this pool mirrors InClusterIPPool ns/p")) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
