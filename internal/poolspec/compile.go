@@ -3,6 +3,7 @@ package poolspec
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -48,6 +49,7 @@ func Compile(spec *v1alpha1.NetworkPoolSpec, open ...v1alpha1.CarvedBlock) (*Lay
 // rest are the steps that do not need each other: whoever has several errors sees them at once. A carved pool without
 // blocks has no family yet.
 func (c *compiler) rest() {
+	c.order()
 	if c.bits == 0 {
 		c.out.allocatable = c.out.declared
 		return
@@ -55,6 +57,14 @@ func (c *compiler) rest() {
 	c.gateway()
 	c.pin()
 	c.allocatable()
+}
+
+// order refuses an order that there is not: a pool would else be served in another one than it says.
+func (c *compiler) order() {
+	all := []v1alpha1.AllocationOrder{"", v1alpha1.BestFitOrder, v1alpha1.LeastRecentlyUsedOrder}
+	if !slices.Contains(all, c.spec.AllocationOrder) {
+		c.invalidf(c.path.Child("allocationOrder"), c.spec.AllocationOrder, "is no order: leave it out, or write %s or %s", all[1], all[2])
+	}
 }
 
 func (c *compiler) invalidf(path *field.Path, value any, format string, args ...any) {

@@ -26,6 +26,11 @@ func TestCompileErrors(t *testing.T) {
 			spec:   spec{CIDR: "999.1.1.1/99"},
 			want:   map[string]string{"spec.cidr": `"999.1.1.1" is not an IP address`},
 		},
+		"Order": {
+			reason: "an order that there is not is none of those that there are",
+			spec:   spec{CIDR: "10.0.0.0/24", AllocationOrder: "Random"},
+			want:   map[string]string{"spec.allocationOrder": "write BestFit or LeastRecentlyUsed"},
+		},
 		"SingleAsCIDR": {
 			reason: "an address is no network",
 			spec:   spec{CIDR: "10.0.0.0"},

@@ -23,6 +23,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/watchdog"
 )
 
 // A loaded machine with few cores is slow to start an API server; it is not broken.
@@ -123,7 +124,7 @@ func (c *ControlPlane) start(opts Options) error {
 		}
 	}
 	cfg, err := c.env.Start()
-	if err != nil {
+	if err := errors.Join(err, watchdog.Children("etcd", "kube-apiserver")); err != nil {
 		return err
 	}
 	c.Config = unlimited(cfg)
@@ -249,7 +250,7 @@ func (c *ControlPlane) StopAPIServer() error {
 
 // StartAPIServer starts the API server again after StopAPIServer and waits until it is healthy.
 func (c *ControlPlane) StartAPIServer() error {
-	return c.env.ControlPlane.GetAPIServer().Start()
+	return errors.Join(c.env.ControlPlane.GetAPIServer().Start(), watchdog.Children("kube-apiserver"))
 }
 
 // Stop ends both processes and removes what they wrote. Managers are stopped first, by their owner.

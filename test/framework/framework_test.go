@@ -3,6 +3,7 @@ package framework_test
 import (
 	"context"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/watchdog"
 )
 
 var cp *framework.ControlPlane
@@ -43,6 +45,13 @@ func TestFreePortsDiffer(t *testing.T) {
 			t.Fatalf("port %d was given twice", port)
 		}
 		seen[port] = true
+	}
+}
+
+// What this test binary has started dies with it, however it ends.
+func TestTheControlPlaneIsWatched(t *testing.T) {
+	if n := len(watchdog.Watched()); runtime.GOOS == "linux" && n < 2 {
+		t.Errorf("%d processes are watched, not etcd and kube-apiserver", n)
 	}
 }
 

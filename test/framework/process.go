@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/watchdog"
 )
 
 // process is a program that runs beside the tests until its owner ends it with Stop or Kill.
@@ -45,6 +47,7 @@ func startIn(start func(*exec.Cmd) error, logFile string, done chan struct{}, en
 	if err := start(p.cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.name(), err)
 	}
+	watched := watchdog.Watch(p.cmd.Process.Pid)
 	go func() {
 		p.err = p.cmd.Wait()
 		if usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
@@ -52,6 +55,9 @@ func startIn(start func(*exec.Cmd) error, logFile string, done chan struct{}, en
 		}
 		close(p.done)
 	}()
+	if watched != nil {
+		return nil, errors.Join(watched, p.Kill())
+	}
 	return p, nil
 }
 

@@ -1,0 +1,77 @@
+package watchdog
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+const asTests = "WATCHDOG_TEST_STARTS_A_PROCESS"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(asTests); how != "" {
+		startOne(how)
+	}
+	os.Exit(m.Run())
+}
+
+// startOne is a test binary that starts a process, and ends without a word.
+func startOne(how string) {
+	cmd := exec.Command("/bin/sh", "-c", "echo $$; exec sleep 100000") //nolint:noctx // it is to be left
+	cmd.Stdout = os.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	err := Watch(cmd.Process.Pid)
+	if how == "children" {
+		err = Children("sh", "sleep")
+	}
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("watched")
+	select {}
+}
+
+// A test binary that ends by its limit, or is killed, leaves no process behind: what it has started holds its output open
+// until it is dead.
+func TestProcessesEndWithTheTests(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes are told apart on Linux alone")
+	}
+	for _, how := range []string{"itself", "children"} {
+		t.Run(how, func(t *testing.T) {
+			read, write, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tests := exec.CommandContext(t.Context(), os.Args[0])
+			tests.Env, tests.Stdout = append(os.Environ(), asTests+"="+how), write
+			if err := tests.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if err := write.Close(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewReader(read)
+			for range 2 { // the process says its number, and the tests that it is watched
+				if _, err := lines.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := tests.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = tests.Wait()
+			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 { // its end is that of the last process
+				t.Errorf("%q, %v", rest, err)
+			}
+		})
+	}
+}
