@@ -37,6 +37,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/components"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/extension"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/options"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/page"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/process"
@@ -90,6 +91,10 @@ func run(o *options.Options) error {
 	part, err := shard.Parse(o.Shard)
 	if err != nil {
 		return fmt.Errorf("--shard: %w", err)
+	}
+	metrics.Shards.WithLabelValues().Set(float64(part.Count()))
+	if o.AuditInterval > 0 {
+		metrics.AuditInterval.WithLabelValues().Set(o.AuditInterval.Seconds())
 	}
 	settings := ctrl.Options{
 		Scheme:                        scheme,

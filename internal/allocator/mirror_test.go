@@ -101,7 +101,7 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) {
 			a.publishSpec(pool)
 		}
 		text, _ := a.overlaps.of(mirrorKey)
-		for _, want := range []string{"InClusterIPPool ns/q has 10.0.0.10-10.0.0.19 too", "spec.excludedAddresses of InClusterIPPool ns/p"} {
+		for _, want := range []string{"InClusterIPPool ns/q has 10.0.0.10-10.0.0.19 too", "change spec.addresses of InClusterIPPool ns/p"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q does not say %q", text, want)
 			}

@@ -131,7 +131,7 @@ func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 // overlapText says that another pool has addresses of a pool, and what to do about it.
 func overlapText(is declared, other string, shared netipx.IPRange) string {
 	if is.mirrored != "" {
-		return fmt.Sprintf("%s has %s too, and both give the same addresses; change spec.addresses or spec.excludedAddresses of %s, "+
+		return fmt.Sprintf("%s has %s too, and both give the same addresses; change spec.addresses of %s, "+
 			"or have its claims name the other pool, unless these are different networks", other, poolutil.ShowRange(shared), is.mirrored)
 	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",

@@ -332,7 +332,7 @@ func adviceFor(pool v1alpha1.Pool, reason string) string {
 		case v1alpha1.PoolExhaustedReason:
 			return "add addresses to " + source + ", or exclude fewer"
 		case v1alpha1.OverlapReason:
-			return "change spec.addresses or spec.excludedAddresses of " + source + ", or have its claims name the other pool, unless these are different networks"
+			return "change spec.addresses of " + source + ", or have its claims name the other pool, unless these are different networks"
 		case v1alpha1.DeletingReason:
 			return "have new machines name another InClusterIPPool: " + source + " is served again when all of its addresses are released"
 		}

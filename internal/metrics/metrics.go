@@ -87,7 +87,11 @@ var (
 	AuditOrphans    = gauge("audit_orphaned_addresses", "IPAddresses whose claim does not exist, found by two audits in a row. Must be 0.")
 	AuditDrift      = gauge("audit_drift", "Objects on the API server that the ledger does not know, in two audits in a row. Must be 0.")
 	AuditTime       = gauge("last_audit_timestamp_seconds", "When the last audit ended, in Unix time.")
+	AuditInterval   = gauge("audit_interval_seconds", "How long it is from one audit to the next; not served where there are none.")
 )
+
+// Shards is how many leaders there are to be: alerts compare it with how many there are.
+var Shards = gauge("shards", "Parts that all pools and Clusters are served in, each by a leader of its own: 1 without --shard.")
 
 var pools = []*prometheus.GaugeVec{
 	PoolTotal, PoolAllocated, PoolAvailable, PoolOutOfRange, PoolLargestFree, PoolFragmentation, PoolCooling, PoolWaiting, PoolInFlight, PoolBlocks, PoolGrowth,
@@ -105,5 +109,5 @@ func init() {
 		metrics.Registry.MustRegister(g)
 	}
 	metrics.Registry.MustRegister(Grants, Releases, Refusals, Commits, Takeovers, LostTerms, Voided, Strangers, Orphans, Planning, WriteErrs, Fulfilment, BlockFulfilment, LeaseFulfilment,
-		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime)
+		AuditDuplicates, AuditOrphans, AuditDrift, AuditTime, AuditInterval, Shards)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // siteLabels name the Cluster of the Nodes; both are empty for the manager's own.
-var siteLabels = []string{"namespace", "cluster"}
+var siteLabels = []string{"cluster_namespace", "cluster_name"}
 
 // Metrics of the pod CIDRs of Nodes.
 var (

@@ -5,7 +5,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-var tenantLabels = []string{"namespace", "cluster"}
+var tenantLabels = []string{"cluster_namespace", "cluster_name"}
 
 // Load-balancer addresses of Clusters.
 var (

@@ -50,7 +50,7 @@ func (s *Site) labelsOf(is [2]string) []string {
 
 // forget takes the metrics of the site away that say how it is.
 func (s *Site) forget() {
-	of := prometheus.Labels{"namespace": s.Key.Namespace, "cluster": s.Key.Name}
+	of := prometheus.Labels{"cluster_namespace": s.Key.Namespace, "cluster_name": s.Key.Name}
 	for _, gauge := range []*prometheus.GaugeVec{
 		metrics.NodeCIDRWaiting, metrics.NodeCIDRInFlight, metrics.NodeCIDRForeign, metrics.NodeCIDRConflicts,
 		metrics.NodeCIDRUsage, metrics.NodeCIDRMax,

@@ -50,3 +50,6 @@ func (s Shard) Suffix() string {
 	}
 	return fmt.Sprintf("-%d-of-%d", s.index, s.count)
 }
+
+// Count is how many shards there are.
+func (s Shard) Count() int { return max(s.count, 1) }

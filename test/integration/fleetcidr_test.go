@@ -282,7 +282,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		}
 		auditor := startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--audit-interval=1s")
 		of := func(name string) string {
-			return fmt.Sprintf(`butler_ipam_audit_duplicate_node_cidrs{cluster=%q,namespace=%q}`, name, ns)
+			return fmt.Sprintf(`butler_ipam_audit_duplicate_node_cidrs{cluster_name=%q,cluster_namespace=%q}`, name, ns)
 		}
 		Eventually(auditor.Gauge).WithArguments(ctx, of("one")).WithTimeout(framework.Late).Should(BeEquivalentTo(2))
 		Eventually(auditor.Gauge).WithArguments(ctx, of("two")).WithTimeout(framework.Late).Should(BeZero())

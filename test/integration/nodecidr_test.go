@@ -150,7 +150,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Eventually(eventsOf(ctx, "foreign", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 192.168.7.0/24 is in no ClusterCIDR; it stays"))
 		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", w.mine)))
 		Eventually(eventsOf(ctx, "a", "PodCIDRConflict")).Should(HaveLen(1))
-		Eventually(m.Gauge).WithArguments(ctx, `butler_ipam_audit_duplicate_node_cidrs{cluster="",namespace=""}`).Should(BeEquivalentTo(2)) // K45
+		Eventually(m.Gauge).WithArguments(ctx, `butler_ipam_audit_duplicate_node_cidrs{cluster_name="",cluster_namespace=""}`).Should(BeEquivalentTo(2)) // K45
 		Expect(read(ctx, "new").Spec.PodCIDRs).To(BeEmpty(), "what the former allocator wrote may still be on its way")
 
 		By("ending the wait by hand")

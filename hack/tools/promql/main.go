@@ -1,7 +1,8 @@
 // Promql reads PromQL expressions, a JSON list of texts, and writes what they need, a JSON list: the metrics each
 // one names, with the labels it selects, groups or joins them by. test/alerts compares that with what the manager
 // exports. Prometheus' own parser reads them; it is in a module of its own because it would raise the versions of
-// what the manager is built from.
+// what the manager is built from. With the argument eval it reads worlds, a JSON list of expressions with series, and
+// writes what Prometheus' engine finds at which moment.
 package main
 
 import (
@@ -28,19 +29,28 @@ type selector struct {
 }
 
 func main() {
-	var texts []string
-	if err := json.NewDecoder(os.Stdin).Decode(&texts); err != nil {
+	run := func() error { return answer(read) }
+	if slices.Equal(os.Args[1:], []string{"eval"}) {
+		run = func() error { return answer(eval) }
+	}
+	err := run()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "promql:", err)
 		os.Exit(1)
 	}
-	out := make([]expression, 0, len(texts))
-	for _, text := range texts {
-		out = append(out, read(text))
+}
+
+// answer reads a list, and writes what becomes of each of its parts.
+func answer[In, Out any](each func(In) Out) error {
+	var in []In
+	if err := json.NewDecoder(os.Stdin).Decode(&in); err != nil {
+		return err
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
-		fmt.Fprintln(os.Stderr, "promql:", err)
-		os.Exit(1)
+	out := make([]Out, 0, len(in))
+	for _, is := range in {
+		out = append(out, each(is))
 	}
+	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
 func read(text string) expression {
