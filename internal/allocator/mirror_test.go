@@ -98,7 +98,7 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) {
 		for _, name := range []string{"p.in-cluster", "q.in-cluster"} {
 			pool := framework.MakePool(name).Namespace("ns").Addresses("10.0.0.10-10.0.0.19").Obj()
 			pool.UID, pool.Generation, pool.Spec.AllowOverlap = types.UID(name), 1, true
-			a.publishSpec(pool)
+			a.publish(pool)
 		}
 		text, _ := a.overlaps.of(mirrorKey)
 		for _, want := range []string{"InClusterIPPool ns/q has 10.0.0.10-10.0.0.19 too", "change spec.addresses of InClusterIPPool ns/p"} {
