@@ -116,7 +116,17 @@ func withAddress(manifest string, address netip.Addr) (string, error) {
 // whether that changed anything.
 func setAddress(container *yaml.Node, address netip.Addr) bool {
 	found, changed := false, false
-	for _, variable := range items(field(container, "env")) {
+	env := field(container, "env")
+	if env != nil && env.Kind == yaml.AliasNode { // what others name stays as it is
+		own := copied(env.Alias)
+		defer func() {
+			if changed || !found {
+				setField(container, "env", own)
+			}
+		}()
+		env = own
+	}
+	for _, variable := range items(env) {
 		name := field(variable, "name")
 		if name == nil || (name.Value != addressVariables[0] && name.Value != addressVariables[1]) {
 			continue
@@ -136,7 +146,6 @@ func setAddress(container *yaml.Node, address netip.Addr) bool {
 	if found {
 		return changed
 	}
-	env := field(container, "env")
 	if env == nil || env.Kind != yaml.SequenceNode {
 		env = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		setField(container, "env", env)
@@ -150,6 +159,9 @@ func setAddress(container *yaml.Node, address netip.Addr) bool {
 func among(value string, address netip.Addr) string {
 	parts := strings.Split(value, ",")
 	if len(parts) == 1 {
+		if isAddress(value, address) {
+			return value // to the byte: another manifest is another machine
+		}
 		return address.String()
 	}
 	out, placed := []string{}, false
@@ -159,7 +171,7 @@ func among(value string, address netip.Addr) string {
 		case err == nil && is.Is4() != address.Is4():
 			out = append(out, part)
 		case !placed && is == address:
-			out, placed = append(out, part), true // to the byte: another manifest is another machine
+			out, placed = append(out, part), true // to the byte, too
 		case !placed:
 			out, placed = append(out, address.String()), true
 		}
@@ -168,6 +180,16 @@ func among(value string, address netip.Addr) string {
 		out = append([]string{address.String()}, out...)
 	}
 	return strings.Join(out, ",")
+}
+
+// copied is a copy of a node, without the names by which others name its parts.
+func copied(of *yaml.Node) *yaml.Node {
+	out := *of
+	out.Anchor, out.Content = "", nil
+	for _, n := range of.Content {
+		out.Content = append(out.Content, copied(n))
+	}
+	return &out
 }
 
 func variableOf(name, value string) *yaml.Node {

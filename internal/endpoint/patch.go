@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -58,11 +59,18 @@ func Patches(cluster *clusterv1.Cluster, items []hooksv1.GeneratePatchesRequestI
 	return out, nil
 }
 
+// isAddress reports whether a text is an address, however it is spelled: FD00::5 is fd00::5. What is spelled otherwise is not
+// written anew, as that replaces machines.
+func isAddress(text string, address netip.Addr) bool {
+	is, err := netip.ParseAddr(strings.TrimSpace(text))
+	return err == nil && is.Unmap() == address.Unmap()
+}
+
 // endpointPatch is a merge patch, as the template may lack all that the endpoint is in; nil: it has the endpoint.
 func endpointPatch(cluster *clusterv1.Cluster, template *unstructured.Unstructured, address netip.Addr) any {
 	endpoint := map[string]any{}
 	path := []string{"spec", "template", "spec", "controlPlaneEndpoint"}
-	if host, _, _ := unstructured.NestedString(template.Object, append(path, "host")...); host != address.String() {
+	if host, _, _ := unstructured.NestedString(template.Object, append(path, "host")...); !isAddress(host, address) {
 		endpoint["host"] = address.String()
 	}
 	if port, _, _ := unstructured.NestedFieldNoCopy(template.Object, append(path, "port")...); port == nil || fmt.Sprint(port) == "0" {
