@@ -43,6 +43,7 @@ type plugin struct {
 // Run runs the plugin and returns its exit code.
 func Run(ctx context.Context, args []string, env Env) int {
 	log.SetLogger(logr.Discard()) // a library says so where nobody sets one
+	env.Out, env.ErrOut = &plain{to: env.Out, colour: env.Colour}, &plain{to: env.ErrOut, colour: env.Colour}
 	p := &plugin{Env: env, flags: genericclioptions.NewConfigFlags(true)}
 	root := p.root()
 	root.SetArgs(args)

@@ -42,10 +42,10 @@ func (e Env) paint(code, text string) string {
 	if !e.Colour {
 		return text
 	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	return escape(code) + word(text) + escape(reset)
 }
 
-func (e Env) red(text string) string    { return e.paint("31", text) }
-func (e Env) green(text string) string  { return e.paint("32", text) }
-func (e Env) yellow(text string) string { return e.paint("33", text) }
-func (e Env) bold(text string) string   { return e.paint("1", text) }
+func (e Env) red(text string) string    { return e.paint(red, text) }
+func (e Env) green(text string) string  { return e.paint(green, text) }
+func (e Env) yellow(text string) string { return e.paint(yellow, text) }
+func (e Env) bold(text string) string   { return e.paint(bold, text) }

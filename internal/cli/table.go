@@ -22,9 +22,10 @@ func (t *table) add(cells ...any) {
 	for _, c := range cells {
 		switch c := c.(type) {
 		case cell:
+			c.text = word(c.text)
 			row = append(row, c)
 		default:
-			row = append(row, cell{text: fmt.Sprint(c)})
+			row = append(row, cell{text: word(fmt.Sprint(c))})
 		}
 	}
 	t.rows = append(t.rows, row)

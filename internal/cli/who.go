@@ -152,7 +152,7 @@ func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
 			out.WriteString(" in " + s.Pool)
 		}
 		if s.Detail != "" {
-			out.WriteString(": " + s.Detail)
+			out.WriteString(": " + word(s.Detail))
 		}
 		out.WriteString("\n")
 		for _, h := range s.Holders {
@@ -185,7 +185,7 @@ func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
 		}
 		out.WriteString(t.String())
 		if s.Do != "" {
-			fmt.Fprintf(&out, "  to do    %s\n", s.Do)
+			fmt.Fprintf(&out, "  to do    %s\n", word(s.Do))
 		}
 	}
 	return out.String()
