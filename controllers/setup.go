@@ -113,8 +113,9 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	if err != nil {
 		return nil, err
 	}
-	alloc := newAllocator(mgr, o, streams, recorder, home)
-	poolReconciler := &pool.Reconciler{Client: c, Live: live, Source: streams, Allocator: alloc, Blocks: &index.Blocks{}}
+	blocks := &index.Blocks{}
+	alloc := newAllocator(mgr, o, streams, recorder, home, blocks)
+	poolReconciler := &pool.Reconciler{Client: c, Live: live, Source: streams, Allocator: alloc, Blocks: blocks}
 	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout}
 	steps := []step{{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }}}
 	more, err := workloadSteps(ctx, mgr, o, poolReconciler, recorder, writers)
@@ -148,7 +149,7 @@ type step struct {
 
 // newAllocator makes the allocator that all controllers share. What it asks of Clusters, their quota, is read by it:
 // it needs none of the controllers.
-func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder, home string) *allocator.Allocator {
+func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder, home string, blocks *index.Blocks) *allocator.Allocator {
 	var machineOf func(context.Context, string, []metav1.OwnerReference) (grants.Machine, error)
 	if o.FailureDomains {
 		machineOf = (&failuredomain.Finder{Live: mgr.GetAPIReader()}).Of
@@ -167,7 +168,7 @@ func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, record
 
 		ManagementCluster: home,
 		OrphanGrace:       o.OrphanGrace,
-		NodeQuota:         lookup.NodeQuota(mgr.GetClient()),
+		NodeQuota:         lookup.NodeQuota(mgr.GetClient(), blocks.Of),
 		Shard:             o.Shard,
 
 		MachineOf:      machineOf,

@@ -69,9 +69,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
 		return r.withdraw(ctx, cluster, "the label "+v1alpha1.ProviderConfigLabel+" was taken off")
 	}
-	config, no, err := lookup.ConfigOf(ctx, r.Client, cluster)
+	config, no, err := lookup.ConfigOf(ctx, r.Client, cluster, nil)
 	if err == nil && no != nil {
-		config, no, err = lookup.ConfigOf(ctx, r.Live, cluster) // the cache may be behind
+		config, no, err = r.configOf(ctx, cluster)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -85,6 +85,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.serve(ctx, cluster, config)
 }
 
+// configOf finds the ProviderConfig of a Cluster by live reads: the cache may be behind. One that has blocks keeps theirs.
+func (r *Reconciler) configOf(ctx context.Context, cluster *clusterv1.Cluster) (*v1alpha1.ProviderConfig, *tenancy.Decision, error) {
+	blocks, err := lookup.BlocksOf(ctx, r.Live, v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}, r.Namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	return lookup.ConfigOf(ctx, r.Live, cluster, blocks)
+}
+
 // serve does the next thing for a Cluster that is to have a block.
 func (r *Reconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, config *v1alpha1.ProviderConfig) (reconcile.Result, error) {
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
@@ -94,6 +103,15 @@ func (r *Reconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, conf
 	}
 	if standing != nil && !tenancy.Owns(ref, standing) {
 		return r.report(ctx, cluster, tenancy.Taken(standing))
+	}
+	if standing == nil {
+		earlier, err := r.earlier(ctx, ref)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if earlier != nil {
+			return r.keep(ctx, cluster, config, earlier)
+		}
 	}
 	size, err := tenancy.Size(config.Network(), cluster.Annotations)
 	if err != nil {

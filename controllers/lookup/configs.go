@@ -16,8 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// ConfigOf finds the ProviderConfig that a Cluster names. It returns what to say of the Cluster where there is none.
-func ConfigOf(ctx context.Context, from client.Reader, cluster *clusterv1.Cluster) (*v1alpha1.ProviderConfig, *tenancy.Decision, error) {
+// ConfigOf finds the ProviderConfig that a Cluster names, which has these blocks. It returns what to say of the Cluster where
+// there is none.
+func ConfigOf(ctx context.Context, from client.Reader, cluster *clusterv1.Cluster, blocks []*v1alpha1.IPAllocation) (*v1alpha1.ProviderConfig, *tenancy.Decision, error) {
 	all := &v1alpha1.ProviderConfigList{}
 	if err := from.List(ctx, all); err != nil {
 		return nil, nil, fmt.Errorf("listing the ProviderConfigs: %w", err)
@@ -26,18 +27,19 @@ func ConfigOf(ctx context.Context, from client.Reader, cluster *clusterv1.Cluste
 	if err != nil {
 		return nil, nil, err
 	}
-	config, no := tenancy.Choose(all.Items, cluster.Labels[v1alpha1.ProviderConfigLabel], ns)
+	config, no := tenancy.Choose(all.Items, cluster.Labels[v1alpha1.ProviderConfigLabel], ns, blocks)
 	return config, no, nil
 }
 
-// NodeQuota returns a function that says how many addresses for machines a Cluster may have; false: any number.
-func NodeQuota(from client.Reader) func(context.Context, types.NamespacedName) (limit int64, limited bool) {
+// NodeQuota returns a function that says how many addresses for machines a Cluster may have; false: any number. blocks are
+// those of a Cluster.
+func NodeQuota(from client.Reader, blocks func(types.NamespacedName) []*v1alpha1.IPAllocation) func(context.Context, types.NamespacedName) (limit int64, limited bool) {
 	return func(ctx context.Context, key types.NamespacedName) (int64, bool) {
 		cluster := &clusterv1.Cluster{}
 		if err := from.Get(ctx, key, cluster); err != nil || cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
 			return 0, false
 		}
-		config, _, err := ConfigOf(ctx, from, cluster)
+		config, _, err := ConfigOf(ctx, from, cluster, blocks(key))
 		if err != nil || config == nil {
 			return 0, false
 		}

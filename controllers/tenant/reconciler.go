@@ -181,7 +181,7 @@ func (l *look) config(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 	if l.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !l.cluster.DeletionTimestamp.IsZero() {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
-	config, _, err := lookup.ConfigOf(ctx, l.Client, l.cluster)
+	config, _, err := lookup.ConfigOf(ctx, l.Client, l.cluster, l.Blocks.Of(l.key))
 	if err != nil || config == nil || config.Network().Mode != v1alpha1.IPAMMode {
 		return nil, err
 	}

@@ -2,13 +2,16 @@ package tenancy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Choose returns the ProviderConfig that a Cluster of a namespace names: the one of its own namespace, else the one
-// that admits its namespace. Where there is none, or more than one of them, it returns what to say of the Cluster.
-func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace) (*v1alpha1.ProviderConfig, *Decision) {
+// that admits its namespace. Of several, it keeps the one that it has blocks of: whoever makes another one of the name, for
+// all namespaces, takes nothing from it. Where there is none, or nothing says which, it returns what to say of the Cluster.
+func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace, blocks []*v1alpha1.IPAllocation) (*v1alpha1.ProviderConfig, *Decision) {
 	var admitted []*v1alpha1.ProviderConfig
 	denied := ""
 	for i := range configs {
@@ -25,6 +28,11 @@ func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace) (*v1
 			denied = a.Message
 		}
 	}
+	if len(admitted) > 1 {
+		if kept := keptOf(admitted, blocks); len(kept) > 0 {
+			admitted = kept
+		}
+	}
 	switch {
 	case len(admitted) == 1:
 		return admitted[0], nil
@@ -36,4 +44,16 @@ func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace) (*v1
 	}
 	return nil, &Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
 		"ProviderConfig %s does not exist; create it or correct the label %s", name, v1alpha1.ProviderConfigLabel)}
+}
+
+// keptOf are the ProviderConfigs that a Cluster has blocks of, which were made for them.
+func keptOf(configs []*v1alpha1.ProviderConfig, blocks []*v1alpha1.IPAllocation) (out []*v1alpha1.ProviderConfig) {
+	for _, c := range configs {
+		if slices.ContainsFunc(blocks, func(a *v1alpha1.IPAllocation) bool {
+			return a.Namespace == c.Namespace && a.Labels[v1alpha1.ProviderConfigLabel] == text.Shorten(c.Name, maxLabel)
+		}) {
+			out = append(out, c)
+		}
+	}
+	return out
 }

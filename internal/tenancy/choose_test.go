@@ -16,6 +16,7 @@ func TestChoose(t *testing.T) {
 		from    Namespace
 		want    string // of the namespace of the one that is chosen
 		no      string // reason and a part of the message
+		blocks  string // namespaces in which the Cluster has a block of it
 	}{
 		"Own":       {reason: "whatever others there are", configs: "a/config team/config b/config", from: team, want: "team"},
 		"Shared":    {reason: "it admits the namespace", configs: "a/config", from: team, want: "a"},
@@ -24,6 +25,10 @@ func TestChoose(t *testing.T) {
 		"Denied":    {reason: "it does not admit the namespace", configs: "a/config", from: Namespace{Name: "b"}, no: "AccessDenied serves only namespaces that belong to a team"},
 		"OwnIsFree": {reason: "its own namespace needs no label", configs: "b/config", from: Namespace{Name: "b"}, want: "b"},
 		"Two":       {reason: "nobody knows which", configs: "a/config b/config", from: team, no: "ValidationFailed ProviderConfig config exists in the namespaces a and b, and both serve this Cluster"},
+		"Kept":      {reason: "it keeps the one that it has blocks of", configs: "a/config b/config", from: team, blocks: "b", want: "b"},
+		"OwnOfTwo":  {reason: "its own comes first", configs: "a/config team/config", from: team, blocks: "a", want: "team"},
+		"OfBoth":    {reason: "nobody knows which", configs: "a/config b/config", from: team, blocks: "a b", no: "ValidationFailed ProviderConfig config exists in the namespaces a and b"},
+		"Elsewhere": {reason: "a block of another one says nothing", configs: "a/config b/config", from: team, blocks: "z", no: "ValidationFailed ProviderConfig config exists"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +38,13 @@ func TestChoose(t *testing.T) {
 				config.Namespace, config.Name, _ = strings.Cut(text, "/")
 				configs = append(configs, config)
 			}
-			got, no := Choose(configs, "config", c.from)
+			var blocks []*v1alpha1.IPAllocation
+			for namespace := range strings.FieldsSeq(c.blocks) {
+				block := &v1alpha1.IPAllocation{}
+				block.Namespace, block.Labels = namespace, map[string]string{v1alpha1.ProviderConfigLabel: "config"}
+				blocks = append(blocks, block)
+			}
+			got, no := Choose(configs, "config", c.from, blocks)
 			if (got == nil) == (no == nil) {
 				t.Fatalf("%s: %v and %v", c.reason, got, no)
 			}

@@ -119,7 +119,6 @@ func stateOf(obj v1alpha1.Pool, from Namespace) (PoolState, string) {
 // Grants reports whether an allocation of the pool is served now or soon, as far as it has room.
 func (p Pool) Grants() bool { return p.State == Open || p.State == Settling }
 
-
 // room reports whether the pool says that it has n free addresses in a row.
 func (p Pool) room(n int32) bool { return p.State == Open && p.LargestFreeBlock >= int64(n) }
 
