@@ -69,12 +69,15 @@ type line struct {
 	broken func(string)
 
 	queue schedule.Queue
+	// runs counts the reconciles.
+	runs int
 }
 
 func (l *line) Add(reconcile.Request) { l.queue.Wake() }
 
 // run runs one reconcile.
 func (l *line) run(ctx context.Context) {
+	l.runs++
 	l.queue.Run(func() (reconcile.Result, error) {
 		return l.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: clusterKey})
 	}, l.broken)
