@@ -87,3 +87,33 @@ func TestRequestsThatAreStalled(t *testing.T) { // B40
 		})
 	}
 }
+
+// A Service counts as demand as soon as nothing fits it, however young it is; one that fits is left to its load balancer.
+func TestDemandCountsAtOnce(t *testing.T) { // B36
+	first := asked(0, 1, has("10.0.0.2", "10.0.0.2", 1))
+	grows := tenancy.Settings{Elastic: true, Increment: 2, Quota: -1}
+	young := wants("young", elastic.IPv4)
+	young.Created = epoch.Add(time.Hour) // when it is decided
+	c := Cluster{Ref: tenant, Config: &v1alpha1.ProviderConfig{}, Pools: pools("a"), Blocks: []*v1alpha1.IPAllocation{first}}
+	if d := replayed(c, grows, wants("a", elastic.IPv4, "10.0.0.2"), young); len(d.Steps) != 1 || d.Steps[0].Action != tenancy.Try {
+		t.Errorf("nothing fits it, and the steps are %v", d.Steps)
+	}
+	if d := replayed(c, grows, young); len(d.Steps) != 0 || d.Count(elastic.Fits) != 1 {
+		t.Errorf("there is an address for it, and the steps are %v", d.Steps)
+	}
+	if is := replayed(c, grows, young).Satisfied("MetalLB has room and gives it nothing"); is.Reason != v1alpha1.NotPlacedReason {
+		t.Errorf("it is said to be %s", is.Reason)
+	}
+}
+
+// What waits for nobody any more is given up before it is granted, and is never drained.
+func TestUngrantedBlockIsNotDrained(t *testing.T) { // B51
+	c := Cluster{
+		Ref: tenant, Config: &v1alpha1.ProviderConfig{}, Pools: pools("a"),
+		Blocks: []*v1alpha1.IPAllocation{asked(0, 1, has("10.0.0.2", "10.0.0.2", 1)), asked(1, 2)},
+	}
+	d := replayed(c, tenancy.Settings{Elastic: true, Increment: 2, Quota: -1}, wants("a", elastic.IPv4, "10.0.0.2"))
+	if len(d.Drain) != 0 || len(d.Marks) != 0 || len(d.Steps) != 1 || spell(d.Steps[0]) != "Replace over team-prod-lb-1" {
+		t.Errorf("drained %v, marked %v, steps %v", d.Drain, d.Marks, d.Steps)
+	}
+}
