@@ -10,7 +10,7 @@
 // a write that changes nothing, creation times in seconds, generations, the status subresource,
 // JSON merge patches, conflicts by UID and resource version, finalizers and deletion, the last state
 // with a deletion, and of server-side apply as much as one forceful manager of fields sees of it. What it does not
-// have: validation, defaults, admission, managed fields, owners' garbage collection, paging, field selectors.
+// have: validation, defaults, managed fields, of admission more than one webhook, owners' garbage collection, paging, field selectors.
 //
 // A cluster's kinds and its workload cluster's are on servers of their own: two of these.
 package faults

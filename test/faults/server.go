@@ -169,6 +169,14 @@ func (s *Server) EditStatus(ref Ref, change func(client.Object)) error {
 	return s.edit(ref, change, true)
 }
 
+// Mutate has a mutating webhook change the metadata of every object that is written from now on, other than one that is
+// being deleted; nil: there is none any more.
+func (s *Server) Mutate(webhook func(client.Object)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store.webhook = webhook
+}
+
 // Delete deletes an object at once, by another hand than a client's. With force it takes off the
 // finalizers: the object is gone.
 func (s *Server) Delete(ref Ref, force bool) error {

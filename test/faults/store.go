@@ -34,6 +34,8 @@ type store struct {
 	log     map[Kind][]Change
 	version int64
 	uids    int
+	// webhook changes the metadata of an object that is written, as mutating admission does; nil: there is none.
+	webhook func(client.Object)
 }
 
 func (s *store) get(ref Ref) (client.Object, error) {
@@ -55,6 +57,9 @@ func (s *store) create(o client.Object) (client.Object, error) {
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	o.SetGeneration(1)
 	setStatus(o, ref.empty())
+	if s.webhook != nil {
+		s.webhook(o)
+	}
 	return s.put(o), nil
 }
 
@@ -154,6 +159,9 @@ func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.O
 		next.SetCreationTimestamp(old.GetCreationTimestamp())
 		next.SetDeletionTimestamp(old.GetDeletionTimestamp())
 		next.SetGeneration(old.GetGeneration())
+		if s.webhook != nil && old.GetDeletionTimestamp() == nil {
+			s.webhook(next)
+		}
 	}
 	next.SetResourceVersion(old.GetResourceVersion())
 	if equality.Semantic.DeepEqual(old, next) {
