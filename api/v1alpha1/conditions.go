@@ -45,6 +45,10 @@ const (
 	AboveThresholdReason = "UtilizationAboveThreshold"
 )
 
+// WriteFailedReason of Ready of a claimant: a write for it, or for others of its namespace, is not carried out. The message
+// says why.
+const WriteFailedReason = "WriteFailed"
+
 // Conditions of a ProviderConfig and of the network of a Cluster.
 const (
 	// PoolAvailableCondition of a ProviderConfig is True where a new Cluster can be given addresses.

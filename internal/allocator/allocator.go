@@ -20,6 +20,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
@@ -99,6 +100,7 @@ type Allocator struct {
 	quota        *grants.Quota
 	overlaps     overlaps
 	saidUnserved onceTold
+	complaints   complaints
 }
 
 // life is what the controller gives at its start. The sources that feed events start beside it.
@@ -189,6 +191,7 @@ func (a *Allocator) drop(p *grants.Pool) {
 	defer a.mu.Unlock()
 	m.Dropped = true
 	delete(a.pools, p.Key)
+	metrics.DropPool(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 }
 
 func (a *Allocator) all() []*grants.Pool {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
@@ -157,7 +156,7 @@ func (a *Allocator) runBlock(ctx context.Context, p *grants.Pool, r grants.Block
 	m.EndBlock(r, err, a.now(), blockRetry)
 	m.Unlock()
 	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
-		log.FromContext(ctx).Error(err, "A request for a block of a carved pool failed; it is tried again", "block", r.Name, "pool", p.Key.String())
+		a.complain(ctx, p.Key, err, "A request for a block of a carved pool failed; it is tried again", "block", r.Name)
 	}
 	a.wake(p.Key)
 }
@@ -207,6 +206,9 @@ func (a *Allocator) setFinalizers(ctx context.Context, p *grants.Pool, r grants.
 		m.ForgetBlock(r.Block.UID, r.Name) // the answer to the patch that takes the last finalizer off a deleted object is its end
 	} else if next != nil {
 		m.ObserveBlock(next)
+	}
+	if r.Verb == grants.ProtectBlock && (next == nil || !next.Protected) {
+		return &grants.UndoneError{What: "IPAllocation " + client.ObjectKeyFromObject(obj).String()}
 	}
 	return nil
 }

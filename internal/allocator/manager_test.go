@@ -141,7 +141,8 @@ func (w *world) start() *manager {
 		cached: map[pools.Key]v1alpha1.Pool{}, queues: map[pools.Key]*schedule.Queue{},
 		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
 	}
-	m.ctx, m.kill = context.WithCancel(w.t.Context())
+	w.pace.since = time.Now()
+	m.ctx, m.kill = context.WithCancel(w.logged(w.t.Context(), name))
 	m.alloc = allocator.New(allocator.Options{
 		Client: m.client, Live: m.client.Live(), Lists: m.client.Lister(), Recorder: quiet{}, ID: name, Elected: w.elected,
 		InClusterPools: true, ShrinkGrace: 20 * time.Second, MachineOf: w.machineOf,

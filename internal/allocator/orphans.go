@@ -67,7 +67,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 		if m.Jobs >= grants.MaxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
 			continue
 		}
-		a.hand(m, uid, a.checkOrphan)
+		a.hand(m, uid, looking, a.checkOrphan)
 	}
 	switch {
 	case blocks == 0:

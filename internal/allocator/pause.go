@@ -29,13 +29,13 @@ func (a *Allocator) tellHeld(ctx context.Context, p *grants.Pool, now time.Time,
 		if m.Jobs >= grants.MaxJobs {
 			break // the end of these jobs wakes the pool
 		}
-		if m.Claimants[c.Owner.UID] != c || c.RetryAt.After(now) {
+		if m.Claimants[c.Owner.UID] != c {
 			continue
 		}
 		say := func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
 			return a.tellHold(ctx, p, c, is)
 		}
-		a.hand(m, c.Owner.UID, say)
+		a.hand(m, c.Owner.UID, telling, say)
 	}
 	clear(m.ToTell)
 }
@@ -55,5 +55,13 @@ func (a *Allocator) tellHold(ctx context.Context, p *grants.Pool, c grants.Claim
 	}
 	c.Version = live.GetResourceVersion()
 	conditions.Set(setter, is)
-	return a.carryOut(ctx, p, c, grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Status: map[string]any{grants.ConditionsField: setter.GetConditions()}}, &grants.Attempt{})
+	step := grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Status: map[string]any{grants.ConditionsField: setter.GetConditions()}}
+	if err := a.carryOut(ctx, p, c, step, &grants.Attempt{}); err != nil {
+		return err
+	}
+	told, known := a.claimSnapshot(p, c.Owner.UID)
+	if known && told.PauseTold != is.Message && told.ShownRefusal().Message != is.Message {
+		return &grants.UndoneError{What: "the status of " + c.Owner.Kind + " " + grants.NameOf(c.Owner).String()}
+	}
+	return nil
 }

@@ -37,6 +37,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.Key))
 	}
 	m := p.Lock()
+	m.NextLook = time.Time{} // until this is over, what fails wakes the pool
 	if m.RefreshBase(seen, a.ID, now) {
 		countLostTerm(p.Key)
 	}
@@ -64,6 +65,9 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	m.Unlock()
 	a.tellElders(p)
 	look := a.findMachines(ctx, p, now)
+	if a.isShut(p, now) {
+		return soonest(a.tellShut(ctx, p, now), look), nil
+	}
 	if !holder {
 		m = p.Lock()
 		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.admission(ctx, m, now), a.releases(ctx, m))
@@ -74,11 +78,11 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 			return soonest(wait, look), nil
 		}
 		if err := a.takeOver(ctx, p); err != nil {
-			return a.takeOverFailed(ctx, p, err)
+			return a.takeOverFailed(ctx, p, now, err)
 		}
 	}
 	if done, err := a.finalize(ctx, p); done || err != nil {
-		return reconcile.Result{}, err
+		return a.shut(ctx, p, now, err)
 	}
 	a.keepApart(ctx, p)
 
@@ -112,9 +116,9 @@ func (a *Allocator) limits(ctx context.Context) func(types.NamespacedName) (int6
 
 // takeOverFailed deals with a takeover that failed: an edit of the pool by a user does not end our term, another
 // manager's does.
-func (a *Allocator) takeOverFailed(ctx context.Context, p *grants.Pool, err error) (reconcile.Result, error) {
+func (a *Allocator) takeOverFailed(ctx context.Context, p *grants.Pool, now time.Time, err error) (reconcile.Result, error) {
 	if !apierrors.IsConflict(err) {
-		return reconcile.Result{}, err
+		return a.shut(ctx, p, now, err)
 	}
 	ctx, cancel := timed(ctx)
 	defer cancel()
@@ -130,6 +134,49 @@ func (a *Allocator) takeOverFailed(ctx context.Context, p *grants.Pool, err erro
 	}
 	a.loseTerm(m)
 	return reconcile.Result{RequeueAfter: m.Backoff}, nil
+}
+
+// shut ends a turn in which the pool itself could not be written: where the API server refuses that for good, those who
+// wait are told, and it is tried again after a pause. Whatever else is an error, with a backoff.
+func (a *Allocator) shut(ctx context.Context, p *grants.Pool, now time.Time, err error) (reconcile.Result, error) {
+	if !term.RefusedForGood(err) {
+		return reconcile.Result{}, err
+	}
+	m := p.Lock()
+	m.NoteRefused(err, now)
+	m.Unlock()
+	a.tellPoolRefused(p)
+	return reconcile.Result{RequeueAfter: a.tellShut(ctx, p, now)}, nil
+}
+
+// isShut reports whether nothing is done for a pool but to say so: it was to be taken over, or to get our finalizer, and the
+// API server has just refused that.
+func (a *Allocator) isShut(p *grants.Pool, now time.Time) bool {
+	m := p.Lock()
+	defer m.Unlock()
+	return m.IsRefused(now) && (!m.Holder || !controllerutil.ContainsFinalizer(m.Base, v1alpha1.PoolFinalizer))
+}
+
+// tellShut tells those who wait that the pool cannot be written, and returns when to come back.
+func (a *Allocator) tellShut(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
+	m := p.Lock()
+	m.BeginTurn()
+	refused := m.RefuseAll(now, a.admission(ctx, m, now))
+	m.Unlock()
+	for c, no := range refused {
+		a.refuse(p, c, *no)
+	}
+	m = p.Lock()
+	defer m.Unlock()
+	return m.ComeBack(now, m.NextWake(now, m.NextRetry(now)))
+}
+
+// tellPoolRefused records that a pool cannot be written.
+func (a *Allocator) tellPoolRefused(p *grants.Pool) {
+	m := p.Lock()
+	base, no := m.Base, m.Refusal
+	m.Unlock()
+	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", no.Message)
 }
 
 // unserved tells why a pool is not ours, if so. A manager that watches one namespace does not see the addresses of
@@ -157,10 +204,7 @@ func (a *Allocator) outcome(p *grants.Pool, err error) (reconcile.Result, error)
 	var refused *refusedCommit
 	switch {
 	case errors.As(err, &refused):
-		m := p.Lock()
-		base, no := m.Base, m.Refusal
-		m.Unlock()
-		a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", no.Message)
+		a.tellPoolRefused(p)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // the claims are told; the commit has its own time
 	case errors.Is(err, errTermLost), errors.Is(err, errMoved):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
@@ -179,7 +223,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 		m.ReleaseHeld()
 	}
 	admission := a.admission(ctx, m, now)
-	clear(m.ToTell)
+	m.BeginTurn()
 	m.ExpireCooling(now)
 	m.EndAdoption(now)
 	m.RotateGone(now)
@@ -196,8 +240,8 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	due := granted > 0 || cooled || freed || m.StaleGrants(now) || urgent || (differs && now.Sub(m.LastCommit) >= confirmDelay)
 	m.Unlock()
 
-	reopened := false
-	if due && !mustWait {
+	reopened, committed := false, due && !mustWait
+	if committed {
 		if err := a.commit(ctx, p, next); err != nil {
 			return 0, err
 		}
@@ -224,27 +268,20 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	if reopened || (freed && m.Pending.Len() > 0) {
+	if reopened || (freed && committed && m.Pending.Len() > 0) {
 		wait = time.Millisecond // for whom nothing was free before the commit
 	}
-	if differs || len(m.Grants) > 0 {
+	if m.Working() > 0 || (!mustWait && (differs || m.HasConfirmed())) {
 		wait = grants.Sooner(wait, confirmDelay)
 	}
-	return m.NextWake(now, wait), nil
+	return m.ComeBack(now, m.NextWake(now, wait)), nil
 }
 
 // planBatch grants to those that wait, unless nothing can be committed now, or there is enough to write. It returns how
 // many were granted something, and why others were not.
 func (a *Allocator) planBatch(m *grants.Memory, now time.Time, admission grants.Admit) (granted int, refused map[*grants.Claimant]*grants.Refusal) {
-	if no := m.Refusal; no != nil && now.Before(m.CommitAfter) {
-		refused = map[*grants.Claimant]*grants.Refusal{}
-		m.Pending.Scan(func(c *grants.Claimant) bool {
-			if !admission(c).Waits && c.ShownRefusal() != *no {
-				refused[c] = no
-			}
-			return true
-		})
-		return 0, refused
+	if m.IsRefused(now) {
+		return 0, m.RefuseAll(now, admission)
 	}
 	working, room := m.Working(), min(maxBatch, maxInFlight-m.Unfinished())
 	ahead := working > lowWater || (working >= a.Writers && m.Pending.Len() < maxBatch/2)
@@ -267,13 +304,13 @@ func (a *Allocator) withoutPool(ctx context.Context, p *grants.Pool, seen v1alph
 	}
 	a.withdrawSpec(p.Key)
 	clear(m.WaitingClusters)
-	clear(m.ToTell)
+	m.BeginTurn()
 	m.RotateGone(a.now())
 	admission := a.admission(ctx, m, a.now())
 	var tell []*grants.Claimant
 	m.Pending.Scan(func(c *grants.Claimant) bool {
 		ruled := admission(c)
-		if !ruled.Waits && ruled.Refused == nil && !c.Busy && !c.Shows(*no) {
+		if c.MayBeTried(a.now()) && !ruled.Waits && ruled.Refused == nil && !c.Shows(*no) {
 			tell = append(tell, c)
 		}
 		return true
@@ -293,6 +330,9 @@ func (a *Allocator) withoutPool(ctx context.Context, p *grants.Pool, seen v1alph
 		wait = grants.Sooner(wait, d)
 	}
 	a.tellHeld(ctx, p, a.now(), admission)
+	m = p.Lock()
+	wait = m.ComeBack(a.now(), wait)
+	m.Unlock()
 	a.drop(p)
 	return reconcile.Result{RequeueAfter: wait}, err
 }
@@ -314,13 +354,15 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 // finalize keeps our finalizer on a pool while it lives, and the mark of the management cluster, and takes the finalizer off
 // a deleted one when nobody has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, err error) {
+	now := a.now()
 	m := p.Lock()
 	base := m.Base
 	deleting := base.GetDeletionTimestamp() != nil
 	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
 	mark := !deleting && m.IsUnmarked(base)
+	undone := now.Before(m.MarkAfter)
 	m.Unlock()
-	if controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark {
+	if (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark) || (undone && !deleting) {
 		return false, nil
 	}
 	if deleting {
@@ -366,6 +408,11 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	m = p.Lock()
 	defer m.Unlock()
 	m.SetBase(next)
+	if !deleting && !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
+		m.MarkAfter = now.Add(term.LastTry)
+		undone := &grants.UndoneError{What: p.Key.String()}
+		a.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
+	}
 	return deleting, nil
 }
 

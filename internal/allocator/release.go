@@ -3,12 +3,10 @@ package allocator
 import (
 	"context"
 	"errors"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -22,18 +20,21 @@ func (a *Allocator) runOrphan(ctx context.Context, p *grants.Pool, addr *grants.
 	kept, err := a.resolveOrphan(ctx, p, addr)
 	m := p.Lock()
 	m.Jobs--
+	wake := true
 	if s := m.Orphans[addr.Key()]; s != nil && s.UID == addr.UID {
 		s.Busy = false
 		if !kept {
-			s.RetryAt = a.now().Add(time.Second)
+			s.NoteTry(err, a.now())
+			wake = m.NextLook.IsZero() || s.RetryAt.Before(m.NextLook)
 		}
 	}
 	m.Unlock()
 	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
-		log.FromContext(ctx).Error(err, "An IPAddress without a claim could not be settled; it is tried again",
-			"address", addr.Key().String(), "pool", p.Key.String())
+		a.complain(ctx, p.Key, err, "An IPAddress without a claim could not be settled; it is tried again", "address", addr.Key().String())
 	}
-	a.wake(p.Key)
+	if wake {
+		a.wake(p.Key)
+	}
 }
 
 // requestCleanup has the pool settle at once what an earlier claim of a name has left: a claim of another

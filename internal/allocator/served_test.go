@@ -271,6 +271,68 @@ func TestTroubledNamespace(t *testing.T) {
 	}
 }
 
+// Where all claims of a namespace that wait have failed, and have a time of their own, none is to be tried: the pool is not
+// looked at for that. Nor is it for claims of another namespace, or for those that are paused.
+func TestTrialOnlyForThoseThatWait(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.200")
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
+	for i := range term.MaxTroubled {
+		p.NoteTrouble(see(p, fmt.Sprint("q", i), 0), refused, noon)
+	}
+	look := func(at time.Time, admission grants.Admit) time.Duration {
+		p.BeginTurn()
+		p.Plan(at, 99, admission)
+		return p.ComeBack(at, 0)
+	}
+	late := noon.Add(term.FirstTry / 2)
+	if wait := look(late, anyone); wait != 0 {
+		t.Errorf("all have failed, and the pool is looked at again in %v", wait)
+	}
+	waits := see(p, "waits", 0)
+	if wait := look(late, anyone); wait <= 0 || wait > term.FirstTry {
+		t.Errorf("one waits for the others, and is tried in %v", wait)
+	}
+	paused := func(c *grants.Claimant) grants.Ruling { return grants.Ruling{Waits: c == waits} }
+	if wait := look(late, paused); wait != 0 {
+		t.Errorf("the one that waits is paused, and the pool is looked at again in %v", wait)
+	}
+	if wait := look(noon.Add(time.Hour), anyone); wait != 0 || p.Grants[waits.Owner.UID] == nil {
+		t.Errorf("the time of the trial is past, and the pool is looked at again in %v", wait)
+	}
+}
+
+// What other claims of a namespace are told is what the API server refuses for good, and not what went wrong first; it is
+// told anew only when it says something else.
+func TestTroubleIsToldAsItIs(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.200")
+	next := see(p, "next", 30)
+	quota := func(used int) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, fmt.Sprint("c-", used), fmt.Errorf("exceeded quota, used: %d", used))
+	}
+	note := func(err error, at time.Time) string {
+		for i := range term.MaxTroubled {
+			p.NoteTrouble(see(p, fmt.Sprint("c-", i), i), err, at)
+		}
+		no := p.InTrouble(next, noon)
+		if no == nil || no.Reason != v1alpha1.WriteFailedReason {
+			t.Fatalf("it is told %v", no)
+		}
+		return no.Message
+	}
+	if got := note(context.DeadlineExceeded, noon); strings.Contains(got, "refuses") {
+		t.Errorf("of a timeout it is told %q", got)
+	}
+	told := note(quota(1), noon)
+	if !strings.Contains(told, "refuses") || !strings.Contains(told, "exceeded quota") {
+		t.Errorf("of a quota it is told %q", told)
+	}
+	for _, err := range []error{context.DeadlineExceeded, quota(7)} {
+		if got := note(err, noon.Add(time.Hour)); got != told {
+			t.Errorf("it is told %q, and then %q", told, got)
+		}
+	}
+}
+
 // A doubtful write may land yet: its grant stays in flight.
 func TestDoubtfulGrantStays(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.200")

@@ -15,20 +15,25 @@ import (
 func (a *Allocator) serves(key pools.Key) bool { return a.Shard.Has(key.Kind, key.Namespace, key.Name) }
 
 // notOurs keeps the memory of a pool that this manager does not serve at all, and tells the claims that nobody has told
-// anything yet: a manager that does serve the pool has the last word. What its claims hold is its holder's to release.
-func (a *Allocator) notOurs(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) {
+// anything yet: a manager that does serve the pool has the last word. What its claims hold is its holder's to release. It
+// returns when to come back.
+func (a *Allocator) notOurs(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (wait time.Duration) {
 	a.observeOnly(p, seen, a.now())
 	m := p.Lock()
+	m.BeginTurn()
 	var tell []*grants.Claimant
 	m.Pending.Scan(func(c *grants.Claimant) bool {
 		gated := c.Cluster.Name != "" && a.gateOf(ctx, c.Cluster) != grants.ClusterOpen
-		if !gated && !a.leavesAlone(c) && !c.Busy && c.ShownRefusal() == (grants.Refusal{}) {
+		if c.MayBeTried(a.now()) && !gated && !a.leavesAlone(c) && c.ShownRefusal() == (grants.Refusal{}) {
 			tell = append(tell, c)
 		}
 		return true
 	})
 	m.Unlock()
 	a.tell(p, tell, no)
+	m = p.Lock()
+	defer m.Unlock()
+	return m.ComeBack(a.now(), m.NextRetry(a.now()))
 }
 
 // observeOnly keeps the memory of a pool of another shard as it is on the API server, and does nothing for it: it says

@@ -49,14 +49,14 @@ func (o *onceTold) note(uid types.UID) {
 // leave deals with a pool that this manager does not serve. Of a mirror it says so, since nobody else may be there to
 // do it, and it lets one go that is deleted: with the pool that it mirrors, or with its namespace.
 func (a *Allocator) leave(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (reconcile.Result, error) {
-	a.notOurs(ctx, p, seen, no)
+	result := reconcile.Result{RequeueAfter: a.notOurs(ctx, p, seen, no)}
 	if _, mirror := incluster.MirroredBy(p.Key.Kind, p.Key.Name); seen == nil || !mirror || a.InClusterPools {
-		return reconcile.Result{}, nil
+		return result, nil
 	}
 	if seen.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, a.removeMirrorFinalizer(ctx, p.Key, seen)
+		return result, a.removeMirrorFinalizer(ctx, p.Key, seen)
 	}
-	return reconcile.Result{}, a.tellUnserved(ctx, seen, no)
+	return result, a.tellUnserved(ctx, seen, no)
 }
 
 // tellUnserved says in the condition Ready of a mirror that nobody serves it. Whoever serves it next reads there that

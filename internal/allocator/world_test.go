@@ -141,6 +141,13 @@ type world struct {
 	inherits string
 	// domains are the failure domains of Machines, by name.
 	domains sync.Map
+	// obstacle is what lasts now, nil if nothing does; pace is how much managers do.
+	obstacle   *obstacle
+	obstructed bool // something did
+	pace       pace
+	// lines are what managers have logged since they were last counted.
+	mu    sync.Mutex
+	lines []string
 	// blinded is when a user last had watches show nothing.
 	blinded time.Time
 }
@@ -211,6 +218,7 @@ func (w *world) toRest() {
 		if w.Failed() {
 			return
 		}
+		w.readLog()
 		if w.Due() {
 			continue
 		}
@@ -225,7 +233,7 @@ func (w *world) toRest() {
 		}
 		w.vainly = max(0, w.vainly-10)
 		idle := time.Since(w.lastNews)
-		if !w.Waits() && w.disturb == nil && idle >= pause {
+		if !w.Waits() && w.disturb == nil && !w.obstructed && idle >= pause {
 			w.settled()
 		}
 		if !w.Waits() && len(w.script) > 0 && idle >= pause {
@@ -256,7 +264,7 @@ func (w *world) rested(idle time.Duration) bool {
 		w.Wrongf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
 	}
 	// The backstop, and the looks for orphans.
-	if n, most := w.kicks-w.atRest[1], len(w.managers)*len(w.objects().Pools)*int(watched/backstop+watched/(15*time.Second)+2); n > most {
+	if n, most := w.kicks-w.atRest[1], len(w.managers)*max(1, len(w.objects().Pools))*int(watched/backstop+watched/(15*time.Second)+2); n > most {
 		w.Wrongf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
 	}
 	return idle >= rest+watched
@@ -325,7 +333,7 @@ func (w *world) steps() []step {
 		for _, key := range m.keys() {
 			if m.listed && m.queue(key).Due() {
 				steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile " + key.Name, Do: func() {
-					w.kicks++
+					w.kicked(m, key.Name)
 					m.reconcile(key)
 				}})
 			}
@@ -366,6 +374,7 @@ func (w *world) describe(m *manager, c faults.Change) string {
 func (w *world) serve(r *faults.Request) {
 	w.api.Take(r)
 	w.calls++
+	w.asked(r)
 	w.open[r] = time.Now()
 	<-time.After(latency)
 	if r.Write() {
@@ -373,6 +382,9 @@ func (w *world) serve(r *faults.Request) {
 		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
 			w.act()
 		}
+	}
+	if w.meets(r) {
+		return
 	}
 	if w.disturb != nil && w.disturb(w, r) {
 		w.lastNews = time.Now()
@@ -415,6 +427,7 @@ func (w *world) act() {
 		w.hasty = w.hasty || time.Since(begun) <= term.RequestTimeout
 	}
 	before, a := w.api.Version(), w.script[0]
+	w.pace.since = time.Now()
 	if a.do(w) {
 		w.script, w.stalledAt = w.script[1:], 0
 	} else {
@@ -600,7 +613,7 @@ func (w *world) examine() {
 	for _, l := range o.Leases {
 		served[l.Name] = l.Status.Address
 	}
-	if w.unforeseen() || (w.starts > 0 && len(w.managers) > w.starts) {
+	if w.unforeseen() || w.obstructed || (w.starts > 0 && len(w.managers) > w.starts) {
 		return
 	}
 	for name, want := range w.want {
@@ -611,7 +624,9 @@ func (w *world) examine() {
 }
 
 // unforeseen reports whether the scenario does not say who gets what, as the user did not wait.
-func (w *world) unforeseen() bool { return w.ordered && (w.anytime || w.hurry > 0 || w.hasty) }
+func (w *world) unforeseen() bool {
+	return w.ordered && (w.anytime || w.hurry > 0 || w.hasty || w.obstructed)
+}
 
 // served checks that every claim that can be is served, and returns their addresses.
 func (w *world) served(o pools.Objects) map[string]string {

@@ -118,6 +118,9 @@ func ClaimantOf(k Kind, o Object, own any) *Claimant {
 	return out
 }
 
+// MayBeTried reports whether a job for the claimant may begin: none is under way, and what failed last has waited.
+func (c *Claimant) MayBeTried(now time.Time) bool { return !c.Busy && !c.RetryAt.After(now) }
+
 // OwnerCluster is the UID of the Cluster that alone owns a claimant, whose address so is one of the Cluster itself; empty:
 // none does.
 func (c *Claimant) OwnerCluster() types.UID {

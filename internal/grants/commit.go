@@ -1,10 +1,12 @@
 package grants
 
 import (
+	"errors"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -55,12 +57,40 @@ func (c *PendingCommit) News(base v1alpha1.Pool) (differs, urgent bool) {
 }
 
 // Refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is
-// planned anew, after a pause that doubles or when the pool has changed, and whoever waits is told why.
+// planned anew, after a pause that doubles or when the pool has changed, and those who wait are told why.
 func (m *Memory) Refused(err error, now time.Time) {
 	m.Rollback(m.Base)
-	m.Refusal = NotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
+	m.NoteRefused(err, now)
+}
+
+// NoteRefused notes that the API server refuses a write of the pool for good: there is none before a pause is over.
+func (m *Memory) NoteRefused(err error, now time.Time) {
+	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
+		err = status // whatever was being done
+	}
+	if m.Refusal == nil || cause(err) != m.refusedFor { // those who wait are told anew when it changes
+		m.Refusal = NotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
+		m.refusedFor = cause(err)
+	}
 	m.commitPause = term.NextPause(m.commitPause)
 	m.CommitAfter = now.Add(m.commitPause)
+}
+
+// IsRefused reports whether the pool is not written now because the API server refuses that.
+func (m *Memory) IsRefused(now time.Time) bool { return m.Refusal != nil && now.Before(m.CommitAfter) }
+
+// RefuseAll returns those who wait, and are to be told that the pool cannot be written. A manager that does not hold the pool
+// has not the last word: it tells those who were told nothing.
+func (m *Memory) RefuseAll(now time.Time, admission Admit) map[*Claimant]*Refusal {
+	refused := map[*Claimant]*Refusal{}
+	m.Pending.Scan(func(c *Claimant) bool {
+		told := c.Shows(*m.Refusal) || (!m.Holder && c.ShownRefusal() != Refusal{})
+		if c.MayBeTried(now) && !told && !admission(c).Waits {
+			refused[c] = m.Refusal
+		}
+		return true
+	})
+	return refused
 }
 
 // CommitLanded notes that the commit is what the API server has.

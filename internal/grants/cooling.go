@@ -56,7 +56,7 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 	left := MaxJobs - m.Jobs
 	var due []*Claimant
 	for _, c := range m.Todo {
-		if !c.Deleting || m.graceOf(c) == 0 || c.Busy || c.RetryAt.After(now) {
+		if !c.Deleting || m.graceOf(c) == 0 || !c.MayBeTried(now) {
 			continue
 		}
 		switch e := m.EndingOf(c); {

@@ -16,13 +16,13 @@ type DueWrites struct {
 // Due returns the writes of a pool that are due, of each sort at most free, and how long until one is that has to wait:
 // 0, if none does. It changes nothing: admission and releases decide on the claimants that are served and released.
 func (m *Memory) Due(now time.Time, free int, grace time.Duration, admission, releases Admit) (out DueWrites, wait time.Duration) {
-	wait = m.nextRetry(now)
+	wait = m.NextRetry(now)
 	for uid, c := range m.Todo {
 		if len(out.Serve)+len(out.Release) >= free {
 			break
 		}
 		switch g := m.Grants[uid]; {
-		case c.Busy || c.RetryAt.After(now):
+		case !c.MayBeTried(now):
 		case c.Deleting:
 			// A grant that a commit is to end holds up the release.
 			if (g != nil && g.Confirmed) || releases(c).Waits {
@@ -68,8 +68,8 @@ func (m *Memory) soonIfNoted(wait time.Duration, now time.Time) time.Duration {
 // MaxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
 const MaxJobs = 256
 
-// nextRetry is how long until a claim is due whose last try failed, 0 if there is none.
-func (m *Memory) nextRetry(now time.Time) time.Duration {
+// NextRetry is how long until a claim is due whose last try failed, 0 if there is none.
+func (m *Memory) NextRetry(now time.Time) time.Duration {
 	var wait time.Duration
 	for uid := range m.Retrying {
 		if c := m.Claimants[uid]; c != nil && c.RetryAt.After(now) {
@@ -81,18 +81,38 @@ func (m *Memory) nextRetry(now time.Time) time.Duration {
 	return wait
 }
 
-// NextWake is how long until the pool has something to do by itself, wait at most; 0: never.
+// NextWake is how long until the pool has something to do by itself, wait at most; 0: never. What is past by now this turn
+// has dealt with, or it waits for something else.
 func (m *Memory) NextWake(now time.Time, wait time.Duration) time.Duration {
-	for _, d := range []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now), m.NextTrial(now)} {
-		if d > 0 {
+	times := []time.Time{m.QuarantineUntil, m.CommitAfter}
+	for _, rest := range m.Cooling.All() {
+		times = append(times, rest.Until)
+	}
+	for _, at := range times {
+		if d := at.Sub(now); d > 0 {
 			wait = Sooner(wait, d)
 		}
 	}
-	for _, rest := range m.Cooling.All() {
-		wait = Sooner(wait, max(rest.Until.Sub(now), time.Millisecond))
-	}
 	if m.Outstanding != "" {
 		wait = Sooner(wait, time.Second)
+	}
+	return wait
+}
+
+// BeginTurn forgets what the turn before has found.
+func (m *Memory) BeginTurn() {
+	m.trialAt, m.NextLook = time.Time{}, time.Time{}
+	clear(m.ToTell)
+}
+
+// ComeBack ends a turn: the pool is looked at again after a wait, or before that if a claim is to be tried then that waits for
+// others; 0: never.
+func (m *Memory) ComeBack(now time.Time, wait time.Duration) time.Duration {
+	if d := m.trialAt.Sub(now); d > 0 {
+		wait = Sooner(wait, d)
+	}
+	if wait > 0 {
+		m.NextLook = now.Add(wait)
 	}
 	return wait
 }

@@ -42,11 +42,11 @@ func (g *Grant) stale(now time.Time) bool {
 }
 
 // StaleGrants reports whether a grant is too old to be written on without asking again (a process
-// that was paused): a commit confirms it or shows that the term is over. Monotonic and wall clock
+// that was paused), and is to be: a commit confirms it or shows that the term is over. Monotonic and wall clock
 // both count, whichever is further on.
 func (m *Memory) StaleGrants(now time.Time) bool {
-	for _, g := range m.Grants {
-		if g.stale(now) {
+	for uid, g := range m.Grants {
+		if c := m.Claimants[uid]; g.stale(now) && (c == nil || (c.MayBeTried(now) && !c.waits)) {
 			return true
 		}
 	}
@@ -58,6 +58,16 @@ func (m *Memory) StaleGrants(now time.Time) bool {
 func (m *Memory) Frees() bool {
 	for uid, g := range m.Grants {
 		if c := m.Claimants[uid]; g.Confirmed && ((c != nil && c.Deleting) || (c == nil && m.Pending.Len() > 0)) {
+			return true
+		}
+	}
+	return false
+}
+
+// HasConfirmed reports whether a grant is to be ended by the next commit.
+func (m *Memory) HasConfirmed() bool {
+	for _, g := range m.Grants {
+		if g.Confirmed {
 			return true
 		}
 	}

@@ -80,13 +80,20 @@ type Memory struct {
 	Limits func(types.NamespacedName) (int64, bool)
 	// ManagementCluster is the one that this manager serves; empty: nobody knows.
 	ManagementCluster string
-	// troubled are the namespaces of which claims cannot be written.
-	troubled map[string]*trouble
+	// troubled are the namespaces of which claims cannot be served, unheard those of which claims cannot be told why they
+	// wait; trialAt is when the next of those that wait for others is tried.
+	troubled, unheard troubles
+	trialAt           time.Time
+	// NextLook is when the pool is reconciled again if nothing happens before; zero: that is not known.
+	NextLook time.Time
 	// Refusal is why the API server refuses the status of the pool, nil if it does not; nothing is committed before
 	// CommitAfter.
 	Refusal     *Refusal
 	CommitAfter time.Time
 	commitPause time.Duration
+	// refusedFor is the cause of the refusal. Before MarkAfter the pool does not get our finalizer again, which is not kept.
+	refusedFor string
+	MarkAfter  time.Time
 	// WaitingClusters are the Clusters (namespace/name) that claims wait for.
 	WaitingClusters map[types.NamespacedName]struct{}
 
@@ -171,7 +178,7 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m.Grants = map[types.UID]*Grant{}
 	m.Cooling, m.Crowded = cooling.NewSet(m.coolingBegan, m.coolingEnded), map[types.UID]*Claimant{}
 	m.held = map[netipx.IPRange]v1alpha1.HeldRange{}
-	m.troubled = map[string]*trouble{}
+	m.troubled, m.unheard = troubles{}, troubles{}
 	m.WaitingClusters = map[types.NamespacedName]struct{}{}
 	m.apart = map[netipx.IPRange]pools.Key{}
 	m.Surveyed = map[v1alpha1.YieldedPool]bool{}

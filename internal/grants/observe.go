@@ -108,6 +108,7 @@ func (m *Memory) Forget(uid types.UID) {
 	}
 	m.unsort(c)
 	m.EndTrouble(c, false)
+	m.unheard.end(m, c, false)
 	delete(m.Claimants, uid)
 	m.kindCount[c.Kind]--
 	if m.ByName[NameOf(c.Owner)] == c {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Adoptable reports whether what is attached to a name may be a claimant's of that name: the claimant remembers it (R2;
@@ -75,5 +76,20 @@ type Orphan struct {
 	// ProvenOrphan: it was proven that nobody has it, and that it is to go.
 	ProvenOrphan bool
 	Busy         bool
-	RetryAt      time.Time
+	// Failures counts errors in a row; nothing is tried before RetryAt.
+	Failures int
+	RetryAt  time.Time
+}
+
+// slowOrphan is how many failures the first of an orphan counts for: it is in no hurry.
+const slowOrphan = 4
+
+// NoteTry notes how a try to settle an orphan went that is not over.
+func (s *Orphan) NoteTry(err error, now time.Time) {
+	if err == nil {
+		s.Failures, s.RetryAt = 0, now.Add(time.Second)
+		return
+	}
+	s.RetryAt = term.NextTry(now, s.Failures+slowOrphan, 0, err)
+	s.Failures++
 }

@@ -37,7 +37,7 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 		if len(grants) >= room {
 			return false
 		}
-		if c.Busy || c.RetryAt.After(now) {
+		if !c.MayBeTried(now) {
 			return true
 		}
 		ruled := admission(c)

@@ -98,6 +98,13 @@ func (t *Attempt) Did(v Verb) bool {
 // Nothing is the step that ends a job.
 func Nothing() Step { return Step{} }
 
+// UndoneError is the error of a write that was carried out and is not kept: the answer does not show it.
+type UndoneError struct{ What string }
+
+func (u *UndoneError) Error() string {
+	return u.What + " is not as the manager wrote it: a mutating webhook, or another controller, changes what is written; exempt the manager from it"
+}
+
 // Fails ends a job that cannot go on.
 func Fails(err error) Step { return Step{Err: err} }
 

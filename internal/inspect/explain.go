@@ -318,6 +318,7 @@ var adviceOn = map[string]string{
 	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
 	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "correct what the message says about the pool; this object is then served without further action",
 	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action",
+	v1alpha1.WriteFailedReason:                       "change the quota, policy, webhook or right that the message names; the manager tries again by itself",
 }
 
 // edited is how the pool is named whose spec a person changes: what the manager mirrors is changed in the mirrored pool.

@@ -104,6 +104,15 @@ func ForgetPool(kind, namespace, name string) {
 	}
 }
 
+// DropPool drops all that is counted of a pool that does not exist and of which nothing is left: claims can name any pool.
+func DropPool(kind, namespace, name string) {
+	ForgetPool(kind, namespace, name)
+	of := prometheus.Labels{"kind": kind, "namespace": namespace, "pool": name}
+	for _, c := range []*prometheus.CounterVec{Grants, Releases, Refusals, Takeovers, LostTerms, Voided, Strangers, Orphans} {
+		c.DeletePartialMatch(of)
+	}
+}
+
 func init() {
 	for _, g := range pools {
 		metrics.Registry.MustRegister(g)

@@ -54,25 +54,3 @@ func Newer(a, b string) bool {
 func Elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
-
-// MaxTroubled is how many of one kind the API server may refuse for good before others of it are tried one at a time, with
-// pauses of FirstTry to LastTry.
-const (
-	MaxTroubled = 16
-	FirstTry    = 5 * time.Second
-	LastTry     = time.Minute
-)
-
-// NextPause is the pause after a pause, 0 if there was none.
-func NextPause(pause time.Duration) time.Duration { return min(max(2*pause, FirstTry), LastTry) }
-
-// leastRetry and mostRetry bound how long nothing is tried again for one that failed.
-const (
-	leastRetry = 50 * time.Millisecond
-	mostRetry  = 30 * time.Second
-)
-
-// RetryDelay is how long one waits that failed so many times in a row.
-func RetryDelay(failures int) time.Duration {
-	return min(leastRetry<<min(failures, 10), mostRetry)
-}

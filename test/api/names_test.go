@@ -186,6 +186,7 @@ var names = map[string]string{
 	"TriedPoolsAnnotation":           "butler.butlerlabs.dev/tried-pools",
 	"ValidationFailedReason":         "ValidationFailed",
 	"WaitingForBlockReason":          "WaitingForBlock",
+	"WriteFailedReason":              "WriteFailed",
 }
 
 func TestNamesNeverChange(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -72,7 +73,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 			create(ctx, framework.MakeClaim(served, "next").GlobalPool(refused).Obj())
 			addressOf(ctx, served, "next")
 			for i := range claims {
-				Expect(refusalOf(ctx, refused, fmt.Sprintf("c%02d", i), ipamv1.IPAddressClaimReadyAllocationFailedReason)).
+				Expect(refusalOf(ctx, refused, fmt.Sprintf("c%02d", i), v1alpha1.WriteFailedReason)).
 					To(And(ContainSubstring("the API server refuses"), ContainSubstring(why)))
 			}
 			// The grants of what is refused are given back, in a commit after they are told.

@@ -85,11 +85,11 @@ func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says
 	return out
 }
 
-// Refuse writes the status of an IPAllocation that gets nothing now. Where only its pool is not ready it waits; else it
-// has failed, and is tried again all the same.
+// Refuse writes the status of an IPAllocation that gets nothing now. Where only its pool is not ready, or writes fail, it
+// waits; else it has failed, and is tried again all the same.
 func (kind) Refuse(c *grants.Claimant, no grants.Refusal) grants.Step {
 	phase := v1alpha1.AllocationFailed
-	if no.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason {
+	if no.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason || no.Reason == v1alpha1.WriteFailedReason {
 		phase = v1alpha1.AllocationPending
 	}
 	tmp := withConditions(c)

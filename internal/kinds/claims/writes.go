@@ -65,6 +65,9 @@ func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grant
 	case status:
 		return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Status: boundStatus(c, m.RecordOf(r)), Fulfils: !c.HadAddress}
 	case nothing:
+		if a != nil && needsRepair(m, c, a) { // the claim has its address; what is to protect it is written later
+			return grants.Fails(&grants.UndoneError{What: "IPAddress " + a.Key().String()})
+		}
 	}
 	return grants.Nothing()
 }

@@ -1,0 +1,55 @@
+package term
+
+import "time"
+
+// MaxTroubled is how many of one kind the API server may refuse for good before others of it are tried one at a time, with
+// pauses of FirstTry to LastTry.
+const (
+	MaxTroubled = 16
+	FirstTry    = 5 * time.Second
+	LastTry     = time.Minute
+)
+
+// NextPause is the pause after a pause, 0 if there was none.
+func NextPause(pause time.Duration) time.Duration { return min(max(2*pause, FirstTry), LastTry) }
+
+// leastRetry and mostRetry bound how long nothing is tried again for one that failed.
+const (
+	leastRetry = 50 * time.Millisecond
+	mostRetry  = 30 * time.Second
+)
+
+// together is how far apart those moments are at which all are tried again that have waited for a while: so any number of
+// them costs a look in that time.
+const together = 10 * time.Second
+
+// RetryDelay is how long one waits that failed so many times in a row.
+func RetryDelay(failures int) time.Duration {
+	return min(leastRetry<<min(failures, 10), mostRetry)
+}
+
+// NextTry is when one is tried again that failed so many times in a row, of a kind of which others have. What the API
+// server refuses for good is not tried again in a moment, nor is one of which so many others fail that the rest of the kind
+// is tried one at a time.
+func NextTry(now time.Time, failures, others int, err error) time.Time {
+	delay := RetryDelay(failures)
+	if RefusedForGood(err) {
+		delay = min(FirstTry<<min(failures, 10), mostRetry)
+	}
+	if others >= MaxTroubled {
+		delay = mostRetry
+	}
+	if delay += time.Duration(others) * time.Second; delay < together {
+		return now.Add(delay)
+	}
+	return Together(now.Add(delay))
+}
+
+// Together is the first of the moments that are for all, from a time on at which one is to be tried. The moments go by the
+// wall clock, and the wait for one by the clock that cannot be set.
+func Together(at time.Time) time.Time {
+	if over := at.Sub(at.Truncate(together)); over > 0 {
+		return at.Add(together - over)
+	}
+	return at
+}
