@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// first is how often the wire is told of an address that was just added, or claimed by somebody else; repeated is how long after that
+// first is how often the wire is told of an address that was just added, or claimed by another machine; repeated is how long after that
 // it is told once more, and steady is how long after each other from then on: a switch, or a machine, that missed it, or has heard
-// somebody else since, would not find the address until it asks.
+// another one since, would not find the address until it asks.
 const (
 	first  = 3
 	steady = time.Minute

@@ -193,7 +193,7 @@ func (m *Memory) Has() map[netip.Addr]string {
 // Ports takes in which ports of the addresses cannot be served.
 func (m *Memory) Ports(all map[netip.Addr][]PortReport) { m.ports = all }
 
-// Claim takes in that somebody says to have an address. It reports whether that is to be answered, by announcing it anew: where it is
+// Claim takes in that a machine says to have an address. It reports whether that is to be answered, by announcing it anew: where it is
 // one of ours, which was not defended so for D (RFC 5227, 2.4 c). What counts is when it was defended, not when it was last
 // claimed: who goes on claiming it is answered for as long as he does.
 func (m *Memory) Claim(now time.Time, a netip.Addr, mac string) bool {

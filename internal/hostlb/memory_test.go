@@ -210,7 +210,7 @@ func TestClaimsWithoutEnd(t *testing.T) {
 		if h.Claim(h.now, addresses[0], "02::9") {
 			defended = append(defended, second)
 		}
-		h.Expect(h.Claim(h.now, addresses[0], "02::8")).To(BeFalse(), "whoever else does")
+		h.Expect(h.Claim(h.now, addresses[0], "02::8")).To(BeFalse(), "the same for another one")
 		for range h.work() {
 			announces = append(announces, second%10)
 		}
@@ -222,7 +222,7 @@ func TestClaimsWithoutEnd(t *testing.T) {
 }
 
 // An address that a host has itself is none that hosts can show, and they say so: a machine that answers for it is no host that is
-// about to give it up. Whoever may make another one of it does.
+// about to give it up. The manager takes the next address then.
 func TestOwnAddresses(t *testing.T) {
 	own := func(h Host) Host { h.Own = addresses[:1]; return h }
 	hosts := hostsOf(2)

@@ -61,7 +61,7 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 				delete(next.Annotations, name)
 			}
 		}
-		delete(next.Labels, v1alpha1.LeasedLabel) // whoever wrote it: it says to MetalLB that the Service has a lease
+		delete(next.Labels, v1alpha1.LeasedLabel) // whatever wrote it: it says to MetalLB that the Service has a lease
 	}
 	if maps.Equal(next.Annotations, s.Annotations) && maps.Equal(next.Labels, s.Labels) {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// tenantClient is a client of somebody who may write claims, IPAllocations, IPLeases and Services of a namespace, and nothing else.
+// tenantClient is a client of a user who may write claims, IPAllocations, IPLeases and Services of a namespace, and nothing else.
 func tenantClient(ctx context.Context, ns string) client.Client {
 	GinkgoHelper()
 	create(ctx, &rbacv1.Role{

@@ -309,7 +309,7 @@ func (a *Agent) tell(what string, err error) {
 	a.told[what] = text
 }
 
-// claimed takes in that somebody says to have an address of ours: while the lock is ours, it is told again who has it.
+// claimed takes in that a machine says to have an address of ours: while the lock is ours, it is told again who has it.
 func (a *Agent) claimed(c wire.Claim) {
 	if c.Probe || !a.memory.Claim(time.Now(), c.Address, c.MAC.String()) {
 		return

@@ -93,7 +93,7 @@ func TestShares(t *testing.T) {
 	}
 	f.give(30, "other")
 	if n := take("greedy"); n != 10 {
-		t.Errorf("who has more than its share gets %d of what is nobody's, and leaves the other its share", n)
+		t.Errorf("who has more than its share gets %d of what is free, and leaves the other its share", n)
 	}
 	if n := take("other"); n != 20 {
 		t.Errorf("the other gets %d", n)

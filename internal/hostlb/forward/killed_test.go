@@ -76,7 +76,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// reach connects to a port as soon as somebody listens on it.
+// reach connects to a port as soon as a process listens on it.
 func reach(t *testing.T, p Port) *net.TCPConn {
 	t.Helper()
 	var c net.Conn

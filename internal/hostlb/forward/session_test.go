@@ -98,7 +98,7 @@ func TestIdle(t *testing.T) {
 }
 
 // Where a port has as many clients as may be, a new one is served in the place of another: of one whose question was answered, then of
-// one that was answered nothing, and of those of the one that is idle longest. So whoever asks often takes the place of its own.
+// one that was answered nothing, and of those of the one that is idle longest. So who asks often takes the place of its own.
 func TestFull(t *testing.T) {
 	begun := time.Now()
 	var later atomic.Int64
@@ -150,7 +150,7 @@ func TestFull(t *testing.T) {
 	comes(4, 1)
 	comes(4, 1)
 	comes(4, 1)
-	has(0, 3, 6, 7) // whoever it is comes in the place of one that was answered
+	has(0, 3, 6, 7) // each comes in the place of one that was answered
 	at0(80)
 	if got := ask(t, clients[0], "2"); got != "a: 2" {
 		t.Errorf("%q", got)

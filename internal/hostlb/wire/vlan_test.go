@@ -78,7 +78,7 @@ func (s *speaker) send(frame *ethernet.Frame, vlans ...uint16) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-// What is said in a VLAN is another wire's, whether the host has an interface of that VLAN or not, and whoever it is said to. What
+// What is said in a VLAN is another wire's, whether the host has an interface of that VLAN or not, and to one or to all. What
 // is tagged with a priority alone (VLAN 0) is of the wire itself.
 func TestVLANs(t *testing.T) {
 	wires.New(t)
