@@ -19,7 +19,7 @@ import (
 )
 
 // startManager starts the manager, with the rights that it needs for hosts and no others.
-func startManager(ctx context.Context) {
+func startManager(ctx context.Context) *framework.Manager {
 	GinkgoHelper()
 	rights, err := cp.HostLBsManagerKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
@@ -31,6 +31,7 @@ func startManager(ctx context.Context) {
 		}
 		Expect(m.Kill()).To(Succeed())
 	})
+	return m
 }
 
 // asks makes a Service of hosts, which asks for an address, or for any.
@@ -61,8 +62,9 @@ func published(ctx context.Context, s *corev1.Service) func() string {
 
 var _ = Describe("With the manager", func() {
 	var w *world
+	var manager *framework.Manager
 	BeforeEach(func(ctx SpecContext) {
-		startManager(ctx)
+		manager = startManager(ctx)
 		w = newWorld(ctx, 3)
 		pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "hosts-" + w.network}}
 		pool.Spec.CIDR, pool.Spec.Network = "192.0.2.224/28", w.network
@@ -133,15 +135,34 @@ var _ = Describe("With the manager", func() {
 		Expect(foreign.Unplug(true)).To(Succeed())
 	})
 
-	// H22: a host that is lost moves no address of the API's, and no Service loses its.
+	// H22: what is lost with a host and a manager moves no address, and no Service loses its.
 	It("a Service keeps its address over the end of a host and of the manager", func(ctx SpecContext) {
 		s := asks(ctx, "kept", "", 80)
 		Eventually(published(ctx, s)).Should(Equal("192.0.2.225"))
 		a := netip.MustParseAddr("192.0.2.225")
 		h := w.theOne(a)
+		second := asks(ctx, "second", "", 80)
+		Eventually(published(ctx, second)).Should(Equal("192.0.2.226"))
+		Expect(manager.Kill()).To(Succeed())
 		Expect(h.Kill()).To(Succeed())
-		startManager(ctx) // a second one
+		Expect(k8s.Delete(ctx, second)).To(Succeed()) // while no manager runs
+		startManager(ctx)
 		Eventually(func() string { return w.reached(ctx, a) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		Expect(published(ctx, s)()).To(Equal("192.0.2.225"))
+		Eventually(func(g Gomega) {
+			leases := &v1alpha1.IPLeaseList{}
+			g.Expect(k8s.List(ctx, leases)).To(Succeed())
+			g.Expect(leases.Items).To(HaveLen(1))
+		}).Should(Succeed())
+		third := asks(ctx, "third", "", 80)
+		Eventually(published(ctx, third)).Should(Equal("192.0.2.226"), "the one of the Service that went meanwhile, and no other")
+		for _, o := range []*corev1.Service{s, third} { // while that manager runs: it ends before the pool goes
+			Expect(k8s.Delete(ctx, o)).To(Succeed())
+		}
+		Eventually(func(g Gomega) {
+			leases := &v1alpha1.IPLeaseList{}
+			g.Expect(k8s.List(ctx, leases)).To(Succeed())
+			g.Expect(leases.Items).To(BeEmpty())
+		}).Should(Succeed())
 	})
 })
