@@ -218,6 +218,19 @@ var _ = Describe("IPLeases", Ordered, func() {
 			g.Expect(ask(g, "/leases/waiting?namespace="+ns).Leases).To(ConsistOf(HaveField("Reason", "QuotaExceeded")))
 			ask(g, "/leases/health")
 		}).Should(Succeed())
+		waits := ask(Default, "/leases/waiting?namespace="+ns).Leases[0].Name
+		for i := range 3 { // one that has an address goes: the one that waits has it, and the numbers say so
+			if name := fmt.Sprintf("l%d", i); name != waits {
+				remove(ctx, framework.MakeLease(ns, name).Obj())
+				break
+			}
+		}
+		leasedTo(ctx, framework.MakeLease(ns, waits).Obj())
+		Eventually(func(g Gomega) {
+			p := ask(g, "/leases/usage?pool="+pool.Name+"&namespace="+ns).Pools[0]
+			g.Expect([]int{p.Total, p.InUse, p.Available, p.Waiting, p.Namespace.Used, p.Namespace.Left}).To(Equal([]int{14, 2, 12, 0, 2, 0}))
+			g.Expect(ask(g, "/leases/waiting?namespace="+ns).Leases).To(BeEmpty())
+		}).Should(Succeed())
 		before, err := m.Activity(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		for range 50 {
@@ -251,7 +264,16 @@ var _ = Describe("Leases and restarts", func() {
 		create(ctx, framework.MakeLease(ns, "c").Obj())
 		leasedTo(ctx, framework.MakeLease(ns, "c").Obj())
 		Expect(leasedTo(ctx, a)).To(Equal(had["a"]))
-		modify(ctx, a, func(l *v1alpha1.IPLease) { l.Labels = map[string]string{"changed": "yes"} })
+		modify(ctx, a, func(l *v1alpha1.IPLease) {
+			l.Labels = map[string]string{"changed": "yes"}
+			l.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": "other"}}
+			l.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 443, Service: "web"}}
+		})
+		Eventually(func(g Gomega) { // the manager has seen that
+			is := &v1alpha1.IPLease{}
+			g.Expect(k8s.Get(ctx, keyOf(a), is)).To(Succeed())
+			g.Expect(is.Status.ObservedGeneration).To(Equal(is.Generation))
+		}).Should(Succeed())
 		Expect(leasedTo(ctx, a)).To(Equal(had["a"]))
 		remove(ctx, b)
 		again := framework.MakeLease(ns, "b").Obj()
