@@ -417,6 +417,12 @@ func TestQuarantine(t *testing.T) {
 		used   bool
 		want   time.Time
 	}{
+		"a clock that was ahead": {
+			change: append(adopting(metav1.ConditionFalse), func(o *v1alpha1.NetworkPool) {
+				o.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon.Add(8 * time.Hour))
+			}),
+			want: noon.Add(75 * time.Second),
+		},
 		"an allocator is on record": {used: true},
 		"nothing is used":           {change: adopting(metav1.ConditionUnknown)},
 		"something is used":         {change: adopting(metav1.ConditionUnknown), used: true, want: noon.Add(45 * time.Second)},
@@ -428,7 +434,7 @@ func TestQuarantine(t *testing.T) {
 			if tt.used {
 				see(p, "a", 0, remembers("10.0.0.1"))
 			}
-			if p.Quarantine(75 * time.Second); !p.QuarantineUntil.Equal(tt.want) {
+			if p.Quarantine(noon, 75*time.Second); !p.QuarantineUntil.Equal(tt.want) {
 				t.Errorf("until %v, not %v", p.QuarantineUntil, tt.want)
 			}
 			if reason, _ := p.Closed(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {

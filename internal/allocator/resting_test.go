@@ -267,3 +267,23 @@ func TestReleasesWaitForRoom(t *testing.T) {
 		t.Error("it waits, though nothing rests any more")
 	}
 }
+
+// A clock that was ahead when addresses were released, and was set right since, has none rest for longer than those do that
+// are released now; one that had another user on the wire, an hour (P7).
+func TestRestOfAClockThatWasAhead(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
+	ahead := noon.Add(8 * time.Hour)
+	for ip, name := range map[string]string{"10.0.0.1": "a", "10.0.0.2": ""} {
+		r := p.Ledger.Unit(netip.MustParseAddr(ip))
+		p.Cooling.Put(cooling.Rest{Range: r, Until: ahead, For: types.NamespacedName{Namespace: "ns", Name: name}})
+	}
+	for _, at := range []struct {
+		after time.Duration
+		free  int64
+	}{{0, 7}, {59 * time.Second, 7}, {2 * time.Minute, 8}, {59 * time.Minute, 8}, {71 * time.Minute, 9}} {
+		p.ExpireCooling(noon.Add(at.after))
+		if n := p.Ledger.Counts().Available; n != at.free {
+			t.Errorf("after %v %d addresses are free, not %d", at.after, n, at.free)
+		}
+	}
+}

@@ -132,7 +132,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *grants.Pool) error {
 	for _, b := range found.Blocks {
 		m.Verify(b.UID, b.Name, grants.Term{Pool: m.Base.GetUID(), Term: done}) // the list began after the fence
 	}
-	m.Quarantine(a.Quarantine)
+	m.Quarantine(a.now(), a.Quarantine)
 	m.QuarantineAfterOther(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term,

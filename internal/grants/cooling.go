@@ -104,14 +104,31 @@ func (m *Memory) StartCooling(e Ending, now time.Time) bool {
 	return m.Cooling.Add(rest, cooling.Step(cmp.Or(m.reuseGrace(), e.Grace)))
 }
 
-// ExpireCooling ends the rest of ranges whose time has come.
+// ExpireCooling ends the rest of ranges whose time has come. None lasts longer than one that begins now: its end is of a
+// clock that was ahead, or of a longer grace.
 func (m *Memory) ExpireCooling(now time.Time) {
 	for _, rest := range m.Cooling.All() {
 		if !rest.Until.After(now) {
 			m.Cooling.Remove(rest.Range)
 			m.RoomToRest()
+			continue
+		}
+		grace := m.longestRest(rest)
+		if most := cooling.Until(now, grace); rest.Until.After(most.Add(cooling.Step(grace))) {
+			rest.Until = most
+			m.Cooling.Put(rest)
 		}
 	}
+}
+
+// longestRest is how long a range may rest that does. Which of those without a name had another user on the wire, their text
+// does not say.
+func (m *Memory) longestRest(rest cooling.Rest) time.Duration {
+	grace := m.reuseGrace()
+	if grace == 0 || rest.For.Name == "" {
+		return max(grace, InUseRest)
+	}
+	return grace
 }
 
 // coolingBegan keeps a range from everybody but whom it rests for.

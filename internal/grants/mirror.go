@@ -135,7 +135,7 @@ func pausedBy(pool v1alpha1.Pool) string {
 func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
 	since := now
 	if c := m.WasAdopting(); c != nil {
-		since = c.LastTransitionTime.Time
+		since = begunBy(c, now)
 	}
 	for _, c := range m.Claimants {
 		if c.Mirrored && c.HasFinalizer && c.RecordText == "" {

@@ -209,10 +209,19 @@ func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
 
 // Quarantine holds new grants back where no allocator is on record, but addresses exist or there was an allocator
 // (R10). It survives a restart in the Ready condition.
-func (m *Memory) Quarantine(length time.Duration) {
+func (m *Memory) Quarantine(now time.Time, length time.Duration) {
 	if c := m.WasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
-		m.QuarantineUntil = c.LastTransitionTime.Add(length)
+		m.QuarantineUntil = begunBy(c, now).Add(length)
 	}
+}
+
+// begunBy is when a condition turned, now at the latest: whose clock was ahead when it was written closes no pool for as
+// long.
+func begunBy(c *metav1.Condition, now time.Time) time.Time {
+	if c.LastTransitionTime.After(now) {
+		return now
+	}
+	return c.LastTransitionTime.Time
 }
 
 // WasAdopting returns the condition that a quarantine which is not over has left, if one has.
