@@ -158,6 +158,9 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 	if mine.allows || mine.layout == nil {
 		return nil, ""
 	}
+	if a.isOutOfView(key) {
+		return a.hasOutOfView(ctx, p, to, mine)
+	}
 	seen := a.overlaps.declared(key)
 	if string(seen.uid) != to.UID {
 		ctx, cancel := timed(ctx)

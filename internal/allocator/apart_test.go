@@ -487,3 +487,59 @@ func BenchmarkKeepApart(b *testing.B) {
 		})
 	}
 }
+
+// A pool yielded to one of another namespace, and is served by a manager now that watches its own namespace alone: it
+// grants when that one shares nothing any more, but for what that still has; and it does not read that at each look.
+func TestYieldsToAPoolOutOfView(t *testing.T) {
+	elder := func(addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return aNeighbour("elder", addresses, time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Namespace, o.Generation = "other", 2 })...)
+	}
+	moved := elder("10.9.0.1")
+	for name, tc := range map[string]struct {
+		exists *v1alpha1.NetworkPool
+		listed func(*existing)
+		fails  bool
+		closed string // what its message says
+		free   int
+	}{
+		"Moved":    {exists: moved, free: 4},
+		"Gone":     {free: 4},
+		"InFlight": {exists: elder("10.9.0.1", inFlightTo("x", "10.0.0.1")), free: 3},
+		"InUse":    {exists: moved, listed: func(l *existing) { l.has(pools.KeyOf(moved), "x", "10.0.0.1") }, free: 3},
+		"Shares":   {exists: elder("10.0.0.4-10.0.0.9"), closed: "use different addresses", free: 4},
+		"Unlisted": {exists: moved, fails: true, closed: "run a manager without --namespace", free: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, lists := &onePool{exists: tc.exists}, &existing{}
+			if tc.listed != nil {
+				tc.listed(lists)
+			}
+			clock := clocktesting.NewFakeClock(noon)
+			options := Options{Client: api, Live: api, Lists: lists, ID: "me", Namespace: "ns", Clock: clock}
+			if tc.fails {
+				options.Lists = unlisted{}
+			}
+			a := New(options)
+			o := aNeighbour("pool", "10.0.0.1-10.0.0.4", time.Minute, yieldsTo(moved, 1))
+			a.publish(o)
+			p := unlocked(a.pool(pools.KeyOf(o)))
+			p.SetBase(o)
+			look := func() {
+				a.keepApart(t.Context(), grants.PoolOf(p))
+				reason, message := p.Closed(noon)
+				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(freeOf(p)) != tc.free {
+					t.Errorf("it is closed: %q: %s; free are %v", reason, message, freeOf(p))
+				}
+			}
+			look()
+			api.exists, a.lists.lists = nil, unlisted{}
+			look()
+			if clock.Step(time.Minute); tc.exists != nil {
+				a.keepApart(t.Context(), grants.PoolOf(p))
+				if reason, _ := p.Closed(noon); reason != "" || len(freeOf(p)) != 4 {
+					t.Errorf("it is closed when the other one is gone: %q; free are %v", reason, freeOf(p))
+				}
+			}
+		})
+	}
+}

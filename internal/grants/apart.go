@@ -3,6 +3,7 @@ package grants
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,6 +116,15 @@ func (m *Memory) LostBlocks() (out []netipx.IPRange) {
 		}
 	}
 	return out
+}
+
+// OutOfView is what a pool that no watch shows had of another one, when it was read: for which generation of that one, and
+// why that one may grant nothing yet.
+type OutOfView struct {
+	At         time.Time
+	Generation int64
+	Has        []netipx.IPRange
+	Why        string
 }
 
 // News is what the older pools of a network wait to hear of a younger one.

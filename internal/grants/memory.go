@@ -150,6 +150,8 @@ type Memory struct {
 	Outstanding string
 	// Surveyed are the reasons for which all that this one has was listed (see survey).
 	Surveyed map[v1alpha1.YieldedPool]bool
+	// OutOfView is what was read of those of them that no watch of this manager shows.
+	OutOfView map[v1alpha1.YieldedPool]OutOfView
 	// KeptApart counts what was kept apart since the pool was looked at with all others.
 	KeptApart int
 	// ToldElders is what the older pools were last woken for.
@@ -181,7 +183,7 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m.troubled, m.unheard = troubles{}, troubles{}
 	m.WaitingClusters = map[types.NamespacedName]struct{}{}
 	m.apart = map[netipx.IPRange]pools.Key{}
-	m.Surveyed = map[v1alpha1.YieldedPool]bool{}
+	m.Surveyed, m.OutOfView = map[v1alpha1.YieldedPool]bool{}, map[v1alpha1.YieldedPool]OutOfView{}
 	m.Pending = btree.NewBTreeGOptions(older, btree.Options{NoLocks: true})
 	m.Ledger = ledger.New(nil, 128)
 	return m
