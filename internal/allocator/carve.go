@@ -202,7 +202,7 @@ func (a *Allocator) setFinalizers(ctx context.Context, p *grants.Pool, r grants.
 	next, _ := a.blockOf(obj)
 	m := p.Lock()
 	defer m.Unlock()
-	if len(finalizers) == 0 {
+	if len(finalizers)+len(obj.GetFinalizers()) == 0 {
 		m.ForgetBlock(r.Block.UID, r.Name) // the answer to the patch that takes the last finalizer off a deleted object is its end
 	} else if next != nil {
 		m.ObserveBlock(next)

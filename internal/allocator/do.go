@@ -71,7 +71,7 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *grants.Pool, c grants.
 	if s.Verb == grants.DropFinalizer {
 		metrics.Releases.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	}
-	if s.Verb == grants.DropFinalizer && len(c.Others) == 0 {
+	if s.Verb == grants.DropFinalizer && len(c.Others)+len(obj.GetFinalizers()) == 0 {
 		a.forgetClaimant(p, c) // the answer to the patch that takes the last finalizer off a deleted object is its end
 		return nil
 	}
@@ -228,8 +228,8 @@ func (a *Allocator) attachedChanged(ctx context.Context, p *grants.Pool, was *gr
 	return errAgain
 }
 
-// deleteAttached deletes an attached object as it was seen. Where nobody else's finalizer was on it, the answer proves
-// that it is gone.
+// deleteAttached deletes an attached object as it was seen. Where no finalizer was on it, ours put back neither, the answer
+// proves that it is gone.
 func (a *Allocator) deleteAttached(ctx context.Context, p *grants.Pool, was *grants.Attached, t *grants.Attempt) error {
 	uid, rv := was.UID, was.Version
 	t.Gone = false // what was proven before spoke of another one
@@ -240,7 +240,7 @@ func (a *Allocator) deleteAttached(ctx context.Context, p *grants.Pool, was *gra
 	if err != nil {
 		return fmt.Errorf("deleting %s: %w", was.Text(), err)
 	}
-	if len(was.Others) == 0 {
+	if len(was.Others) == 0 && !was.Protected {
 		m := p.Lock()
 		m.ForgetAttached(was.UID, was.Key())
 		m.Unlock()

@@ -1,0 +1,35 @@
+package allocator_test
+
+import (
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// A finalizer of ours that is put back as it is taken off, by a mutating webhook, keeps its object: what is there is not
+// taken for gone.
+func TestFinalizerPutBack(t *testing.T) {
+	for _, kind := range []faults.Kind{faults.Addresses, faults.Claims} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := scenario{
+				name: "put back", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"},
+				script: []action{remove("a"), add("b")}, want: map[string]string{"b": "10.0.0.1"},
+			}
+			s.run(t, func(w *world) {
+				w.disturb = func(w *world, r *faults.Request) bool {
+					all := w.api.List(kind)
+					i := slices.IndexFunc(all, func(o client.Object) bool { return o.GetName() == r.Ref.Name })
+					if r.Verb != "patch" || r.Ref.Kind != kind || r.Status || i < 0 || len(w.script) == len(s.script) {
+						return false
+					}
+					w.disturb = nil
+					w.answer(r, all[i], nil) // nothing is left of what it changes
+					return true
+				}
+			})
+		})
+	}
+}
