@@ -293,6 +293,9 @@ func TestPinsAreKeptApart(t *testing.T) {
 				a.keepApart(t.Context(), grants.PoolOf(p))
 				vip := claims.Of(newClaim("vip", 0))
 				p.Observe(vip)
+				if said := p.NoAddress().Message; !strings.Contains(said, "or NetworkPool ns/narrowed has them too") {
+					t.Errorf("where nothing is free, claims are told %s", said)
+				}
 				_, no := p.Choose(p.Claimants[vip.Owner.UID])
 				if no == nil || !strings.Contains(no.Message, "NetworkPool ns/narrowed") {
 					t.Errorf("the claim is told %v", no)

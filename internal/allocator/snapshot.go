@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,21 +33,62 @@ type Answer struct {
 	Reason, Message string
 }
 
-// SnapshotOf looks at a pool, with the objects that name one. Those of other pools are passed over.
-func SnapshotOf(obj v1alpha1.Pool, objects iter.Seq[client.Object]) *Snapshot {
-	key := pools.KeyOf(obj)
-	p := grants.New(key, kinds, grants.NewQuota(func(pools.Key) {}))
-	p.Base = obj.DeepCopyObject().(v1alpha1.Pool)
-	p.Compile()
-	found := byPool{key: {}}
-	for o := range objects {
+// Snapshots are all pools as the objects of one moment show them: what one has in use that another one may grant is kept
+// apart as a manager does it.
+type Snapshots struct{ a *Allocator }
+
+// SnapshotsOf looks at pools, with the objects that name them.
+func SnapshotsOf(o *pools.Objects) *Snapshots {
+	a := New(Options{Live: nothing{}, Lists: empty{}})
+	found := byPool{}
+	for _, obj := range o.Pools {
+		found[pools.KeyOf(obj)] = &grants.Listed{}
+	}
+	for obj := range o.OfPools() {
 		for _, r := range resources {
-			found.add(r, o)
+			found.add(r, obj)
+		}
+		if b, child := carver.BlockOf(obj); b != nil && found[child] != nil {
+			found[child].AddBlock(b)
 		}
 	}
-	p.Adopting = p.WasAdopting() != nil
-	p.Rebuild(found[key])
-	return &Snapshot{p}
+	for _, obj := range o.Pools {
+		next := obj.DeepCopyObject().(v1alpha1.Pool)
+		a.publish(next)
+		m := a.pool(pools.KeyOf(obj)).Lock()
+		if m.SetBase(next); m.Layout == nil {
+			m.Compile() // of a file, which has no generation
+		}
+		m.Adopting = m.WasAdopting() != nil
+		m.Rebuild(found[m.Key])
+		m.Unlock()
+	}
+	return &Snapshots{a}
+}
+
+// Of looks at one of the pools.
+func (s *Snapshots) Of(ctx context.Context, key pools.Key) *Snapshot {
+	p := s.a.pool(key)
+	s.a.keepApart(ctx, p)
+	m := p.Lock()
+	defer m.Unlock() // nobody else has it
+	return &Snapshot{m}
+}
+
+// nothing is an API server that has no more than what was read already.
+type nothing struct{ client.Reader }
+
+// Get implements client.Reader.
+func (nothing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+// empty are the lists of what was read already.
+type empty struct{}
+
+// List implements Lister.
+func (empty) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
+	return "", nil
 }
 
 // Layout is what the spec means; nil where it cannot be served.

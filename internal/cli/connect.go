@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -67,6 +69,23 @@ func read(ctx context.Context, from client.Reader, namespace string) (o pools.Ob
 	o.Claims, o.Addresses, o.Allocations, o.Leases = claims.Items, addresses.Items, blocks.Items, leases.Items
 	o.Pools = pools.Of(locals, globals)
 	return o, nil
+}
+
+// look looks at a pool beside all others, which may have its addresses; at those of its namespace, and the global ones, where
+// no more may be read.
+func look(ctx context.Context, from client.Reader, pool v1alpha1.Pool) (*allocator.Snapshot, error) {
+	o, err := read(ctx, from, "")
+	if err != nil && pool.GetNamespace() != "" {
+		o, err = read(ctx, from, pool.GetNamespace())
+	}
+	if err != nil {
+		return nil, err
+	}
+	key := pools.KeyOf(pool)
+	if !slices.ContainsFunc(o.Pools, func(p v1alpha1.Pool) bool { return pools.KeyOf(p) == key }) {
+		o.Pools = append(o.Pools, pool) // it went between the reads
+	}
+	return allocator.SnapshotsOf(&o).Of(ctx, key), nil
 }
 
 // readPools reads the pools alone.

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
@@ -112,11 +111,11 @@ func (p *plugin) explainPool(ctx context.Context, from client.Client, arg string
 	if !inspect.IsFull(pool) {
 		return inspect.ExplainPool(pool, nil), nil
 	}
-	o, err := read(ctx, from, key.Namespace)
+	v, err := look(ctx, from, pool)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	return inspect.ExplainPool(pool, allocator.SnapshotOf(pool, o.OfPools()).Waiters()), nil
+	return inspect.ExplainPool(pool, v.Waiters()), nil
 }
 
 func explainClaim(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {
@@ -228,11 +227,10 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 		return inspect.Explanation{}, fmt.Errorf("reading %s: %w", key, err)
 	}
 	c.Pool = pool
-	o, err := read(ctx, from, key.Namespace)
+	v, err := look(ctx, from, pool)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	v := allocator.SnapshotOf(pool, o.OfPools())
 	c.Ahead, c.Free, c.Largest, c.Resting = v.Waiting(), v.Counts().Available, v.Counts().LargestFree, v.Resting()
 	if answer, waits := v.Plan(ctx, from, now)[uid]; waits {
 		c.Answer = &answer

@@ -62,11 +62,11 @@ func (p *plugin) freeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o, err := read(cmd.Context(), c, key.Namespace)
+			v, err := look(cmd.Context(), c, obj)
 			if err != nil {
 				return err
 			}
-			answer := freeIn(key, inspect.Closed(obj), allocator.SnapshotOf(obj, o.OfPools()), n)
+			answer := freeIn(key, inspect.Closed(obj), v, n)
 			return p.answer(answer.Fits, answer, func() string { return p.freeText(answer) })
 		},
 		ValidArgsFunction: p.completePools,

@@ -43,9 +43,23 @@ func (m *Memory) NoAddress() *Refusal {
 		text = fmt.Sprintf("%s has no free address: its spec leaves none; add addresses to %s, or exclude fewer", m.Key, source)
 	}
 	if m.Ledger.Counts().Total > 0 {
-		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting; add addresses to %s, or delete machines or claims%s", m.Key, m.ThePool(), m.restNote())
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting%s; add addresses to %s, or delete machines or claims%s", m.Key, m.sharedNote(), m.ThePool(), m.restNote())
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
+}
+
+// sharedNote says which pool has some of the addresses too, the first of several.
+func (m *Memory) sharedNote() string {
+	first := ""
+	for _, key := range m.apart {
+		if text := key.String(); first == "" || text < first {
+			first = text
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return ", or " + first + " has them too"
 }
 
 // restNote says that what is released is not free at once.

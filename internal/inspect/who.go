@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,6 +30,7 @@ const (
 	Reserved = "reserved"
 	Kept     = "kept"
 	Resting  = "resting"
+	Shared   = "shared"
 	Held     = "held"
 	Free     = "free"
 	// NotGranted: nobody has it, and its pool gives nothing away now.
@@ -80,9 +82,10 @@ type Owner struct {
 func Who(o pools.Objects, a netip.Prefix) []Standing {
 	var out []Standing
 	here := map[pools.Key]bool{}
+	all := allocator.SnapshotsOf(&o)
 	for _, obj := range o.Pools {
 		here[pools.KeyOf(obj)] = true
-		v := allocator.SnapshotOf(obj, o.OfPools())
+		v := all.Of(context.Background(), pools.KeyOf(obj)) // nothing is read any more
 		if s, ok := standing(o, v, obj, a); ok {
 			out = append(out, s)
 		}
@@ -279,6 +282,8 @@ func atRest(obj v1alpha1.Pool, h *ledger.Fact, a netip.Addr) (state, detail stri
 			}
 		}
 		return Resting, "for a while" + released
+	case ledger.Shared:
+		return Shared, who + " has it too, or may give it: this pool does not give it meanwhile"
 	default:
 		for _, e := range obj.PoolStatus().Held {
 			if r, err := poolutil.ParseRange(e.First + "-" + e.Last); err == nil && r.Contains(a) {

@@ -10,6 +10,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -156,5 +157,22 @@ func TestWhoOfWhatNobodyHas(t *testing.T) {
 				t.Errorf("it is listed as %+v", got)
 			}
 		})
+	}
+}
+
+// What a claim keeps of a pool that was narrowed, another pool of the network does not give: that pool does not call it free.
+func TestWhoOfWhatAnotherPoolHas(t *testing.T) {
+	o := poolOfTwo()
+	o.Pools[0].PoolSpec().CIDR = "10.9.0.0/24"
+	o.Pools = append(o.Pools, &v1alpha1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "next", UID: "next", CreationTimestamp: metav1.Unix(1, 0)}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
+	})
+	got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
+	if len(got) != 2 || got[0].State != Used || got[1].State != Shared || got[1].Detail != "NetworkPool ns/p has it too, or may give it: this pool does not give it meanwhile" {
+		t.Errorf("it is listed as %+v", got)
+	}
+	v := allocator.SnapshotsOf(&o).Of(t.Context(), pools.KeyOf(o.Pools[1]))
+	if n := v.Counts().Available; n != 252 {
+		t.Errorf("%d addresses are free, not 252", n)
 	}
 }
