@@ -157,7 +157,7 @@ type ClusterUse struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Cluster,shortName=cc,categories=cluster-api
+// +kubebuilder:resource:scope=Cluster,categories=cluster-api
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -131,6 +132,9 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: ref,
 		Cluster: claims.ClusterOf(claim), Ours: ours,
 	}
+	if c.Missing, err = missingSource(ctx, from, claim, ours); err != nil {
+		return inspect.Explanation{}, err
+	}
 	address := &ipamv1.IPAddress{}
 	err = from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: cmp.Or(claim.Status.AddressRef.Name, name)}, address)
 	if client.IgnoreNotFound(err) != nil {
@@ -164,6 +168,27 @@ func servedBy(ctx context.Context, from client.Client, claim *ipamv1.IPAddressCl
 		return ref, false, fmt.Errorf("reading %s: %w", key, err)
 	}
 	return key.Ref(), true, nil
+}
+
+// missingSource names the pool of the in-cluster provider that a claim names and that does not exist; empty: it names none,
+// or that is there.
+func missingSource(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim, mirrored bool) (string, error) {
+	kind, is := incluster.KindOf(claim.Spec.PoolRef)
+	if !is || mirrored {
+		return "", nil
+	}
+	key := pools.Key{Kind: kind.Name, Namespace: claim.Namespace, Name: claim.Spec.PoolRef.Name}
+	if kind.Global {
+		key.Namespace = ""
+	}
+	err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, kind.New())
+	switch {
+	case apierrors.IsNotFound(err):
+		return key.String(), nil
+	case err != nil && !meta.IsNoMatchError(err):
+		return "", fmt.Errorf("reading %s: %w", key, err)
+	}
+	return "", nil
 }
 
 func explainAllocation(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {

@@ -77,7 +77,7 @@ func (p *plugin) reserveCommand() *cobra.Command {
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().StringVar(&pool, "pool", "", "The pool: the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.")
+	cmd.Flags().StringVar(&pool, "pool", "", "The pool: the name of a NetworkPool of the namespace, gnp/NAME for a GlobalNetworkPool, or inclusterippool/NAME or another kind of the in-cluster provider.")
 	cmd.Flags().StringVar(&address, "address", "", "The address that is wanted, rather than any.")
 	cmd.Flags().StringVar(&cluster, "cluster", "", "The Cluster of the namespace that the claim is to belong to.")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "How long to wait for the address.")

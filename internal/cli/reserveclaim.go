@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // claimToReserve is the claim that a person wants of a pool that exists.
@@ -22,16 +25,34 @@ func (p *plugin) claimToReserve(ctx context.Context, c client.Client, name, pool
 	if err != nil {
 		return nil, err
 	}
-	key, _, err := p.readPool(ctx, c, pool)
+	ref, err := p.poolToReserveFrom(ctx, c, namespace, pool)
 	if err != nil {
 		return nil, err
 	}
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	claim.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: key.Kind, Name: key.Name}
+	claim.Spec.PoolRef = ref
 	if address != "" {
 		claim.Annotations = map[string]string{v1alpha1.RequestedAddressAnnotation: address}
 	}
 	return claim, nil
+}
+
+// poolToReserveFrom is how a claim names the pool that a person means: one of ours, or one of the in-cluster provider, which
+// the manager serves in the place of that.
+func (p *plugin) poolToReserveFrom(ctx context.Context, c client.Client, namespace, pool string) (ipamv1.IPPoolReference, error) {
+	kind, name, _ := strings.Cut(pool, "/")
+	k, is := incluster.KindNamed(kind)
+	if !is || name == "" {
+		key, _, err := p.readPool(ctx, c, pool)
+		return key.Ref(), err
+	}
+	if k.Global {
+		namespace = ""
+	}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, k.New()); err != nil {
+		return ipamv1.IPPoolReference{}, fmt.Errorf("reading %s: %w", pools.Key{Kind: k.Name, Namespace: namespace, Name: name}, err)
+	}
+	return ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: k.Name, Name: name}, nil
 }
 
 // reserveClaim creates a claim, or finds the one that there is, and gives it to a Cluster where one is named.

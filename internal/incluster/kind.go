@@ -70,6 +70,26 @@ func (k Kind) mirrorKind() string {
 	return v1alpha1.NetworkPoolKind
 }
 
+// KindOf returns the kind that a reference names; false: it names none of them.
+func KindOf(ref ipamv1.IPPoolReference) (Kind, bool) {
+	for _, k := range Kinds {
+		if ref.APIGroup == GroupVersion.Group && ref.Kind == k.Name {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
+// KindNamed returns the kind of a name as a person writes it: in any case, of one or of several; false: there is none.
+func KindNamed(name string) (Kind, bool) {
+	for _, k := range Kinds {
+		if strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Name+"s") {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
 // Is reports whether a reference is to a pool of the in-cluster provider.
 func Is(ref ipamv1.IPPoolReference) bool {
 	_, _, is := MirrorOf(ref)

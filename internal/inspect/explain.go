@@ -56,6 +56,8 @@ type Case struct {
 	Ref ipamv1.IPPoolReference
 	// Ours: the object names a kind of pool of ours.
 	Ours bool
+	// Missing is the pool of another provider that the object names and that does not exist; empty: it does, or is not looked for.
+	Missing string
 	// Pool is nil where it does not exist.
 	Pool v1alpha1.Pool
 	// Cluster is the name of the Cluster of the object, empty if it names none; ClusterObject is nil where it
@@ -140,6 +142,10 @@ func Explain(c Case) Explanation {
 func (c Case) ofAnother(e *Explanation, deleting bool) {
 	what := fmt.Sprintf("its poolRef names %s %s of %q: another provider serves it", c.Ref.Kind, c.Ref.Name, c.Ref.APIGroup)
 	switch {
+	case c.Missing != "" && c.Has == "" && !deleting:
+		e.Verdict = "waits"
+		e.Findings = append(e.Findings, Finding{c.Missing + " does not exist", c.anew(
+			"create it, or create this claim again with the right poolRef, which is immutable")})
 	case deleting:
 		e.Findings = append(e.Findings, Finding{what, "ask that provider"})
 	case c.Has != "":

@@ -71,6 +71,8 @@ func TestExplain(t *testing.T) {
 			"as networkData cannot be changed, and that one in a new Metal3MachineTemplate, and delete the Machine", false},
 		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
 		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
+		"a pool of another provider that is not there": {nil, func(c *Case) { c.Ours, c.Missing = false, "InClusterIPPool ns/p" },
+			"waits: InClusterIPPool ns/p does not exist -> create it", false},
 		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it, if there is one -> ask that provider", false},
 		"another's kind, served": {nil, func(c *Case) {
 			c.Ours, c.Has = false, "10.0.0.5 of InClusterIPPool nodes"

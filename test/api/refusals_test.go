@@ -61,7 +61,7 @@ func TestBadSpecsAreRefusedWhenApplied(t *testing.T) {
 		"reserved range outside": {`{cidr: 10.0.0.0/24, reserved: [{cidr: 10.0.0.250-10.0.1.5}]}`, "reserves addresses outside cidr"},
 		"reserved one outside":   {`{cidr: "fd00::/64", reserved: [{cidr: "fd01::1"}]}`, "reserves addresses outside cidr"},
 		"reserved larger":        {`{cidr: 10.0.0.0/24, reserved: [{cidr: 10.0.0.0/16}]}`, "reserves addresses outside cidr"},
-		"gateway outside cidr":   {`{cidr: 10.0.0.0/24, gateway: 10.0.1.1}`, "spec.gateway ... is outside cidr"},
+		"gateway outside cidr":   {`{cidr: 10.0.0.0/24, gateway: 10.0.1.1}`, "spec.gateway ... is outside cidr; correct it, or"},
 		"gateway outside cidr, IPv6": {
 			`{cidr: "fd00::/64", gateway: "fd01::1"}`, "spec.gateway ... describe several networks with subnets, or use a link-local gateway (fe80::/10)"},
 		"gateway outside prefix, IPv6": {
