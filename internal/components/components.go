@@ -36,7 +36,7 @@ func Of(o *options.Options) []Component {
 		{"node-cidrs", o.NodeCIDRs == options.NodeCIDRsOn},
 		{"own-node-cidrs", o.OwnNodes() && o.NodeCIDRs != options.NodeCIDRsOn},
 		{"control-plane-endpoints", o.ControlPlaneEndpoints},
-		{"fleet-node-cidrs", o.NodeCIDRs == options.NodeCIDRsFleet},
+		{"fleet-node-cidrs", o.FleetNodes() && o.NodeCIDRs != options.NodeCIDRsOn},
 	}
 }
 

@@ -1,6 +1,7 @@
 package components
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,6 +137,45 @@ func TestManifestsTurnComponentsOn(t *testing.T) {
 	for _, c := range Of(&options.Options{}) {
 		if c.Name != Claims && !slices.Contains(seen, c.Name) {
 			t.Errorf("no folder for component %s", c.Name)
+		}
+	}
+}
+
+// serves reports whether what a component is for is on: node-cidrs is own-node-cidrs and fleet-node-cidrs.
+func serves(o *options.Options, name string) bool {
+	switch name {
+	case "own-node-cidrs":
+		return o.OwnNodes()
+	case "fleet-node-cidrs":
+		return o.FleetNodes()
+	case "node-cidrs":
+		return o.OwnNodes() && o.FleetNodes()
+	}
+	return slices.Contains(on(o), name)
+}
+
+// Two components are both on, whichever ConfigMap is read last: none sets what another one sets otherwise.
+func TestComponentsGoTogether(t *testing.T) {
+	folders, err := os.ReadDir(filepath.Join(root, "components"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range folders {
+		for _, last := range folders {
+			environ := map[string]string{}
+			for _, name := range []string{first.Name(), last.Name()} {
+				for _, variable := range flagsOf(t, name) {
+					key, _, _ := strings.Cut(variable, "=")
+					environ[key] = variable
+				}
+			}
+			o := parsed(t, slices.Collect(maps.Values(environ))...)
+			for _, name := range []string{first.Name(), last.Name()} {
+				// It turns on more than own-node-cidrs, and is read after that by the Deployment.
+				if !serves(o, name) && (first.Name() != "node-cidrs" || last.Name() != "own-node-cidrs") {
+					t.Errorf("%s before %s: %s is off", first.Name(), last.Name(), name)
+				}
+			}
 		}
 	}
 }

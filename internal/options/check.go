@@ -53,7 +53,7 @@ func (o *Options) Check() error {
 	if _, err := Prefixes(o.ServiceCIDRs); err != nil {
 		complain("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
 	}
-	if o.NodeCIDRs != NodeCIDRsOff && o.Namespace != "" {
+	if (o.OwnNodes() || o.FleetNodes()) && o.Namespace != "" {
 		complain("node-cidrs", o.NodeCIDRs, "Nodes and ClusterCIDRs are in no namespace; leave --namespace out, or give them with another manager")
 	}
 	if o.OrphanGrace <= 0 {
@@ -94,7 +94,7 @@ func (o *Options) checkServices(complain complainer) {
 	}
 	for flag, on := range map[string]bool{
 		"load-balancers": o.LoadBalancers, "leases": o.Leases, "service-leases": o.ServiceLeases, "host-load-balancers": o.HostLBs,
-		"control-plane-endpoints": o.ControlPlaneEndpoints,
+		"control-plane-endpoints": o.ControlPlaneEndpoints, "fleet-node-cidrs": o.FleetNodeCIDRs,
 	} {
 		if on && o.NodeCIDRs == NodeCIDRsOnly {
 			complain(flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)

@@ -53,7 +53,9 @@ type Options struct {
 	// AddressAttempts is how many addresses a Service gets for which somebody else answers.
 	AddressAttempts int
 	NodeCIDRs       string
-	ServiceCIDRs    []string
+	// FleetNodeCIDRs has workload clusters be served whatever NodeCIDRs says of the manager's own.
+	FleetNodeCIDRs bool
+	ServiceCIDRs   []string
 	// ClusterCIDRs and the sizes are those of kube-controller-manager.
 	ClusterCIDRs                         []string
 	NodeMask, NodeMaskIPv4, NodeMaskIPv6 int
@@ -68,7 +70,7 @@ func (o *Options) OwnNodes() bool {
 
 // FleetNodes reports whether those of workload clusters do.
 func (o *Options) FleetNodes() bool {
-	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet
+	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet || o.FleetNodeCIDRs
 }
 
 // ServesLeases reports whether IPLeases are served.
@@ -115,6 +117,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
 		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, own, for the Nodes of the manager's own cluster, fleet, for those of workload clusters, or only, which is own and does nothing else, so that it needs no Cluster API. No other allocator may do so at the same time.")
+	fs.BoolVar(&o.FleetNodeCIDRs, "fleet-node-cidrs", false,
+		"Give the Nodes of workload clusters their pod CIDRs, whatever --node-cidrs says of those of the manager's own cluster.")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", nil, "CIDRs of Services, which no Node is given. Those of ServiceCIDRs are known.")
 	fs.StringSliceVar(&o.ClusterCIDRs, clusterCIDRFlag, nil,
 		"Range that the manager's own Nodes get their pod CIDRs from, or one of each family: the manager makes a ClusterCIDR of it at its start, and deletes the one that it made of other flags before. As in kube-controller-manager.")
