@@ -22,10 +22,12 @@ var (
 
 func makeMirror(addresses string, owners ...metav1.OwnerReference) action {
 	return action{"mirror a pool of " + addresses, func(w *world) bool {
-		return w.api.Create(&v1alpha1.NetworkPool{
+		pool := &v1alpha1.NetworkPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: mirror, OwnerReferences: owners},
 			Spec:       Pool(addresses, func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }),
-		}) == nil
+		}
+		incluster.Seal(pool)
+		return w.api.Create(pool) == nil
 	}}
 }
 
