@@ -19,7 +19,7 @@ func managementCluster(ctx context.Context, live client.Reader) (string, error) 
 	err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns)
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		log.FromContext(ctx).Info("The namespace kube-system cannot be read: GlobalNetworkPools that were copied from another management cluster are not told from others", "reason", err.Error())
+		log.FromContext(ctx).Info("The namespace kube-system cannot be read: pools that came from another management cluster are not told from others", "reason", err.Error())
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)

@@ -49,10 +49,15 @@ const (
 	// that names no entry does nothing, so it may stay.
 	ReleaseHeldAnnotation = "butler.butlerlabs.dev/release-held"
 
-	// ManagementClusterAnnotation on a GlobalNetworkPool names the management cluster that serves it: the UID of its
-	// namespace kube-system. It is written by the manager. Where it names another cluster the pool was copied from there, and
-	// grants nothing until somebody removes the annotation.
+	// ManagementClusterAnnotation on a pool names the management cluster that serves it: the UID of its namespace
+	// kube-system. It is written by the manager. Where it names another cluster the pool came from there. A
+	// GlobalNetworkPool grants nothing until the annotation is removed; a NetworkPool grants nothing until that, or until all
+	// that came with it is proven to be here.
 	ManagementClusterAnnotation = "butler.butlerlabs.dev/management-cluster"
+
+	// ClustersAnnotation on a NetworkPool names some of the Clusters of its namespace, separated by commas. It is written by
+	// the manager, and goes along when the namespace is moved: where none of them is, not all has arrived.
+	ClustersAnnotation = "butler.butlerlabs.dev/clusters"
 
 	// HandOverAnnotation on an IPAddressPool or L2Advertisement of MetalLB's in a workload cluster, with the value "true", lets
 	// the manager take over what somebody else made.

@@ -72,6 +72,8 @@ func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) 
 			switch reason {
 			case v1alpha1.DeletingReason:
 				message = deletedMessage(m.Base) // whom it waits for changes with every release
+			case v1alpha1.AdoptingReason: // since when nothing has arrived changes with every arrival
+				message = "others may have addresses of it that is not known yet; its condition Ready says what ends that, or when"
 			case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
 				out.Refused = &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf("%s has no free address: %s", m.Key, message))}
 				return out

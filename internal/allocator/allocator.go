@@ -214,12 +214,15 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	return key, !m.TriedOnce || m.Base == nil || term.Newer(obj.GetResourceVersion(), m.Base.GetResourceVersion())
 }
 
-// PoolsWaitingFor returns the pools in which a claim waits for a Cluster.
+// PoolsWaitingFor returns the pools in which a claim waits for a Cluster, and those that wait for Clusters of its namespace
+// to show that all has arrived.
 func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
 	var keys []pools.Key
 	for _, p := range a.all() {
 		m := p.Lock()
-		if _, waits := m.WaitingClusters[cluster]; m.Awaits(cluster) || waits {
+		_, waits := m.WaitingClusters[cluster]
+		arrives := m.Arriving.Lacks != "" && p.Key.Namespace == cluster.Namespace
+		if m.Awaits(cluster) || waits || arrives {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()

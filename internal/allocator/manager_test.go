@@ -145,7 +145,7 @@ func (w *world) start() *manager {
 	m.ctx, m.kill = context.WithCancel(w.logged(w.t.Context(), name))
 	m.alloc = allocator.New(allocator.Options{
 		Client: m.client, Live: m.client.Live(), Lists: m.client.Lister(), Recorder: quiet{}, ID: name, Elected: w.elected,
-		InClusterPools: true, ShrinkGrace: 20 * time.Second, MachineOf: w.machineOf,
+		ManagementCluster: home, InClusterPools: true, ShrinkGrace: 20 * time.Second, MachineOf: w.machineOf,
 	})
 	m.alloc.Start(m.ctx, m.wake)
 	m.feed()

@@ -84,6 +84,9 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	if done, err := a.finalize(ctx, p); done || err != nil {
 		return a.shut(ctx, p, now, err)
 	}
+	if err := a.seeArrival(ctx, p); err != nil {
+		return a.outcome(p, err)
+	}
 	a.keepApart(ctx, p)
 
 	next, err := a.reconcileBatch(ctx, p, now)
@@ -351,8 +354,8 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// finalize keeps our finalizer on a pool while it lives, and the mark of the management cluster, and takes the finalizer off
-// a deleted one when nobody has an address of it any more. It reports whether the pool is gone.
+// finalize keeps our finalizer on a pool while it lives, the mark of the management cluster, and the names of Clusters, and
+// takes the finalizer off a deleted one when nobody has an address of it any more. It reports whether the pool is gone.
 func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, err error) {
 	now := a.now()
 	m := p.Lock()
@@ -360,9 +363,14 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	deleting := base.GetDeletionTimestamp() != nil
 	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
 	mark := !deleting && m.IsUnmarked(base)
+	mayName := !deleting && !m.Arrives()
 	undone := now.Before(m.MarkAfter)
 	m.Unlock()
-	if (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark) || (undone && !deleting) {
+	var names string
+	if mayName {
+		names = a.newClusters(ctx, base)
+	}
+	if (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark && names == "") || (undone && !deleting) {
 		return false, nil
 	}
 	if deleting {
@@ -386,6 +394,9 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 		}
 	}
 	next := base.DeepCopyObject().(v1alpha1.Pool)
+	if names != "" {
+		annotations.AddAnnotations(next, map[string]string{v1alpha1.ClustersAnnotation: names})
+	}
 	if deleting {
 		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
 	} else {
@@ -413,6 +424,7 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 		undone := &grants.UndoneError{What: p.Key.String()}
 		a.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
 	}
+	m.Arriving.Opened = m.Arriving.Opened || (mark && m.Arriving.Lacks != "")
 	return deleting, nil
 }
 

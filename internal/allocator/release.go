@@ -73,8 +73,8 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 		m.Unlock()
 		return false, nil
 	}
-	if current.Since.IsZero() {
-		current.Since = a.now()
+	if current.Since.IsZero() || m.InQuarantine(a.now()) {
+		current.Since = a.now() // its claim may still arrive
 	}
 	current.InTheWay = current.InTheWay || err == nil
 	inTheWay := m.IsInTheWay(current)

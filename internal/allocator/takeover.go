@@ -134,6 +134,7 @@ func (a *Allocator) takeOver(ctx context.Context, p *grants.Pool) error {
 	}
 	m.Quarantine(a.now(), a.Quarantine)
 	m.QuarantineAfterOther(a.now(), a.Quarantine)
+	m.ExtendQuarantine(a.now(), a.Quarantine)
 	metrics.Takeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term,
 		"claims", len(m.Claimants), "addresses", len(m.Attached), "inFlight", len(m.Grants))

@@ -19,7 +19,7 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
 	if m.Base != nil && m.Base.GetUID() != seen.GetUID() {
-		m.Holder, m.QuarantineUntil, m.generation = false, time.Time{}, 0
+		m.Holder, m.QuarantineUntil, m.generation, m.Arriving = false, time.Time{}, 0, Arriving{}
 		m.removePins()
 		m.Layout = nil // the new one promised nothing of that
 		for uid := range m.Grants {
@@ -47,6 +47,7 @@ func (m *Memory) UnsetBase() bool {
 	}
 	m.removePins()
 	m.Base, m.Holder, m.Unanswered, m.generation, m.Layout = nil, false, nil, 0, nil
+	m.Arriving = Arriving{}
 	m.relayout() // what it has left in use is outside of any spec: others keep apart from it
 	m.RoomToRest()
 	m.TriedOnce = false
@@ -75,7 +76,7 @@ func (m *Memory) SetBase(obj v1alpha1.Pool) {
 
 // EndAdoption ends what is taken on trust, when the quarantine is over.
 func (m *Memory) EndAdoption(now time.Time) {
-	if !m.Adopting || m.QuarantineUntil.After(now) {
+	if !m.Adopting || m.InQuarantine(now) {
 		return
 	}
 	m.Adopting = false

@@ -53,7 +53,7 @@ func (m *Memory) decideBlocks(now time.Time, grace time.Duration) carve.Decision
 // wants is what a pool wants of its blocks. One that is not carved wants nothing of those that a pool of its name had
 // before.
 func (m *Memory) wants(now time.Time, grace time.Duration) carve.Pool {
-	out := carve.Pool{Deleting: m.Base.GetDeletionTimestamp() != nil, Adopting: m.QuarantineUntil.After(now) || (!m.Holder && m.WasAdopting() != nil)}
+	out := carve.Pool{Deleting: m.Base.GetDeletionTimestamp() != nil, Adopting: m.InQuarantine(now) || (!m.Holder && m.WasAdopting() != nil)}
 	spec := m.Base.PoolSpec().Carve
 	if spec == nil {
 		out.Paused = true

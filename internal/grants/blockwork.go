@@ -88,7 +88,7 @@ const recordsEvery = time.Minute
 // endAbroad are the requests for the blocks that are in other namespaces and not on record as open. One of those that the
 // pool has asked for was made before its manager moved to another namespace, and not opened by then: it goes back.
 func (m *Memory) endAbroad(now time.Time) (out []BlockRequest, wait time.Duration) {
-	if m.QuarantineUntil.After(now) {
+	if m.InQuarantine(now) {
 		return nil, 0
 	}
 	for _, b := range m.Carved.abroad {

@@ -10,20 +10,23 @@ import (
 const copiedMessage = "the pool was copied here from another management cluster, by clusterctl move or from a backup, and may still give its addresses there; " +
 	"when it does so no more, remove the annotation " + v1alpha1.ManagementClusterAnnotation + " from it to use it here"
 
-// isCopied reports whether the pool says that another management cluster serves it. clusterctl copies a pool that is in no
+// isCopied reports whether another management cluster may serve the pool still. clusterctl copies a pool that is in no
 // namespace along with whatever namespace it moves, and leaves the original: then both would give the same addresses.
-func (m *Memory) isCopied() bool {
+func (m *Memory) isCopied() bool { return m.Base.GetNamespace() == "" && m.CameFromElsewhere() }
+
+// CameFromElsewhere reports whether the pool says that another management cluster serves it.
+func (m *Memory) CameFromElsewhere() bool {
 	home := m.Base.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]
-	return m.Base.GetNamespace() == "" && home != "" && m.ManagementCluster != "" && home != m.ManagementCluster
+	return home != "" && m.ManagementCluster != "" && home != m.ManagementCluster
 }
 
 // IsUnmarked reports whether Mark has something to note on a pool.
 func (m *Memory) IsUnmarked(pool v1alpha1.Pool) bool {
-	return pool.GetNamespace() == "" && m.ManagementCluster != "" && pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] == ""
+	return m.ManagementCluster != "" && pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] == ""
 }
 
-// Mark notes on a pool that is in no namespace which management cluster serves it, where it says nothing of that. It reports
-// whether there was something to note.
+// Mark notes on a pool which management cluster serves it, where it says nothing of that. It reports whether there was
+// something to note.
 func (m *Memory) Mark(pool v1alpha1.Pool) bool {
 	return m.IsUnmarked(pool) && annotations.AddAnnotations(pool, map[string]string{v1alpha1.ManagementClusterAnnotation: m.ManagementCluster})
 }

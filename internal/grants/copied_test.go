@@ -19,8 +19,8 @@ func TestCopied(t *testing.T) {
 		"another's": {reason: "the other one may serve it still", says: "there", here: "here", copied: true},
 		"unknown":   {reason: "nobody knows which cluster this is", says: "there"},
 		"unmarked":  {reason: "nobody knows what to write"},
-		"local":     {reason: "it moves with its namespace", namespace: "ns", says: "there", here: "here"},
-		"new local": {reason: "it needs no mark", namespace: "ns", here: "here"},
+		"local":     {reason: "it moves with its namespace, and the other one has it no more", namespace: "ns", says: "there", here: "here"},
+		"new local": {reason: "it says where it came from, should it be moved", namespace: "ns", here: "here", marked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := v1alpha1.Pool(&v1alpha1.GlobalNetworkPool{})

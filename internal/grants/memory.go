@@ -124,6 +124,10 @@ type Memory struct {
 	ListTook        time.Duration
 	TriedOnce       bool
 	QuarantineUntil time.Time
+	// quietSince is what the quarantine counts from, where that was an arrival.
+	quietSince time.Time
+	// Arriving is what is known of the objects that come along with the pool.
+	Arriving Arriving
 	// AloneSince is when nothing can land any more that somebody else has sent before this term.
 	AloneSince time.Time
 	// Adopting: what exists is taken over from another allocator (R10).

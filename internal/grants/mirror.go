@@ -128,6 +128,18 @@ func pausedBy(pool v1alpha1.Pool) string {
 	return MirroredPool(pool)
 }
 
+// takenAwayMessage is what a mirror says that was made anew in the middle of a move.
+const takenAwayMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
+	"end the move, which takes this one away, too; if there is none, and nobody elsewhere uses addresses of this pool, remove the annotation " +
+	incluster.MovedFromAnnotation + " from it"
+
+// wasTakenAway reports whether the mirror before this one was taken away here by force: what it withheld, because it had
+// moved to another management cluster, is not known.
+func (m *Memory) wasTakenAway() bool {
+	from := m.Base.GetAnnotations()[incluster.MovedFromAnnotation]
+	return from != "" && from == m.ManagementCluster
+}
+
 // QuarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of
 // its last requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything;
 // ours comes with a record, in one write. The condition Adopting, which the first commit writes before any record,

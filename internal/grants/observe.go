@@ -41,6 +41,9 @@ func (m *Memory) Observe(c *Claimant) bool {
 		m.unsort(old)
 	} else {
 		m.kindCount[c.Kind]++
+		if c.HasRecord() {
+			m.noteArrival(c.Created)
+		}
 	}
 	m.Claimants[c.Owner.UID] = c
 	m.restoreRecord(c)
@@ -142,6 +145,9 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 	}
 	if c := m.Claimants[a.ClaimantUID]; c != nil && c.Owner.Name == a.Name {
 		a.Name, a.ClaimantUID = c.Owner.Name, c.Owner.UID // equal, and kept once
+	}
+	if m.Attached[a.Key()] == nil && m.ByName[a.Key()] == nil {
+		m.noteArrival(time.Unix(a.Created, 0))
 	}
 	m.Attached[a.Key()] = a
 	if a.IP.IsValid() {

@@ -99,6 +99,7 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 		c.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
+	m.keepQuiet(meta.FindStatusCondition(s.Conditions, v1alpha1.ReadyCondition))
 	setPaused(s, obj, now)
 	s.CapacityEvents = CapacityEvents(s, now)
 }
@@ -144,11 +145,14 @@ func (m *Memory) Conditions(n ledger.Counts, now time.Time) []metav1.Condition {
 // over a restart (R10).
 func (m *Memory) Closed(now time.Time) (reason, message string) {
 	reason, message = m.closedForGood()
-	if !m.QuarantineUntil.After(now) {
+	if !m.InQuarantine(now) {
 		return reason, message
 	}
-	adopting := "another manager or provider may have given out addresses of this pool; new grants start at " +
-		m.QuarantineUntil.UTC().Format(time.RFC3339) + ", when its last writes have settled"
+	adopting := m.Arriving.Lacks
+	if adopting == "" {
+		adopting = "another manager or provider may have given out addresses of this pool; new grants start at " +
+			m.QuarantineUntil.UTC().Format(time.RFC3339) + ", when its last writes have settled"
+	}
 	switch reason {
 	case v1alpha1.DeletingReason: // claims are told this, and whom the pool waits for changes with every release
 		adopting += "; after that it still grants nothing, because it is being deleted"
@@ -171,6 +175,8 @@ func (m *Memory) closedForGood() (reason, message string) {
 		return v1alpha1.CopiedReason, copiedMessage
 	case m.isMoved():
 		return v1alpha1.MovedReason, m.movedMessage()
+	case m.wasTakenAway():
+		return v1alpha1.MovedReason, takenAwayMessage
 	case annotations.HasPaused(m.Base):
 		return clusterv1.PausedReason, pausedMessage(m.Base)
 	case m.nothingLeft() != "":

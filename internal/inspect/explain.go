@@ -353,7 +353,7 @@ var adviceOnPool = map[string]string{
 	v1alpha1.ValidationFailedReason: "correct the field of the pool that the message names",
 	v1alpha1.CopiedReason:           "make sure that the other management cluster gives no address of this pool, then `kubectl annotate globalnetworkpool NAME " + v1alpha1.ManagementClusterAnnotation + "-`",
 	v1alpha1.MovedReason:            "make sure that the other management cluster does not use these addresses, then release them: `kubectl butler-ipam release-held` of the pool",
-	v1alpha1.AdoptingReason:         "wait until the time that the message names",
+	v1alpha1.AdoptingReason:         "wait until the time that the message names, or do what it says if it names none",
 	v1alpha1.PoolExhaustedReason:    "add addresses to the pool, or reserve fewer",
 	v1alpha1.OverlapReason:          "give the pool other addresses or another spec.network, or set spec.allowOverlap, after which both may give the same address",
 }

@@ -115,7 +115,7 @@ func TestExplain(t *testing.T) {
 			c.ClusterObject = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "k", Annotations: paused}}
 		}, "waits: its Cluster ns/k is paused -> kubectl patch cluster", false},
 		"an overlap":           {notReady("Overlap"), nil, "waits: NetworkPool ns/p grants nothing now (Overlap): m -> give the pool other addresses", false},
-		"an adoption":          {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait until the time that the message names", false},
+		"an adoption":          {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait until the time that the message names, or do what it says if it names none", false},
 		"no pool of this kind": {nil, func(c *Case) { c.Instead = "GlobalNetworkPool p" }, "waits: NetworkPool ns/p does not exist -> there is a GlobalNetworkPool p: if that is meant", false},
 		"the quota, which no manager has said anew": {open(), func(c *Case) {
 			said(metav1.ConditionFalse, "QuotaExceeded")(c)

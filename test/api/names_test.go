@@ -111,6 +111,7 @@ var names = map[string]string{
 	"HandOverAnnotation":             "butler.butlerlabs.dev/hand-over",
 	"HandedOverAnnotation":           "butler.butlerlabs.dev/handed-over",
 	"ManagementClusterAnnotation":    "butler.butlerlabs.dev/management-cluster",
+	"ClustersAnnotation":             "butler.butlerlabs.dev/clusters",
 	"CopiedReason":                   "Copied",
 	"ReleaseHeldAnnotation":          "butler.butlerlabs.dev/release-held",
 	"MetalLBMissingReason":           "MetalLBMissing",

@@ -48,6 +48,17 @@ func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 	return err
 }
 
+// List reads Clusters from the cache.
+func (c *Client) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	if kind := itemsOf(into); kind != Clusters || c.hidden == kind {
+		return fill(into, nil, o)
+	}
+	return fill(into, c.server.store.list(Clusters, o.Namespace), o)
+}
+
 // Create implements client.Writer.
 func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	body := copyOf(o)

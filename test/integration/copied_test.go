@@ -24,7 +24,7 @@ var _ = Describe("A GlobalNetworkPool", Ordered, func() {
 		copied := framework.MakeGlobalPool(ns + "-copied").CIDR("10.175.1.0/28").Obj()
 		copied.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another"}
 		local := framework.MakePool("local").Namespace(ns).CIDR("10.175.2.0/28").Obj()
-		local.Annotations = copied.Annotations // of no meaning: it moves with its namespace, and leaves nothing behind
+		local.Annotations = copied.Annotations // it moves with its namespace: here it would wait for a Cluster, if it named one
 		create(ctx, served, copied, local)
 		DeferCleanup(func(ctx SpecContext) {
 			for _, p := range []client.Object{served, copied} {
@@ -33,7 +33,13 @@ var _ = Describe("A GlobalNetworkPool", Ordered, func() {
 		})
 		expectCondition(ctx, served, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		Expect(served).To(home)
-		expectCondition(ctx, local, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		Expect(expectCondition(ctx, local, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)).To(ContainSubstring("names no Cluster"))
+		modify(ctx, local, func(p *v1alpha1.NetworkPool) { p.Annotations = nil })
+		Eventually(func() string {
+			return expectCondition(ctx, local, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		}).Should(ContainSubstring("new grants start at"))
+		Expect(k8s.Get(ctx, keyOf(local), local)).To(Succeed())
+		Expect(local).To(home)
 		expectCondition(ctx, copied, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.CopiedReason)
 		create(ctx, framework.MakeClaim(ns, "c").GlobalPool(copied.Name).Obj())
 		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(And(ContainSubstring("was copied here from another management cluster"),

@@ -196,6 +196,47 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("a pool that comes from elsewhere grants nothing until a Cluster that was with it runs, however long that takes", func(ctx SpecContext) { // C53, R10
+		create(ctx, makeCluster(ns, "native", false))
+		pool = framework.MakePool("p").Namespace(ns).CIDR("10.12.9.0/24").Obj()
+		pool.Finalizers = []string{v1alpha1.PoolFinalizer}
+		pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another", v1alpha1.ClustersAnnotation: "k,late"}
+		m := namespaceManager(ctx, ns)
+		create(ctx, pool, framework.MakeClaim(ns, "new").Pool("p").Obj())
+		says := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		Expect(says).To(And(ContainSubstring("Cluster k is paused"), ContainSubstring("remove the annotation "+v1alpha1.ManagementClusterAnnotation)))
+		// long lets minutes pass without an arrival.
+		long := func() {
+			GinkgoHelper()
+			Expect(m.Kill()).To(Succeed())
+			endQuarantine(ctx, pool)
+			m = namespaceManager(ctx, ns)
+		}
+		long()
+		create(ctx, framework.MakeClaim(ns, "newer").Pool("p").Obj())
+		refusalOf(ctx, ns, "newer", "PoolNotReady")
+		claim := moved("c", "10.12.9.1")
+		create(ctx, claim)
+		made := madeAddress(ns, "c", "10.12.9.1", 24, claimOwner("c", claim.UID), poolOwner("p", elsewhere))
+		create(ctx, made)
+		unpause(ctx)
+		expectAdopted(ctx, claim, made)
+		Eventually(func() string {
+			return expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		}).Should(ContainSubstring("new grants start at"))
+		long()
+		for _, name := range []string{"new", "newer"} {
+			Expect(addressOf(ctx, ns, name).Spec.Address).NotTo(Equal("10.12.9.1"))
+		}
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, keyOf(pool), pool)).To(Succeed())
+			g.Expect(pool.Annotations).To(And(HaveKeyWithValue(v1alpha1.ManagementClusterAnnotation, Not(Equal("another"))),
+				HaveKeyWithValue(v1alpha1.ClustersAnnotation, Not(BeEmpty()))))
+		}).Should(Succeed())
+		expectAtRest(ctx, ns, 3)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("a pool whose status was wiped while it is served adopts again", func(ctx SpecContext) { // R10: backup, status wiped
 		unpause(ctx)
 		m := namespaceManager(ctx, ns)

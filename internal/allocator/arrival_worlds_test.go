@@ -1,0 +1,125 @@
+package allocator_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+// Pools that a move or a restore brings, and what they have given, which comes one by one: some of it long after the pool,
+// while others ask for addresses.
+
+// home is the management cluster of the world.
+const home = "here"
+
+// arrives leaves a pool as a move from a management cluster, or a restore, brings it: it names that, and its Cluster.
+func arrives(pool, from string) action {
+	return action{pool + " arrives from " + from, func(w *world) bool {
+		return w.api.Edit(ref(faults.Pools, pool), func(o client.Object) {
+			controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer)
+			marks := map[string]string{v1alpha1.ManagementClusterAnnotation: from, v1alpha1.ClustersAnnotation: "gone,tenant"}
+			o.SetAnnotations(marks)
+		}) == nil
+	}}
+}
+
+// elapsed waits until so much time has passed since the beginning.
+func elapsed(d time.Duration) action {
+	return until(fmt.Sprintf("%v have passed", d), func(*world) bool { return time.Since(schedule.Epoch) > d })
+}
+
+// inheritAllocation makes an allocation as a move leaves it: with its record and its finalizer, and without a status.
+func inheritAllocation(name string, count int32, record string) action {
+	return allocate(name, count, func(o *v1alpha1.IPAllocation) {
+		controllerutil.AddFinalizer(o, v1alpha1.IPAllocationFinalizer)
+		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: record}
+	})
+}
+
+// openByHand takes the annotation off a pool that names where it came from.
+func openByHand(pool string) action {
+	return action{"open " + pool + " by hand", func(w *world) bool {
+		return w.api.Edit(ref(faults.Pools, pool), func(o client.Object) {
+			marks := o.GetAnnotations()
+			delete(marks, v1alpha1.ManagementClusterAnnotation)
+			o.SetAnnotations(marks)
+		}) == nil
+	}}
+}
+
+// slowly brings claims, an allocation and a lease in three portions, minutes apart, while others ask for addresses.
+var slowly = []action{
+	add("new"), elapsed(4 * time.Minute), inherit("a", "10.0.0.1"), add("newer"), elapsed(8 * time.Minute), another,
+	inherit("b", "10.0.0.2"), inheritAllocation("x", 2, "10.0.0.3-10.0.0.4"), elapsed(12 * time.Minute), inheritLease("l", "10.0.0.5"),
+}
+
+var has = map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "x": "10.0.0.3-10.0.0.4", "l": "10.0.0.5"}
+
+var arriving = []scenario{
+	{
+		name: "moved slowly", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
+		before: []action{holdCluster(true), arrives(poolName, "there")}, script: append(slices.Clone(slowly), holdCluster(false)), want: has,
+	},
+	{
+		// The Cluster comes last: clusterctl may be killed before it is there.
+		name: "moved before its Cluster", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
+		before: []action{forceDelete(faults.Clusters, "tenant"), arrives(poolName, "there")}, script: append(slices.Clone(slowly), makeCluster), want: has,
+	},
+	{
+		name: "restored slowly", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
+		before: []action{holdCluster(true), arrives(poolName, home)}, script: append(slices.Clone(slowly), holdCluster(false)), want: has,
+	},
+	{
+		// Of an earlier release: it names nothing.
+		name: "moved without a mark", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
+		before: []action{holdCluster(true), servedElsewhere}, script: append(slices.Clone(slowly), holdCluster(false)), want: has,
+	},
+	{
+		name: "opened by hand", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
+		before: []action{holdCluster(true), arrives(poolName, "there")}, script: append(slices.Clone(slowly), openByHand(poolName), holdCluster(false)), want: has,
+	},
+	{
+		// A move that was interrupted is resumed when the Cluster had been unpaused by hand: clusterctl writes over what is there.
+		name: "moved again", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
+		before: []action{holdCluster(true), arrives(poolName, "there"), inherit("a", "10.0.0.1")},
+		script: []action{
+			add("new"), holdCluster(false), until("the pool is open", func(w *world) bool { return w.readyIs(poolName, v1alpha1.ReadyReason) }),
+			arrives(poolName, "there"), until("the pool is closed", func(w *world) bool { return w.readyIs(poolName, v1alpha1.AdoptingReason) }),
+			add("newer"), holdCluster(true), elapsed(8 * time.Minute), inherit("b", "10.0.0.7"), holdCluster(false),
+		},
+		want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.7"},
+	},
+	{
+		// No block is asked for that may be on its way under the same name.
+		name: "carved moved slowly", spec: Pool("10.0.0.0-10.0.0.7", reserve, carvable), capacity: 3, ordered: true,
+		before: []action{makeChild(child, poolName, 1, 2), holdCluster(true), arrives(poolName, "there"), arrives(child, "there")},
+		script: []action{
+			addTo(child, "new"), elapsed(4 * time.Minute), inheritBlock(child+"-1", "10.0.0.2", "10.0.0.3"), elapsed(8 * time.Minute), another,
+			inheritFrom(child, "a", "10.0.0.3"), elapsed(12 * time.Minute), inheritFrom(child, "b", "10.0.0.2"), holdCluster(false),
+		},
+		want: map[string]string{"a": "10.0.0.3", "b": "10.0.0.2"},
+	},
+}
+
+// readyIs reports whether Ready of a pool has a reason.
+func (w *world) readyIs(pool, reason string) bool {
+	for _, o := range w.api.List(faults.Pools) {
+		if p, is := o.(*v1alpha1.NetworkPool); is && p.Name == pool {
+			for _, c := range p.Status.Conditions {
+				if c.Type == v1alpha1.ReadyCondition {
+					return c.Reason == reason
+				}
+			}
+		}
+	}
+	return false
+}
+
+func init() { scenarios = slices.Concat(scenarios, arriving) } //nolint:gochecknoinits // one list, in several files

@@ -1,0 +1,48 @@
+package grants
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// R10: the wait of a pool counts from the last arrival of an object that has addresses, and the next manager counts from
+// there, too.
+func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
+	const length = 75 * time.Second
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		reason     string
+		holder     bool
+		adopting   bool
+		from       string
+		arrived    time.Time
+		now, until time.Time
+	}{
+		"while it waits":   {"it may be one of many", true, true, "", noon.Add(time.Minute), noon.Add(time.Minute), noon.Add(time.Minute + length)},
+		"by another clock": {"nothing arrives later than now", true, true, "", noon.Add(time.Hour), noon.Add(time.Minute), noon.Add(time.Minute + length)},
+		"before the list":  {"the list of a takeover is of what is there", false, true, "", noon.Add(time.Minute), noon.Add(time.Minute), noon.Add(length)},
+		"long ago":         {"the wait is over", true, true, "", noon.Add(-time.Hour), noon.Add(time.Minute), noon.Add(length)},
+		"afterwards":       {"a record that comes later is a user's", true, false, "", noon.Add(time.Minute), noon.Add(time.Minute), noon.Add(length)},
+		"from elsewhere":   {"a resumed move brings more", true, false, "there", noon.Add(time.Minute), noon.Add(time.Minute), noon.Add(time.Minute + length)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+			pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from}
+			m := &Memory{Base: pool, ManagementCluster: "here", Holder: tc.holder, Adopting: tc.adopting, QuarantineUntil: noon.Add(length)}
+			m.noteArrival(tc.arrived)
+			m.ExtendQuarantine(tc.now, length)
+			if !m.QuarantineUntil.Equal(tc.until) {
+				t.Errorf("%s: until %v, not %v", tc.reason, m.QuarantineUntil, tc.until)
+			}
+			ready := &metav1.Condition{Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}
+			m.keepQuiet(ready)
+			if since := ready.LastTransitionTime.Time; !since.Add(length).Equal(tc.until) {
+				t.Errorf("%s: the condition counts from %v", tc.reason, since)
+			}
+		})
+	}
+}
