@@ -124,7 +124,7 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	}
 	steps = append(steps, more...)
 	if o.InClusterPools {
-		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard, alloc.NamesMirrored) }})
+		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard, home, alloc.NamesMirrored) }})
 	}
 	if o.LeaseWays.Any() {
 		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.LeaseWays, AddressAttempts: o.AddressAttempts}

@@ -38,6 +38,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Pools reads the pools that are mirrored: a cache. Live reads the API server.
 	Pools, Live client.Reader
+	// Home is the management cluster, empty: it could not be read.
+	Home string
 	// Names says which claim or IPAddress is known to name what a mirror mirrors; empty: none.
 	Names func(mirror pools.Key) string
 
@@ -47,7 +49,7 @@ type Reconciler struct {
 }
 
 // Setup sets up one controller for each kind of pool that the API server has.
-func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, names func(mirror pools.Key) string) error {
+func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, home string, names func(mirror pools.Key) string) error {
 	served := 0
 	for _, kind := range incluster.Kinds {
 		gvk := incluster.GroupVersion.WithKind(kind.Name)
@@ -58,7 +60,7 @@ func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, na
 		if err != nil {
 			return fmt.Errorf("looking for %s: %w", kind.Name, err)
 		}
-		r := &Reconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Names: names, kind: kind}
+		r := &Reconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Home: home, Names: names, kind: kind}
 		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).
 			Watches(kind.NewMirror(), handler.EnqueueRequestsFromMapFunc(r.mirroredBy)).Complete(guard.OfShard(part, kind.Name, r))
 		if err != nil {
@@ -85,6 +87,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if pool.GetDeletionTimestamp() != nil {
 		return r.end(ctx, pool, mirror)
 	}
+	if _, moves := pool.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]; moves {
+		return reconcile.Result{}, nil // it goes next, and has lost its annotations
+	}
 	if err := r.finalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -99,6 +104,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.tellOfMirror(pool, mirror)
+	if err := r.note(ctx, pool, mirror); err != nil {
+		return guard.Retry(err, "noting on "+pool.GetName()+" where it is served")
+	}
 	return reconcile.Result{}, r.report(ctx, pool, mirror)
 }
 
@@ -126,6 +134,16 @@ func trouble(mirror v1alpha1.Pool) (reason, message string) {
 		return v1alpha1.OverlapReason, c.Message
 	}
 	return "", ""
+}
+
+// note has a pool say where it is served, and that it has a mirror: whoever makes that anew has to know.
+func (r *Reconciler) note(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
+	before := pool.DeepCopy()
+	incluster.Note(pool, mirror, r.Home)
+	if equality.Semantic.DeepEqual(before.GetAnnotations(), pool.GetAnnotations()) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Client.Patch(ctx, pool, guard.SinceRead(before)))
 }
 
 // mirroredBy names the pool that a mirror has the name of.
@@ -163,6 +181,9 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 	_, err = controllerutil.CreateOrPatch(ctx, r.Client, mirror, func() error {
 		if mirror.GetUID() != "" && !incluster.Mirrors(mirror, pool) {
 			return notItsMirror(mirror)
+		}
+		if mirror.GetUID() == "" {
+			incluster.Begin(mirror, pool, r.Home)
 		}
 		*mirror.PoolSpec() = is.Spec
 		incluster.Seal(mirror)

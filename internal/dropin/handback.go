@@ -52,6 +52,9 @@ func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 		return p, ErrProblems
 	}
 	for _, mirror := range in.mirrors {
+		if err := h.forget(ctx, mirror); err != nil {
+			return p, fmt.Errorf("opening what %s mirrors: %w", pools.KeyOf(mirror), err)
+		}
 		if err := h.remove(ctx, mirror); err != nil {
 			return p, fmt.Errorf("removing %s: %w", pools.KeyOf(mirror), err)
 		}
@@ -85,6 +88,20 @@ func (h *HandBack) remove(ctx context.Context, mirror v1alpha1.Pool) error {
 		}
 		version := is.GetResourceVersion()
 		return client.IgnoreNotFound(h.Client.Delete(ctx, is, client.Preconditions{UID: &uid, ResourceVersion: &version}))
+	})
+}
+
+// forget takes off the pool of a mirror what says that it has one: the next manager may make it anew.
+func (h *HandBack) forget(ctx context.Context, mirror v1alpha1.Pool) error {
+	s, _ := sourceOf(mirror)
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pool := s.kind.New()
+		if err := h.Client.Get(ctx, s.ObjectKey, pool); err != nil || !incluster.Noted(pool) {
+			return client.IgnoreNotFound(err)
+		}
+		before := pool.DeepCopy()
+		incluster.Forget(pool)
+		return client.IgnoreNotFound(h.Client.Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	})
 }
 

@@ -217,6 +217,40 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
+	It("grants nothing from a mirror that is made anew in the middle of a move", func(ctx SpecContext) { // C53
+		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.78.0.10-10.78.0.19"}, "prefix": int64(24)})
+		m := namespaceManager(ctx, ns, flag, rights)
+		create(ctx, claimOn(ns, "a", ipPool, "p"), claimOn(ns, "b", ipPool, "p"))
+		gone := addressOf(ctx, ns, "a")
+		stays := addressOf(ctx, ns, "b").Spec.Address
+		Eventually(func() map[string]string {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+			return pool.GetAnnotations()
+		}).Should(HaveKey(incluster.MirrorAnnotation))
+		before := mirror("p.in-cluster")
+		Expect(k8s.Get(ctx, keyOf(before), before)).To(Succeed())
+		Expect(m.Kill()).To(Succeed()) // what it would hold it does not see
+		deleteForMove(ctx, getClaim(ctx, ns, "a"))
+		deleteForMove(ctx, gone)
+		deleteForMove(ctx, before)
+
+		m = namespaceManager(ctx, ns, flag, rights)
+		create(ctx, claimOn(ns, "new", ipPool, "p"))
+		again := mirror("p.in-cluster")
+		Eventually(func() error { return k8s.Get(ctx, keyOf(again), again) }).Should(Succeed())
+		Expect(expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)).To(ContainSubstring("taken away"))
+		refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)
+		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal(stays))
+		Expect(m.Kill()).To(Succeed())
+		endQuarantine(ctx, again)
+		m = namespaceManager(ctx, ns, flag, rights)
+		expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.MovedReason)
+		Expect(refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(incluster.MovedFromAnnotation))
+		modify(ctx, again, func(p *v1alpha1.NetworkPool) { delete(p.Annotations, incluster.MovedFromAnnotation) })
+		Expect(addressOf(ctx, ns, "new").Spec.Address).NotTo(Equal(stays))
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	It("takes up what somebody made by hand for a claim", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.77.0.10-10.77.0.19"}, "prefix": int64(24)})
 		claim := claimOn(ns, "a", ipPool, "p")
