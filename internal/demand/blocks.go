@@ -101,7 +101,8 @@ func unmarked(all []*v1alpha1.IPAllocation) []elastic.Mark {
 }
 
 // Speaker is the IPAllocation that says whether the Services of a Cluster have what they ask for: the one that the
-// Cluster began with, else its oldest. Nil: none is granted.
+// Cluster began with, else its oldest; else, for a Cluster that began with nothing, what it asked for in vain. Nil: there is
+// none.
 func Speaker(all []*v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 	var out *v1alpha1.IPAllocation
 	for _, a := range all {
@@ -110,7 +111,15 @@ func Speaker(all []*v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 			out = a
 		}
 	}
-	return out
+	if out != nil {
+		return out
+	}
+	for _, a := range all {
+		if a.Status.Phase == v1alpha1.AllocationFailed && a.DeletionTimestamp.IsZero() && tenancy.Role(a) == v1alpha1.GrowthRole {
+			return a
+		}
+	}
+	return nil
 }
 
 // Said is what a Cluster's demand is said to be now; nil: nothing.

@@ -77,11 +77,13 @@ func TestSpeaker(t *testing.T) {
 		of         []*v1alpha1.IPAllocation
 		want, said string
 	}{
-		"None":     {reason: "there is nobody to say it"},
-		"Pending":  {reason: "what is not granted says nothing", of: []*v1alpha1.IPAllocation{asked(0, 1)}},
-		"First":    {reason: "the one it began with, however old", of: []*v1alpha1.IPAllocation{asked(1, 1, one), asked(0, 1, one, met), asked(2, 1, one)}, want: "team-prod-lb", said: "met"},
-		"Oldest":   {reason: "there is no first", of: []*v1alpha1.IPAllocation{asked(2, 1, one), asked(1, 1, one, met)}, want: "team-prod-lb-2"},
-		"Deleting": {reason: "it is about to go", of: []*v1alpha1.IPAllocation{asked(0, 1, one, deleted, met), asked(1, 1, one)}, want: "team-prod-lb-1"},
+		"None":        {reason: "there is nobody to say it"},
+		"Pending":     {reason: "what is not granted says nothing", of: []*v1alpha1.IPAllocation{asked(0, 1)}},
+		"InVain":      {reason: "a Cluster that began with nothing has nothing else", of: []*v1alpha1.IPAllocation{asked(1, 1, failed, met)}, want: "team-prod-lb-1", said: "met"},
+		"FirstFailed": {reason: "NetworkReady says it", of: []*v1alpha1.IPAllocation{asked(0, 1, failed)}},
+		"First":       {reason: "the one it began with, however old", of: []*v1alpha1.IPAllocation{asked(1, 1, one), asked(0, 1, one, met), asked(2, 1, one)}, want: "team-prod-lb", said: "met"},
+		"Oldest":      {reason: "there is no first", of: []*v1alpha1.IPAllocation{asked(2, 1, one), asked(1, 1, one, met)}, want: "team-prod-lb-2"},
+		"Deleting":    {reason: "it is about to go", of: []*v1alpha1.IPAllocation{asked(0, 1, one, deleted, met), asked(1, 1, one)}, want: "team-prod-lb-1"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
