@@ -24,7 +24,7 @@ const perPause = 20
 
 // A refusal that lasts is met with a growing pause: while it lasts there is at most one reconcile a second of each controller,
 // and each object is written as often as the pause of its queue allows, which doubles. When it ends, all that wait are served.
-func TestTenantRestsWhileRefused(t *testing.T) {
+func TestTenantRestsWhileRefused(t *testing.T) { // B57
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresspools"}, "", errors.New("the webhook says no"))
 	deleted := []action{add("a"), add("b"), remove("b"), deleteBlock("ns-prod-lb-1")}
 	grown := []action{add("a"), add("b"), add("c")}
