@@ -214,19 +214,16 @@ func (m *Memory) NeedsCooling(e Ending, now time.Time) bool {
 	if e.Grace == 0 || !e.Range.IsValid() {
 		return false
 	}
-	for _, h := range m.Ledger.Overlapping(e.Range) {
-		whole := h.Range.Contains(e.Range.From()) && h.Range.Contains(e.Range.To())
+	return m.Ledger.FindOverlapping(e.Range, func(h *ledger.Fact) bool {
 		switch {
-		case !whole:
-		case h.Source == ledger.Cooling:
-			if rest := m.restOf(h); rest.Until.Sub(now) > e.Grace/2 && (!e.Nameless || rest.For.Name == "") {
-				return false
-			}
-		case h.Source.Uses() && h.Owner.UID != e.Owner.UID:
+		case !h.Range.Contains(e.Range.From()) || !h.Range.Contains(e.Range.To()):
 			return false
+		case h.Source == ledger.Cooling:
+			rest := m.restOf(h)
+			return rest.Until.Sub(now) > e.Grace/2 && (!e.Nameless || rest.For.Name == "")
 		}
-	}
-	return true
+		return h.Source.Uses() && h.Owner.UID != e.Owner.UID
+	}) == nil
 }
 
 // restOf is the rest that a fact of the ledger tells of.

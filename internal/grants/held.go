@@ -72,7 +72,7 @@ func (m *Memory) keepMoved(c *Claimant) {
 
 // keepAllMoved keeps back whatever is being moved to another cluster now.
 func (m *Memory) keepAllMoved() {
-	for _, c := range m.Claimants {
+	for _, c := range m.moving {
 		m.keepMoved(c)
 	}
 	for _, b := range m.Carved.Blocks {
@@ -87,9 +87,9 @@ func (m *Memory) keepAllMoved() {
 
 // isHeld reports whether all of a range is kept back.
 func (m *Memory) isHeld(r netipx.IPRange) bool {
-	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Fact) bool {
+	return m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
 		return h.Source == ledger.Kept && h.Range.Contains(r.From()) && h.Range.Contains(r.To())
-	})
+	}) != nil
 }
 
 // holdMoved keeps what is being moved to another cluster from being given away here (R9).

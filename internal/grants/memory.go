@@ -56,8 +56,10 @@ type Memory struct {
 	// for each namespace.
 	kindCount map[Kind]int
 	shares    map[share]int64
-	ByName    map[types.NamespacedName]*Claimant
-	Attached  map[types.NamespacedName]*Attached
+	// moving are the claimants that clusterctl takes to another cluster now.
+	moving   map[types.UID]*Claimant
+	ByName   map[types.NamespacedName]*Claimant
+	Attached map[types.NamespacedName]*Attached
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
 	Pending *btree.BTreeG[*Claimant]
 	Todo    map[types.UID]*Claimant
@@ -175,7 +177,7 @@ type Memory struct {
 func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
 	m.Claimants, m.kindCount = map[types.UID]*Claimant{}, map[Kind]int{}
-	m.shares = map[share]int64{}
+	m.shares, m.moving = map[share]int64{}, map[types.UID]*Claimant{}
 	m.ByName = map[types.NamespacedName]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}
 	m.Todo = map[types.UID]*Claimant{}

@@ -46,6 +46,11 @@ func (m *Memory) Observe(c *Claimant) bool {
 		}
 	}
 	m.Claimants[c.Owner.UID] = c
+	if c.Moved {
+		m.moving[c.Owner.UID] = c
+	} else {
+		delete(m.moving, c.Owner.UID)
+	}
 	m.restoreRecord(c)
 	m.State(c)
 	m.keepMoved(c)
@@ -113,6 +118,7 @@ func (m *Memory) Forget(uid types.UID) {
 	m.EndTrouble(c, false)
 	m.unheard.end(m, c, false)
 	delete(m.Claimants, uid)
+	delete(m.moving, uid)
 	m.kindCount[c.Kind]--
 	if m.ByName[NameOf(c.Owner)] == c {
 		delete(m.ByName, NameOf(c.Owner))
@@ -270,13 +276,14 @@ func (m *Memory) rangesOf(c *Claimant) [2]netipx.IPRange {
 // holders is to go is for a person to decide.
 func (m *Memory) OverlapOf(c *Claimant) string {
 	for _, r := range m.rangesOf(c) {
-		for _, h := range m.Ledger.Overlapping(r) {
+		h := m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
 			if other := m.Claimants[h.Owner.UID]; c.HadAddress && h.Source == ledger.Record && other != nil && !other.HadAddress {
-				continue // anybody can write a record
+				return false // anybody can write a record
 			}
-			if h.Source.Uses() && h.Owner.UID != c.Owner.UID {
-				return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.ShowRange(h.Range))
-			}
+			return h.Source.Uses() && h.Owner.UID != c.Owner.UID
+		})
+		if h != nil {
+			return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.ShowRange(h.Range))
 		}
 	}
 	return ""

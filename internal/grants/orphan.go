@@ -1,7 +1,6 @@
 package grants
 
 import (
-	"slices"
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
@@ -17,10 +16,10 @@ func (m *Memory) Adoptable(c *Claimant, a *Attached) bool {
 	if a.Deleting || m.IsStranded(a) || (!remembered && !a.Kind.Traits().Attaches.TakesUp(m, c, a)) {
 		return false
 	}
-	return !slices.ContainsFunc(m.Ledger.Overlapping(m.Ledger.Unit(a.IP)), func(h *ledger.Fact) bool {
+	return m.Ledger.FindOverlapping(m.Ledger.Unit(a.IP), func(h *ledger.Fact) bool {
 		former := h.UID == a.UID || (a.ClaimantUID != "" && h.Owner.UID == a.ClaimantUID)
 		return h.Source.Uses() && !former && h.Owner.UID != c.Owner.UID && !m.overridesRecord(c, h)
-	})
+	}) == nil
 }
 
 // IsStranded reports whether a carved pool has no block, by its own record and by its parent's word, that an attached

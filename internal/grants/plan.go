@@ -166,20 +166,18 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
 			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
 	}
-	for _, h := range m.Ledger.Overlapping(r) {
-		if (h.Source == ledger.Pin && c.HadAddress) || m.laterThanRecord(h, c) {
-			continue // the address was its own before
-		}
-		if !m.blocks(h, c.Owner) || m.overridesRecord(c, h) {
-			continue
-		}
-		if h.Source == ledger.Object && c.MayGetAnother() {
-			return netipx.IPRange{}, nil // any other
-		}
-		return netipx.IPRange{}, Failed("the address %s, which the annotation %s records for this object, is held by %s; "+
-			"find out which of the two uses it, and delete the other", poolutil.ShowRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
+	h := m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
+		before := (h.Source == ledger.Pin && c.HadAddress) || m.laterThanRecord(h, c) // the address was its own before
+		return !before && m.blocks(h, c.Owner) && !m.overridesRecord(c, h)
+	})
+	switch {
+	case h == nil:
+		return r, nil
+	case h.Source == ledger.Object && c.MayGetAnother():
+		return netipx.IPRange{}, nil // any other
 	}
-	return r, nil
+	return netipx.IPRange{}, Failed("the address %s, which the annotation %s records for this object, is held by %s; "+
+		"find out which of the two uses it, and delete the other", poolutil.ShowRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
 }
 
 // laterThanRecord reports whether a fact keeps addresses whoever remembers them, and came when a claimant had them already.
@@ -214,14 +212,9 @@ func (m *Memory) overridesRecord(c *Claimant, h *ledger.Fact) bool {
 	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
 }
 
-// Blocker returns a fact that keeps a range from an owner, if there is one.
+// Blocker returns the first fact that keeps a range from an owner, if there is one.
 func (m *Memory) Blocker(r netipx.IPRange, o ledger.Owner) *ledger.Fact {
-	for _, h := range m.Ledger.Overlapping(r) {
-		if m.blocks(h, o) {
-			return h
-		}
-	}
-	return nil
+	return m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool { return m.blocks(h, o) })
 }
 
 // blocks reports whether a fact keeps its range from an owner.
@@ -288,7 +281,7 @@ func (m *Memory) DescribeFact(h *ledger.Fact) string {
 // HeldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
 // a pool with grants that were given to somebody else since (R10).
 func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
-	if h := m.Blocker(g.Range, c.Owner); h != nil && h.Source == ledger.Object {
+	if h := m.Ledger.FindOverlapping(g.Range, func(h *ledger.Fact) bool { return h.Source == ledger.Object && m.blocks(h, c.Owner) }); h != nil {
 		return fmt.Errorf("%s was granted to this %s, but %s has it; find out which of the two uses it, and delete the other", poolutil.ShowRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
 	}
 	return nil

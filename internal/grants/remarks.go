@@ -61,10 +61,7 @@ func (m *Memory) pinsMessage() string {
 
 // usedByAnother returns who has the address of a preAllocation, and not its name; nil: nobody.
 func (m *Memory) usedByAnother(name string, ip netip.Addr) *ledger.Fact {
-	for _, h := range m.Ledger.Overlapping(m.Ledger.Unit(ip)) {
-		if h.Source.Uses() && (h.Owner.Name != name || !m.kindOf(h.Owner.Kind).Traits().Pinned) {
-			return h
-		}
-	}
-	return nil
+	return m.Ledger.FindOverlapping(m.Ledger.Unit(ip), func(h *ledger.Fact) bool {
+		return h.Source.Uses() && (h.Owner.Name != name || !m.kindOf(h.Owner.Kind).Traits().Pinned)
+	})
 }

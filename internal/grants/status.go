@@ -197,8 +197,8 @@ func (m *Memory) movedMessage() string {
 		text += "; " + bad
 	}
 	var first string
-	for _, c := range m.Claimants {
-		if name := c.Owner.Namespace + "/" + c.Owner.Name; c.Moved && (first == "" || name < first) {
+	for _, c := range m.moving {
+		if name := c.Owner.Namespace + "/" + c.Owner.Name; first == "" || name < first {
 			first = name
 		}
 	}

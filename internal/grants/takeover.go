@@ -1,7 +1,6 @@
 package grants
 
 import (
-	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -181,9 +180,9 @@ func (m *Memory) Rebuild(found *Listed) {
 
 // addressed reports whether an IPAddress of somebody else has some of a range.
 func (m *Memory) addressed(r netipx.IPRange, o ledger.Owner) bool {
-	return slices.ContainsFunc(m.Ledger.Overlapping(r), func(h *ledger.Fact) bool {
+	return m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
 		return h.Source == ledger.Object && m.blocks(h, o)
-	})
+	}) != nil
 }
 
 // LoadCooling takes what rests from the pool's status: an operator may have taken an entry out.

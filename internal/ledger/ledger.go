@@ -251,18 +251,30 @@ func (l *Ledger) Get(k Key) (Fact, bool) {
 	return Fact{}, false
 }
 
-// Overlapping returns the facts that touch a range, ordered by source and UID.
+// Overlapping returns the facts that touch a range, ordered by source and UID. Cost O(n log n) of what touches it: where
+// one fact decides, FindOverlapping costs less.
 func (l *Ledger) Overlapping(r netipx.IPRange) []*Fact {
 	var out []*Fact
-	l.taken.overlapping(l.whole(r), func(s *span) {
-		for _, h := range s.facts {
-			if !slices.Contains(out, h) {
-				out = append(out, h)
-			}
-		}
+	l.taken.overlapping(l.whole(r), func(s *span) bool {
+		out = append(out, s.facts...)
+		return true
 	})
 	slices.SortFunc(out, compareFacts)
-	return out
+	return slices.Compact(out) // a fact is one pointer, in each span that it covers
+}
+
+// FindOverlapping returns the first fact that touches a range and is as asked, nil if none is: the first by address, of
+// one address the first by source and UID. It looks no further, as ranges may have many facts: cost O(log n) and what it
+// passes, some facts more than once.
+func (l *Ledger) FindOverlapping(r netipx.IPRange, is func(*Fact) bool) *Fact {
+	var found *Fact
+	l.taken.overlapping(l.whole(r), func(s *span) bool {
+		if i := slices.IndexFunc(s.facts, is); i >= 0 {
+			found = s.facts[i]
+		}
+		return found == nil
+	})
+	return found
 }
 
 // Uses calls visit for every range that is in use, ascending, with the facts that say so, until visit returns false.

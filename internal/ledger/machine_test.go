@@ -126,6 +126,13 @@ func (m *machine) ask(t *rapid.T) {
 		equal(t, "Get", *h, known)
 	}
 	equalHolds(t, "Overlapping", r, m.o.overlapping(m.o.whole(r)), got)
+
+	asked := Source(rapid.IntRange(int(Object), int(Draining)).Draw(t, "asked for"))
+	want, found := m.o.firstOverlapping(m.o.whole(r), asked), []Fact(nil)
+	if h := m.l.FindOverlapping(r, func(h *Fact) bool { return h.Source >= asked }); h != nil {
+		found = append(found, *h)
+	}
+	equalHolds(t, "FindOverlapping", r, want, found)
 }
 
 // usesOf is what Uses visits, by address. The visits are ascending and do not overlap.

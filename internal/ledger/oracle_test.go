@@ -95,6 +95,15 @@ func (o *oracle) overlapping(r netipx.IPRange) []Fact {
 	return out
 }
 
+// firstOverlapping is the fact that comes first in a range, by address, then by source and UID, of those from a source on.
+func (o *oracle) firstOverlapping(r netipx.IPRange, from Source) []Fact {
+	facts := slices.DeleteFunc(o.overlapping(r), func(h Fact) bool { return h.Source < from })
+	slices.SortStableFunc(facts, func(a, b Fact) int {
+		return later(a.Range.From(), r.From()).Compare(later(b.Range.From(), r.From()))
+	})
+	return facts[:min(len(facts), 1)]
+}
+
 func byKey(a, b Fact) int {
 	return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.UID, b.UID))
 }

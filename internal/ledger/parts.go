@@ -40,11 +40,8 @@ func (l *Ledger) InPart(r netipx.IPRange) (used, free int64) {
 
 // Keeps reports whether some of a range rests, or is kept until an operator releases it. It costs as much as has been given
 // of the range.
-func (l *Ledger) Keeps(r netipx.IPRange) (is bool) {
-	l.taken.overlapping(r, func(s *span) {
-		is = is || slices.ContainsFunc(s.facts, func(f *Fact) bool { return f.Source == Cooling || f.Source == Kept })
-	})
-	return is
+func (l *Ledger) Keeps(r netipx.IPRange) bool {
+	return l.FindOverlapping(r, func(f *Fact) bool { return f.Source == Cooling || f.Source == Kept }) != nil
 }
 
 // counted counts a range.
@@ -53,7 +50,7 @@ func (l *Ledger) counted(r netipx.IPRange) part {
 	for in := range l.inSpace(r) {
 		p.total = p.total.Plus(l.units(in))
 	}
-	l.taken.overlapping(r, func(s *span) {
+	l.taken.overlapping(r, func(s *span) bool {
 		common := netipx.IPRangeFrom(later(s.first, r.From()), earlier(s.last, r.To()))
 		if s.uses > 0 {
 			p.used = p.used.Plus(l.units(common))
@@ -61,6 +58,7 @@ func (l *Ledger) counted(r netipx.IPRange) part {
 		for in := range l.inSpace(common) {
 			p.unavailable = p.unavailable.Plus(l.units(in))
 		}
+		return true
 	})
 	return p
 }

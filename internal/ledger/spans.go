@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/tidwall/btree"
 	"go4.org/netipx"
@@ -10,7 +11,8 @@ import (
 // span is a range whose addresses are all held by the same facts.
 type span struct {
 	first, last netip.Addr
-	facts       []*Fact
+	// facts are ordered by source and UID: one address may have many, as anybody can write a record.
+	facts []*Fact
 	// uses is how many of the facts mean that somebody has the addresses.
 	uses int
 }
@@ -27,15 +29,24 @@ func (t *spans) init() {
 	}
 }
 
-// overlapping visits the spans that touch a range, ascending. The visitor must not change the tree.
-func (t *spans) overlapping(r netipx.IPRange, visit func(*span)) {
+// with puts a fact among those of the span, without takes it away.
+func (s *span) with(h *Fact) {
+	i, _ := slices.BinarySearchFunc(s.facts, h, compareFacts)
+	s.facts = slices.Insert(s.facts, i, h)
+}
+
+func (s *span) without(h *Fact) {
+	if i, is := slices.BinarySearchFunc(s.facts, h, compareFacts); is {
+		s.facts = slices.Delete(s.facts, i, i+1)
+	}
+}
+
+// overlapping visits the spans that touch a range, ascending, until the visitor returns false. The visitor must not change
+// the tree.
+func (t *spans) overlapping(r netipx.IPRange, visit func(*span) bool) {
 	t.init()
 	t.tree.Ascend(&span{last: r.From()}, func(s *span) bool {
-		if r.To().Less(s.first) {
-			return false
-		}
-		visit(s)
-		return true
+		return !r.To().Less(s.first) && visit(s)
 	})
 }
 
@@ -48,7 +59,10 @@ func (t *spans) from(a netip.Addr, visit func(*span) bool) {
 // cut splits the spans that cross an end of r, and returns those that lie inside it.
 func (t *spans) cut(r netipx.IPRange) []*span {
 	var touched []*span
-	t.overlapping(r, func(s *span) { touched = append(touched, s) })
+	t.overlapping(r, func(s *span) bool {
+		touched = append(touched, s)
+		return true
+	})
 	for i, s := range touched {
 		if s.first.Less(r.From()) {
 			t.tree.Set(&span{first: s.first, last: r.From().Prev(), facts: append([]*Fact(nil), s.facts...), uses: s.uses})
@@ -85,7 +99,7 @@ func (t *spans) add(h *Fact, recount recount) {
 		if next.IsValid() && next.Less(s.first) {
 			gap(next, s.first.Prev())
 		}
-		s.facts = append(s.facts, h)
+		s.with(h)
 		if h.Source.Uses() {
 			if s.uses++; s.uses == 1 {
 				recount(s.rng(), true, true)
@@ -102,12 +116,7 @@ func (t *spans) add(h *Fact, recount recount) {
 // remove takes a fact off its range. freed is told of every part that nobody holds any more.
 func (t *spans) remove(h *Fact, recount recount, freed func(netipx.IPRange)) {
 	for _, s := range t.cut(h.Range) {
-		for i, other := range s.facts {
-			if other == h {
-				s.facts = append(s.facts[:i], s.facts[i+1:]...)
-				break
-			}
-		}
+		s.without(h)
 		if h.Source.Uses() {
 			if s.uses--; s.uses == 0 {
 				recount(s.rng(), true, false)

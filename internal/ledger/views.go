@@ -38,7 +38,10 @@ func (l *Ledger) Watch(p netip.Prefix) {
 	all.AddPrefix(p)
 	set, _ := all.IPSet() // of one prefix, there is a set
 	v.free = poolutil.NewFree(set)
-	l.taken.overlapping(v.rng, func(s *span) { v.free.TakeAny(s.rng()) })
+	l.taken.overlapping(v.rng, func(s *span) bool {
+		v.free.TakeAny(s.rng())
+		return true
+	})
 	l.views.of[p] = v
 	l.views.lengths[p.Bits()]++
 	i, _ := slices.BinarySearchFunc(l.views.inOrder, p, comparePrefixes)

@@ -111,18 +111,18 @@ func (b *Books) Withdraw(uid types.UID) {
 // Alone reports whether nobody but a UID has any of some CIDRs, nor is it excluded.
 func (b *Books) Alone(uid types.UID, cidrs []netip.Prefix) bool {
 	return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
+		return b.taken[FamilyOf(p)].FindOverlapping(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
 			return f.Source != ledger.Cooling && f.Owner.UID != uid
-		})
+		}) != nil
 	})
 }
 
 // OthersHave reports whether another Node than that of a UID was seen with some of CIDRs.
 func (b *Books) OthersHave(uid types.UID, cidrs []netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())), func(f *ledger.Fact) bool {
+		return b.taken[FamilyOf(p)].FindOverlapping(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
 			return f.Source == ledger.Object && f.Owner.UID != uid
-		})
+		}) != nil
 	})
 }
 
