@@ -14,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 )
 
 // release gives back what a deleted Cluster had, once nobody else holds the Cluster: while its machines
@@ -65,9 +66,8 @@ func (r *Reconciler) releaseGone(ctx context.Context, key client.ObjectKey) erro
 func (r *Reconciler) letGoOfPods(ctx context.Context, blocks []*v1alpha1.IPAllocation) error {
 	var errs []error
 	for _, a := range blocks {
-		_, moves := a.Annotations[v1alpha1.DeleteForMoveAnnotation]
 		next := a.DeepCopy()
-		if a.DeletionTimestamp == nil || moves || !controllerutil.RemoveFinalizer(next, v1alpha1.PodsFinalizer) {
+		if a.DeletionTimestamp == nil || ending.IsMoved(a) || !controllerutil.RemoveFinalizer(next, v1alpha1.PodsFinalizer) {
 			continue
 		}
 		errs = append(errs, client.IgnoreNotFound(r.Client.Patch(ctx, next, guard.SinceRead(a))))

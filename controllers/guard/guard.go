@@ -4,7 +4,6 @@ package guard
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,9 +11,11 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 )
 
 // How often a Cluster is looked at, whatever the watches say: one that waits, and one that is served.
@@ -25,8 +26,7 @@ const (
 
 // LeavesAlone reports whether a Cluster is moved away, paused, or not this manager's.
 func LeavesAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
-	_, moved := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
-	return moved || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
+	return ending.IsMoved(cluster) || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
 }
 
 // Label gives an IPAllocation the label without which a manager with --watch-filter does not serve it. It reports
@@ -39,10 +39,10 @@ func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
 	return true
 }
 
-// IsLeft reports whether a Cluster is being deleted and nobody but us holds it: its machines are gone, and its Nodes with
-// them.
+// IsLeft reports whether a Cluster is being deleted and nobody but us, and the garbage collector, holds it: its machines
+// are gone, and its Nodes with them.
 func IsLeft(c *clusterv1.Cluster) bool {
-	return c.DeletionTimestamp != nil && slices.Equal(c.Finalizers, []string{v1alpha1.TenantNetworkFinalizer})
+	return controllerutil.ContainsFinalizer(c, v1alpha1.TenantNetworkFinalizer) && ending.IsLeft(c, v1alpha1.TenantNetworkFinalizer)
 }
 
 // SinceRead patches an object with what was changed since it was read, if nobody else has written it.

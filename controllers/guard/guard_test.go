@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,7 +24,10 @@ func TestLeavesAlone(t *testing.T) {
 		"Usual":    {reason: "it is served", change: func(*clusterv1.Cluster) {}},
 		"Paused":   {reason: "its spec says so", change: func(c *clusterv1.Cluster) { c.Spec.Paused = &paused }, want: true},
 		"Held":     {reason: "its annotation says so", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, want: true},
-		"Moved":    {reason: "another management cluster has it", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""} }, want: true},
+		"Marked":   {reason: "whoever may write it may mark it", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""} }},
+		"Moved": {reason: "another management cluster has it", change: func(c *clusterv1.Cluster) {
+			c.Annotations, c.DeletionTimestamp = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, &metav1.Time{}
+		}, want: true},
 		"Filtered": {reason: "it is another manager's", change: func(c *clusterv1.Cluster) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }, watchFilter: "y", want: true},
 		"Ours":     {reason: "it has the label", change: func(c *clusterv1.Cluster) { c.Labels = map[string]string{clusterv1.WatchLabel: "y"} }, watchFilter: "y"},
 		"AnyLabel": {reason: "a manager without a filter serves all", change: func(c *clusterv1.Cluster) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }},
@@ -36,6 +40,29 @@ func TestLeavesAlone(t *testing.T) {
 				t.Errorf("%s: %t", c.reason, got)
 			}
 		})
+	}
+}
+
+func TestIsLeft(t *testing.T) {
+	const ours = v1alpha1.TenantNetworkFinalizer
+	tests := map[string]struct {
+		finalizers []string
+		want       bool
+	}{
+		"has machines":                 {finalizers: []string{clusterv1.ClusterFinalizer, ours}},
+		"has machines, the foreground": {finalizers: []string{clusterv1.ClusterFinalizer, ours, metav1.FinalizerDeleteDependents}},
+		"is left":                      {finalizers: []string{ours}, want: true},
+		"is left in the foreground":    {finalizers: []string{metav1.FinalizerDeleteDependents, ours}, want: true},
+		"is none of ours":              {finalizers: []string{metav1.FinalizerDeleteDependents}},
+	}
+	for name, tc := range tests {
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Finalizers: tc.finalizers}}
+		if IsLeft(cluster) {
+			t.Errorf("%s: it lives", name)
+		}
+		if cluster.DeletionTimestamp = new(metav1.Now()); IsLeft(cluster) != tc.want {
+			t.Errorf("%s: it is left: %v, want %v", name, !tc.want, tc.want)
+		}
 	}
 }
 

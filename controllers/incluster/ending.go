@@ -15,6 +15,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -26,7 +27,7 @@ const whileEnding = time.Minute
 // end lets a deleted pool go. One that was not handed over takes its mirror along, which stays while addresses are in
 // use. One that was leaves it behind, as a pool of its own, when nobody names the old one any more (ADR 38).
 func (r *Reconciler) end(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) (reconcile.Result, error) {
-	if _, moved := pool.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]; moved {
+	if ending.IsMoved(pool) {
 		return reconcile.Result{}, nil // clusterctl takes all finalizers off, and the mirror goes where the pool goes
 	}
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror)

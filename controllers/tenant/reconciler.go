@@ -127,7 +127,7 @@ func (l *look) bounded(ctx context.Context) (wait, error) {
 }
 
 func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
-	if !l.cluster.DeletionTimestamp.IsZero() && slices.Equal(l.cluster.Finalizers, []string{v1alpha1.TenantNetworkFinalizer}) {
+	if guard.IsLeft(l.cluster) {
 		return 0, l.end(ctx, all) // nobody else holds the Cluster: its machines are gone
 	}
 	config, err := l.config(ctx)

@@ -558,7 +558,7 @@ func TestWithoutOwner(t *testing.T) {
 			if gone, err := a.withoutOwner(t.Context(), siteKey, c); gone != tt.gone || err != nil {
 				t.Errorf("%q, %v", gone, err)
 			}
-			if found := a.look(t.Context(), siteKey, c); (found == grants.Seen) != (tt.gone == "") {
+			if found := a.look(siteKey, c, a.lookAtClusters(t.Context())); (found == grants.Seen) != (tt.gone == "") {
 				t.Errorf("the cache says %v", found)
 			}
 		})

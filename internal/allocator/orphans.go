@@ -41,6 +41,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 	m.NextSweep = now.Add(every)
 	blocks, owes := 0, false
 	clear(m.Awaited)
+	clusters := a.lookAtClusters(ctx)
 	for uid, c := range m.Claimants {
 		if !c.Kind.Traits().EndsWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
@@ -49,7 +50,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 		if c.Busy || a.leavesAlone(c) {
 			continue
 		}
-		found := a.look(ctx, m.Key, c)
+		found := a.look(m.Key, c, clusters)
 		m.NoteSighting(c, found)
 		if c.OwesSighting() && m.Sort(c) && m.Todo[uid] != nil {
 			owes = true // the status comes first, where it may be written
@@ -152,7 +153,7 @@ func carvedFrom(pool v1alpha1.Pool) pools.Key {
 
 // look finds out from the cache whether that is alive which an IPAllocation of a pool is for. While a Cluster is paused
 // nothing is written, so nothing is to be said.
-func (a *Allocator) look(ctx context.Context, pool pools.Key, c *grants.Claimant) grants.Sighting {
+func (a *Allocator) look(pool pools.Key, c *grants.Claimant, clusters lookAt) grants.Sighting {
 	if c.Child != nil {
 		return a.lookForChild(pool, *c.Child)
 	}
@@ -160,7 +161,7 @@ func (a *Allocator) look(ctx context.Context, pool pools.Key, c *grants.Claimant
 	if a.Namespace != "" && key.Namespace != a.Namespace {
 		return grants.Unlooked // not ours to see
 	}
-	switch a.gateOf(ctx, key) {
+	switch clusters(key).gate {
 	case grants.ClusterOpen:
 		return grants.Seen
 	case grants.ClusterAbsent:

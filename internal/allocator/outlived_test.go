@@ -39,6 +39,12 @@ func TestOutlived(t *testing.T) { // U44
 		"its Cluster is being deleted": {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) {
 			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: noon}, []string{"x/y"}
 		}, stays: true},
+		"its Cluster waits for it in the foreground": {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) {
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: noon}, []string{metav1.FinalizerDeleteDependents, v1alpha1.TenantNetworkFinalizer}
+		}},
+		"its Cluster has machines, and waits in the foreground": {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) {
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: noon}, []string{metav1.FinalizerDeleteDependents, clusterv1.ClusterFinalizer}
+		}, stays: true},
 		"its Cluster is gone":              {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) { c.Name = "other" }},
 		"its Cluster was made again":       {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) { c.UID = "again" }},
 		"it is moved away":                 {claim: []func(*ipamv1.IPAddressClaim){its, isMoved}},

@@ -177,7 +177,7 @@ func TestReleaseWaitsForConsumers(t *testing.T) {
 	} {
 		p := aPool(t, "10.0.0.1-10.0.0.9")
 		c := see(p, "c", 0, remembers("10.0.0.1"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
-		if got := !a.admitRelease(t.Context(), p, c).Waits; got != may {
+		if got := !a.admitRelease(p, c, a.lookAtClusters(t.Context())).Waits; got != may {
 			t.Errorf("%s: may be released %v", finalizer, got)
 		}
 	}

@@ -19,11 +19,12 @@ func (a *Allocator) serves(key pools.Key) bool { return a.Shard.Has(key.Kind, ke
 // returns when to come back.
 func (a *Allocator) notOurs(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (wait time.Duration) {
 	a.observeOnly(p, seen, a.now())
+	clusters := a.lookAtClusters(ctx)
 	m := p.Lock()
 	m.BeginTurn()
 	var tell []*grants.Claimant
 	m.Pending.Scan(func(c *grants.Claimant) bool {
-		gated := c.Cluster.Name != "" && a.gateOf(ctx, c.Cluster) != grants.ClusterOpen
+		gated := c.Cluster.Name != "" && clusters(c.Cluster).gate != grants.ClusterOpen
 		if c.MayBeTried(a.now()) && !gated && !a.leavesAlone(c) && c.ShownRefusal() == (grants.Refusal{}) {
 			tell = append(tell, c)
 		}

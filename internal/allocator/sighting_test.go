@@ -153,7 +153,7 @@ func TestWhatCannotBeSeenIsNotSaid(t *testing.T) {
 	a.Namespace = "ns"
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
-	if found := a.look(t.Context(), p.Key, c); found != grants.Unlooked {
+	if found := a.look(p.Key, c, a.lookAtClusters(t.Context())); found != grants.Unlooked {
 		t.Errorf("found: %v", found)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -173,12 +174,11 @@ func hadBy(cluster *clusterv1.Cluster) (netip.Addr, error) {
 
 // getsNothing says why a Cluster gets nothing new; empty: it does.
 func getsNothing(cluster *clusterv1.Cluster) string {
-	_, moved := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
 	switch {
+	case ending.IsMoved(cluster):
+		return "was moved away"
 	case cluster.DeletionTimestamp != nil:
 		return "is being deleted"
-	case moved:
-		return "was moved away"
 	case annotations.IsPaused(cluster, cluster):
 		return "is paused"
 	}

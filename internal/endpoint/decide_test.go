@@ -27,7 +27,7 @@ func lab(host string, but ...func(*clusterv1.Cluster)) *clusterv1.Cluster {
 func paused(c *clusterv1.Cluster)   { c.Spec.Paused = ptr.To(true) }
 func deleting(c *clusterv1.Cluster) { c.DeletionTimestamp = &metav1.Time{} }
 func moved(c *clusterv1.Cluster) {
-	c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}
+	c.Annotations, c.DeletionTimestamp = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, &metav1.Time{}
 }
 
 // asking is the claim of lab, as it is created.

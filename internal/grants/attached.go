@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
@@ -47,7 +48,7 @@ func AttachedOf(k Kind, o Object, own any) *Attached {
 		Version:   o.GetResourceVersion(),
 		Deleting:  o.GetDeletionTimestamp() != nil,
 		Created:   o.GetCreationTimestamp().Unix(),
-		moved:     moved(o),
+		moved:     ending.IsMoved(o),
 		Own:       own,
 	}
 	out.Protected, out.Others = split(o.GetFinalizers(), k.Traits().Attaches.Finalizer())

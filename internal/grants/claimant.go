@@ -11,6 +11,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -111,7 +112,7 @@ func ClaimantOf(k Kind, o Object, own any) *Claimant {
 		RecordText: Annotation(o, v1alpha1.AddressAnnotation),
 		WatchLabel: Intern(o.GetLabels()[clusterv1.WatchLabel]),
 		Deleting:   o.GetDeletionTimestamp() != nil,
-		Moved:      moved(o),
+		Moved:      ending.IsMoved(o),
 		Own:        own,
 	}
 	out.HasFinalizer, out.Others = split(o.GetFinalizers(), k.Traits().Finalizer)
@@ -161,14 +162,6 @@ func Named(o Object, namespace, name string) Object {
 // HasRecord reports whether the claimant has a record of a manager's: it is written together with our
 // finalizer. Users can write the annotation too.
 func (c *Claimant) HasRecord() bool { return c.Record.IsValid() && c.HasFinalizer }
-
-// moved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone
-// says nothing: clusterctl writes it before the delete and may end between the two, and whoever may write the object
-// may write it.
-func moved(o Object) bool {
-	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
-	return marked && o.GetDeletionTimestamp() != nil
-}
 
 // Intern returns an equal string that is kept once: thousands of claims have few namespaces.
 func Intern(s string) string { return unique.Make(s).Value() }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
@@ -82,7 +83,7 @@ func BlockOf(a *v1alpha1.IPAllocation) (Block, bool) {
 		For: a.Annotations[v1alpha1.ClusterCIDRAnnotation], Pool: a.Spec.PoolRef, Length: int(ptr.Deref(a.Spec.PrefixLength, 0)),
 		Deleting: a.DeletionTimestamp != nil, Protected: slices.Contains(a.Finalizers, v1alpha1.PodsFinalizer), Paused: annotations.HasPaused(a),
 	}
-	_, out.Moved = a.Annotations[v1alpha1.DeleteForMoveAnnotation]
+	out.Moved = ending.IsMoved(a)
 	if pin := a.Spec.PinnedRange; pin != nil {
 		if r, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress); err == nil {
 			out.Pinned, _ = r.Prefix()

@@ -17,8 +17,10 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -97,9 +99,7 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	out.PauseTold = grants.PauseIn(c.Status.Conditions)
 	_, out.Paused = c.Annotations[clusterv1.PausedAnnotation]
 	// Those of the garbage collector wait for the IPAddress, and say nothing of its use.
-	out.InUse = slices.ContainsFunc(out.Others, func(f string) bool {
-		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
-	})
+	out.InUse = slices.ContainsFunc(out.Others, func(f string) bool { return !ending.IsCollectors(f) })
 	if out.Record, _ = grants.ParseRecord(out.RecordText); !out.Record.IsValid() {
 		out.Machine = grants.LookFor(c.OwnerReferences)
 	}
@@ -257,11 +257,9 @@ func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants
 	case !m.Ledger.InSpace(m.Ledger.Unit(a.IP)):
 		why += ", with an address that " + m.Key.String() + " does not hand out"
 	default:
-		for _, h := range m.Ledger.Overlapping(m.Ledger.Unit(a.IP)) {
-			if h.UID != a.UID && h.Source.Uses() && h.Owner.UID != c.Owner.UID {
-				why += ", with " + poolutil.ShowRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
-				break
-			}
+		another := func(h *ledger.Fact) bool { return h.UID != a.UID && h.Source.Uses() && h.Owner.UID != c.Owner.UID }
+		if h := m.Ledger.FindOverlapping(m.Ledger.Unit(a.IP), another); h != nil {
+			why += ", with " + poolutil.ShowRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
 		}
 	}
 	return grants.Failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)

@@ -1,0 +1,199 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// costs are the states of a pool in which one turn under its lock could cost more than its claims, by name. Each gives
+// a pool n of them.
+var costs = map[string]struct {
+	pool   func(*v1alpha1.NetworkPool)
+	filled func(m *grants.Memory, n int)
+}{
+	"all have an address": {filled: func(m *grants.Memory, n int) { have(m, n) }},
+	"as many wait": {filled: func(m *grants.Memory, n int) {
+		have(m, n)
+		wait(m, n)
+	}},
+	"as many wait for a pool that is paused": {
+		pool: func(o *v1alpha1.NetworkPool) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} },
+		filled: func(m *grants.Memory, n int) {
+			have(m, n)
+			wait(m, n)
+		},
+	},
+	"as many wait for a pool that is closed after a move": {
+		pool: func(o *v1alpha1.NetworkPool) {
+			o.Status.Held = []v1alpha1.HeldRange{{First: "10.200.0.1", Last: "10.200.0.1", Reason: v1alpha1.MovedReason, ID: "x"}}
+		},
+		filled: func(m *grants.Memory, n int) {
+			have(m, n)
+			wait(m, n)
+		},
+	},
+	"all are being moved, and as many wait": {filled: func(m *grants.Memory, n int) {
+		have(m, n, ends, isMoved)
+		wait(m, n)
+	}},
+	"as many wait for a pool that is being deleted": {
+		pool: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} },
+		filled: func(m *grants.Memory, n int) {
+			have(m, n)
+			wait(m, n)
+		},
+	},
+	"all are being deleted": {filled: func(m *grants.Memory, n int) { have(m, n, ends) }},
+	"all are being deleted, and rest": {
+		pool:   func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) },
+		filled: func(m *grants.Memory, n int) { have(m, n, ends) },
+	},
+	"as many IPAllocations want a range that is in use": {filled: func(m *grants.Memory, n int) {
+		have(m, n)
+		for i := range n {
+			seeBlock(m, fmt.Sprint("pinned-", i), int32(n), pinned("10.0.0.0", nth(n-1).String()))
+		}
+	}},
+	"all remember one address": {filled: func(m *grants.Memory, n int) {
+		for i := range n {
+			see(m, fmt.Sprint("copy-", i), i, remembers("10.0.0.1"))
+		}
+	}},
+	"as many IPAddresses have no claim": {filled: func(m *grants.Memory, n int) {
+		have(m, n)
+		for i := range n {
+			seeAddress(m, fmt.Sprint("lost-", i), nth(n+i).String(), "gone")
+		}
+	}},
+}
+
+// No state of a pool makes a turn cost its claims times those that wait: with four times as many it costs about four
+// times as much. Counted is what is allocated, and how often a Cluster is read.
+func TestTurnCostsNoSquare(t *testing.T) {
+	const few, times, most = 256, 4, 7
+	for name, tc := range costs {
+		t.Run(name, func(t *testing.T) {
+			reads := &clusterReads{}
+			turn := func(n int) (bytes uint64, reading int) {
+				a := New(Options{Client: reads})
+				m := memoryOf(tc.pool)
+				tc.filled(m, n)
+				cost := ^uint64(0)
+				for range 3 { // others allocate too: the least is what it takes
+					reads.n = 0
+					cost = min(cost, allocatedBy(func() { takeTurn(t.Context(), a, m) }))
+				}
+				return cost, reads.n
+			}
+			small, readFew := turn(few)
+			large, readMany := turn(times * few)
+			if large > most*small {
+				t.Errorf("with %d claims a turn allocates %d bytes, with %d it allocates %d: %.1f times as much", few, small, times*few, large, float64(large)/float64(small))
+			}
+			if readFew != readMany || readMany > 4 {
+				t.Errorf("with %d claims of one Cluster that is read %d times, with %d it is read %d times", few, readFew, times*few, readMany)
+			}
+		})
+	}
+}
+
+// BenchmarkTurn is what a turn takes under the lock of a pool, by its state and its claims.
+func BenchmarkTurn(b *testing.B) {
+	for name, tc := range costs {
+		for _, n := range []int{1000, 4000} {
+			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {
+				a := New(Options{Client: &clusterReads{}})
+				m := memoryOf(tc.pool)
+				tc.filled(m, n)
+				for b.Loop() {
+					takeTurn(b.Context(), a, m)
+				}
+			})
+		}
+	}
+}
+
+// takeTurn does what a reconcile does under the lock of a pool, and commits nothing.
+func takeTurn(ctx context.Context, a *Allocator, m *grants.Memory) {
+	admission := a.admission(ctx, m, noon)
+	clear(m.ToTell)
+	a.planBatch(m, noon, admission)
+	m.GiveBack(admission)
+	m.CoolReleases(noon, a.releases(ctx, m))
+	m.Prepare(noon)
+	m.Due(noon, grants.MaxJobs-m.Jobs, a.OrphanGrace, admission, a.releases(ctx, m))
+	m.NextWake(noon, 0)
+}
+
+// allocatedBy is how many bytes are allocated meanwhile.
+func allocatedBy(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// memoryOf is the memory of a pool of 2^24 addresses.
+func memoryOf(change func(*v1alpha1.NetworkPool)) *grants.Memory {
+	o := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
+	o.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/8", AllocateReservedIPAddresses: true}
+	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 3}
+	if change != nil {
+		change(o)
+	}
+	m := grants.New(testKey, kinds, grants.NewQuota(func(pools.Key) {}))
+	m.Holder, m.TriedOnce, m.Term = true, true, 3
+	m.SetBase(o)
+	m.LoadCooling(o.PoolStatus())
+	return m
+}
+
+// nth is an address of such a pool.
+func nth(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
+
+// have has so many claims of a Cluster have an IPAddress each, the first ones of the pool.
+func have(m *grants.Memory, n int, change ...func(*ipamv1.IPAddressClaim)) {
+	for i := range n {
+		c := newClaim(fmt.Sprint("has-", i), 0, append([]func(*ipamv1.IPAddressClaim){ofCluster("c"), remembers(nth(i).String())}, change...)...)
+		m.Observe(claims.Of(c))
+		seeAddress(m, c.Name, nth(i).String(), c.UID)
+	}
+}
+
+// wait has so many claims wait for an address.
+func wait(m *grants.Memory, n int) {
+	for i := range n {
+		see(m, fmt.Sprint("waits-", i), 1, ofCluster("c"))
+	}
+}
+
+// clusterReads has a Cluster of every name, and counts how often one is read.
+type clusterReads struct {
+	client.Client
+
+	n int
+}
+
+func (r *clusterReads) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	r.n++
+	o.SetNamespace(key.Namespace)
+	o.SetName(key.Name)
+	o.SetUID(types.UID("uid-" + key.Name))
+	return nil
+}
