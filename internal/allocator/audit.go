@@ -79,7 +79,7 @@ func (f *findings) claimant(m *grants.Memory, k grants.Kind, o client.Object) {
 // attached notes an object that shows what a claimant was granted: an orphan, if there is no such claimant.
 func (f *findings) attached(m *grants.Memory, k grants.Attacher, o client.Object) {
 	a := k.Of(o)
-	if _, lives := f.living[a.ClaimantUID]; !lives && !a.ByHand {
+	if _, lives := f.living[m.ClaimantOf(a)]; !lives && !a.ByHand {
 		f.orphans[a.UID] = true
 		return
 	}

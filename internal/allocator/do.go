@@ -263,7 +263,7 @@ func (a *Allocator) lookForAttached(ctx context.Context, p *grants.Pool, c grant
 	m = p.Lock()
 	defer m.Unlock()
 	if err == nil {
-		if is := kind.Of(live); is.ClaimantUID == c.Owner.UID {
+		if is := kind.Of(live); m.ClaimantOf(is) == c.Owner.UID {
 			m.ObserveAttached(is)
 			return errAgain // somebody else's finalizer keeps it, or it was not seen before
 		}

@@ -40,7 +40,9 @@ type scenario struct {
 	starts int
 	// forced: blocks are taken from pools that use them.
 	forced bool
-	claims []string
+	// collects: the garbage collector is at work.
+	collects bool
+	claims   []string
 	// before is what happened before the first manager starts.
 	before []action
 	script []action

@@ -139,6 +139,8 @@ type world struct {
 	atRest       *[2]int
 	// inherits is the pool of which a restore brings claims, empty for the first one.
 	inherits string
+	// collected is how often the garbage collector has taken an owner off each IPAddress, or deleted it.
+	collected map[types.UID]int
 	// domains are the failure domains of Machines, by name.
 	domains sync.Map
 	// obstacle is what lasts now, nil if nothing does; pace is how much managers do.
@@ -356,6 +358,9 @@ func (w *world) steps() []step {
 			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
 		}
 	}
+	if w.collects {
+		steps = append(steps, w.collector()...)
+	}
 	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.Version() {
 		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
 	}
@@ -469,18 +474,19 @@ func (w *world) changed(before int64, by string) {
 		if !ok {
 			continue
 		}
-		if c.Deleted && !users && w.lives(a.OwnerReferences[0].UID) {
+		claim := w.claimOf(a)
+		if c.Deleted && !users && w.lives(claim) {
 			w.Wrongf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
 		}
-		if was := w.owners[a.UID]; was != "" && was != a.OwnerReferences[0].UID && w.lives(was) {
+		if was := w.owners[a.UID]; was != "" && was != claim && w.lives(was) {
 			w.Wrongf("I4: the IPAddress of claim %s is made another's, and the claim lives", a.Name)
 		}
 		if w.owners[a.UID] == "" {
 			delete(w.noted, a.Name+" "+a.Spec.Address) // the end of this one is noted anew
 		}
-		w.owners[a.UID] = a.OwnerReferences[0].UID
-		record, exists := w.given[a.OwnerReferences[0].UID]
-		if exists && !c.Deleted && !users && w.addressOf(a.OwnerReferences[0].UID) && bare(record) != a.Spec.Address {
+		w.owners[a.UID] = claim
+		record, exists := w.given[claim]
+		if exists && !c.Deleted && !users && w.addressOf(claim) && bare(record) != a.Spec.Address {
 			w.Wrongf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
 		}
 		last := w.rests[a.Spec.Address]
@@ -507,9 +513,19 @@ func (w *world) keepsShown(c faults.Change) {
 	}
 }
 
+// claimOf is the claim of an IPAddress: the one that it names, else the one that it named.
+func (w *world) claimOf(address client.Object) types.UID {
+	for _, ref := range address.GetOwnerReferences() {
+		if ref.Kind == string(faults.Claims) {
+			return ref.UID
+		}
+	}
+	return w.owners[address.GetUID()]
+}
+
 // addressOf reports whether a claim has an IPAddress.
 func (w *world) addressOf(claim types.UID) bool {
-	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return o.GetOwnerReferences()[0].UID == claim })
+	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return w.claimOf(o) == claim })
 }
 
 // has reports whether an allocation has its block.
@@ -536,7 +552,7 @@ func (w *world) keepsWord(c faults.Change) {
 	for _, cond := range claim.Status.Conditions {
 		ready := cond.Status == metav1.ConditionTrue
 		if w.ready[claim.UID] && !ready && slices.ContainsFunc(w.objects().Addresses, func(a ipamv1.IPAddress) bool {
-			return a.OwnerReferences[0].UID == claim.UID
+			return w.claimOf(&a) == claim.UID
 		}) {
 			w.Wrongf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
 		}
@@ -643,7 +659,7 @@ func (w *world) served(o pools.Objects) map[string]string {
 			ready = ready && cond.Status == "True"
 			told = cond.Reason
 		}
-		keeps := has && a.OwnerReferences[0].UID == c.UID && a.Spec.Address == bare(w.given[c.UID])
+		keeps := has && w.claimOf(&a) == c.UID && a.Spec.Address == bare(w.given[c.UID])
 		switch {
 		case c.DeletionTimestamp != nil && w.outlived(&c):
 			if !keeps || told != v1alpha1.DeletingReason {

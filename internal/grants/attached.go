@@ -60,6 +60,39 @@ func (a *Attached) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
 }
 
+// ClaimantOf is the UID of the claimant that an attached object is of. The object names it, unless the garbage collector has
+// taken that reference off, as it does where a claimant is deleted in the foreground and the pool owns the object too. It is
+// still the claimant's of its name, which is being deleted and has what it shows on record.
+func (m *Memory) ClaimantOf(a *Attached) types.UID {
+	if a.ClaimantUID != "" || a.ByHand {
+		return a.ClaimantUID
+	}
+	if c := m.ByName[a.Key()]; c != nil && c.Deleting && c.HasRecord() && a.IP.IsValid() && c.Record.From() == a.IP {
+		return c.Owner.UID
+	}
+	return ""
+}
+
+// ascribe has an attached object that is remembered be its claimant's, which was seen to be deleted after it.
+func (m *Memory) ascribe(a *Attached) *Attached {
+	uid := m.ClaimantOf(a)
+	if uid == a.ClaimantUID {
+		return a
+	}
+	its := *a // jobs read what is remembered
+	its.ClaimantUID = uid
+	m.attach(&its)
+	return &its
+}
+
+// attach remembers an attached object, and states what it shows.
+func (m *Memory) attach(a *Attached) {
+	m.Attached[a.Key()] = a
+	if a.IP.IsValid() {
+		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Object, UID: a.UID}, Owner: a.owner(), Range: m.Ledger.Unit(a.IP)})
+	}
+}
+
 func (a *Attached) owner() ledger.Owner {
 	return ledger.Owner{Kind: a.Kind.Traits().Name, Namespace: a.Namespace, Name: a.Name, UID: a.ClaimantUID}
 }

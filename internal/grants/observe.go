@@ -59,7 +59,8 @@ func (m *Memory) Observe(c *Claimant) bool {
 	if c.Kind.Traits().Attaches != nil {
 		m.ByName[NameOf(c.Owner)] = c
 		if a := m.AttachedTo(c); a != nil {
-			m.sortAttached(a)
+			m.sortAttached(m.ascribe(a))
+			m.confirm(c.Owner.UID)
 		}
 	}
 	return m.Sort(c)
@@ -155,10 +156,8 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 	if m.Attached[a.Key()] == nil && m.ByName[a.Key()] == nil {
 		m.noteArrival(time.Unix(a.Created, 0))
 	}
-	m.Attached[a.Key()] = a
-	if a.IP.IsValid() {
-		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Object, UID: a.UID}, Owner: a.owner(), Range: m.Ledger.Unit(a.IP)})
-	}
+	a.ClaimantUID = m.ClaimantOf(a)
+	m.attach(a)
 	if a.moved && a.IP.IsValid() {
 		m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
 	}

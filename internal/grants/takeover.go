@@ -68,7 +68,7 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 // hasWork reports whether the pool has something that a live holder would have done by now. What is
 // paused, or another manager's by its label, is none. Where it has nothing, it is known then what those lack that wait.
 func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable Admit) bool {
-	work := m.Base.GetDeletionTimestamp() != nil || m.outdated()
+	work := m.mayEnd() || m.outdated()
 	wants := func(c *Claimant) bool {
 		rule := admission
 		if c.Deleting {
@@ -103,6 +103,12 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 		return !work
 	})
 	return work
+}
+
+// mayEnd reports whether the pool is being deleted, and nobody that is known of has anything of it: while somebody has,
+// there is nothing that another holder would do.
+func (m *Memory) mayEnd() bool {
+	return m.Base.GetDeletionTimestamp() != nil && m.Ledger.Counts().Owners == 0 && !m.HasBlocks()
 }
 
 // outdated reports whether the status on record speaks of an older spec, or of other neighbours, than the pool has now.

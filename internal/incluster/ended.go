@@ -25,6 +25,12 @@ func Ended(pool metav1.Object) bool {
 	return ended
 }
 
+// Ending reports whether what a mirror mirrors was handed over, is being deleted, and is kept by somebody who names it.
+func Ending(mirror metav1.Object) bool {
+	_, ending := mirror.GetAnnotations()[EndingAnnotation]
+	return ending
+}
+
 // SourceOf returns what a pool of ours mirrors, as an owner: it is one until it is handed over. nil: it mirrors
 // nothing, whatever its name.
 func SourceOf(mirror v1alpha1.Pool) *metav1.OwnerReference {

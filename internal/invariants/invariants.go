@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
@@ -218,9 +219,13 @@ type holding struct {
 
 // holdings are what the IPAddresses, IPAllocations and IPLeases of our pools have.
 func holdings(o pools.Objects) []holding {
-	living := map[types.UID]bool{}
+	living, ending := map[types.UID]bool{}, map[types.NamespacedName]*ipamv1.IPAddressClaim{}
 	for i := range o.Claims {
-		living[o.Claims[i].UID] = true
+		c := &o.Claims[i]
+		living[c.UID] = true
+		if c.DeletionTimestamp != nil {
+			ending[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = c
+		}
 	}
 	var out []holding
 	for i := range o.Addresses {
@@ -229,7 +234,7 @@ func holdings(o pools.Objects) []holding {
 		if !ours {
 			continue
 		}
-		x := holding{pool: pool, text: a.Spec.Address, kind: "claim", who: a.Namespace + "/" + a.Name, owner: claimUID(a)}
+		x := holding{pool: pool, text: a.Spec.Address, kind: "claim", who: a.Namespace + "/" + a.Name, owner: claimUID(a, ending)}
 		x.living = living[x.owner]
 		x.byHand = len(a.OwnerReferences) == 0
 		if ip, err := netip.ParseAddr(a.Spec.Address); err == nil {
@@ -359,11 +364,21 @@ func blocksAtRest(o pools.Objects) (bad []string) {
 	return bad
 }
 
-func claimUID(a *ipamv1.IPAddress) types.UID {
+// claimUID is the claim of an IPAddress: the one that it names as its owner. Where that is deleted in the foreground the
+// garbage collector takes the reference off, as the pool owns the IPAddress too: it is of the claim of its name then,
+// which has the address on record.
+func claimUID(a *ipamv1.IPAddress, ending map[types.NamespacedName]*ipamv1.IPAddressClaim) types.UID {
 	for _, ref := range a.OwnerReferences {
 		if ref.Kind == "IPAddressClaim" && ref.Name == a.Spec.ClaimRef.Name {
 			return ref.UID
 		}
 	}
-	return ""
+	c := ending[types.NamespacedName{Namespace: a.Namespace, Name: a.Name}]
+	if c == nil || len(a.OwnerReferences) == 0 || !slices.Contains(c.Finalizers, v1alpha1.ClaimFinalizer) {
+		return ""
+	}
+	if text, _, _ := strings.Cut(c.Annotations[v1alpha1.AddressAnnotation], "/"); text != a.Spec.Address {
+		return ""
+	}
+	return c.UID
 }

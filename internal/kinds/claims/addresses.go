@@ -148,10 +148,20 @@ func networkOf(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) (prefix i
 }
 
 func ownersOf(c *grants.Claimant, poolObj v1alpha1.Pool) []metav1.OwnerReference {
-	return []metav1.OwnerReference{{
+	out := []metav1.OwnerReference{{
 		APIVersion: ipamv1.GroupVersion.String(), Kind: Name, Name: c.Owner.Name, UID: c.Owner.UID,
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-	}, poolOwner(c, poolObj)}
+	}}
+	if poolEnds(c, poolObj) {
+		return out
+	}
+	return append(out, poolOwner(c, poolObj))
+}
+
+// poolEnds reports whether the pool that a claim names is being deleted, or with the mirror the pool that it mirrors. In the
+// foreground the garbage collector takes such an owner off an IPAddress that another one keeps, as often as it is put back.
+func poolEnds(c *grants.Claimant, poolObj v1alpha1.Pool) bool {
+	return poolObj.GetDeletionTimestamp() != nil || (c.Mirrored && incluster.Ending(poolObj))
 }
 
 // poolOwner is the pool that a claim names, as an owner of its IPAddress: what a mirror mirrors owns the mirror.
@@ -167,11 +177,12 @@ func poolOwner(c *grants.Claimant, poolObj v1alpha1.Pool) metav1.OwnerReference 
 }
 
 // needsRepair reports whether an IPAddress that exists lacks its owners or its finalizer: clusterctl move and restores
-// leave references to objects of another cluster. One that is being deleted takes neither.
+// leave references to objects of another cluster. One that is being deleted takes neither. A pool that is being deleted
+// need not be among the owners.
 func needsRepair(m *grants.Memory, c *grants.Claimant, a *grants.Attached) bool {
 	if a.Deleting {
 		return false
 	}
-	foreign := m.Base != nil && m.Base.GetUID() != "" && addressFactsOf(a).PoolUID != poolOwner(c, m.Base).UID
+	foreign := m.Base != nil && m.Base.GetUID() != "" && !poolEnds(c, m.Base) && addressFactsOf(a).PoolUID != poolOwner(c, m.Base).UID
 	return foreign || !a.Protected || a.ClaimantUID != c.Owner.UID
 }
