@@ -2,91 +2,103 @@
 package workers
 
 import (
-	"slices"
+	"container/list"
 	"sync"
 )
 
-// Workers run jobs in the order they came, a bounded number at once. A job that waits is a closure, not
-// a goroutine with a stack: hundreds wait in a burst.
+// Workers run jobs, a bounded number at once: those of an owner in the order they came, and owners by turns. A job that
+// waits is a closure, not a goroutine with a stack: hundreds wait in a burst.
 //
 // Each owner has a place of its own beside those that all share: jobs of one that hang, until their time is up, may
 // take every place that is shared, and keep no other from going on.
+//
+// A job costs the same however many wait, and of however many owners: a thousand pools have much to write after a restore.
 type Workers[K comparable] struct {
 	mu      sync.Mutex
 	size    int
 	working int
-	// of is how many jobs of each owner are at work.
-	of      map[K]int
-	waiting []job[K]
+	// owners are those that have a job at work, or one that waits.
+	owners map[K]*owner
+	// turns are the owners that have jobs that wait, the next one first.
+	turns list.List
 }
 
-// job is what is to be done for an owner.
-type job[K comparable] struct {
-	owner K
-	do    func()
+// owner is what an owner has to do.
+type owner struct {
+	// working is how many of its jobs are at work.
+	working int
+	// waiting are its other jobs, the oldest one first.
+	waiting []func()
+	// turn is its place among those that wait, nil if it has no job that waits.
+	turn *list.Element
 }
 
 // New returns workers of which so many work at once, and one for each owner besides.
-func New[K comparable](size int) *Workers[K] { return &Workers[K]{size: size} }
+func New[K comparable](size int) *Workers[K] { return &Workers[K]{size: size, owners: map[K]*owner{}} }
 
 // Do runs a job of an owner as soon as a place is free. It returns at once.
-func (c *Workers[K]) Do(owner K, do func()) {
+func (c *Workers[K]) Do(of K, do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	j := job[K]{owner, do}
-	if c.working >= c.size && c.of[owner] > 0 {
-		c.waiting = append(c.waiting, j)
+	o := c.owners[of]
+	if o == nil {
+		o = &owner{}
+		c.owners[of] = o
+	}
+	if c.working >= c.size && o.working > 0 {
+		o.waiting = append(o.waiting, do)
+		if o.turn == nil {
+			o.turn = c.turns.PushBack(of)
+		}
 		return
 	}
-	c.begin(j)
-	go c.work(j)
+	c.begin(o)
+	go c.work(of, do)
 }
 
-func (c *Workers[K]) begin(j job[K]) {
-	if c.of == nil {
-		c.of = map[K]int{}
-	}
+func (c *Workers[K]) begin(o *owner) {
 	c.working++
-	c.of[j.owner]++
+	o.working++
 }
 
-func (c *Workers[K]) work(j job[K]) {
-	for {
-		j.do()
-		next, more := c.next(j)
-		if !more {
-			return
-		}
-		j = next
+func (c *Workers[K]) work(of K, do func()) {
+	for more := true; more; {
+		do()
+		of, do, more = c.next(of)
 	}
 }
 
-// next ends a job and returns the one that takes its place, if any: the oldest of the same owner, where that has
-// nothing else at work, else the oldest of all, where that place is not an owner's own.
-func (c *Workers[K]) next(done job[K]) (job[K], bool) {
+// next ends a job of an owner and returns the one that takes its place, if any: the oldest of the same owner, where that
+// has nothing else at work, else the oldest of the owner whose turn it is, where that place is not an owner's own.
+func (c *Workers[K]) next(done K) (of K, do func(), more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.working--
-	if c.of[done.owner]--; c.of[done.owner] == 0 {
-		delete(c.of, done.owner)
+	o := c.owners[done]
+	o.working--
+	switch {
+	case o.working == 0 && o.turn != nil:
+		return done, c.take(done, o), true
+	case o.working == 0:
+		delete(c.owners, done)
 	}
-	at := -1
-	if c.of[done.owner] == 0 {
-		at = slices.IndexFunc(c.waiting, func(j job[K]) bool { return j.owner == done.owner })
+	if c.working >= c.size || c.turns.Len() == 0 {
+		return of, nil, false
 	}
-	if at < 0 && c.working < c.size && len(c.waiting) > 0 {
-		at = 0
+	of = c.turns.Front().Value.(K)
+	return of, c.take(of, c.owners[of]), true
+}
+
+// take begins the oldest job of an owner that waits. The other owners have their turn before its next one.
+func (c *Workers[K]) take(of K, o *owner) func() {
+	do := o.waiting[0]
+	o.waiting[0] = nil
+	o.waiting = o.waiting[1:]
+	c.turns.Remove(o.turn)
+	o.turn = nil
+	if len(o.waiting) > 0 {
+		o.turn = c.turns.PushBack(of)
 	}
-	if at < 0 {
-		return job[K]{}, false
-	}
-	j := c.waiting[at]
-	c.waiting[at] = job[K]{}
-	if at == 0 {
-		c.waiting = c.waiting[1:]
-	} else {
-		c.waiting = slices.Delete(c.waiting, at, at+1)
-	}
-	c.begin(j)
-	return j, true
+	c.begin(o)
+	return do
 }

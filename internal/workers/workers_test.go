@@ -1,7 +1,9 @@
 package workers
 
 import (
+	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,8 +37,8 @@ func TestWorkers(t *testing.T) {
 		if !slices.IsSorted(order) {
 			t.Errorf("started in the order %v", order)
 		}
-		if c.working != 0 || len(c.waiting) != 0 || len(c.of) != 0 {
-			t.Errorf("at rest %d work and %d wait, of %v", c.working, len(c.waiting), c.of)
+		if c.working != 0 || c.turns.Len() != 0 || len(c.owners) != 0 {
+			t.Errorf("at rest %d work and %d owners wait, of %v", c.working, c.turns.Len(), c.owners)
 		}
 		c.Do("pool", func() { started <- 0 })
 		if <-started != 0 {
@@ -72,8 +74,91 @@ func TestWorkersHaveAPlaceForEachPool(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if hung.Load() != 10 || len(done) != 6 || c.working != 0 || len(c.waiting) != 0 {
-			t.Errorf("%d of the slow pool ran, of the fast one %v; %d work and %d wait", hung.Load(), done, c.working, len(c.waiting))
+		if hung.Load() != 10 || len(done) != 6 || c.working != 0 || c.turns.Len() != 0 {
+			t.Errorf("%d of the slow pool ran, of the fast one %v; %d work and %d owners wait", hung.Load(), done, c.working, c.turns.Len())
 		}
 	})
+}
+
+// The shared places go to the owners by turns, and the jobs of each begin in the order they came.
+func TestOwnersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New[string](1)
+		var order []string
+		finish := make(chan struct{})
+		// Each has a job that hangs in the place of its own: what waits gets no place but the shared one.
+		for _, owner := range []string{"first", "a", "b", "c"} {
+			c.Do(owner, func() { <-finish })
+			synctest.Wait()
+		}
+		for _, owner := range []string{"a", "b", "c"} {
+			for i := range 3 {
+				c.Do(owner, func() { order = append(order, fmt.Sprint(owner, i)) })
+			}
+		}
+		close(finish)
+		synctest.Wait()
+		for _, owner := range []string{"a", "b", "c"} {
+			own := slices.DeleteFunc(slices.Clone(order), func(s string) bool { return s[:1] != owner })
+			if !slices.Equal(own, []string{owner + "0", owner + "1", owner + "2"}) {
+				t.Errorf("the jobs of %s began in the order %v", owner, own)
+			}
+		}
+		if len(c.owners) != 0 || c.turns.Len() != 0 {
+			t.Errorf("%d owners are left", len(c.owners))
+		}
+	})
+}
+
+// Of two owners, one with many jobs and one with few, the few do not wait for the many.
+func TestFewJobsDoNotWaitForMany(t *testing.T) {
+	c := New[string](1)
+	c.owners["many"], c.owners["few"] = &owner{working: 1}, &owner{working: 2}
+	c.working = 3
+	for range 100 {
+		c.Do("many", func() {})
+	}
+	c.Do("few", func() {})
+	c.working = 1 // the place that is shared becomes free, again and again, and each owner has another job at work
+	var turns []string
+	for range 4 {
+		of, _, more := c.next("few")
+		if !more {
+			t.Fatalf("nobody has a turn after %v", turns)
+		}
+		turns = append(turns, of)
+		c.owners["few"].working, c.working = 2, 1
+	}
+	if want := []string{"many", "few", "many", "many"}; !slices.Equal(turns, want) {
+		t.Errorf("they have turns as %v, want %v", turns, want)
+	}
+}
+
+// What it takes to end a job where many owners have many that wait, as a thousand pools after a restore: the same, however
+// many there are.
+func BenchmarkManyOwners(b *testing.B) {
+	for _, owners := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(owners), func(b *testing.B) {
+			const each = 256
+			for b.Loop() {
+				w := New[[3]string](16)
+				var wg sync.WaitGroup
+				hold := make(chan struct{})
+				wg.Add(each * owners)
+				for j := range each {
+					for o := range owners {
+						w.Do([3]string{"NetworkPool", "ns", fmt.Sprint("pool-", o)}, func() {
+							if j == 0 {
+								<-hold
+							}
+							wg.Done()
+						})
+					}
+				}
+				close(hold)
+				wg.Wait()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(each*owners), "ns/job")
+		})
+	}
 }
