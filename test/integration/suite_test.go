@@ -77,6 +77,12 @@ func expectRest(ctx context.Context, m *framework.Manager) {
 	if ended(m) || CurrentSpecReport().Failed() || testing.Short() {
 		return
 	}
+	comesToRest(ctx, m)
+}
+
+// comesToRest waits until a manager asks nothing and reconciles nothing for a second, with -short too.
+func comesToRest(ctx context.Context, m *framework.Manager) {
+	GinkgoHelper()
 	last := framework.Activity{}
 	Eventually(func(g Gomega) {
 		now, err := m.Activity(ctx)

@@ -1,0 +1,140 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// The garbage collector of Kubernetes runs. Argo CD prunes in the foreground: what an object owns is deleted first, or
+// disowned where somebody else owns it too.
+var _ = Describe("What is deleted in the foreground", Ordered, func() {
+	const flag = "--serve-in-cluster-pools"
+	var rights string
+	BeforeAll(func(ctx SpecContext) {
+		// Before the garbage collector starts: it looks for new kinds every 30 s.
+		Expect(cp.InstallInClusterPools()).To(Succeed())
+		stop, err := cp.StartControllerManager()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+		kubeconfig, err := cp.InClusterManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		rights = "--kubeconfig=" + kubeconfig
+	})
+
+	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
+	gone := func(ctx context.Context, o client.Object) {
+		GinkgoHelper()
+		Eventually(func() error { return k8s.Get(ctx, keyOf(o), o) }).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
+	}
+
+	DescribeTable("costs no writes while it is in use: a pool", func(ctx SpecContext, behindMirror bool) {
+		const n = 20
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns, flag, rights)
+		pool, kind := client.Object(framework.MakePool("p").Namespace(ns).CIDR("10.152.78.0/24").Obj()), v1alpha1.NetworkPoolKind
+		if behindMirror {
+			kind = ipPool
+			pool = makeInClusterPool(ctx, kind, ns, "p", map[string]any{"addresses": []any{"10.152.79.10-10.152.79.99"}, "prefix": int64(24)})
+		} else {
+			create(ctx, pool)
+		}
+		name := func(i int) string { return fmt.Sprintf("c%02d", i) }
+		for i := range n {
+			c := framework.MakeClaim(ns, name(i)).Pool("p").Obj()
+			if behindMirror {
+				c = claimOn(ns, name(i), kind, "p")
+			}
+			create(ctx, c)
+		}
+		for i := range n {
+			addressOf(ctx, ns, name(i))
+		}
+		Expect(k8s.Delete(ctx, pool, foreground)).To(Succeed())
+		versions := func() map[string]string {
+			out := map[string]string{}
+			for _, a := range objects(ctx, ns).Addresses {
+				out[a.Name] = a.ResourceVersion
+			}
+			return out
+		}
+		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).Should(HaveEach(
+			HaveField("OwnerReferences", HaveExactElements(HaveField("Kind", "IPAddressClaim")))), "the garbage collector has taken the pool off")
+		comesToRest(ctx, m)
+		rested := versions()
+		comesToRest(ctx, m)
+		Expect(versions()).To(Equal(rested))
+		for i := range n {
+			Expect(k8s.Delete(ctx, getClaim(ctx, ns, name(i)))).To(Succeed())
+		}
+		gone(ctx, pool)
+		Expect(objects(ctx, ns).Addresses).To(BeEmpty())
+		Expect(m.Stop()).To(Succeed())
+	},
+		Entry("of ours", false),
+		Entry("of the in-cluster provider, with its mirror", true),
+	)
+
+	It("ends with the claim of its own address: a Cluster", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns)
+		cluster := makeCluster(ns, "c", false)
+		cluster.Finalizers = []string{clusterv1.ClusterFinalizer} // as long as it has machines
+		create(ctx, framework.MakePool("vips").Namespace(ns).CIDR("10.152.80.0/28").Obj(), cluster)
+		claim := framework.MakeClaim(ns, "vip-cp-c").Pool("vips").Cluster("c").Obj()
+		claim.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: "c", UID: cluster.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		}}
+		create(ctx, claim)
+		address := addressOf(ctx, ns, claim.Name)
+		Expect(k8s.Delete(ctx, cluster, foreground)).To(Succeed())
+		Eventually(func() *metav1.Time { return getClaim(ctx, ns, claim.Name).DeletionTimestamp }).ShouldNot(BeNil())
+		comesToRest(ctx, m)
+		Expect(addressNamed(ctx, ns, claim.Name).Spec.Address).To(Equal(address.Spec.Address))
+		expectNothingWrong(ctx, ns)
+		modify(ctx, cluster, func(c *clusterv1.Cluster) { controllerutil.RemoveFinalizer(c, clusterv1.ClusterFinalizer) })
+		gone(ctx, cluster)
+		expectGone(ctx, claim)
+		expectGone(ctx, address)
+		Expect(m.Stop()).To(Succeed())
+	})
+
+	It("has its address once, and until nothing uses it: a claim", func(ctx SpecContext) {
+		const protects = "infrastructure.example.com/protects-the-claim"
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.152.81.0/28").Obj()
+		vm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vm"}}
+		create(ctx, pool, vm)
+		claim := framework.MakeClaim(ns, "vm-0-0").Pool("p").Obj()
+		claim.Finalizers = []string{protects}
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "vm", UID: vm.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}}
+		create(ctx, claim)
+		address := addressOf(ctx, ns, claim.Name)
+		Expect(k8s.Delete(ctx, vm, foreground)).To(Succeed())
+		Eventually(func() []metav1.OwnerReference { return addressNamed(ctx, ns, claim.Name).OwnerReferences }).Should(
+			HaveExactElements(HaveField("Kind", v1alpha1.NetworkPoolKind)), "the garbage collector has taken the claim off")
+		comesToRest(ctx, m)
+		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 1, "allocationCount": 1})
+		Expect((&invariants.History{}).AtRest(objects(ctx, ns))).To(BeEmpty())
+		modify(ctx, getClaim(ctx, ns, claim.Name), func(c *ipamv1.IPAddressClaim) { controllerutil.RemoveFinalizer(c, protects) })
+		expectGone(ctx, claim)
+		expectGone(ctx, address)
+		gone(ctx, vm)
+		Expect(m.Stop()).To(Succeed())
+	})
+})
