@@ -79,13 +79,13 @@ func (w *world) collect(kind faults.Kind, owner client.Object) func() {
 			switch {
 			case len(others) > 0:
 				return edit(what, func() error {
-					w.count(o)
+					w.countCollected(o)
 					return w.api.Edit(what, func(o client.Object) { o.SetOwnerReferences(others) })
 				})
 			case o.GetDeletionTimestamp() == nil:
 				// What owns something itself is deleted in the foreground, too.
 				return edit(what, func() error {
-					w.count(o)
+					w.countCollected(o)
 					if dependents == faults.Claims {
 						_ = w.api.Edit(what, func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) })
 					}
@@ -116,8 +116,8 @@ func (w *world) waitsInForeground(uid types.UID) bool {
 	return false
 }
 
-// count counts what the collector does to an object: without end, if somebody undoes it.
-func (w *world) count(o client.Object) {
+// countCollected counts what the collector does to an object: without end, if somebody undoes it.
+func (w *world) countCollected(o client.Object) {
 	if w.collected == nil {
 		w.collected = map[types.UID]int{}
 	}
