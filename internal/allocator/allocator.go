@@ -78,8 +78,6 @@ type Options struct {
 const (
 	// maxBatch bounds the grants of one commit.
 	maxBatch = 128
-	// maxInFlight bounds the grants on record, with those that wait or fail: of the longest names they take 160 KB.
-	maxInFlight = 300
 	// lowWater is the number of grants being written below which more are planned, so that the writers
 	// never run dry and a commit carries many grants when there is much to do.
 	lowWater = 96

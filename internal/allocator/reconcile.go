@@ -286,9 +286,9 @@ func (a *Allocator) planBatch(m *grants.Memory, now time.Time, admission grants.
 	if m.IsRefused(now) {
 		return 0, m.RefuseAll(now, admission)
 	}
-	working, room := m.Working(), min(maxBatch, maxInFlight-m.Unfinished())
+	working, room := m.Working(), min(maxBatch, grants.MaxInFlight-m.Unfinished())
 	ahead := working > lowWater || (working >= a.Writers && m.Pending.Len() < maxBatch/2)
-	if annotations.HasPaused(m.Base) || room <= 0 || ahead {
+	if annotations.HasPaused(m.Base) || (room <= 0 && !m.IsStuck()) || ahead {
 		return 0, nil
 	}
 	begun := a.now()

@@ -59,7 +59,7 @@ func TestFullStatusStaysSmall(t *testing.T) {
 			First: r.From().String(), Last: r.To().String(), Reason: v1alpha1.MovedReason, Namespace: owner(i).Namespace, Name: owner(i).Name,
 		})
 	}
-	for i := range maxInFlight {
+	for i := range grants.MaxInFlight {
 		p.Grants[owner(i).UID] = &grants.Grant{Owner: owner(i), Range: next(), Committed: true}
 	}
 	for i := range maxYields {

@@ -86,6 +86,8 @@ type Memory struct {
 	// wait; trialAt is when the next of those that wait for others is tried.
 	troubled, unheard troubles
 	trialAt           time.Time
+	// well are the namespaces of which a claim was served since one last failed.
+	well map[string]struct{}
 	// NextLook is when the pool is reconciled again if nothing happens before; zero: that is not known.
 	NextLook time.Time
 	// Refusal is why the API server refuses the status of the pool, nil if it does not; nothing is committed before
@@ -186,7 +188,7 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m.Grants = map[types.UID]*Grant{}
 	m.Cooling, m.Crowded = cooling.NewSet(m.coolingBegan, m.coolingEnded), map[types.UID]*Claimant{}
 	m.held = map[netipx.IPRange]v1alpha1.HeldRange{}
-	m.troubled, m.unheard = troubles{}, troubles{}
+	m.troubled, m.unheard, m.well = troubles{}, troubles{}, map[string]struct{}{}
 	m.WaitingClusters = map[types.NamespacedName]struct{}{}
 	m.apart = map[netipx.IPRange]pools.Key{}
 	m.Surveyed, m.OutOfView = map[v1alpha1.YieldedPool]bool{}, map[v1alpha1.YieldedPool]OutOfView{}

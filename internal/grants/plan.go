@@ -33,9 +33,10 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 	refused = map[*Claimant]*Refusal{}
 	m.full = nil
 	var grants []*Grant
+	k := m.crowd()
 	m.Pending.Scan(func(c *Claimant) bool {
-		if len(grants) >= room {
-			return false
+		if len(grants) >= room && (room > 0 || k.stuck == 0) {
+			return false // else they are told why nothing is granted
 		}
 		if !c.MayBeTried(now) {
 			return true
@@ -47,6 +48,12 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 		no := ruled.Refused
 		if no == nil {
 			no = m.InTrouble(c, now)
+		}
+		if no == nil {
+			may := false
+			if no, may = m.turnOf(c, k); no == nil && !may {
+				return true
+			}
 		}
 		var r netipx.IPRange
 		if no == nil {
@@ -65,6 +72,7 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 		m.Cooling.Remove(r)
 		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
 		grants = append(grants, g)
+		k.add(c.Owner.Namespace)
 		return true
 	})
 	for _, g := range grants {

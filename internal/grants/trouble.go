@@ -36,6 +36,7 @@ func (m *Memory) NoteTrouble(c *Claimant, err error, now time.Time) {
 			g.Confirmed = g.Confirmed || g.Committed
 		}
 	}
+	delete(m.well, c.Owner.Namespace)
 	m.troubled.note(c, err, now)
 }
 
@@ -71,7 +72,12 @@ func (t *trouble) learn(err error, now time.Time) {
 
 // EndTrouble notes that a claim of a namespace was served, or is gone. The others are tried again at once where one was
 // served. It reports whether there are such.
-func (m *Memory) EndTrouble(c *Claimant, served bool) bool { return m.troubled.end(m, c, served) }
+func (m *Memory) EndTrouble(c *Claimant, served bool) bool {
+	if served {
+		m.well[c.Owner.Namespace] = struct{}{}
+	}
+	return m.troubled.end(m, c, served)
+}
 
 // IsUnheard reports whether a claim could not be told why it waits, when that was tried last.
 func (m *Memory) IsUnheard(c *Claimant) bool {

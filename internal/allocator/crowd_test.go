@@ -1,0 +1,130 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// failing is an API server that cannot create IPAddresses in namespaces whose webhook does not answer.
+type failing struct{ *instant }
+
+func (f *failing) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if _, is := o.(*ipamv1.IPAddress); is && strings.HasPrefix(o.GetNamespace(), "barred") {
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
+	}
+	return f.instant.Create(ctx, o, opts...)
+}
+
+func (f *failing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+// Claims of many namespaces whose IPAddresses cannot be written for now, each in doubt and in flight, keep no claim of
+// another namespace waiting.
+func TestFailingNamespacesLeaveRoom(t *testing.T) {
+	for _, namespaces := range []int{1, 3, 20} {
+		t.Run(fmt.Sprint(namespaces, " namespaces fail"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait()
+				defer cancel()
+				api := &failing{&instant{}}
+				a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us", Writers: 32})
+				woken := make(chan struct{}, 1)
+				a.Start(ctx, func(pools.Key) {
+					select {
+					case woken <- struct{}{}:
+					default:
+					}
+				})
+				o := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "global", UID: "g", ResourceVersion: "1", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer}}}
+				o.Spec.CIDR = "10.0.0.0/16"
+				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "us"}
+				key := pools.KeyOf(o)
+				p := unlocked(a.pool(key))
+				p.SetBase(o)
+				p.Holder, p.TriedOnce = true, true
+				add := func(ns string, i int, at time.Time) *ipamv1.IPAddressClaim {
+					c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
+						Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(at),
+					}}
+					c.Spec.PoolRef = key.Ref()
+					api.claims.Store(client.ObjectKeyFromObject(c), c)
+					a.Observe(c)
+					return c
+				}
+				for n := range namespaces {
+					for i := range 140 {
+						add(fmt.Sprintf("barred-%02d", n), i, time.Now())
+					}
+				}
+				one := add("one", 0, time.Now().Add(time.Second))
+				begin, looks, served := time.Now(), 0, false
+				for ; !served && time.Since(begin) < 3*time.Minute; looks++ {
+					r, err := a.Reconcile(ctx, key, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					grants.PoolOf(p).Lock()
+					served = p.AttachedTo(p.Claimants[one.UID]) != nil
+					p.Unlock()
+					wait := r.RequeueAfter
+					if wait == 0 || wait > time.Minute {
+						wait = time.Minute
+					}
+					select {
+					case <-woken:
+					case <-time.After(wait):
+					}
+				}
+				if !served || looks > 400 {
+					t.Errorf("after %v and %d reconciles, the claim of the other namespace is served: %v", time.Since(begin), looks, served)
+				}
+			})
+		})
+	}
+}
+
+// Where as many grants are in flight as may be, and they fail, those who wait are told.
+func TestStuckGrantsAreTold(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.15.200")
+	for i := range grants.MaxInFlight {
+		c := see(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
+		if n, _ := p.Plan(noon, 1, anyone); n != 1 {
+			t.Fatalf("grant %d is not made", i)
+		}
+		c.RetryAt = noon.Add(time.Hour)
+		p.Grants[c.Owner.UID].Committed = true
+	}
+	waits := see(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
+	if _, told := p.Plan(noon, 0, anyone); len(told) > 0 || p.IsStuck() {
+		t.Errorf("nothing fails, and it is told %v", told[waits])
+	}
+	for _, c := range p.Claimants {
+		if c != waits {
+			p.NoteTrouble(c, apierrors.NewInternalError(errors.New("failed calling webhook")), noon)
+			c.Failures++
+		}
+	}
+	_, told := p.Plan(noon, 0, anyone)
+	if no := told[waits]; no == nil || !strings.Contains(no.Message, "failed calling webhook") || !p.IsStuck() {
+		t.Errorf("it is told %v", no)
+	}
+}
