@@ -204,11 +204,12 @@ func runWorld(t *testing.T, seed uint64) {
 			}
 			w.script = append(w.script, draw())
 		}
-		if seed%10 < 2 {
+		switch seed % 10 {
+		case 0, 1:
 			w.script = unheard()
-		} else if seed%10 == 2 {
+		case 2:
 			w.script = attempts(seed%20 == 2)
-		} else if seed%10 == 3 {
+		case 3:
 			w.script = usurped()
 		}
 		for range 1 + seed%2 {

@@ -151,7 +151,7 @@ func (w *world) asked(r *faults.Request) {
 
 // logged returns a context whose logger counts what a manager logs as an error: lines of a cause are bounded.
 func (w *world) logged(ctx context.Context, name string) context.Context {
-	sink := funcr.New(func(prefix, args string) {}, funcr.Options{})
+	sink := funcr.New(func(_, _ string) {}, funcr.Options{})
 	return log.IntoContext(ctx, sink.WithSink(&counted{LogSink: sink.GetSink(), note: func(text string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

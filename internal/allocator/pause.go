@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"errors"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -14,7 +13,7 @@ import (
 )
 
 // tellHeld hands out a job for each claim that is to be told what holds it up.
-func (a *Allocator) tellHeld(ctx context.Context, p *grants.Pool, now time.Time, admission grants.Admit) {
+func (a *Allocator) tellHeld(ctx context.Context, p *grants.Pool, admission grants.Admit) {
 	m := p.Lock()
 	defer m.Unlock()
 	if m.Base != nil && annotations.HasPaused(m.Base) { // nothing is planned, so nobody has looked

@@ -265,7 +265,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	if d := a.dispatchBlocks(p, now); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
-	a.tellHeld(ctx, p, now, admission)
+	a.tellHeld(ctx, p, admission)
 	if d := a.sweep(ctx, p, now); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
@@ -332,7 +332,7 @@ func (a *Allocator) withoutPool(ctx context.Context, p *grants.Pool, seen v1alph
 	if d := a.dispatchBlocks(p, a.now()); d > 0 {
 		wait = grants.Sooner(wait, d)
 	}
-	a.tellHeld(ctx, p, a.now(), admission)
+	a.tellHeld(ctx, p, admission)
 	m = p.Lock()
 	wait = m.ComeBack(a.now(), wait)
 	m.Unlock()

@@ -67,9 +67,9 @@ func SnapshotsOf(o *pools.Objects) *Snapshots {
 }
 
 // Of looks at one of the pools.
-func (s *Snapshots) Of(ctx context.Context, key pools.Key) *Snapshot {
+func (s *Snapshots) Of(key pools.Key) *Snapshot {
 	p := s.a.pool(key)
-	s.a.keepApart(ctx, p)
+	s.a.keepApart(context.Background(), p) // everything is read by now: nothing is waited for
 	m := p.Lock()
 	defer m.Unlock() // nobody else has it
 	return &Snapshot{m}

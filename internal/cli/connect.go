@@ -85,7 +85,7 @@ func look(ctx context.Context, from client.Reader, pool v1alpha1.Pool) (*allocat
 	if !slices.ContainsFunc(o.Pools, func(p v1alpha1.Pool) bool { return pools.KeyOf(p) == key }) {
 		o.Pools = append(o.Pools, pool) // it went between the reads
 	}
-	return allocator.SnapshotsOf(&o).Of(ctx, key), nil
+	return allocator.SnapshotsOf(&o).Of(key), nil
 }
 
 // readPools reads the pools alone.

@@ -21,7 +21,7 @@ type plain struct {
 
 // Write implements io.Writer.
 func (w *plain) Write(p []byte) (int, error) {
-	text := append(w.begun, p...)
+	text := slices.Concat(w.begun, p)
 	w.begun = nil
 	var out bytes.Buffer
 	for len(text) > 0 {

@@ -44,6 +44,7 @@ func (m *Memory) Done(now time.Time, op *Op, r Result) {
 		}
 		delete(m.claimed, a)
 		delete(m.wire, a)
+	case Announce: // it is repeated whatever became of it
 	}
 }
 

@@ -69,8 +69,8 @@ func TestExplain(t *testing.T) {
 			c.Object.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Data", Name: "d"}, {Kind: "Metal3Data", Name: "w-0", Controller: ptr.To(true)}})
 		}, "waits: NetworkPool ns/p grants nothing now (Deleting): m -> use another pool: this one is being deleted. It belongs to Metal3Data w-0: name the right pool in a new Metal3DataTemplate, " +
 			"as networkData cannot be changed, and that one in a new Metal3MachineTemplate, and delete the Machine", false},
-		"no pool":        {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
-		"no manager":     {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
+		"no pool":    {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
+		"no manager": {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
 		"a pool of another provider that is not there": {nil, func(c *Case) { c.Ours, c.Missing = false, "InClusterIPPool ns/p" },
 			"waits: InClusterIPPool ns/p does not exist -> create it", false},
 		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it, if there is one -> ask that provider", false},

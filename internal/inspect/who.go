@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -85,7 +84,7 @@ func Who(o pools.Objects, a netip.Prefix) []Standing {
 	all := allocator.SnapshotsOf(&o)
 	for _, obj := range o.Pools {
 		here[pools.KeyOf(obj)] = true
-		v := all.Of(context.Background(), pools.KeyOf(obj)) // nothing is read any more
+		v := all.Of(pools.KeyOf(obj))
 		if s, ok := standing(o, v, obj, a); ok {
 			out = append(out, s)
 		}

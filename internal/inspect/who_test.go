@@ -171,7 +171,7 @@ func TestWhoOfWhatAnotherPoolHas(t *testing.T) {
 	if len(got) != 2 || got[0].State != Used || got[1].State != Shared || got[1].Detail != "NetworkPool ns/p has it too, or may give it: this pool does not give it meanwhile" {
 		t.Errorf("it is listed as %+v", got)
 	}
-	v := allocator.SnapshotsOf(&o).Of(t.Context(), pools.KeyOf(o.Pools[1]))
+	v := allocator.SnapshotsOf(&o).Of(pools.KeyOf(o.Pools[1]))
 	if n := v.Counts().Available; n != 252 {
 		t.Errorf("%d addresses are free, not 252", n)
 	}

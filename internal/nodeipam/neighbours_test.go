@@ -77,8 +77,9 @@ func TestASiteSaysNothingOfItsNeighboursNodes(t *testing.T) {
 	}
 	m.neighbour = false
 	m.reconsider()
-	if m.plan(noon); len(m.notes) != 1 {
-		t.Errorf("without a neighbour it says %v", m.notes)
+	m.plan(noon)
+	if found := m.report(); found.Foreign != 1 || len(m.notes) != 2 {
+		t.Errorf("without a neighbour, which may have given what a deleted ClusterCIDR had, it says %v", m.notes)
 	}
 }
 

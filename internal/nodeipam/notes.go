@@ -114,10 +114,10 @@ func (m *memory) noteClash(n *podcidr.Node, c podcidr.Clash) {
 	}
 }
 
-// noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services. What names a ClusterCIDR
-// that is not known here was given by another site of the cluster.
+// noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services. Where another site of
+// the cluster has held its ConfigMap, what names a ClusterCIDR that is not known here was given by that site.
 func (m *memory) noteForeign(n *podcidr.Node, of *podcidr.Index) (foreign bool) {
-	others := n.From != "" && len(m.byName[n.From]) == 0
+	others := m.neighbour && n.From != "" && len(m.byName[n.From]) == 0
 	for _, p := range n.CIDRs {
 		if !others && len(of.Covering([]netip.Prefix{p})) == 0 {
 			foreign = true

@@ -94,9 +94,7 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 	begin := action{"refuse", func(w *world) bool { refuse(w); clear(paid.lines); return true }}
 	for i := range s.served {
 		n := node(fmt.Sprintf("n%02d", i))
-		if fromTheStart {
-			s.before = append(s.before, n)
-		} else if i%5 == 0 {
+		if !fromTheStart && i%5 == 0 {
 			s.script = append(s.script, add(n))
 		} else {
 			s.before = append(s.before, n)

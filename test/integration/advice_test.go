@@ -228,7 +228,9 @@ var _ = Describe("What a message of a mirror says to do helps, and what is done 
 		expectCondition(ctx, mirror, v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason)
 
 		By("ending a pause")
-		modify(ctx, twin, func(p *unstructured.Unstructured) { p.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""}) })
+		modify(ctx, twin, func(p *unstructured.Unstructured) {
+			p.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
+		})
 		twinMirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "q.in-cluster"}}
 		Expect(expectCondition(ctx, twinMirror, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(
 			ContainSubstring("remove the annotation from InClusterIPPool " + ns + "/q"))
