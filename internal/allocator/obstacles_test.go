@@ -242,7 +242,7 @@ func TestManyMeetAnObstacle(t *testing.T) {
 			if testing.Short() && name != "nothing" && (i+len(name))%4 != 0 && o.name != "addresses-refused" {
 				continue
 			}
-			t.Run(name+" "+o.name, func(t *testing.T) {
+			t.Run(name+"/"+o.name, func(t *testing.T) {
 				// Who has a record is served whatever the pool says, others are not.
 				s := scenario{name: "many", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{many(n)}, ordered: true}
 				s.run(t, func(w *world) {
