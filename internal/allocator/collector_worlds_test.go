@@ -62,7 +62,7 @@ func (w *world) collect(kind faults.Kind, owner client.Object) func() {
 	edit := func(what faults.Ref, change func() error) func() {
 		return func() {
 			before := w.api.Version()
-			if err := change(); client.IgnoreNotFound(err) != nil {
+			if err := client.IgnoreNotFound(change()); err != nil {
 				w.Wrongf("the collector fails on %v: %v", what, err)
 			}
 			w.changed(before, by)

@@ -50,7 +50,7 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 			no = m.InTrouble(c, now)
 		}
 		if no == nil {
-			may := false
+			var may bool
 			if no, may = m.turnOf(c, k); no == nil && !may {
 				return true
 			}
