@@ -53,11 +53,20 @@ func (r *ranges) replace(key nodeipam.Key, found map[podcidr.Ref]nodeipam.Usage)
 	return was
 }
 
-// forget forgets a Cluster that is gone.
+// forget forgets what a Cluster was seen to use: it is gone, or another manager's, or wants nothing any more. What was said
+// of it is taken back, also on a ClusterCIDR in which it has no entry, as nothing was given there.
 func (r *ranges) forget(key nodeipam.Key) {
+	for ref := range r.drop(key) {
+		r.look(ref.Name)
+	}
+}
+
+func (r *ranges) drop(key nodeipam.Key) (was map[podcidr.Ref]nodeipam.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	was = r.found[key]
 	delete(r.found, key)
+	return was
 }
 
 // look has a ClusterCIDR looked at. Before its controller has started, all are.

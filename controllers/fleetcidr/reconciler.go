@@ -120,10 +120,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if guard.LeavesAlone(cluster, r.WatchFilter) {
 		r.sites.end(key) // another manager may have it now
+		r.ranges.forget(key)
 		return reconcile.Result{}, nil
 	}
 	if guard.IsLeft(cluster) {
 		r.sites.end(key) // its Nodes are gone with its machines
+		r.ranges.forget(key)
 		return reconcile.Result{}, nil
 	}
 	all, err := r.all(ctx)
@@ -137,6 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	objects := objectsFor(all, key, has)
 	if has == nil && len(objects) == 0 && len(r.Blocks.Pods(key)) == 0 {
 		r.sites.end(key)
+		r.ranges.forget(key)
 		return reconcile.Result{}, r.withdraw(ctx, cluster)
 	}
 	next, err := r.look(ctx, cluster, objects)
