@@ -136,7 +136,7 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 		return guard.Retry(err, "letting go of ClusterCIDR "+c.Name)
 	}
 	now := r.Now()
-	changed, urgent := nodeipam.DescribeFleet(next, r.ranges.of(nodeipam.RefOf(c)), now)
+	changed, urgent := nodeipam.DescribeFleet(next, r.ranges.of(nodeipam.RefOf(c)), r.Shard.Whole(), now)
 	urgent = urgent || len(gone) > 0
 	if !changed && !urgent {
 		return reconcile.Result{}, nil

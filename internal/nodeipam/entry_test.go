@@ -206,7 +206,7 @@ func TestDescribeFleet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.is
-			changed, urgent := DescribeFleet(c, tc.by, noon)
+			changed, urgent := DescribeFleet(c, tc.by, true, noon)
 			if !changed || urgent != tc.urgent || c.Status.Allocated != tc.allocated || c.Status.Free != tc.free || c.Status.Capacity != 2 {
 				t.Errorf("changed %v, urgent %v, status %+v", changed, urgent, c.Status)
 			}
@@ -216,9 +216,30 @@ func TestDescribeFleet(t *testing.T) {
 			if got := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition); got.Message != tc.full {
 				t.Errorf("Exhausted says %q", got.Message)
 			}
-			if changed, urgent := DescribeFleet(c, tc.by, noon.Add(time.Hour)); changed || urgent {
+			if changed, urgent := DescribeFleet(c, tc.by, true, noon.Add(time.Hour)); changed || urgent {
 				t.Error("it is written again, and says nothing new")
 			}
 		})
+	}
+}
+
+// Two managers serve a Cluster each, of one ClusterCIDR, and one Cluster is full. Both say the same of it.
+func TestShardsDoNotTakeTurns(t *testing.T) {
+	full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
+	room := condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	stopped := condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
+	c := fleetRange(use(prod, "m", 0, 0), use(stage, "s", 0, 0))
+	for i := range 6 {
+		by := map[Key]Usage{prod: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full}}}
+		if i%2 == 1 {
+			by = map[Key]Usage{stage: {Capacity: 2, Allocated: 1, Free: 1, Conditions: []metav1.Condition{room, stopped}}}
+		}
+		if changed, _ := DescribeFleet(c, by, false, noon.Add(time.Duration(i)*time.Second)); changed && i > 1 {
+			t.Errorf("at turn %d it is written again", i)
+		}
+		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition)
+		if want := "in Cluster team/prod: all 2 node CIDRs are taken; the condition PodCIDRsReady of the Cluster says which Nodes wait"; is.Message != want {
+			t.Errorf("at turn %d Exhausted says %q", i, is.Message)
+		}
 	}
 }

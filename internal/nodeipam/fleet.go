@@ -20,9 +20,10 @@ func (u Usage) Same(other Usage) bool {
 }
 
 // DescribeFleet puts what is known of a ClusterCIDR of a fleet into its status: in the entries, how the Clusters that are
-// known use it; those of others stay as they are, and the sums are of all. It reports whether that has changed, and
-// whether it should be shown without delay.
-func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, now time.Time) (changed, urgent bool) {
+// known use it; those of others stay as they are, and the sums are of all. Where this manager is not alone, as others serve
+// Clusters too, the conditions say what the entries do, which all of them see: else they would take turns. It reports whether
+// that has changed, and whether it should be shown without delay.
+func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, alone bool, now time.Time) (changed, urgent bool) {
 	object := ObjectOf(c)
 	var u Usage
 	fresh := false // an entry that has no numbers yet
@@ -44,6 +45,9 @@ func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, now time.Time) (ch
 		}
 		u.Free = min(u.Free, e.Free)
 	}
+	if !alone {
+		by = saidByEntries(c, elastic, u.Capacity)
+	}
 	u.Conditions = []metav1.Condition{
 		fleetReady(c, object, u, by),
 		inClusters(by, v1alpha1.ExhaustedCondition, v1alpha1.RoomLeftReason),
@@ -51,6 +55,19 @@ func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, now time.Time) (ch
 	}
 	described, urgent := u.Describe(c, now)
 	return changed || described, urgent || fresh
+}
+
+// saidByEntries is what the entries of a ClusterCIDR say of their Clusters. Whether a pool has more blocks for one, they do not.
+func saidByEntries(c *v1alpha1.ClusterCIDR, elastic bool, capacity int64) map[Key]Usage {
+	out := map[Key]Usage{}
+	for _, e := range c.Status.Clusters {
+		if e.Nodes > 0 && e.Free == 0 && !elastic {
+			full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
+				"all %d node CIDRs are taken; the condition %s of the Cluster says which Nodes wait", capacity, v1alpha1.PodCIDRsReadyCondition)
+			out[Key{Namespace: e.Namespace, Name: e.Name}] = Usage{Conditions: []metav1.Condition{full}}
+		}
+	}
+	return out
 }
 
 func fleetReady(c *v1alpha1.ClusterCIDR, o Object, u Usage, by map[Key]Usage) metav1.Condition {

@@ -43,6 +43,9 @@ func (s Shard) Has(kind, namespace, name string) bool {
 	return best == s.index
 }
 
+// Whole reports whether it is all there is: no other manager serves a part.
+func (s Shard) Whole() bool { return s.count < 2 }
+
 // Suffix is what the names of leases end with: one leader each.
 func (s Shard) Suffix() string {
 	if s.count < 2 {
