@@ -62,15 +62,20 @@ func (s *site) clusterctl(ctx context.Context, args ...string) string {
 
 func clusterctl(ctx context.Context, args ...string) string {
 	GinkgoHelper()
-	args = append([]string{"--config", filepath.Join(repo.dir, "clusterctl.yaml")}, args...) // a later one counts
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "tools", "clusterctl"), args...)
-	cmd.Env = append(os.Environ(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "XDG_CONFIG_HOME="+repo.dir)
-	out, err := cmd.CombinedOutput()
+	out, err := clusterctlCommand(ctx, args...).CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), "clusterctl %v\n%s", args, out)
 	GinkgoWriter.Printf("clusterctl %v\n%s\n", args, out)
 	return string(out)
+}
+
+// clusterctlCommand is clusterctl, which finds the releases of the test.
+func clusterctlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	args = append([]string{"--config", filepath.Join(repo.dir, "clusterctl.yaml")}, args...) // a later one counts
+	cmd := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "tools", "clusterctl"), args...)
+	cmd.Env = append(os.Environ(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "XDG_CONFIG_HOME="+repo.dir)
+	return cmd
 }
 
 // init installs CAPI and this provider; with a subcommand it does that about them.

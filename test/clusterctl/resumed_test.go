@@ -1,0 +1,178 @@
+package clusterctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+var _ = Describe("clusterctl move that is killed and resumed minutes later", func() {
+	// adoption is how long a pool that has arrived waits at least, from the last object with addresses.
+	const adoption = 75 * time.Second
+	const usual, more = 6, 60 // claims of a fleet, and others that one of its Machines owns
+
+	It("gives no address twice, on either side, there and back", func(ctx SpecContext) { // C53
+		here, there := startSite(), startSite()
+		for _, s := range []*site{here, there} {
+			s.init(ctx)
+			s.add(ctx, "load-balancers", "leases")
+			s.run(ctx)
+		}
+		f := newFleet(ctx, here, "fleet")
+		f.running(ctx, here)
+		f.granted(ctx, here)
+		f.claimFor(ctx, here, "prod-1", more)
+		Eventually(func() int { return f.bound(ctx, here) }).WithTimeout(framework.Late).Should(Equal(usual + more))
+
+		By("killing it when the pools, the Cluster and some of the claims of its Machines are there")
+		f.killed(ctx, here, there, func() bool { return len(f.claims(ctx, there)) > usual })
+		Expect(len(f.claims(ctx, there))).To(BeNumerically("<", usual+more), "it came to its end")
+		for _, pool := range []string{"services", "machines"} {
+			Expect(there.Create(ctx, framework.MakeClaim(f.ns, "made-there-"+pool).Pool(pool).Obj())).To(Succeed())
+		}
+		f.unpause(ctx, here)
+		made := framework.MakeClaim(f.ns, "made-here").Pool("services").Obj()
+		Expect(here.Create(ctx, made)).To(Succeed())
+		here.addressOf(ctx, made)
+		had := f.records(ctx, here)
+		// Time alone opens no pool. That it opens when all is there takes the same time again, from the last arrival.
+		Consistently(func(g Gomega) {
+			for name, record := range f.records(ctx, there) {
+				g.Expect(had).To(HaveKeyWithValue(name, record))
+			}
+			f.expectAddressesOnce(ctx, g, there)
+		}).WithTimeout(adoption + 10*time.Second).WithPolling(2 * time.Second).Should(Succeed())
+
+		By("resuming it")
+		here.clusterctl(ctx, "move", "--to-kubeconfig", there.Kubeconfig, "-n", f.ns)
+		f.expectMoved(ctx, here, there, had)
+		Eventually(func() map[string]string { return f.records(ctx, there) }).WithTimeout(adoption + framework.Late).
+			Should(And(HaveKey("made-there-services"), HaveKey("made-there-machines")))
+		had = f.records(ctx, there)
+		f.expectMoved(ctx, here, there, had) // with an address of its own for what was made there
+
+		By("moving back")
+		f.running(ctx, there)
+		there.clusterctl(ctx, "move", "--to-kubeconfig", here.Kubeconfig, "-n", f.ns)
+		f.expectMoved(ctx, there, here, had)
+	})
+})
+
+// killed moves a fleet, and kills clusterctl as soon as something is so.
+func (f fleet) killed(ctx context.Context, from, to *site, when func() bool) {
+	GinkgoHelper()
+	cmd := clusterctlCommand(ctx, "move", "--kubeconfig", from.Kubeconfig, "--to-kubeconfig", to.Kubeconfig, "-n", f.ns)
+	Expect(cmd.Start()).To(Succeed())
+	DeferCleanup(func() { _ = cmd.Process.Kill() }) // where what is waited for does not come
+	Eventually(when).WithTimeout(framework.Late).WithPolling(5 * time.Millisecond).Should(BeTrue())
+	Expect(cmd.Process.Kill()).To(Succeed())
+	Expect(cmd.Wait()).NotTo(Succeed(), "it had ended by itself")
+}
+
+// unpause lets clusterctl begin again, as docs/install.md says: it moves no Clusters that are paused.
+func (f fleet) unpause(ctx context.Context, s *site) {
+	GinkgoHelper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "prod"}}
+	Expect(s.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
+}
+
+// claimFor makes claims that a Machine owns. clusterctl brings them when pools, Clusters and Machines are there.
+func (f fleet) claimFor(ctx context.Context, s *site, machine string, n int) {
+	GinkgoHelper()
+	m := &clusterv1.Machine{}
+	Expect(s.Get(ctx, client.ObjectKey{Namespace: f.ns, Name: machine}, m)).To(Succeed())
+	for i := range n {
+		claim := framework.MakeClaim(f.ns, fmt.Sprintf("%s-more-%02d", machine, i)).Pool("services").Obj()
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.Name, UID: m.UID}}
+		Expect(s.Create(ctx, claim)).To(Succeed())
+	}
+}
+
+func (f fleet) claims(ctx context.Context, s *site) []ipamv1.IPAddressClaim {
+	GinkgoHelper()
+	list := &ipamv1.IPAddressClaimList{}
+	Expect(s.List(ctx, list, client.InNamespace(f.ns))).To(Succeed())
+	return list.Items
+}
+
+// bound is how many claims have an address.
+func (f fleet) bound(ctx context.Context, s *site) (n int) {
+	for _, c := range f.claims(ctx, s) {
+		if c.Status.AddressRef.Name != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// records are what the claims, the blocks and the leases of a fleet remember, by name.
+func (f fleet) records(ctx context.Context, s *site) map[string]string {
+	GinkgoHelper()
+	blocks, leases := &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
+	Expect(s.List(ctx, blocks, client.InNamespace(f.ns))).To(Succeed())
+	Expect(s.List(ctx, leases, client.InNamespace(f.ns))).To(Succeed())
+	var all []client.Object
+	for _, c := range f.claims(ctx, s) {
+		all = append(all, &c)
+	}
+	for i := range blocks.Items {
+		all = append(all, &blocks.Items[i])
+	}
+	for i := range leases.Items {
+		all = append(all, &leases.Items[i])
+	}
+	out := map[string]string{}
+	for _, o := range all {
+		if record := o.GetAnnotations()[v1alpha1.AddressAnnotation]; record != "" {
+			out[o.GetName()] = record
+		}
+	}
+	return out
+}
+
+// expectAddressesOnce expects no two IPAddresses of a fleet to have one address, and returns who has which.
+func (f fleet) expectAddressesOnce(ctx context.Context, g Gomega, s *site) map[string]string {
+	GinkgoHelper()
+	list := &ipamv1.IPAddressList{}
+	g.Expect(s.List(ctx, list, client.InNamespace(f.ns))).To(Succeed())
+	has := map[string]string{}
+	for i := range list.Items {
+		a := &list.Items[i]
+		g.Expect(has).NotTo(HaveKey(a.Spec.Address), a.Name)
+		has[a.Spec.Address] = a.Name
+	}
+	return has
+}
+
+// expectMoved expects all of a fleet to have at the other site what it had, and nothing to be left behind.
+func (f fleet) expectMoved(ctx context.Context, from, to *site, had map[string]string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		is := f.records(ctx, to)
+		for name, record := range had {
+			g.Expect(is).To(HaveKeyWithValue(name, record))
+		}
+		claims := 0
+		has := f.expectAddressesOnce(ctx, g, to)
+		for _, c := range f.claims(ctx, to) {
+			if record, _, _ := strings.Cut(is[c.Name], "/"); record != "" {
+				claims++
+				g.Expect(has).To(HaveKeyWithValue(record, c.Name))
+			}
+		}
+		g.Expect(has).To(HaveLen(claims))
+	}).WithTimeout(framework.Late).Should(Succeed())
+	Expect(f.records(ctx, from)).To(BeEmpty())
+}
