@@ -130,7 +130,7 @@ func pausedBy(pool v1alpha1.Pool) string {
 
 // takenAwayMessage is what a mirror says that was made anew in the middle of a move.
 const takenAwayMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
-	"end the move, which takes this one away, too; if there is none, and nobody elsewhere uses addresses of this pool, remove the annotation " +
+	"end the move, which takes this one away, too; if no move is under way, and no other management cluster uses addresses of this pool, remove the annotation " +
 	incluster.MovedFromAnnotation + " from it"
 
 // wasTakenAway reports whether the mirror before this one was taken away here by force: what it withheld, because it had
