@@ -141,6 +141,7 @@ var _ = Describe("A manager without components", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(block), block)).To(Succeed())
 			g.Expect(block.DeletionTimestamp).NotTo(BeNil())
+			g.Expect(block.Finalizers).To(ConsistOf(v1alpha1.TenantPoolFinalizer)) // the manager takes off its own beside us
 		}).Should(Succeed())
 		Expect(k8s.Get(ctx, keyOf(other), other)).To(Succeed())
 		Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))

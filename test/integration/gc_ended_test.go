@@ -67,7 +67,8 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			// In the foreground the garbage collector takes its own finalizer off last.
 			Eventually(func() error { return k8s.Get(ctx, keyOf(pool), pool) }).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
 			Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
-			Expect(mirror.Annotations).To(Equal(map[string]string{incluster.EndedAnnotation: "", incluster.GatewayAnnotation: "10.99.0.1"}))
+			Expect(mirror.Annotations).To(And(HaveLen(3), HaveKeyWithValue(incluster.EndedAnnotation, ""), HaveKeyWithValue(incluster.GatewayAnnotation, "10.99.0.1"),
+				HaveKey(v1alpha1.ManagementClusterAnnotation)))
 			Expect([]any{mirror.OwnerReferences, mirror.DeletionTimestamp}).To(HaveEach(BeNil()))
 			Expect(eventReasons(ctx, ns, mirror.UID)).To(ContainElement("Ended"))
 

@@ -72,7 +72,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 			}
 			return out
 		}
-		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).Should(HaveEach(
+		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).WithTimeout(framework.Late).Should(HaveEach(
 			HaveField("OwnerReferences", HaveExactElements(HaveField("Kind", "IPAddressClaim")))), "the garbage collector has taken the pool off")
 		comesToRest(ctx, m)
 		rested := versions()

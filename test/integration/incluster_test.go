@@ -245,7 +245,9 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		endQuarantine(ctx, again)
 		m = namespaceManager(ctx, ns, flag, rights)
 		expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.MovedReason)
-		Expect(refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(incluster.MovedFromAnnotation))
+		Eventually(func() string { // before that it says what the quarantine said
+			return refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)
+		}).Should(ContainSubstring(incluster.MovedFromAnnotation))
 		modify(ctx, again, func(p *v1alpha1.NetworkPool) { delete(p.Annotations, incluster.MovedFromAnnotation) })
 		Expect(addressOf(ctx, ns, "new").Spec.Address).NotTo(Equal(stays))
 		Expect(m.Stop()).To(Succeed())
