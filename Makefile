@@ -313,7 +313,7 @@ test: control-plane manager ## Run the tests: about ten minutes. Whole systems a
 # The tests of the image build the last two once more.
 .PHONY: test-all
 test-all: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
-	$(call gotest,-timeout=40m)
+	$(call gotest,-timeout=60m)
 
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
 NPM := $(BIN)/npm/node_modules
