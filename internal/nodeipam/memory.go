@@ -132,7 +132,9 @@ type memory struct {
 	// adoptUntil is when the first grant may be made; zero: at once. adopting is on record.
 	adoptUntil time.Time
 	adopting   bool
-	workSince  time.Time
+	// adoptBegan is the beginning of an adoption as it is on record, adoptSeen is when this manager first saw that.
+	adoptBegan, adoptSeen time.Time
+	workSince             time.Time
 	// settleAt is when what is settled is committed, if nothing else is before.
 	settleAt time.Time
 	// commitErr is why the last commit was refused for good, and commitAfter when the next one is tried.
@@ -448,7 +450,12 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 	m.setOpen(s.Open)
 	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
 	if m.adopting {
-		m.adoptUntil = now.Add(adoption) // by this clock alone: that of who began may be ahead, or behind
+		// By this clock alone, that of the manager that began may be ahead, or behind; and since this one first saw it, or two
+		// that take over from each other would begin anew each time.
+		if !m.adoptBegan.Equal(*s.Adopting) {
+			m.adoptBegan, m.adoptSeen = *s.Adopting, now
+		}
+		m.adoptUntil = m.adoptSeen.Add(adoption)
 	}
 	m.commitErr, m.commitPause, m.commitAfter, m.checkHeld = nil, 0, time.Time{}, true
 }

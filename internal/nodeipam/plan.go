@@ -275,7 +275,7 @@ func (m *memory) next(now time.Time) (fence.State, *pending, time.Duration) {
 	s.Open = p.open
 	var wait time.Duration
 	if m.adopting && now.Before(m.adoptUntil) {
-		since := m.adoptUntil.Add(-adoption)
+		since := m.adoptBegan // as it is on record: others know the adoption by it
 		s.Adopting, wait = &since, m.adoptUntil.Sub(now)
 	}
 	news := !slices.EqualFunc(p.open, m.open, fence.Open.Same)
