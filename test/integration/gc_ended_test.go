@@ -18,14 +18,7 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 	const flag = "--serve-in-cluster-pools"
 	var rights string
 	BeforeAll(func(ctx SpecContext) {
-		// Before the garbage collector starts: it looks for new kinds every 30 s.
-		Expect(cp.InstallInClusterPools()).To(Succeed())
-		stop, err := cp.StartControllerManager()
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
-		kubeconfig, err := cp.InClusterManagerKubeconfig(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		rights = "--kubeconfig=" + kubeconfig
+		rights = startCollectorOfInClusterPools(ctx)
 	})
 
 	DescribeTable("leaves a pool of its own behind, when nothing names it any more", // U85

@@ -26,14 +26,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
 	var rights string
 	BeforeAll(func(ctx SpecContext) {
-		// Before the garbage collector starts: it looks for new kinds every 30 s.
-		Expect(cp.InstallInClusterPools()).To(Succeed())
-		stop, err := cp.StartControllerManager()
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
-		kubeconfig, err := cp.InClusterManagerKubeconfig(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		rights = "--kubeconfig=" + kubeconfig
+		rights = startCollectorOfInClusterPools(ctx)
 	})
 
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)

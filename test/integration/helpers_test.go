@@ -48,6 +48,20 @@ func modify[O client.Object](ctx context.Context, obj O, change func(O)) {
 	Expect(k8s.Patch(ctx, obj, patch)).To(Succeed())
 }
 
+// startCollectorOfInClusterPools starts Kubernetes' garbage collector where pools of the in-cluster provider are, until the
+// end of the specs, and returns the flag that gives a manager the rights on those pools.
+func startCollectorOfInClusterPools(ctx context.Context) string {
+	GinkgoHelper()
+	// Before the garbage collector starts: it looks for new kinds every 30 s.
+	Expect(cp.InstallInClusterPools()).To(Succeed())
+	stop, err := cp.StartControllerManager()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
+	kubeconfig, err := cp.InClusterManagerKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	return "--kubeconfig=" + kubeconfig
+}
+
 // modifyStatus is modify for the status.
 func modifyStatus[O client.Object](ctx context.Context, obj O, change func(O)) {
 	GinkgoHelper()
