@@ -58,7 +58,7 @@ var elsewhere = map[string]string{
 
 // mentioned are commands that are named, not to be run as they stand.
 var mentioned = []string{
-	"clusterctl move", "clusterctl upgrade apply", "kubectl apply", "kubectl apply -f", "kubectl butler-ipam import", "kubectl delete -f",
+	"clusterctl move", "clusterctl upgrade apply", "kubectl apply", "kubectl apply -f", "kubectl butler-ipam import", "kubectl delete", "kubectl delete -f",
 	"kubectl delete --cascade=foreground", "kubectl describe pod", "kubectl butler-ipam audit --rollback", "make clean",
 }
 

@@ -97,7 +97,8 @@ func installConsumers(t *testing.T, cp *framework.ControlPlane) {
 		t.Fatal(err)
 	}
 	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: append(dirs, capi+"/core/config/crd/bases/cluster.x-k8s.io_clusterclasses.yaml",
-		capi+"/controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanetemplates.yaml")}
+		capi+"/controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanetemplates.yaml",
+		capi+"/bootstrap/kubeadm/config/crd/bases/bootstrap.cluster.x-k8s.io_kubeadmconfigtemplates.yaml")}
 	if _, err := envtest.InstallCRDs(cp.Config, options); err != nil {
 		t.Fatal(err)
 	}
