@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
 const (
@@ -44,6 +45,16 @@ func RepoRoot() (string, error) {
 		}
 		dir = parent
 	}
+}
+
+// Root is the directory of this module's go.mod, for a test that cannot go on without it.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // Assets is the directory that holds etcd and kube-apiserver.

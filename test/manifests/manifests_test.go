@@ -53,7 +53,7 @@ func TestEveryManifestIsAdmitted(t *testing.T) {
 // What a directory of config runs is part of a release, with an image that exists.
 func TestEveryWorkloadIsReleased(t *testing.T) {
 	released := releasedDirectories(t)
-	paths, err := filepath.Glob(filepath.Join(root(t), "config", "*", "kustomization.yaml"))
+	paths, err := filepath.Glob(filepath.Join(framework.Root(t), "config", "*", "kustomization.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,19 +159,10 @@ func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = root(t)
+	cmd.Dir = framework.Root(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s %v: %v", name, args, err)
 	}
 	return string(out)
-}
-
-func root(t *testing.T) string {
-	t.Helper()
-	dir, err := framework.RepoRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }

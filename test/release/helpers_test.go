@@ -11,18 +11,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-func root(t *testing.T) string {
-	t.Helper()
-	dir, err := framework.RepoRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root(t), path))
+	text, err := os.ReadFile(filepath.Join(framework.Root(t), path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +24,7 @@ func read(t *testing.T, path string) string {
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = root(t)
+	cmd.Dir = framework.Root(t)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)

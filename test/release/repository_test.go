@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // Cluster API's Tiltfile builds the manager from these files, and puts it where kustomize names its image.
@@ -33,7 +35,7 @@ func TestTilt(t *testing.T) {
 		t.Errorf("the Deployment does not run the image %q", provider.Config.Image)
 	}
 	for _, dep := range provider.Config.LiveReloadDeps {
-		if _, err := os.Stat(filepath.Join(root(t), dep)); err != nil {
+		if _, err := os.Stat(filepath.Join(framework.Root(t), dep)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -89,7 +91,7 @@ func TestRenovate(t *testing.T) {
 		"another module of the manager": {"go.mod", "go4.org/netipx", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := os.Stat(filepath.Join(root(t), tc.file)); err != nil || !strings.Contains(read(t, tc.file), tc.module+" v") {
+			if _, err := os.Stat(filepath.Join(framework.Root(t), tc.file)); err != nil || !strings.Contains(read(t, tc.file), tc.module+" v") {
 				t.Fatalf("%s does not name %s: %v", tc.file, tc.module, err)
 			}
 			if got := group(tc.file, tc.module); got != tc.want {

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // step runs a step of hack/release.sh on a version in a directory, which holds what is released.
 func step(t *testing.T, dir, version string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root(t), "hack", "release.sh"), args...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(framework.Root(t), "hack", "release.sh"), args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "VERSION="+version, "RELEASE="+filepath.Join(dir, "release"), "RELEASE_NOTES="+filepath.Join(dir, "notes.md"), "PUSHED="+filepath.Join(dir, "pushed.txt"))
 	out, err := cmd.CombinedOutput()
@@ -104,7 +106,7 @@ func TestDocumentedFiles(t *testing.T) {
 		}
 		released[file+".yaml"] = true
 	}
-	pages, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))
+	pages, err := filepath.Glob(filepath.Join(framework.Root(t), "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

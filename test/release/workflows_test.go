@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 // workflow is what is read of one. actionlint checks the rest.
@@ -31,7 +33,7 @@ type job struct {
 var pinned = regexp.MustCompile(`^ +- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 
 func TestWorkflows(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(root(t), ".github", "workflows", "*"))
+	paths, err := filepath.Glob(filepath.Join(framework.Root(t), ".github", "workflows", "*"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no workflows: %v", err)
 	}
