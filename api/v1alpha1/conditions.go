@@ -128,7 +128,7 @@ const (
 	// TypeChangedReason: the ProviderConfig names another load balancer than the one that is shown the blocks.
 	TypeChangedReason = "TypeChanged"
 	// NotPlacedReason: Services are left without an address although there is room for them, or a pool of the Cluster cannot
-	// be read, and nobody knows.
+	// be read, and the answer is unknown.
 	NotPlacedReason = "NotPlaced"
 	// SatisfiedReason: nobody waits for an address that growth could give.
 	SatisfiedReason = "Satisfied"

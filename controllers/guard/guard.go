@@ -39,7 +39,7 @@ func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
 	return true
 }
 
-// IsLeft reports whether a Cluster is being deleted and nobody but us, and the garbage collector, holds it: its machines
+// IsLeft reports whether a Cluster is being deleted and only we and the garbage collector hold it: its machines
 // are gone, and its Nodes with them.
 func IsLeft(c *clusterv1.Cluster) bool {
 	return controllerutil.ContainsFinalizer(c, v1alpha1.TenantNetworkFinalizer) && ending.IsLeft(c, v1alpha1.TenantNetworkFinalizer)

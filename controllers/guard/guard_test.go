@@ -24,7 +24,7 @@ func TestLeavesAlone(t *testing.T) {
 		"Usual":  {reason: "it is served", change: func(*clusterv1.Cluster) {}},
 		"Paused": {reason: "its spec says so", change: func(c *clusterv1.Cluster) { c.Spec.Paused = &paused }, want: true},
 		"Held":   {reason: "its annotation says so", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, want: true},
-		"Marked": {reason: "whoever may write it may mark it", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""} }},
+		"Marked": {reason: "each user who may write it may mark it", change: func(c *clusterv1.Cluster) { c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""} }},
 		"Moved": {reason: "another management cluster has it", change: func(c *clusterv1.Cluster) {
 			c.Annotations, c.DeletionTimestamp = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, &metav1.Time{}
 		}, want: true},

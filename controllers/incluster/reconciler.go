@@ -136,7 +136,7 @@ func trouble(mirror v1alpha1.Pool) (reason, message string) {
 	return "", ""
 }
 
-// note has a pool say where it is served, and that it has a mirror: whoever makes that anew has to know.
+// note has a pool say where it is served, and that it has a mirror: the manager that makes that anew has to know.
 func (r *Reconciler) note(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
 	before := pool.DeepCopy()
 	incluster.Note(pool, mirror, r.Home)

@@ -115,7 +115,7 @@ func TestOverlapIsToldOnThePool(t *testing.T) {
 	says("Warning Overlap q has it too")
 }
 
-// A mirror that somebody deletes stays, and grants nothing, as long as an address is in use: the pool says so.
+// A mirror that a user deletes stays, and grants nothing, as long as an address is in use: the pool says so.
 func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
 	api := framework.Fake(t, living(t))
 	r := over(api)
@@ -141,7 +141,7 @@ func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
 	}
 }
 
-// A cache that does not show the mirror yet is no reason to warn anybody: the next look has it.
+// A cache that does not show the mirror yet is no reason for a warning: the next look has it.
 func TestABehindCacheIsNoWarning(t *testing.T) {
 	for name, failure := range map[string]error{
 		"created a moment ago": apierrors.NewAlreadyExists(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster"),

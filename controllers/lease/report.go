@@ -69,7 +69,7 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 	return changed, nil
 }
 
-// tellOf tells those that have ports of a lease what its condition says from now on, if something is wrong.
+// tellOf informs those that have ports of a lease of what its condition says from now on, if something is wrong.
 func (l *look) tellOf(o *v1alpha1.IPLease, announced *metav1.Condition) {
 	if announced == nil {
 		return

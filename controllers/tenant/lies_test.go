@@ -55,7 +55,7 @@ var lie = action{text: "the workload cluster lies", do: func(w *world) {
 	}
 }}
 
-// With pools that cannot be read nobody knows what the Services have of them: the Cluster is given nothing for them.
+// With pools that cannot be read it is unknown what the Services have of them: the Cluster is given nothing for them.
 var lieOfPools = action{text: "its pools are nonsense", do: func(w *world) {
 	for i := range 50 {
 		w.make(w.work, &metallbv1beta1.IPAddressPool{

@@ -212,7 +212,7 @@ func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, mine declare
 }
 
 // usedBeyondBy returns what a pool has of some ranges, if it has anything outside of what is its own. unseen: it counts
-// grants of which nobody has seen what became of them; a list shows that.
+// grants whose end no manager has seen; a list shows that.
 func usedBeyondBy(p *grants.Pool, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
 	m := p.Lock()
 	defer m.Unlock()

@@ -334,7 +334,7 @@ func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) {
 			watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.1", "10.0.0.2"},
 		},
 		"InvalidSpec": {
-			reason: "nobody knows what such a pool may grant", watched: narrowed(inFlightTo("x", "10.0.0.1"), func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }),
+			reason: "it is unknown what such a pool may grant", watched: narrowed(inFlightTo("x", "10.0.0.1"), func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }),
 			want: []string{"10.0.0.2"},
 		},
 		"LostBlock": {

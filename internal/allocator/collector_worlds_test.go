@@ -14,7 +14,7 @@ import (
 )
 
 // The garbage collector is at work, as long as there is something for it to do: what is deleted in the foreground it takes
-// off the objects that somebody else owns too, it deletes those that nobody else does, and then takes its finalizer off.
+// off the objects that have another owner too, it deletes those that have none, and then takes its finalizer off.
 
 // mostCollected is how often the collector may have to do with one IPAddress: each owner ends once.
 const mostCollected = 4
@@ -116,7 +116,7 @@ func (w *world) waitsInForeground(uid types.UID) bool {
 	return false
 }
 
-// countCollected counts what the collector does to an object: without end, if somebody undoes it.
+// countCollected counts what the collector does to an object: without end, if another writer undoes it.
 func (w *world) countCollected(o client.Object) {
 	if w.collected == nil {
 		w.collected = map[types.UID]int{}
@@ -162,7 +162,8 @@ var collected = []scenario{
 		script: []action{inForeground(faults.Pools, poolName), remove("a"), remove("b"), makePool, add("c")},
 	},
 	{
-		// What a machine uses stays its own: the claim that is being deleted has the address once, and nobody else gets it.
+		// What a machine uses stays its own: the claim that is being deleted has the address once, and no other claim gets
+		// it.
 		name: "a claim in use in the foreground", collects: true, spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, claims: []string{"a"},
 		script: []action{uses("a", true), inForeground(faults.Claims, "a"), add("b"), another, uses("a", false), add("c")},
 		want:   map[string]string{"b": "10.0.0.2", "c": "10.0.0.1"},

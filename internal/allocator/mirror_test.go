@@ -33,8 +33,8 @@ func aMirror(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPoo
 	return p
 }
 
-// What somebody writes into the spec of a mirror is in no pool of the in-cluster provider: nothing of it is granted, whoever
-// asks, at whichever moment before it is put back.
+// What a user writes into the spec of a mirror is in no pool of the in-cluster provider: nothing of it is granted,
+// whichever manager asks, at whichever moment before it is put back.
 func TestAMirrorWithAnotherSpec(t *testing.T) {
 	widen := func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.10-10.0.0.200"} }
 	for name, c := range map[string]struct {
@@ -42,7 +42,7 @@ func TestAMirrorWithAnotherSpec(t *testing.T) {
 		grants bool
 	}{
 		"as it was translated":          {edit: func(*v1alpha1.NetworkPool) {}, grants: true},
-		"widened by somebody":           {edit: widen},
+		"widened by a user":             {edit: widen},
 		"made by hand":                  {edit: func(o *v1alpha1.NetworkPool) { o.Annotations = nil }},
 		"handed over, and then widened": {edit: func(o *v1alpha1.NetworkPool) { widen(o); o.Annotations[incluster.HandedOverAnnotation] = "" }},
 		"a pool of its own, widened":    {edit: func(o *v1alpha1.NetworkPool) { widen(o); incluster.End(o) }, grants: true},

@@ -138,7 +138,7 @@ var neighbours = []scenario{
 		want: map[string]string{"vip": "10.0.0.1"},
 	},
 	{
-		// What is in flight of it is so for whoever looks at the younger one first.
+		// What is in flight of it is so for a manager that looks at the younger one first, too.
 		name: "elder narrowed and deleted", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 1, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.4"), add("x"), resize("10.0.0.9"), dropPool, addTo(neighbour, "z"), remove("x"),

@@ -97,8 +97,8 @@ func (w *world) meets(r *faults.Request) bool {
 	return true
 }
 
-// window is the time in which it is counted how much managers do. Within calm since an obstacle began, or somebody else did
-// something, the first tries of all are over.
+// window is the time in which it is counted how much managers do. Within calm since an obstacle began, or another
+// writer did something, the first tries of all are over.
 const (
 	window = time.Minute
 	calm   = 20 * time.Second
@@ -272,7 +272,8 @@ func (w *world) tellsWhy(o obstacle) {
 	}
 }
 
-// A pool whose status is refused waits for its next commit, also where that would free an address that somebody waits for.
+// A pool whose status is refused waits for its next commit, also where that would free an address that a claim waits
+// for.
 func TestRefusedCommitThatFrees(t *testing.T) {
 	s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"}, script: []action{forceDelete(faults.Claims, "a"), add("b")}}
 	s.run(t, func(w *world) {

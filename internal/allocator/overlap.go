@@ -168,9 +168,10 @@ func (o *overlaps) declared(key pools.Key) declared {
 	return o.specs[key]
 }
 
-// publish notes what a pool says that was seen, whoever serves it, and wakes those with which it overlaps. What is in
-// flight is noted before the spec: whoever reads that another pool leaves addresses alone must know what it had granted of
-// them by then. A spec that cannot be served leaves the addresses as they were: what they are given to is given.
+// publish notes what a pool says that was seen, whichever manager serves it, and wakes those with which it overlaps.
+// What is in flight is noted before the spec: a manager that reads that another pool leaves addresses alone must know
+// what it had granted of them by then. A spec that cannot be served leaves the addresses as they were: what they are
+// given to is given.
 func (a *Allocator) publish(obj v1alpha1.Pool) {
 	key, uid, generation := pools.KeyOf(obj), obj.GetUID(), obj.GetGeneration()
 	m := a.locked(key)

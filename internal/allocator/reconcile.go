@@ -56,7 +56,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	holder := m.Holder
 	base := m.Base
 	m.Unlock()
-	a.publish(base) // whoever holds it
+	a.publish(base) // whichever manager holds it
 	parent := a.parentOf(base)
 	m = p.Lock()
 	m.Carved.Parent = parent
@@ -160,7 +160,7 @@ func (a *Allocator) isShut(p *grants.Pool, now time.Time) bool {
 	return m.IsRefused(now) && (!m.Holder || !controllerutil.ContainsFinalizer(m.Base, v1alpha1.PoolFinalizer))
 }
 
-// tellShut tells those who wait that the pool cannot be written, and returns when to come back.
+// tellShut informs those who wait that the pool cannot be written, and returns when to come back.
 func (a *Allocator) tellShut(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	m.BeginTurn()
@@ -355,7 +355,8 @@ func (a *Allocator) exists(ctx context.Context, key pools.Key) (bool, error) {
 }
 
 // finalize keeps our finalizer on a pool while it lives, the mark of the management cluster, and the names of Clusters, and
-// takes the finalizer off a deleted one when nobody has an address of it any more. It reports whether the pool is gone.
+// takes the finalizer off a deleted one when no object has an address of it any more. It reports whether the pool is
+// gone.
 func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, err error) {
 	now := a.now()
 	m := p.Lock()

@@ -71,7 +71,7 @@ func (s *Snapshots) Of(key pools.Key) *Snapshot {
 	p := s.a.pool(key)
 	s.a.keepApart(context.Background(), p) // everything is read by now: nothing is waited for
 	m := p.Lock()
-	defer m.Unlock() // nobody else has it
+	defer m.Unlock() // no other function has it
 	return &Snapshot{m}
 }
 

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// The kubeconfig in the Secret of a Cluster is written by whoever may write Secrets in its namespace: it neither runs a
-// program on the machine of the administrator who asks, nor has a file of that machine sent to a server.
+// The kubeconfig in the Secret of a Cluster is written by each user who may write Secrets in its namespace: it neither
+// runs a program on the machine of the administrator who asks, nor has a file of that machine sent to a server.
 func TestServicesTrustNoKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	private, mark := filepath.Join(dir, "private"), filepath.Join(dir, "ran")

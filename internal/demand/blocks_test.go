@@ -77,7 +77,7 @@ func TestSpeaker(t *testing.T) {
 		of         []*v1alpha1.IPAllocation
 		want, said string
 	}{
-		"None":        {reason: "there is nobody to say it"},
+		"None":        {reason: "there is no block to say it"},
 		"Pending":     {reason: "what is not granted says nothing", of: []*v1alpha1.IPAllocation{asked(0, 1)}},
 		"InVain":      {reason: "a Cluster that began with nothing has nothing else", of: []*v1alpha1.IPAllocation{asked(1, 1, failed, met)}, want: "team-prod-lb-1", said: "met"},
 		"FirstFailed": {reason: "NetworkReady says it", of: []*v1alpha1.IPAllocation{asked(0, 1, failed)}},

@@ -23,7 +23,7 @@ func TestSatisfied(t *testing.T) {
 		unread   string
 		want     string // status, reason and a part of the message; empty: nothing is said
 	}{
-		"Met":        {reason: "nobody waits", settings: grows, want: "True Satisfied every Service that more addresses would help"},
+		"Met":        {reason: "no Service waits", settings: grows, want: "True Satisfied every Service that more addresses would help"},
 		"MetStatic":  {reason: "in a static Cluster too", want: "True Satisfied"},
 		"NotPlaced":  {reason: "MetalLB does not do its part", settings: grows, unplaced: "MetalLB sleeps", want: "False NotPlaced MetalLB sleeps"},
 		"Lacks":      {reason: "it is being met", settings: grows, lacks: [2]int64{1}},
@@ -33,7 +33,7 @@ func TestSatisfied(t *testing.T) {
 		"Both":       {reason: "one message has room for one family", settings: grows, lacks: [2]int64{1, 1}, steps: exhausted, want: "False PoolExhausted no pool has IPv6"},
 		"OneAsks":    {reason: "the other family is asked for", settings: grows, lacks: [2]int64{1, 1}, steps: []Step{exhausted[0], {Decision: tenancy.Decision{Action: tenancy.Try}}}, want: "False PoolExhausted no pool has IPv4"},
 		"Unread":     {reason: "what they may get is not known", settings: grows, lacks: [2]int64{1}, quota: true, unread: "pool p has x", want: "False NotPlaced Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: pool p has x"},
-		"UnreadMet":  {reason: "nobody waits", settings: grows, unread: "pool p has x", want: "True Satisfied"},
+		"UnreadMet":  {reason: "no Service waits", settings: grows, unread: "pool p has x", want: "True Satisfied"},
 		"Quota":      {reason: "it may not have more", settings: grows, lacks: [2]int64{0, 2}, quota: true, want: "False QuotaReached Services wait for 2 more addresses, and quotaPerTenant.maxLoadBalancerIPs is 7"},
 		"QuotaFull":  {reason: "an empty pool is what is in the way first", settings: grows, lacks: [2]int64{1}, quota: true, steps: exhausted[:1], want: "False PoolExhausted"},
 	}

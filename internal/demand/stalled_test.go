@@ -106,7 +106,7 @@ func TestDemandCountsAtOnce(t *testing.T) { // B36
 	}
 }
 
-// What waits for nobody any more is given up before it is granted, and is never drained.
+// What no Service needs any more is given up before it is granted, and is never drained.
 func TestUngrantedBlockIsNotDrained(t *testing.T) { // B51
 	c := Cluster{
 		Ref: tenant, Config: &v1alpha1.ProviderConfig{}, Pools: pools("a"),

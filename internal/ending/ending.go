@@ -11,7 +11,7 @@ import (
 )
 
 // IsMoved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone
-// says nothing: clusterctl writes it before the delete and may end between the two, and whoever may write the object
+// says nothing: clusterctl writes it before the delete and may end between the two, and a user who writes the object
 // may write it.
 func IsMoved(o metav1.Object) bool {
 	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
@@ -25,7 +25,8 @@ func IsCollectors(finalizer string) bool {
 }
 
 // IsLeft reports whether an object is being deleted, and nothing holds it but some finalizers of ours and the garbage
-// collector: whoever else had a part in it is done. Who waits for that to be gone must not be what the collector waits for.
+// collector: each other that had a part in it is done. Who waits for that to be gone must not be what the collector
+// waits for.
 func IsLeft(o metav1.Object, ours ...string) bool {
 	return o.GetDeletionTimestamp() != nil && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool {
 		return !IsCollectors(f) && !slices.Contains(ours, f)

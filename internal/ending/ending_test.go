@@ -19,7 +19,7 @@ func TestEnding(t *testing.T) {
 	}{
 		"lives":                       {living: true, finalizers: []string{ours}},
 		"lives without finalizers":    {living: true},
-		"is marked for a move, lives": {living: true, marked: true, reason: "whoever may write it may mark it"},
+		"is marked for a move, lives": {living: true, marked: true, reason: "each user who may write it may mark it"},
 		"is moved":                    {marked: true, finalizers: []string{theirs}, moved: true},
 		"is moved, with ours alone":   {marked: true, finalizers: []string{ours}, moved: true, left: true},
 		"is used":                     {finalizers: []string{ours, theirs}},

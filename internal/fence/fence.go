@@ -175,10 +175,10 @@ func (f *Fence) update(ctx context.Context, o *corev1.ConfigMap) error {
 	return f.client.Update(ctx, o)
 }
 
-// Before is who held the ConfigMap when this manager took it over; "": nobody did.
+// Before is who held the ConfigMap when this manager took it over; "": no manager did.
 func (f *Fence) Before() string { return f.before }
 
-// Deleting reports whether somebody deletes the ConfigMap: our finalizer keeps it, and it goes on being used.
+// Deleting reports whether the ConfigMap is being deleted: our finalizer keeps it, and it goes on being used.
 func (f *Fence) Deleting() bool { return f.base != nil && f.base.DeletionTimestamp != nil }
 
 // State is what the last confirmed write says.

@@ -80,7 +80,7 @@ func (m *Memory) NoteRefused(err error, now time.Time) {
 func (m *Memory) IsRefused(now time.Time) bool { return m.Refusal != nil && now.Before(m.CommitAfter) }
 
 // RefuseAll returns those who wait, and are to be told that the pool cannot be written. A manager that does not hold the pool
-// has not the last word: it tells those who were told nothing.
+// has not the last word: it informs those who were told nothing.
 func (m *Memory) RefuseAll(now time.Time, admission Admit) map[*Claimant]*Refusal {
 	refused := map[*Claimant]*Refusal{}
 	m.Pending.Scan(func(c *Claimant) bool {

@@ -45,7 +45,8 @@ type openBlock struct {
 	prefix netip.Prefix
 }
 
-// NoteSeen notes what a version of the pool says, if it is the newest. Whoever publishes its spec calls this first.
+// NoteSeen notes what a version of the pool says, if it is the newest. A caller that publishes its spec calls this
+// first.
 func (m *Memory) NoteSeen(pool v1alpha1.Pool) {
 	if m.last.status == nil || term.Newer(pool.GetResourceVersion(), m.last.version) {
 		m.note(pool)

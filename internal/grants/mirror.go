@@ -81,7 +81,7 @@ func (m *Memory) FarGateway(base v1alpha1.Pool) string {
 	return base.GetAnnotations()[incluster.GatewayAnnotation]
 }
 
-// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does. What somebody else
+// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does. What another writer
 // writes into its spec is in no pool of the in-cluster provider, so nothing of it is granted.
 func (m *Memory) mirrorProblem() string {
 	source := m.mirroredPool()

@@ -277,7 +277,7 @@ func (m *Memory) OverlapOf(c *Claimant) string {
 	for _, r := range m.rangesOf(c) {
 		h := m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
 			if other := m.Claimants[h.Owner.UID]; c.HadAddress && h.Source == ledger.Record && other != nil && !other.HadAddress {
-				return false // anybody can write a record
+				return false // each user can write a record
 			}
 			return h.Source.Uses() && h.Owner.UID != c.Owner.UID
 		})

@@ -105,8 +105,8 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 	return work
 }
 
-// mayEnd reports whether the pool is being deleted, and nobody that is known of has anything of it: while somebody has,
-// there is nothing that another holder would do.
+// mayEnd reports whether the pool is being deleted, and nothing that is known of has anything of it: while something
+// has, there is nothing that another holder would do.
 func (m *Memory) mayEnd() bool {
 	return m.Base.GetDeletionTimestamp() != nil && m.Ledger.Counts().Owners == 0 && !m.HasBlocks()
 }

@@ -129,7 +129,7 @@ func (m *Memory) MayTell(c *Claimant, now time.Time) bool {
 }
 
 // withholds returns why a claim that may be tried is not: too many of its namespace fail. It counts one that is tried as
-// the trial, and notes when the next one is to be: only where somebody waits for it.
+// the trial, and notes when the next one is to be: only where a claim waits for it.
 func (ts troubles) withholds(m *Memory, c *Claimant, now time.Time) *trouble {
 	t := ts[c.Owner.Namespace]
 	if t == nil || len(t.claims) < term.MaxTroubled {

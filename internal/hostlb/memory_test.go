@@ -194,7 +194,7 @@ func TestAnnouncements(t *testing.T) {
 	h.does(Not(ContainElement(HaveField("Kind", Announce))))
 }
 
-// Who is not sure that an address is his tells the wire nothing: another host may have it.
+// A host that is not sure that an address is its own says nothing on the wire: another host may have it.
 func TestUnsureAnnouncesNothing(t *testing.T) {
 	h := shows(t)
 	h.now = h.now.Add(11 * time.Second) // the API server is away

@@ -27,7 +27,7 @@ const (
 	Add
 	Refresh
 	Remove
-	// Announce tells the wire that this host has an address, so many Times.
+	// Announce says on the wire that this host has an address, so many Times.
 	Announce
 )
 

@@ -25,7 +25,8 @@ func Ended(pool metav1.Object) bool {
 	return ended
 }
 
-// Ending reports whether what a mirror mirrors was handed over, is being deleted, and is kept by somebody who names it.
+// Ending reports whether what a mirror mirrors was handed over, is being deleted, and is kept by an object that names
+// it.
 func Ending(mirror metav1.Object) bool {
 	_, ending := mirror.GetAnnotations()[EndingAnnotation]
 	return ending

@@ -14,8 +14,8 @@ const (
 	MovedFromAnnotation = "butler.butlerlabs.dev/in-cluster-moved-from"
 )
 
-// Begin has a mirror that is about to be made say where its pool comes from. home is the management cluster, empty: nobody
-// knows. clusterctl moves pools and mirrors one by one, and either may be there without the other for long.
+// Begin has a mirror that is about to be made say where its pool comes from. home is the management cluster, empty: no
+// manager knows. clusterctl moves pools and mirrors one by one, and either may be there without the other for long.
 func Begin(mirror, pool metav1.Object, home string) {
 	from := pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]
 	if home == "" || from == "" {

@@ -28,7 +28,7 @@ func TestBegin(t *testing.T) {
 		"arrived":    {"its mirror is on its way", "here", marks{home: "there", names: "c", mirrors: "uid"}, marks{home: "there", names: "c"}},
 		"taken away": {"clusterctl took it", "here", marks{home: "here", names: "c", mirrors: "uid"}, marks{home: "here", names: "c", taken: "here"}},
 		"ended":      {"it had no user any more", "here", marks{home: "here"}, marks{home: "here"}},
-		"nowhere":    {"nobody knows which cluster this is", "", marks{home: "here", mirrors: "uid"}, nil},
+		"nowhere":    {"it is unknown which cluster this is", "", marks{home: "here", mirrors: "uid"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mirror := &metav1.ObjectMeta{}

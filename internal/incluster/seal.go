@@ -11,7 +11,7 @@ import (
 )
 
 // SpecAnnotation of a mirror has a hash of the spec that was translated from its pool. It is written together with that
-// spec, so a spec that anybody else writes does not match it, at whichever moment a manager looks at it.
+// spec, so a spec that another writer makes does not match it, at whichever moment a manager looks at it.
 const SpecAnnotation = "butler.butlerlabs.dev/in-cluster-spec"
 
 // MirroredPool returns the reference to the pool that a pool of ours stands in for, by its name; false: its spec is its own.

@@ -11,7 +11,7 @@ import (
 // span is a range whose addresses are all held by the same facts.
 type span struct {
 	first, last netip.Addr
-	// facts are ordered by source and UID: one address may have many, as anybody can write a record.
+	// facts are ordered by source and UID: one address may have many, as each user can write a record.
 	facts []*Fact
 	// uses is how many of the facts mean that somebody has the addresses.
 	uses int

@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// A pool of somebody else counts, however its ranges are written: what Services have of it is not asked for again. One that
-// cannot be read is named.
+// A pool of another owner counts, however its ranges are written: what Services have of it is not asked for again. One
+// that cannot be read is named.
 func TestPoolsOfOthersAreRead(t *testing.T) { // B37
 	for _, addresses := range []string{"192.0.2.10-192.0.2.20", "192.0.2.10 - 192.0.2.20", " 192.0.2.10- 192.0.2.20 ", "192.0.2.0/27", "::ffff:192.0.2.10-192.0.2.20"} {
 		theirs := ipPool(addresses)

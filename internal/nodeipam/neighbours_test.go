@@ -18,7 +18,7 @@ func TestWhoIsANeighbour(t *testing.T) {
 		of     Key
 		want   bool
 	}{
-		"nobody was there":           {"", own, false},
+		"no manager was there":       {"", own, false},
 		"the own site, before":       {holderOf("x", own), own, false},
 		"the site of the Cluster":    {holderOf("x", fleet), own, true},
 		"the own site, of the other": {holderOf("x", own), fleet, true},

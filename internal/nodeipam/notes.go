@@ -25,7 +25,7 @@ const (
 	PodCIDRLabelsLate     = "PodCIDRLabelsLate"
 )
 
-// FenceDeleted is the reason of an event on the ConfigMap: somebody deletes it.
+// FenceDeleted is the reason of an event on the ConfigMap: it is being deleted.
 const FenceDeleted = "FenceDeleted"
 
 const (

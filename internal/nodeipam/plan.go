@@ -374,8 +374,8 @@ func (m *memory) due(now time.Time) (out []*grant, wait time.Duration) {
 		case g.retryAt.After(now):
 			wait = sooner(wait, g.retryAt.Sub(now))
 		case m.books.OthersHave(g.Node.UID, g.CIDRs):
-			// Somebody else has set what was granted. It is not written knowingly. What was never sent is over, and what was
-			// is when no write of it can land any more (R10): until then nobody else gets it, even if that other Node goes.
+			// Another writer has set what was granted. It is not written knowingly. What was never sent is over, and what was
+			// is when no write of it can land any more (R10): until then no other Node gets it, even if that other Node goes.
 			left := g.writtenAt.Add(adoption).Sub(now)
 			if g.refused = (!g.sent && !g.inherited) || left <= 0; !g.refused {
 				wait = sooner(wait, left)

@@ -157,7 +157,7 @@ func TestDiscontiguous(t *testing.T) {
 	}
 }
 
-// What rests in pieces is free for a Node that needs more, where nobody has any of the rest.
+// What rests in pieces is free for a Node that needs more, where no Node has any of the rest.
 func TestRoomOfWhatRestsInPieces(t *testing.T) {
 	b := NewBooks(nil)
 	large := aRange(t, "large", cut(8, "10.0.0.0/24"))

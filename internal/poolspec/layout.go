@@ -51,7 +51,7 @@ func (l *Layout) UnitBits() int { return l.unitBits }
 func (l *Layout) Allocatable() *netipx.IPSet { return l.allocatable }
 
 // Grantable is what the pool may ever grant: what may be handed out to any claim, and the units of the preAllocations, which
-// the spec may reserve or leave out of tenantAllocation. Whoever keeps pools apart asks for this.
+// the spec may reserve or leave out of tenantAllocation. Code that keeps pools apart asks for this.
 func (l *Layout) Grantable() *netipx.IPSet { return l.grantable }
 
 // GrantableRanges are those of Grantable, ascending. They are shared: they must not be changed.

@@ -9,8 +9,9 @@ import (
 )
 
 // Choose returns the ProviderConfig that a Cluster of a namespace names: the one of its own namespace, else the one
-// that admits its namespace. Of several, it keeps the one that it has blocks of: whoever makes another one of the name, for
-// all namespaces, takes nothing from it. Where there is none, or nothing says which, it returns what to say of the Cluster.
+// that admits its namespace. Of several, it keeps the one that it has blocks of: a user who makes another one of the
+// name, for all namespaces, takes nothing from it. Where there is none, or nothing says which, it returns what to say
+// of the Cluster.
 func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace, blocks []*v1alpha1.IPAllocation) (*v1alpha1.ProviderConfig, *Decision) {
 	var admitted []*v1alpha1.ProviderConfig
 	denied := ""

@@ -24,10 +24,10 @@ func TestChoose(t *testing.T) {
 		"None":      {reason: "there is none", from: team, no: "NetworkNotReady does not exist"},
 		"Denied":    {reason: "it does not admit the namespace", configs: "a/config", from: Namespace{Name: "b"}, no: "AccessDenied serves only namespaces that belong to a team"},
 		"OwnIsFree": {reason: "its own namespace needs no label", configs: "b/config", from: Namespace{Name: "b"}, want: "b"},
-		"Two":       {reason: "nobody knows which", configs: "a/config b/config", from: team, no: "ValidationFailed ProviderConfig config exists in the namespaces a and b, and both serve this Cluster"},
+		"Two":       {reason: "it is unknown which", configs: "a/config b/config", from: team, no: "ValidationFailed ProviderConfig config exists in the namespaces a and b, and both serve this Cluster"},
 		"Kept":      {reason: "it keeps the one that it has blocks of", configs: "a/config b/config", from: team, blocks: "b", want: "b"},
 		"OwnOfTwo":  {reason: "its own comes first", configs: "a/config team/config", from: team, blocks: "a", want: "team"},
-		"OfBoth":    {reason: "nobody knows which", configs: "a/config b/config", from: team, blocks: "a b", no: "ValidationFailed ProviderConfig config exists in the namespaces a and b"},
+		"OfBoth":    {reason: "it is unknown which", configs: "a/config b/config", from: team, blocks: "a b", no: "ValidationFailed ProviderConfig config exists in the namespaces a and b"},
 		"Elsewhere": {reason: "a block of another one says nothing", configs: "a/config b/config", from: team, blocks: "z", no: "ValidationFailed ProviderConfig config exists"},
 	}
 	for name, c := range tests {

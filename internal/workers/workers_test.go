@@ -124,7 +124,7 @@ func TestFewJobsDoNotWaitForMany(t *testing.T) {
 	for range 4 {
 		of, _, more := c.next("few")
 		if !more {
-			t.Fatalf("nobody has a turn after %v", turns)
+			t.Fatalf("no owner has a turn after %v", turns)
 		}
 		turns = append(turns, of)
 		c.owners["few"].working, c.working = 2, 1

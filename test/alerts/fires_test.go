@@ -47,7 +47,7 @@ func steps(ago ...int) func(int) (float64, bool) {
 	}
 }
 
-// Alerts fire where something is wrong, and where nothing is they do not: what pages somebody for nothing is turned off.
+// Alerts fire where something is wrong, and where nothing is they do not: what pages without a reason is turned off.
 // Prometheus' own engine evaluates the expressions, at each minute of the time for which they have to hold.
 func TestAlertsFire(t *testing.T) {
 	leads := func(name string, at func(int) (float64, bool)) sampled {

@@ -187,7 +187,7 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 	)
 })
 
-var _ = Describe("What a message of a mirror says to do helps, and what is done to the mirror harms nobody:", Ordered, func() {
+var _ = Describe("What a message of a mirror says to do helps, and what is done to the mirror does no harm:", Ordered, func() {
 	It("the pool of the in-cluster provider is named, and changing that serves who waits", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		Expect(cp.InstallInClusterPools()).To(Succeed())

@@ -21,7 +21,7 @@ import (
 )
 
 // The garbage collector of Kubernetes runs. Argo CD prunes in the foreground: what an object owns is deleted first, or
-// disowned where somebody else owns it too.
+// disowned where it has another owner too.
 var _ = Describe("What is deleted in the foreground", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
 	var rights string

@@ -65,7 +65,7 @@ type Agent struct {
 	Log         logr.Logger
 
 	memory *hostlb.Memory
-	// wires guards links, on, and the networks of the host, for what asks and tells beside the loop.
+	// wires guards links, on, and the networks of the host, for what asks and announces beside the loop.
 	wires sync.RWMutex
 	links map[string]*link
 	// on are the interfaces that have our addresses, as they were last read.
@@ -333,7 +333,7 @@ func (a *Agent) probe(ctx context.Context, address netip.Addr) hostlb.Result {
 	return hostlb.Result{MAC: mac.String()}
 }
 
-// announce tells the wire so many times that this host has an address.
+// announce says on the wire so many times that this host has an address.
 func (a *Agent) announce(ctx context.Context, address netip.Addr, times int) {
 	w, err := a.wireOf(address)
 	if err == nil {

@@ -85,7 +85,7 @@ func (p *proxy) set(ctx context.Context) {
 	p.problems = reports
 }
 
-// report tells the memory what is wrong with ports now.
+// report informs the memory of what is wrong with ports now.
 func (p *proxy) report(now time.Time) {
 	if !p.Forward {
 		return

@@ -194,7 +194,7 @@ func TestBackendGone(t *testing.T) {
 	gone := func() {
 		t.Helper()
 		u, _ := udp(f, p)
-		s, err := newSession(from, dead, u.now(), u.idle) // of which nobody reads that it is gone
+		s, err := newSession(from, dead, u.now(), u.idle) // of which no reader sees that it is gone
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -167,7 +167,7 @@ func (w *Wire) forget(a netip.Addr, answers chan net.HardwareAddr) {
 	}
 }
 
-// Announce tells the wire so many times, 200 ms apart, that this host answers for an address.
+// Announce says on the wire so many times, 200 ms apart, that this host answers for an address.
 func (w *Wire) Announce(ctx context.Context, a netip.Addr, times int) error {
 	f, err := w.family(a.Is6())
 	if err != nil {
