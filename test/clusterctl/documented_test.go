@@ -59,6 +59,7 @@ var elsewhere = map[string]string{
 // mentioned are commands that are named, not to be run as they stand.
 var mentioned = []string{
 	"clusterctl move", "clusterctl upgrade apply", "kubectl apply", "kubectl apply -f", "kubectl butler-ipam import", "kubectl delete", "kubectl delete -f",
+	"kubectl butler-ipam who --services",
 	"kubectl delete --cascade=foreground", "kubectl describe pod", "kubectl butler-ipam audit --rollback", "make clean",
 }
 
@@ -154,6 +155,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		at.run(ctx, "kubectl apply --server-side -f "+filepath.Join(repo.dir, "scene.yaml"))
 		at.run(ctx, "kubectl wait -n team-a --for=condition=Ready ipaddressclaim/prod --timeout=60s")
 		at.run(ctx, "kubectl wait --for=condition=Ready iplease/shop --timeout=60s")
+		var failed []string // all of them, so that one run shows what a page wants
 		for _, p := range pages() {
 			for _, command := range p.commands() {
 				if ran[command] || p.path == "docs/install.md" || slices.Contains(mentioned, command) || isElsewhere(command) != "" {
@@ -165,9 +167,12 @@ var _ = Describe("The documentation", Ordered, func() {
 					at.run(ctx, "make -n "+target) // they exist; what they do is what tests and CI do
 					continue
 				}
-				at.run(ctx, here(command))
+				if out, err := at.try(ctx, here(command)); err != nil {
+					failed = append(failed, fmt.Sprintf("%s: %s\n%s%v", p.path, command, out, err))
+				}
 			}
 		}
+		Expect(strings.Join(failed, "\n")).To(BeEmpty())
 	})
 
 	It("keeps the CRDs from being pruned", func(ctx SpecContext) {
