@@ -53,6 +53,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 	case errors.Is(err, errNo):
 		return no
 	default:
+		if missing := missingKinds(err); missing != nil {
+			err = missing
+		}
 		fmt.Fprintln(env.ErrOut, p.red("error:"), err)
 		return failed
 	}

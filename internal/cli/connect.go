@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -105,8 +106,6 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 		case err == nil, leases && meta.IsNoMatchError(err): // an earlier version has no leases
 		case apierrors.IsForbidden(err):
 			missing = append(missing, resourceOf(err, l))
-		case meta.IsNoMatchError(err):
-			return fmt.Errorf("this cluster does not have the kind of %T: check that the kubeconfig is that of the management cluster, and that Cluster API and this provider are installed there: %w", l, err)
 		default:
 			return err
 		}
@@ -120,6 +119,35 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 	}
 	return fmt.Errorf("you have no permission to list %s %s; ask for the verbs get and list on these resources (the cluster role view includes them for pools)",
 		strings.Join(missing, ", "), where)
+}
+
+// missingKinds says of an error that the cluster does not have a kind, and what to do; nil: it says something else. A
+// kind without which a command can do is no error of it.
+func missingKinds(err error) error {
+	var kind *meta.NoKindMatchError
+	var resource *meta.NoResourceMatchError
+	var group string
+	switch {
+	case errors.As(err, &kind):
+		group = kind.GroupKind.Group
+	case errors.As(err, &resource):
+		group = resource.PartialResource.Group
+	default:
+		return nil
+	}
+	return fmt.Errorf("this cluster does not have the kinds of %s: check that the kubeconfig is that of the management cluster, and that Cluster API and this provider are installed there", group)
+}
+
+// hasPools is an error where the cluster has no pools of ours: in the wrong cluster, "none" of a kind that may be missing
+// would be a wrong answer.
+func hasPools(c client.Client) error {
+	return hasKind(c, v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind))
+}
+
+// hasKind is an error where the cluster does not have a kind.
+func hasKind(c client.Client, kind schema.GroupVersionKind) error {
+	_, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	return err
 }
 
 // resourceOf names what a refusal is about.

@@ -8,9 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/dropin"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
@@ -35,6 +37,11 @@ func (p *plugin) dropInCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(found) == 0 && hasKind(c, incluster.GroupVersion.WithKind(incluster.IPPool)) != nil {
+				if err := hasPools(c); err != nil {
+					return err
+				}
+			}
 			both, err := p.besideInCluster(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -43,7 +50,7 @@ func (p *plugin) dropInCommand() *cobra.Command {
 			for i := range found {
 				right = right && found[i].Served
 			}
-			return p.answer(right, found, func() string { return p.dropInTable(found) })
+			return p.answer(right, items[dropin.Pool]{found}, func() string { return p.dropInTable(found) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "Show the pools of all namespaces.")
@@ -62,7 +69,7 @@ func (p *plugin) besideInCluster(ctx context.Context, c client.Client) (both boo
 		return false, err
 	}
 	all, err := pools.List(ctx, c, "")
-	if err != nil && !apierrors.IsForbidden(err) {
+	if err != nil && !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) { // before a swap, ours are not there yet
 		return false, fmt.Errorf("listing the pools: %w", err)
 	}
 	if dropin.Served(all) {
@@ -135,19 +142,26 @@ func (p *plugin) handBackCommand() *cobra.Command {
 			}
 			plan, err := h.Apply(cmd.Context())
 			if errors.Is(err, dropin.ErrProblems) {
-				fmt.Fprint(p.Out, p.handBackText(plan))
-				return errNo
+				return p.answer(false, plan, func() string { return p.handBackText(plan) })
 			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(p.Out, "%s handed back: start the in-cluster provider.\n", text.Count(len(plan.Pools), "pool is", "pools are"))
-			return nil
+			return p.print(handedBack{Plan: plan, HandedBack: true}, func() string {
+				return text.Count(len(plan.Pools), "pool is", "pools are") + " handed back: start the in-cluster provider.\n"
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&apply, "apply", false, "Hand the pools back, or resume a hand-back that was interrupted.")
 	cmd.Flags().BoolVar(&withoutRests, "without-rests", false, "Hand back even if released addresses are still in their reuse grace period; the in-cluster provider may then reuse them at once.")
 	return cmd
+}
+
+// handedBack is a plan that was carried out.
+type handedBack struct {
+	*dropin.Plan
+
+	HandedBack bool `json:"handedBack"`
 }
 
 func (p *plugin) handBackText(plan *dropin.Plan) string {

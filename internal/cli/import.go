@@ -88,36 +88,51 @@ func (p *plugin) runImport(ctx context.Context, m *migrate.Move, f importFlags) 
 			return err
 		}
 		_, back := m.Source.Next()
-		fmt.Fprintf(p.Out, "%s is as it was. %s\n", m.Source, back)
-		return nil
+		return p.importDone(m, nil, "RolledBack", back, fmt.Sprintf("%s is as it was. %s\n", m.Source, back))
 	case f.forget:
-		return m.Forget(ctx)
+		if err := m.Forget(ctx); err != nil {
+			return err
+		}
+		return p.importDone(m, nil, "Forgotten", "", "")
 	case f.apply:
 		plan, err := m.Apply(ctx)
 		if errors.Is(err, migrate.ErrProblems) {
-			fmt.Fprint(p.Out, p.planText(plan))
-			return errNo
+			return p.answer(false, plan, func() string { return p.planText(plan) })
 		}
 		if err != nil {
 			return err
 		}
 		imported, _ := m.Source.Next()
-		fmt.Fprintf(p.Out, "%s is imported. %s\n", m.Source, imported)
-		return nil
+		return p.importDone(m, plan, "Imported", imported, fmt.Sprintf("%s is imported. %s\n", m.Source, imported))
 	}
 	phase, err := m.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if phase != "" {
-		fmt.Fprintf(p.Out, "The import of %s has begun and is now %s. --apply resumes it, --rollback undoes it, and --forget removes the journal of a finished one.\n", m.Source, phase)
-		return nil
+		const next = "--apply resumes it, --rollback undoes it, and --forget removes the journal of a finished one."
+		return p.importDone(m, nil, phase, next, fmt.Sprintf("The import of %s has begun and is now %s. %s\n", m.Source, phase, next))
 	}
 	plan, err := m.Plan(ctx)
 	if err != nil {
 		return err
 	}
 	return p.answer(len(plan.Problems) == 0, plan, func() string { return p.planText(plan) })
+}
+
+// importAnswer is how far an import is. It has the plan where one was made.
+type importAnswer struct {
+	*migrate.Plan
+
+	Source string `json:"source"`
+	// Phase is that of the journal, or what became of it.
+	Phase string `json:"phase"`
+	Next  string `json:"next,omitempty"`
+}
+
+// importDone prints how far an import is.
+func (p *plugin) importDone(m *migrate.Move, plan *migrate.Plan, phase, next, text string) error {
+	return p.print(importAnswer{Plan: plan, Source: m.Source.String(), Phase: phase, Next: next}, func() string { return text })
 }
 
 func (p *plugin) planText(plan *migrate.Plan) string {

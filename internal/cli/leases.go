@@ -26,6 +26,11 @@ func (p *plugin) leasesCommand() *cobra.Command {
 			if err := list(cmd.Context(), c, namespace, found); err != nil {
 				return err
 			}
+			if len(found.Items) == 0 {
+				if err := hasPools(c); err != nil {
+					return err
+				}
+			}
 			rows := inspect.Leases(found.Items)
 			return p.print(items[inspect.Lease]{rows}, func() string {
 				switch {

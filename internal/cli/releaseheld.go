@@ -59,13 +59,21 @@ func (p *plugin) releaseHeldCommand() *cobra.Command {
 			if err := c.Patch(cmd.Context(), pool, patch); err != nil {
 				return fmt.Errorf("writing the annotation of %s: %w", key, err)
 			}
-			fmt.Fprintf(p.Out, "%s is annotated: the manager releases the addresses within seconds. If they stay in status.held, its Ready condition says why.\n", key)
-			return nil
+			return p.print(annotated{HeldRelease: plan, Annotated: true}, func() string {
+				return key.String() + " is annotated: the manager releases the addresses within seconds. If they stay in status.held, its Ready condition says why.\n"
+			})
 		},
 		ValidArgsFunction: p.completePools,
 	}
 	cmd.Flags().BoolVar(&apply, "apply", false, "Release the addresses.")
 	return cmd
+}
+
+// annotated is a plan that was written on the pool.
+type annotated struct {
+	inspect.HeldRelease
+
+	Annotated bool `json:"annotated"`
 }
 
 func (p *plugin) releaseHeldText(plan inspect.HeldRelease) string {

@@ -93,6 +93,7 @@ func TestHandBack(t *testing.T) {
 	}
 	create(t, pod)
 	besideInCluster(t, ns)
+	expect(t, 1, "a manager serves the pools: pod -n "+ns+" manager", "hand-back", "--apply", "-o", "jsonpath={.problems[0].what}")
 	plan := "2 pools are handed back to the in-cluster provider:\n  InClusterIPPool " + ns + "/given\n  InClusterIPPool " + ns + "/kept\n"
 	eventually(t, settled(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "kept.in-cluster"}}, 1))
 	expect(t, 1, plan+"In the way:\n"+
@@ -117,7 +118,9 @@ func TestHandBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, 0, plan+"Nothing is in the way. Nothing has been written yet: run again with --apply.\n", "hand-back")
-	expect(t, 0, "2 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
+	expect(t, 0, "given kept", "drop-in", "-n", ns, "-o", "jsonpath={.items[*].name}")
+	expect(t, 0, "true InClusterIPPool "+ns+"/given InClusterIPPool "+ns+"/kept []", "hand-back", "--apply", "-o", "jsonpath={.handedBack} {.pools[*]} {.problems}")
+	expect(t, 0, "0 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
 	expect(t, 0, "There is nothing to hand back.\n", "hand-back")
 	mirrors := &v1alpha1.NetworkPoolList{}
 	if err := errors.Join(k8s.List(t.Context(), mirrors, client.InNamespace(ns)), k8s.Get(t.Context(), client.ObjectKeyFromObject(given), given)); err != nil {

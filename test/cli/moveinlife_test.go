@@ -107,6 +107,27 @@ func TestImportCommand(t *testing.T) {
 	metal3.expectBack(t)
 }
 
+// A program is told what was planned, how far the import is, and what comes next.
+func TestImportForPrograms(t *testing.T) {
+	w := newWorld(t, false)
+	imported, back := w.source.Next()
+	pool := "NetworkPool " + w.ns + "/machines"
+	const resume = "--apply resumes it, --rollback undoes it, and --forget removes the journal of a finished one."
+	for _, step := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--apply"}, "Imported|" + pool + "|" + imported},
+		{nil, "Imported||" + resume},
+		{[]string{"--rollback"}, "RolledBack||" + back},
+		{[]string{"--apply"}, "Imported|" + pool + "|" + imported},
+		{[]string{"--forget"}, "Forgotten||"},
+	} {
+		const format = "jsonpath={.phase}|{.target}|{.next}"
+		expect(t, 0, step.want, append([]string{"import", "machines", "-n", w.ns, "-o", format, "--allow-missing-template-keys"}, step.flags...)...)
+	}
+}
+
 // Whoever names a global pool as one of the namespace is told how to.
 func TestImportOfNothing(t *testing.T) {
 	ns := newNamespace(t, nil)

@@ -56,7 +56,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 		t.Fatalf("a plan has changed the pool: %v %v", pool, err)
 	}
 	done := "NetworkPool " + ns + "/machines is annotated: the manager releases the addresses within seconds. If they stay in status.held, its Ready condition says why.\n"
-	expect(t, 0, done, "release-held", "machines", "10.91.0.3", "-n", ns, "--apply")
+	expect(t, 0, "true 10.91.0.3@"+ids["10.91.0.3"], "release-held", "machines", "10.91.0.3", "-n", ns, "--apply", "-o", "jsonpath={.annotated} {.annotation}")
 	eventually(t, holds(pool, 2))
 	expect(t, 0, done, "release-held", "np/machines", "-n", ns, "--apply")
 	eventually(t, holds(pool, 0))

@@ -60,6 +60,30 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// In a cluster without the kinds nothing is found, which is no answer: each command says so in the same words.
+func TestMissingKinds(t *testing.T) {
+	bare, err := framework.Start(framework.Options{NoCRDs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bare.Stop() })
+	for _, args := range [][]string{
+		{"pools"}, {"free", "p"}, {"free", "gnp/g"}, {"explain", "claim/a"}, {"explain", "ipallocation/a"}, {"explain", "iplease/a"}, {"explain", "np/p"},
+		{"waiting"}, {"leases"}, {"leases", "-A"}, {"audit"}, {"reserve", "r", "--pool", "p"}, {"release-held", "p"}, {"drop-in"}, {"drop-in", "-A"}, {"hand-back"},
+		{"hand-back", "--apply"},
+	} {
+		out, errOut, code := runAs(t, bare.Kubeconfig, args...)
+		before, after, _ := strings.Cut(errOut, " ipam.cluster.x-k8s.io:")
+		if before == errOut {
+			before, after, _ = strings.Cut(errOut, " butler.butlerlabs.dev:")
+		}
+		if code != 2 || out != "" || before != "error: this cluster does not have the kinds of" ||
+			after != " check that the kubeconfig is that of the management cluster, and that Cluster API and this provider are installed there\n" {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, out, errOut)
+		}
+	}
+}
+
 // Two IPAddresses that somebody made by hand.
 func TestAuditFinds(t *testing.T) {
 	ns := newNamespace(t, nil)
