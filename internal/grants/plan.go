@@ -171,7 +171,7 @@ func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refus
 			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
 	}
 	if r != c.Record || (!c.HadAddress && !m.Ledger.InSpace(r)) {
-		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; remove the annotation",
+		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; create this object again without the annotation",
 			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
 	}
 	h := m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
