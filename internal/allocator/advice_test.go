@@ -52,7 +52,7 @@ func forget(names ...string) func(*grants.Memory) {
 	}
 }
 
-// U96: what a claim, a block or a lease is told to do serves it.
+// W29: what a claim, a block or a lease is told to do serves it.
 func TestWhatAClaimantIsToldToDoHelps(t *testing.T) {
 	widen := spec(func(s *v1alpha1.NetworkPoolSpec) { s.Addresses = append(s.Addresses, "10.0.0.32-10.0.0.63") })
 	claim := func(f ...func(*ipamv1.IPAddressClaim)) func(*grants.Memory) *grants.Claimant {
@@ -168,7 +168,7 @@ func TestWhatAClaimantIsToldToDoHelps(t *testing.T) {
 	}
 }
 
-// U96: what claims of machines are told where a pool serves failure domains.
+// W29: what claims of machines are told where a pool serves failure domains.
 func TestWhatAMachineLacksHelps(t *testing.T) {
 	fill := func(addresses ...string) func(*grants.Memory) {
 		return func(p *grants.Memory) {
@@ -239,7 +239,7 @@ func TestWhatAMachineLacksHelps(t *testing.T) {
 	}
 }
 
-// U96: a pool that moved away is opened as it says, also while clusterctl still has one of its claims.
+// W29: a pool that moved away is opened as it says, also while clusterctl still has one of its claims.
 func TestAPoolThatMovedIsOpened(t *testing.T) {
 	p := aPool(t, "10.0.0.1-10.0.0.9")
 	see(p, "a", 0, remembers("10.0.0.1"), isMoved, ends)
@@ -258,7 +258,7 @@ func TestAPoolThatMovedIsOpened(t *testing.T) {
 	}
 }
 
-// U96: a deleted claim that its Cluster owns is released when it is disowned.
+// W29: a deleted claim that its Cluster owns is released when it is disowned.
 func TestADisownedClaimIsReleased(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := clusterv1.AddToScheme(scheme); err != nil {
@@ -282,7 +282,7 @@ func TestADisownedClaimIsReleased(t *testing.T) {
 	}
 }
 
-// U96: a carved pool that has all of its blocks.
+// W29: a carved pool that has all of its blocks.
 func TestACarvedPoolThatIsFull(t *testing.T) {
 	for name, tc := range map[string]struct {
 		says string

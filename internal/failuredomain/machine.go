@@ -71,7 +71,7 @@ func (f *Finder) read(ctx context.Context, namespace string, ref metav1.OwnerRef
 	err := f.Live.Get(ctx, key, into)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && into.GetUID() != ref.UID:
-		return fmt.Errorf("its owner %s %s does not exist; restore that, or delete the claim", ref.Kind, key)
+		return fmt.Errorf("its owner %s %s does not exist; correct the owner reference, also where it was restored and has another UID, or delete the claim", ref.Kind, key)
 	case err != nil:
 		return fmt.Errorf("its owner %s %s cannot be read: %w; see that the manager has the rights of its component failure-domains", ref.Kind, key, err)
 	}

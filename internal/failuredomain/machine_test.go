@@ -106,7 +106,7 @@ func TestOf(t *testing.T) {
 		},
 		"in a circle":    {owners: []metav1.OwnerReference{infra("X", "x0")}, has: map[string][]metav1.OwnerReference{"X/x0": {infra("X", "x0")}}, reads: strings.TrimSpace(strings.Repeat("X ", most))},
 		"without an end": {owners: []metav1.OwnerReference{infra("X", "x0")}, has: chain(50), reads: strings.TrimSpace(strings.Repeat("X ", most))},
-		"gone":           {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, fails: "its owner VSphereVM ns/vm does not exist; restore that", reads: "VSphereVM"},
+		"gone":           {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, fails: "its owner VSphereVM ns/vm does not exist; correct the owner reference, also where it was restored and has another UID, or delete the claim", reads: "VSphereVM"},
 		"another of its name": {
 			owners: []metav1.OwnerReference{{APIVersion: infra("", "").APIVersion, Kind: "VSphereVM", Name: "vm", UID: "the one before"}},
 			has:    map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}}, fails: "its owner VSphereVM ns/vm does not exist", reads: "VSphereVM",
@@ -127,5 +127,30 @@ func TestOf(t *testing.T) {
 				t.Errorf("reads %q, want %q", reads, tc.reads)
 			}
 		})
+	}
+}
+
+// W29: a claim whose owner is another one by its UID, as after a restore, or cannot be read, is helped as is said.
+func TestAnOwnerThatIsCorrectedIsFound(t *testing.T) {
+	s := &store{owners: map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}, "Machine/m": nil}, domain: "zone-a"}
+	find := func(ref metav1.OwnerReference) (grants.Machine, error) {
+		return (&Finder{Live: s}).Of(t.Context(), "ns", grants.MachineOwners([]metav1.OwnerReference{ref}))
+	}
+	ref := infra("VSphereVM", "vm")
+	ref.UID = "before the restore"
+	if _, err := find(ref); err == nil || !strings.Contains(err.Error(), "correct the owner reference, also where it was restored and has another UID") {
+		t.Error(err)
+	}
+	ref.UID = "uid-vm"
+	if got, err := find(ref); err != nil || got.Name.Name != "m" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	s.err = errDenied
+	if _, err := find(ref); err == nil || !strings.Contains(err.Error(), "see that the manager has the rights of its component failure-domains") {
+		t.Error(err)
+	}
+	s.err = nil
+	if _, err := find(ref); err != nil {
+		t.Error(err)
 	}
 }

@@ -23,6 +23,9 @@ func TestReaderRefusesFilesAndPrograms(t *testing.T) {
 		"certificate": {"the same", func(_ *api.Cluster, a *api.AuthInfo) {
 			a.ClientCertificateData, a.ClientKeyData = []byte("c"), []byte("k")
 		}, ""},
+		"CA": {"the same, as is written into the place of a file", func(c *api.Cluster, a *api.AuthInfo) { // W29
+			c.CertificateAuthorityData, a.Token = []byte("c"), "t"
+		}, ""},
 		"token file": {"the manager's own token would be sent", func(_ *api.Cluster, a *api.AuthInfo) { a.Token, a.TokenFile = "t", token }, "tokenFile"},
 		"cert file":  {"it would be read", func(_ *api.Cluster, a *api.AuthInfo) { a.ClientCertificate = token }, "client-certificate"},
 		"key file":   {"it would be used", func(_ *api.Cluster, a *api.AuthInfo) { a.ClientKey = token }, "client-key"},

@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// U96: a Service that is refused a port gets it when what it is told is done.
+// W29: a Service that is refused a port gets it when what it is told is done.
 func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	type world struct {
 		leases   []Lease
@@ -123,7 +123,7 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	}
 }
 
-// U96: what is wrong with how a Service asks for a lease is right when it is changed as it says.
+// W29: what is wrong with how a Service asks for a lease is right when it is changed as it says.
 func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
 	const ours = "butler.butlerlabs.dev/metallb"
 	address := func(text string) func(*corev1.Service) {
@@ -150,7 +150,7 @@ func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
 	}
 }
 
-// U96: a lease whose address is in use elsewhere has it when it is free, or another when it is asked again.
+// W29: a lease whose address is in use elsewhere has it when it is free, or another when it is asked again.
 func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
 	of := func() (Lease, Service) {
 		l, s := leaseOf("web-ipv4", "10.0.0.1"), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
@@ -173,7 +173,7 @@ func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
 	}
 }
 
-// U96: an address that no host has, or may have, is announced, or released, when what is said is done.
+// W29: an address that no host has, or may have, is announced, or released, when what is said is done.
 func TestWhatIsSaidOfHostsHelps(t *testing.T) {
 	announces := OnHost{Locked: true, Holder: "h2", Alive: true, Report: &record.Report{Announced: true}}
 	for name, c := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// U96: a spec that is changed as its refusal says is a spec.
+// W29: a spec that is changed as its refusal says is a spec.
 func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	subnets := func(s ...v1alpha1.Subnet) func(*spec) { return func(o *spec) { o.Subnets = s } }
 	pin := func(address string) func(*spec) {
@@ -85,7 +85,7 @@ func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	}
 }
 
-// U96: a spec that leaves nothing, and a change that cuts claims off, are helped by what is said of them.
+// W29: a spec that leaves nothing, and a change that cuts claims off, are helped by what is said of them.
 func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
 	none := spec{CIDR: "10.0.0.0/28", Reserved: reserved("10.0.0.0/28")}
 	one := spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9", Prefix: ptr.To[int32](24)}

@@ -1,0 +1,196 @@
+package tenancy
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// W29: the ProviderConfig of a Cluster is found when what is said is done.
+func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
+	configs := func(names ...string) (out []v1alpha1.ProviderConfig) {
+		for _, name := range names {
+			var c v1alpha1.ProviderConfig
+			c.Namespace, c.Name, _ = strings.Cut(name, "/")
+			out = append(out, c)
+		}
+		return out
+	}
+	team := Namespace{Name: "team", Labels: map[string]string{v1alpha1.TeamLabel: "a"}}
+	chosen := func(all []v1alpha1.ProviderConfig, name string, from Namespace, says string) {
+		t.Helper()
+		_, no := Choose(all, name, from, nil)
+		if (no == nil) != (says == "") || (no != nil && !strings.Contains(no.Message, says)) {
+			t.Errorf("%+v, not %q", no, says)
+		}
+	}
+	const both = "delete one, or create it again under another name"
+	chosen(configs("a/config", "b/config"), "config", team, both)
+	chosen(configs("a/config"), "config", team, "")
+	chosen(configs("a/config", "b/another"), "config", team, "")
+	const none = "create it or correct the label " + v1alpha1.ProviderConfigLabel
+	chosen(configs("a/config"), "confg", team, none)
+	chosen(configs("a/config", "a/confg"), "confg", team, "")
+	chosen(configs("a/config"), "config", team, "")
+}
+
+// W29: a namespace is admitted when what is said is done.
+func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
+	selects := func(stage string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"stage": stage}}
+	}
+	scope := func(team string) *v1alpha1.ProviderScope {
+		s := &v1alpha1.ProviderScope{Type: v1alpha1.TeamScope}
+		if team != "" {
+			s.TeamRef = &v1alpha1.TeamReference{Name: team}
+		}
+		return s
+	}
+	labelled := func(key, value string) Namespace {
+		return Namespace{Name: "ns", Labels: map[string]string{key: value}}
+	}
+	type try struct {
+		spec v1alpha1.ProviderConfigSpec
+		from Namespace
+	}
+	for name, c := range map[string]struct {
+		is   try
+		says string
+		do   []try
+	}{
+		"not selected": {
+			try{v1alpha1.ProviderConfigSpec{NamespaceSelector: selects("prod")}, labelled("stage", "test")}, "label the namespace to match spec.namespaceSelector, or change the selector",
+			[]try{{v1alpha1.ProviderConfigSpec{NamespaceSelector: selects("prod")}, labelled("stage", "prod")}, {v1alpha1.ProviderConfigSpec{NamespaceSelector: selects("test")}, labelled("stage", "test")}},
+		},
+		"no team is named": {
+			try{v1alpha1.ProviderConfigSpec{Scope: scope("")}, labelled(v1alpha1.TeamLabel, "a")}, "set spec.scope.teamRef, or spec.namespaceSelector",
+			[]try{{v1alpha1.ProviderConfigSpec{Scope: scope("a")}, labelled(v1alpha1.TeamLabel, "a")}, {v1alpha1.ProviderConfigSpec{Scope: scope(""), NamespaceSelector: &metav1.LabelSelector{}}, labelled(v1alpha1.TeamLabel, "a")}},
+		},
+		"of another team": {
+			try{v1alpha1.ProviderConfigSpec{Scope: scope("a")}, Namespace{Name: "ns"}}, "if namespace ns belongs to that team, label it " + v1alpha1.TeamLabel + "=a",
+			[]try{{v1alpha1.ProviderConfigSpec{Scope: scope("a")}, labelled(v1alpha1.TeamLabel, "a")}},
+		},
+		"of no team": {
+			try{from: Namespace{Name: "ns"}}, "label namespace ns with " + v1alpha1.TeamLabel + ", or set spec.namespaceSelector",
+			[]try{{from: labelled(v1alpha1.TeamLabel, "a")}, {v1alpha1.ProviderConfigSpec{NamespaceSelector: &metav1.LabelSelector{}}, Namespace{Name: "ns"}}},
+		},
+	} {
+		admits := func(x try) Admission {
+			config := &v1alpha1.ProviderConfig{Spec: x.spec}
+			config.Name, config.Namespace = "config", "home"
+			return Admits(config, x.from)
+		}
+		if got := admits(c.is); got.Allowed || !strings.Contains(got.Message, c.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for _, do := range c.do {
+			if got := admits(do); !got.Allowed {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+	}
+}
+
+// W29: a size that cannot be read is one when it is corrected, or taken off.
+func TestAnAnnotationOfASizeIsCorrected(t *testing.T) {
+	asked := func(text string) map[string]string { return map[string]string{v1alpha1.LBPoolSizeAnnotation: text} }
+	if _, err := Size(network{}, asked("many")); err == nil || !strings.Contains(err.Error(), "write a whole number from 1 to 2147483647, or remove it to get the size of the ProviderConfig") {
+		t.Error(err)
+	}
+	for _, annotations := range []map[string]string{asked("1"), asked("2147483647"), nil} {
+		if _, err := Size(network{}, annotations); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// W29: a Cluster that no pool serves goes on when what is said is done, and its ProviderConfig is valid.
+func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
+	roomy := func(name string) Pool { return openPool(name, 8) }
+	gone := otherPool("gone", Missing, "does not exist")
+	begin := Situation{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: 8}
+	with := func(change func(*Situation)) Situation {
+		s := begin
+		change(&s)
+		return s
+	}
+	isFull := func(s *Situation) {
+		s.Pools, s.Standing, s.Tried = []Pool{openPool("a", 4), openPool("b", 4)}, failed("a", full), tried(full, "a", "b")
+	}
+	for name, c := range map[string]struct {
+		is   Situation
+		grow bool
+		says string
+		do   []func(*Situation)
+	}{
+		"all are full": {with(isFull), false, "add addresses to a pool, ask for fewer with the annotation " + v1alpha1.LBPoolSizeAnnotation + ", or add a pool to the ProviderConfig", []func(*Situation){
+			func(s *Situation) { s.Pools = []Pool{openPool("a", 4), roomy("b")} },
+			func(s *Situation) { s.Count = 4 },
+			func(s *Situation) { s.Pools = append(s.Pools, roomy("c")) },
+		}},
+		"all are full, and it grows": {with(isFull), true, "add addresses to a pool, or a pool to the ProviderConfig", nil},
+		"none is named":              {begin, false, "add spec.network.poolRefs", []func(*Situation){func(s *Situation) { s.Pools = []Pool{roomy("a")} }}},
+		"it does not exist": {with(func(s *Situation) { s.Pools = []Pool{gone} }), false, "create it, or correct network.poolRefs", []func(*Situation){
+			func(s *Situation) { s.Pools = []Pool{roomy("gone")} }, func(s *Situation) { s.Pools = []Pool{roomy("a")} },
+		}},
+		"none exists": {with(func(s *Situation) { s.Pools = []Pool{gone, otherPool("too", Missing, "does not exist")} }), false, "create one, or correct network.poolRefs", []func(*Situation){
+			func(s *Situation) { s.Pools = []Pool{gone, roomy("too")} }, func(s *Situation) { s.Pools = []Pool{roomy("a")} },
+		}},
+	} {
+		next := func(s Situation) Decision {
+			if c.grow {
+				f := newFailover(s)
+				f.grows = true
+				return f.decide()
+			}
+			return Next(s)
+		}
+		if got := next(c.is); got.Action != Exhausted || !strings.Contains(got.Message, c.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for i, do := range c.do {
+			s := c.is
+			do(&s)
+			if got := next(s); got.Action != Try && got.Action != Replace {
+				t.Errorf("%s: after step %d %+v", name, i, got)
+			}
+		}
+	}
+	ipam := network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: pooln("gone")}}}
+	for _, c := range []struct {
+		network    network
+		is, do     []Pool
+		says, then string
+	}{
+		{ipam, []Pool{gone}, []Pool{roomy("gone")}, "create it, or correct the entry", "Ready"},
+		{network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: pooln("p")}}}, []Pool{openPool("p", 4)}, []Pool{roomy("p")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
+		{network{Mode: v1alpha1.IPAMMode}, []Pool{openPool("p", 4)}, []Pool{openPool("p", 4), roomy("q")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
+	} {
+		if got := Validate(c.network, c.is).Ready; !strings.Contains(got.Message, c.says) {
+			t.Errorf("%+v", got)
+		}
+		if got := Validate(c.network, c.do).Ready; got.Reason != c.then {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// W29: of two Clusters that need one name, the one that is created under another has a name of its own.
+func TestAnotherNameOfAClusterIsAnotherNameOfItsBlock(t *testing.T) {
+	one, other := v1alpha1.ClusterReference{Namespace: "a-b", Name: "c"}, v1alpha1.ClusterReference{Namespace: "a", Name: "b-c"}
+	if Name(one) != Name(other) {
+		t.Fatal("they need different names")
+	}
+	block := &v1alpha1.IPAllocation{}
+	block.Namespace, block.Name, block.Spec.TenantClusterRef = "ns", Name(one), one
+	if says := Taken(block).Message; !strings.Contains(says, "create one of the two Clusters under another name") {
+		t.Error(says)
+	}
+	if other.Name = "d"; Name(one) == Name(other) {
+		t.Error("they need the same name still")
+	}
+}
