@@ -161,7 +161,8 @@ const (
 	ServiceCIDRReason = "ServiceCIDR"
 	// FenceDamagedReason: what keeps managers from giving one pod CIDR twice cannot be read; nothing is granted.
 	FenceDamagedReason = "FenceDamaged"
-	// NodesRefusedReason: the API server refuses the pod CIDRs of Nodes, by a policy or for lack of rights.
+	// NodesRefusedReason: the API server refuses the pod CIDRs of Nodes, by a policy or for lack of rights, or to show the
+	// Nodes and what they depend on.
 	NodesRefusedReason = "NodesRefused"
 	// NoMatchReason: no ClusterCIDR selects the Cluster, or some of its Nodes.
 	NoMatchReason = "NoMatch"

@@ -59,6 +59,11 @@ func waiting(found nodeipam.Report) string {
 	return fmt.Sprintf("%d of %d Nodes wait for a pod CIDR: %s%s", found.RefusedNodes, found.Nodes, strings.Join(found.Refused, ", "), more)
 }
 
+// refusedCondition says that the API server of a Cluster answers, and refuses.
+func refusedCondition(why error) metav1.Condition {
+	return metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NodesRefusedReason, Message: why.Error()}
+}
+
 func unreachableCondition(why string) metav1.Condition {
 	out := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantUnreachableReason, Message: why}
 	if why == "" {

@@ -59,6 +59,8 @@ type Reconciler struct {
 	wake   func(nodeipam.Key)
 	sites  sites
 	ranges ranges
+	// answers are those of API servers that are not connected to.
+	answers workloads.Answers
 }
 
 // Wants reports whether a Cluster is to be connected to.
@@ -94,6 +96,7 @@ func (r *Reconciler) using(ctx context.Context, key nodeipam.Key) (names []strin
 func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
 	r.sites.end(key)
 	r.ranges.forget(key)
+	r.answers.Forget(key)
 	for _, name := range r.using(ctx, key) {
 		r.ranges.look(name)
 	}
@@ -171,17 +174,21 @@ func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objec
 	if err != nil {
 		return 0, err
 	}
-	if !s.feed.HasSynced() {
-		return guard.WaitingBackstop, nil // it wakes us
-	}
-	services, err := r.services(ctx, cluster, s)
-	if err != nil {
+	if err := s.takeServices(cluster); err != nil {
 		return 0, err
 	}
+	refused, read := s.refused(), s.isRead()
+	if !read && refused == nil {
+		return guard.WaitingBackstop, nil // the feeds wake us
+	}
+	s.SetRefusal(refused, !read)
 	s.SetObjects(objects)
 	s.SetBlocks(r.blocks(key))
-	s.SetServices(services)
-	wait, failed := s.Reconcile(ctx)
+	var wait time.Duration
+	var failed error
+	if read {
+		wait, failed = s.Reconcile(ctx)
+	}
 	again, err := r.report(ctx, cluster, s, len(objects) > 0)
 	next := guard.ServedBackstop
 	for _, w := range []time.Duration{wait, again} {
@@ -220,6 +227,11 @@ func (r *Reconciler) unreachable(ctx context.Context, cluster *clusterv1.Cluster
 	if why == "" && tried.ConsecutiveFailures == 0 {
 		return nil // it is being built, or was not tried yet
 	}
-	_, err = r.show(ctx, cluster, nil, unreachableCondition(why))
+	is := unreachableCondition(why)
+	key := client.ObjectKeyFromObject(cluster)
+	if refused := r.answers.Refusal(ctx, r.Live, key, func() { r.wake(key) }); why == "" && refused != "" {
+		is = refusedCondition(refusal(errors.New(refused)))
+	}
+	_, err = r.show(ctx, cluster, nil, is)
 	return err
 }

@@ -3,52 +3,58 @@ package fleetcidr
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// servicesTimeout is how long the first list of ServiceCIDRs may take: without the right to it, for ever.
-const servicesTimeout = 10 * time.Second
+// takeServices has a site know the CIDRs of Services in its workload cluster: those that its Cluster says, and its
+// ServiceCIDRs, where it has them.
+func (s *site) takeServices(cluster *clusterv1.Cluster) error {
+	if s.serviceFeed == nil {
+		gvk := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
+		_, err := s.connection.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("asking the API server of Cluster %s whether it has ServiceCIDRs: %w", s.Key, err)
+		}
+		if err == nil {
+			s.watchServices()
+		}
+	}
+	s.SetServices(append(nodeipam.Prefixes(cluster.Spec.ClusterNetwork.Services.CIDRBlocks), s.services.Prefixes()...))
+	return nil
+}
 
-// services are the CIDRs of Services in a workload cluster: those that its Cluster says, and its ServiceCIDRs, where it has
-// them.
-func (r *Reconciler) services(ctx context.Context, cluster *clusterv1.Cluster, s *site) ([]netip.Prefix, error) {
-	out := nodeipam.Prefixes(cluster.Spec.ClusterNetwork.Services.CIDRBlocks)
-	gvk := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-	_, err := s.connection.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-	if meta.IsNoMatchError(err) {
-		return out, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("asking the API server of Cluster %s whether it has ServiceCIDRs: %w", s.Key, err)
-	}
-	request := []reconcile.Request{{NamespacedName: s.Key}}
-	err = r.Clusters.Watch(ctx, s.Key, clustercache.NewWatcher(clustercache.WatcherOptions{
-		Name: "fleetcidr-services", Watcher: r.controller, Kind: &networkingv1.ServiceCIDR{},
-		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request }),
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("watching the ServiceCIDRs of Cluster %s: %w", s.Key, err)
-	}
-	cached, err := r.Clusters.GetReader(ctx, s.Key)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, servicesTimeout)
-	defer cancel()
+// watchServices begins to watch ServiceCIDRs. A cache of the connection would be waited for: without the right to list them it
+// is never filled, and does not say so.
+func (s *site) watchServices() {
+	s.serviceFeed = feed.New(&networkingv1.ServiceCIDR{}, "", serviceCIDRs{s.direct}, s.direct, s.services)
+	s.begin(s.serviceFeed)
+}
+
+// serviceCIDRs reads the ServiceCIDRs of a cluster: some few.
+type serviceCIDRs struct{ client.WithWatch }
+
+// List shows all ServiceCIDRs.
+func (r serviceCIDRs) List(ctx context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
 	var all networkingv1.ServiceCIDRList
-	if err := cached.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("reading the ServiceCIDRs of Cluster %s: %w", s.Key, err)
+	if err := r.WithWatch.List(ctx, &all); err != nil {
+		return "", err
 	}
-	return append(out, nodeipam.ServicesOf(all.Items)...), nil
+	for i := range all.Items {
+		visit(&all.Items[i])
+	}
+	return all.ResourceVersion, nil
+}
+
+// Watch watches them.
+func (r serviceCIDRs) Watch(ctx context.Context, _ client.Object, _ string, o metav1.ListOptions) (watch.Interface, error) {
+	return r.WithWatch.Watch(ctx, &networkingv1.ServiceCIDRList{}, &client.ListOptions{Raw: &o})
 }

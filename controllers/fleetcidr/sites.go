@@ -3,6 +3,7 @@ package fleetcidr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,16 +23,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
+// rightsFile has the rights that the user of a kubeconfig needs in a workload cluster.
+const rightsFile = "config/tenant/node_cidrs_role.yaml"
+
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // site is a Cluster that is connected. Another connection makes another one, which takes over from it as from a stranger.
 type site struct {
 	*nodeipam.Site
 
-	// connection is what it was made of.
+	// connection is what it was made of, direct its own client.
 	connection client.Client
+	direct     client.WithWatch
 	feed       *feed.Feed[nodeipam.Key]
-	end        context.CancelFunc
+	// services are its ServiceCIDRs, serviceFeed their feed; nil: it has none.
+	services    *nodeipam.Services
+	serviceFeed *feed.Feed[nodeipam.Key]
+	// begin has a feed run as long as the site.
+	begin func(*feed.Feed[nodeipam.Key])
+	end   context.CancelFunc
 	// reported is when it was last looked at what is known of it, shown when its condition was written.
 	reported, shown time.Time
 }
@@ -113,7 +123,7 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 	if err != nil {
 		return nil, err
 	}
-	direct, err := client.New(cfg, client.Options{HTTPClient: httpClient, Scheme: r.Client.Scheme(), Mapper: connection.RESTMapper()})
+	direct, err := client.NewWithWatch(cfg, client.Options{HTTPClient: httpClient, Scheme: r.Client.Scheme(), Mapper: connection.RESTMapper()})
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +141,7 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 		end()
 		return nil, err
 	}
-	s := &site{connection: connection, end: func() { end(); broadcaster.Shutdown() }}
+	s := &site{connection: connection, direct: direct, services: nodeipam.NewServices(key), end: func() { end(); broadcaster.Shutdown() }}
 	s.Site = nodeipam.NewSite(nodeipam.Options{
 		Key: key, Client: nodes.Patching(direct), Live: direct, Lister: nodes,
 		Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}, Cluster: key},
@@ -140,11 +150,43 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 		Recorder: text.Recorder{EventRecorder: broadcaster.NewRecorder(r.Client.Scheme(), "butler-ipam")}, Now: r.Now,
 	})
 	s.feed = feed.New(&corev1.Node{}, "", nodes, direct, s.Site)
-	s.feed.Run(ctx, r.wake)
-	go func() {
-		if s.feed.WaitForSync(ctx) == nil {
-			r.wake(key)
-		}
-	}()
+	s.begin = func(f *feed.Feed[nodeipam.Key]) {
+		f.OnRefusal = func() { r.wake(key) }
+		f.Run(ctx, r.wake)
+		go func() {
+			if f.WaitForSync(ctx) == nil {
+				r.wake(key)
+			}
+		}()
+	}
+	s.begin(s.feed)
 	return s, nil
+}
+
+// feeds are those of the site that run.
+func (s *site) feeds() []*feed.Feed[nodeipam.Key] {
+	if s.serviceFeed == nil {
+		return []*feed.Feed[nodeipam.Key]{s.feed}
+	}
+	return []*feed.Feed[nodeipam.Key]{s.feed, s.serviceFeed}
+}
+
+// isRead reports whether all that is to be known before a Node is given anything was read once.
+func (s *site) isRead() bool {
+	return !slices.ContainsFunc(s.feeds(), func(f *feed.Feed[nodeipam.Key]) bool { return !f.HasSynced() })
+}
+
+// refused says what the user of the kubeconfig may not read; nil: nothing is refused.
+func (s *site) refused() error {
+	for _, f := range s.feeds() {
+		if err := f.Refused(); err != nil {
+			return refusal(err)
+		}
+	}
+	return nil
+}
+
+// refusal says what to do about what the API server of a workload cluster refuses.
+func refusal(err error) error {
+	return fmt.Errorf("the API server of the Cluster refuses what its kubeconfig asks for, and new Nodes wait: give its user the rights in %s: %w", rightsFile, err)
 }

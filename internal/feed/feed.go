@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,6 +57,12 @@ type Feed[Key comparable] struct {
 	synced chan struct{}
 	// listed are the UIDs of the list that Replace is about to be told of.
 	listed map[types.UID]struct{}
+
+	// OnRefusal, where it is set before the feed runs, is called when the API server begins to refuse what is asked, refuses it
+	// for another reason, or does so no longer.
+	OnRefusal func()
+	mu        sync.Mutex
+	refused   error
 }
 
 // New returns a feed of the objects of the kind of an empty one in a namespace; the empty one means all. It reads live
@@ -92,7 +99,9 @@ func (f *Feed[Key]) ListerWatcher() toolscache.ListerWatcher {
 	return streamed{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return f.read(ctx) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return f.source.Watch(ctx, f.of, f.namespace, o)
+			w, err := f.source.Watch(ctx, f.of, f.namespace, o)
+			f.noteRefusal(err, true)
+			return w, err
 		},
 	}}
 }
@@ -105,7 +114,35 @@ func (f *Feed[Key]) read(ctx context.Context) (runtime.Object, error) {
 		f.listed[o.GetUID()] = struct{}{}
 		f.take(o)
 	})
+	f.noteRefusal(err, false)
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, err
+}
+
+// Refused returns why the API server refuses to list or to watch the objects: the rights are missing, or the credentials are
+// not good any more. Nil: it does not. A server that does not answer has not refused.
+func (f *Feed[Key]) Refused() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refused
+}
+
+// noteRefusal notes what came of a list or of a watch. That something is listed does not show that it may be watched.
+func (f *Feed[Key]) noteRefusal(err error, watched bool) {
+	is := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+	if !is && (err != nil || !watched && f.HasSynced()) {
+		return
+	}
+	if f.setRefused(err) && f.OnRefusal != nil {
+		f.OnRefusal()
+	}
+}
+
+func (f *Feed[Key]) setRefused(err error) (changed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed = fmt.Sprint(f.refused) != fmt.Sprint(err)
+	f.refused = err
+	return changed
 }
 
 // WaitForSync waits until the memory holds what the API server held.

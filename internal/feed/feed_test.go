@@ -74,3 +74,37 @@ func TestConfirmIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// What the API server refuses is said as long as it does, and once for each reason; that it does not answer is no refusal.
+func TestRefused(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+	calls := 0
+	f := New[pools.Key](&ipamv1.IPAddressClaim{}, "", nil, nil, &remembered{})
+	f.OnRefusal = func() { calls++ }
+	f.Begin(t.Context(), nil)
+	for i, step := range []struct {
+		err     error
+		watched bool
+		refused bool
+		calls   int
+	}{
+		{err: forbidden, refused: true, calls: 1},
+		{err: forbidden, refused: true, calls: 1},
+		{err: fmt.Errorf("no answer"), refused: true, calls: 1},
+		{calls: 2}, // it may list
+		{err: fmt.Errorf("no answer"), calls: 2},
+		{err: forbidden, watched: true, refused: true, calls: 3},
+		{refused: true, calls: 3}, // it may list, as before
+		{watched: true, calls: 4},
+	} {
+		f.noteRefusal(step.err, step.watched)
+		if got := f.Refused() != nil; got != step.refused || calls != step.calls {
+			t.Errorf("step %d: refused: %v, said %d times", i, got, calls)
+		}
+		if i == 3 {
+			if err := f.Replace(nil, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 
 // Same reports whether two usages say the same.
 func (u Usage) Same(other Usage) bool {
-	return u.Capacity == other.Capacity && u.Allocated == other.Allocated && u.Free == other.Free && slices.Equal(u.Conditions, other.Conditions)
+	return u.Capacity == other.Capacity && u.Allocated == other.Allocated && u.Free == other.Free && u.Blind == other.Blind && slices.Equal(u.Conditions, other.Conditions)
 }
 
 // DescribeFleet puts what is known of a ClusterCIDR of a fleet into its status: in the entries, how the Clusters that are
@@ -34,7 +34,7 @@ func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, alone bool, now ti
 	}
 	for i := range c.Status.Clusters {
 		e := &c.Status.Clusters[i]
-		if is, known := by[Key{Namespace: e.Namespace, Name: e.Name}]; known && (e.Nodes != is.Allocated || e.Free != is.Free) {
+		if is, known := by[Key{Namespace: e.Namespace, Name: e.Name}]; known && !is.Blind && (e.Nodes != is.Allocated || e.Free != is.Free) {
 			fresh = fresh || (e.Nodes == 0 && e.Free == 0)
 			e.Nodes, e.Free, changed = is.Allocated, is.Free, true
 		}

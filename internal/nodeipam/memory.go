@@ -142,6 +142,9 @@ type memory struct {
 	commitPause time.Duration
 	commitAfter time.Time
 	trouble     trouble
+	// refusal is why Nodes, or what they depend on, may not be read; blind: they never were.
+	refusal error
+	blind   bool
 	// notes are what is to be said, said what was.
 	notes []note
 	said  map[types.UID][]note

@@ -40,6 +40,8 @@ type Usage struct {
 	CIDRs                     string
 	Capacity, Allocated, Free int64
 	Conditions                []metav1.Condition
+	// Blind: Nodes were never read, so that the numbers say nothing.
+	Blind bool
 }
 
 // facts are what the conditions of an object are made of.
@@ -68,8 +70,10 @@ func (s *Site) Report() (Report, bool) {
 	defer m.Unlock()
 	var damaged *fence.DamagedError
 	found := m.report()
-	s.measure(found)
-	return found, m.holder || s.Elected || errors.As(m.commitErr, &damaged)
+	if !m.blind {
+		s.measure(found)
+	}
+	return found, m.holder || s.Elected || m.refusal != nil || errors.As(m.commitErr, &damaged)
 }
 
 // report costs O(Nodes + free blocks).
@@ -93,7 +97,7 @@ func (m *memory) report() Report {
 	out.Contested = m.contested()
 	free, shares := map[string]int64{}, map[string][]*podcidr.Range{} // hundreds of ClusterCIDRs may have one range
 	for ref, o := range m.objects {
-		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: use.allocated[ref]}}
+		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: use.allocated[ref], Blind: m.blind}}
 		if o.Range != nil {
 			f.Capacity, f.CIDRs = o.Range.Serves(), cidrsText(o.Range)
 			cidrs := fmt.Sprint(o.Range.CIDRs())
@@ -195,6 +199,8 @@ func (m *memory) ready(f facts, stopped *metav1.Condition) metav1.Condition {
 func (m *memory) stopped() *metav1.Condition {
 	var damaged *fence.DamagedError
 	switch {
+	case m.refusal != nil:
+		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v", m.refusal))
 	case errors.As(m.commitErr, &damaged):
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr))
 	case m.commitErr != nil:

@@ -164,6 +164,14 @@ func (s *Site) SetServices(services []netip.Prefix) {
 	m.setServices(services)
 }
 
+// SetRefusal takes why Nodes, or what they depend on, may not be read; nil: they may. blind: they were not read before, so that
+// no number of them is known.
+func (s *Site) SetRefusal(why error, blind bool) {
+	m := s.lock()
+	defer m.Unlock()
+	m.refusal, m.blind = why, why != nil && blind
+}
+
 // Reconcile brings the site forward, and returns when it is to be called again, 0 if nothing is known that would be due.
 // One call at a time.
 func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
