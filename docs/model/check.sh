@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks grants.pml, overlap.pml, carve.pml, nodes.pml and hosts.pml with spin: every scenario with all rules, exhaustively and without an error; then once
+# Checks grants.pml, overlap.pml, carve.pml, nodes.pml, hosts.pml and move.pml with spin: every scenario with all rules, exhaustively and without an error; then once
 # without each rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
 #
 # SPIN is spin's path, CC a C compiler. JOBS is how many searches run at once, MEMORY the limit of each in MB.
@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 # Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, nodes.pml with -DNODES, hosts.pml with
-# -DHOSTS, grants.pml else.
+# -DHOSTS, move.pml with -DMOVE, grants.pml else.
 scenarios='
 turns     -DUIDS=3 -DDELETES=1
 deletes   -DUIDS=2
@@ -69,6 +69,8 @@ host-again   -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DDELETES=1 -DLEASES=2
 host-stays   -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DSTOPS=1 -DFOREVER
 hosts-three  -DHOSTS=3 -DCUTS=2 -DPARTS=1
 hosts-three-ends -DHOSTS=3 -DPARTS=1 -DDELETES=1
+moved     -DMOVE -DKILLS=4
+moved-mirror     -DMOVE -DKILLS=4 -DMIRROR
 '
 # Rule and the scenario that needs it.
 rules='
@@ -175,6 +177,11 @@ H_ASK           host-ends
 H_TAKE_LEFT     host-ends
 H_THEN_READ     host-ends
 H_UNLOCK        host-again
+ARRIVAL         moved
+NAMED           moved
+LIST_AFTER      moved
+HELD            moved
+ANEW            moved-mirror
 '
 # Rules that this model can do without, and a scenario in which it does. See README.md for why.
 spare='
@@ -201,6 +208,7 @@ search() (
 	*-DCARVE*) cp "$here/carve.pml" model.pml ;;
 	*-DNODES*) cp "$here/nodes.pml" model.pml ;;
 	*-DHOSTS*) cp "$here/hosts.pml" model.pml ;;
+	*-DMOVE*) cp "$here/move.pml" model.pml ;;
 	*) cp "$here/grants.pml" model.pml ;;
 	esac
 	# shellcheck disable=SC2086 # flags are words
@@ -213,7 +221,7 @@ search() (
 		"$SPIN" $flags -t model.pml >"../$name.trace" 2>/dev/null || true
 		# The line of the assertion says which invariant it is of.
 		line=$(sed -n 's/.*model.pml:\([0-9]*\), Error: assertion violated.*/\1/p' "../$name.trace" | head -n 1)
-		sed -n "${line:-1}s|.*/\* \([HIN][0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
+		sed -n "${line:-1}s|.*/\* \([HIMN][0-9]\) \*/.*|\1|p" model.pml >"../$name.broken"
 	fi
 	rm -f pan
 )
@@ -303,7 +311,7 @@ trace)
 		echo "not found breadth-first within $MEMORY MB; this one is longer than it need be" >&2
 		rm -r "$work/trace" && search trace "-DNO_$2 $(scenario "$name")" ''
 	fi
-	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|host\|node\|the mark\|the ConfigMap\)/\1/p' "$work/trace.trace"
+	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|host\|node\|the mark\|source\|target\|clusterctl\|the ConfigMap\)/\1/p' "$work/trace.trace"
 	[ "$(verdict trace)" = counterexample ]
 	;;
 *)

@@ -1,0 +1,211 @@
+/* A namespace that clusterctl moves to another management cluster, is killed at, and moves on with (R9, R10); see README.md.
+ *
+ * The source and the target have a manager each, and the pool has room for every claim. Two claims are there when the move begins. A third is made on
+ * the source while no move runs, and a fourth on the target at any time. A claim stands for its IPAddress too, and for whatever else has addresses of
+ * the pool: blocks, leases. A step is one request to an API server.
+ *
+ * "go:" names the function that a step stands for. NO_x takes rule x away; the scenarios are in check.sh. */
+
+#ifndef KILLS
+#define KILLS 2                 /* times that clusterctl is killed */
+#endif
+
+#define CLAIMS 4
+#define ON_SOURCE 3             /* the claim that is made on the source */
+#define ON_TARGET 4             /* the claim that is made on the target */
+#define BIT(a) ((a)!=0 -> 1<<(a) : 0)
+
+/* Of a Cluster. */
+#define NONE 0
+#define PAUSED 1
+#define RUNS 2
+
+/* The API servers. Of each claim: whether it is there, and the address that it has on record. */
+bool hereS[CLAIMS+1], hereT[CLAIMS+1];
+byte hasS[CLAIMS+1], hasT[CLAIMS+1];
+bool poolS = true, poolT;
+byte clusterS = RUNS, clusterT;
+bool fromElsewhere;             /* the pool of the target names the source as the management cluster that serves it */
+byte heldS;                     /* status.held on the source: addresses of claims that clusterctl has deleted */
+bool mirrored;                  /* MIRROR: the pool that is mirrored is on the source */
+bool anew;                      /* the mirror says that it was made anew */
+
+/* The manager of the target. */
+byte knownT;                    /* addresses that it knows to be in use */
+bool listed;                    /* it listed them since it holds the pool, and since the proof */
+
+/* clusterctl. */
+bool runs;
+bool takes[CLAIMS+1], takesPool, takesCluster;  /* what it found when it began */
+byte kills = KILLS;
+
+/* M1: an address is granted only where no other claim has it on record, on either side. */
+inline checkGrant(c, a) {
+	for (i : 1 .. CLAIMS) { assert(i==c || ((!hereS[i] || hasS[i]!=a) && (!hereT[i] || hasT[i]!=a))) /* M1 */ }
+	i = 0
+}
+
+/* ------------------------------------------------------------------------------------------------------- clusterctl */
+
+/* Owners come before what they own: the pool and the Cluster in any order, then the claims; it deletes in the reverse order, and unpauses last. */
+#define LEFT_TO_CREATE(c) (takes[c] && !copied[c])
+#define CREATED (!LEFT_TO_CREATE(1) && !LEFT_TO_CREATE(2) && !LEFT_TO_CREATE(3))
+#define LEFT_TO_DELETE(c) (takes[c] && hereS[c])
+#define DELETED (!LEFT_TO_DELETE(1) && !LEFT_TO_DELETE(2) && !LEFT_TO_DELETE(3))
+#define OWNERS (copied[0] && copiedCluster)
+
+proctype clusterctl() {
+	bool copied[CLAIMS+1]; /* 0: the pool */
+	bool copiedCluster;
+	byte i;
+end:	do
+	/* It refuses to move Clusters that are paused. */
+	:: d_step { !runs && clusterS!=PAUSED && (poolS || clusterS!=NONE || hereS[1] || hereS[2] || hereS[3]) ->
+		printf("user: runs clusterctl move\n");
+		runs = true; takesPool = poolS || mirrored; takesCluster = clusterS!=NONE; copied[0] = !takesPool; copiedCluster = !takesCluster;
+		for (i : 1 .. ON_SOURCE) { takes[i] = hereS[i]; copied[i] = false }
+		i = 0; clusterS = (takesCluster -> PAUSED : NONE) }
+	:: d_step { runs && !copied[0] -> printf("clusterctl: creates the pool, or writes over it\n");
+		copied[0] = true; poolT = true; fromElsewhere = true; listed = false }
+	:: d_step { runs && !copiedCluster -> printf("clusterctl: creates the Cluster, paused\n"); copiedCluster = true; clusterT = PAUSED }
+	:: atomic { runs && OWNERS && !(CREATED && DELETED) ->
+		if
+		:: LEFT_TO_CREATE(1) -> i = 1
+		:: LEFT_TO_CREATE(2) -> i = 2
+		:: LEFT_TO_CREATE(3) -> i = 3
+		:: CREATED && LEFT_TO_DELETE(1) -> i = 1
+		:: CREATED && LEFT_TO_DELETE(2) -> i = 2
+		:: CREATED && LEFT_TO_DELETE(3) -> i = 3
+		fi;
+		if
+		:: LEFT_TO_CREATE(i) -> printf("clusterctl: creates claim %d, which has %d\n",i,hasS[i]);
+			assert(hasT[i]==0 || hasT[i]==hasS[i]); /* M2 */
+			copied[i] = true; hereT[i] = true; hasT[i] = hasS[i]
+		/* go: grants.Memory.keepMoved, grants.Memory.holdMoved */
+		:: else -> printf("clusterctl: deletes claim %d\n",i);
+			hereS[i] = false; heldS = heldS | (poolS && !anew -> BIT(hasS[i]) : 0); hasS[i] = 0
+		fi;
+		i = 0 }
+	:: d_step { runs && OWNERS && CREATED && DELETED && takesPool && poolS && !anew ->
+		printf("clusterctl: deletes the pool\n"); poolS = false; heldS = 0 }
+#ifdef MIRROR
+	:: d_step { runs && OWNERS && CREATED && DELETED && takesPool && mirrored && (!poolS || anew) ->
+		printf("clusterctl: deletes the pool that is mirrored\n"); mirrored = false; poolS = false; anew = false }
+#endif
+	:: d_step { runs && OWNERS && CREATED && DELETED && takesCluster && clusterS!=NONE -> printf("clusterctl: deletes the Cluster\n"); clusterS = NONE }
+	:: d_step { runs && OWNERS && CREATED && DELETED && (!takesPool || (!poolS && !mirrored)) && clusterS==NONE ->
+		printf("clusterctl: unpauses the Cluster, and ends\n"); runs = false; clusterT = (takesCluster -> RUNS : clusterT) }
+	:: d_step { runs && kills>0 -> printf("user: kills clusterctl\n"); kills--; runs = false }
+	od
+}
+
+proctype user() {
+end:	do
+	:: d_step { !runs && clusterS==PAUSED -> printf("user: unpauses the Cluster of the source, to move on\n"); clusterS = RUNS }
+	:: d_step { !runs && clusterT==PAUSED && clusterS==NONE && !poolS && !mirrored && !hereS[1] && !hereS[2] && !hereS[3] ->
+		printf("user: unpauses the Cluster of the target, as nothing is left on the source\n"); clusterT = RUNS }
+	/* What is made there while clusterctl runs it does not take along: see README.md. */
+	:: d_step { !runs && !hereS[ON_SOURCE] && !hereT[ON_SOURCE] && clusterT!=RUNS && (poolS || mirrored) ->
+		printf("user: makes claim 3 on the source\n"); hereS[ON_SOURCE] = true }
+	:: d_step { !hereT[ON_TARGET] -> printf("user: makes claim 4 on the target\n"); hereT[ON_TARGET] = true }
+	od
+}
+
+/* -------------------------------------------------------------------------------------------------------- the source */
+
+#ifndef NO_HELD
+#define SOURCE_OPEN (heldS==0 && !anew)
+#else
+#define SOURCE_OPEN (!anew)
+#endif
+#define FREE_S(a) (hasS[1]!=(a) && hasS[2]!=(a) && hasS[3]!=(a))
+
+proctype source() {
+	byte i;
+end:	do
+	/* go: grants.Memory.Plan, grants.Memory.Closed */
+	:: atomic { poolS && SOURCE_OPEN && !runs && hereS[ON_SOURCE] && hasS[ON_SOURCE]==0 ->
+		if
+		:: FREE_S(1) -> i = 1
+		:: FREE_S(2) -> i = 2
+		:: FREE_S(3) -> i = 3
+		:: FREE_S(4) -> i = 4
+		fi;
+		printf("source: grants %d to claim 3\n",i); hasS[ON_SOURCE] = i; checkGrant(ON_SOURCE,hasS[ON_SOURCE]) }
+#ifdef MIRROR
+	/* go: incluster.Begin, incluster.Note */
+#ifndef NO_ANEW
+	:: d_step { mirrored && !poolS -> printf("source: makes the mirror anew\n"); poolS = true; anew = true }
+#else
+	:: d_step { mirrored && !poolS -> printf("source: makes the mirror anew\n"); poolS = true }
+#endif
+#endif
+	od
+}
+
+/* -------------------------------------------------------------------------------------------------------- the target */
+
+#if defined(NO_ARRIVAL)
+#define PROVEN true             /* time has passed */
+#elif defined(NO_NAMED)
+#define PROVEN (clusterT!=PAUSED) /* another Cluster of the namespace runs */
+#else
+#define PROVEN (clusterT==RUNS)
+#endif
+
+proctype target() {
+	byte i;
+end:	do
+	/* go: allocator.Allocator.seeArrival, allocator.Allocator.arrived */
+	:: d_step { poolT && fromElsewhere && PROVEN -> printf("target: knows that all is here\n"); fromElsewhere = false;
+#ifndef NO_LIST_AFTER
+		listed = false
+#else
+		listed = true
+#endif
+		}
+	/* go: allocator.Allocator.takeOver */
+	:: d_step { poolT && !listed -> printf("target: lists what is in use\n");
+		listed = true; knownT = BIT(hasT[1]) | BIT(hasT[2]) | BIT(hasT[3]) | BIT(hasT[4]) }
+	/* go: grants.Memory.Plan, grants.Memory.InQuarantine */
+	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_TARGET] && hasT[ON_TARGET]==0 ->
+		if
+		:: (knownT & BIT(1))==0 -> i = 1
+		:: (knownT & BIT(2))==0 -> i = 2
+		:: (knownT & BIT(3))==0 -> i = 3
+		:: (knownT & BIT(4))==0 -> i = 4
+		fi;
+		printf("target: grants %d to claim 4\n",i); hasT[ON_TARGET] = i; knownT = knownT | BIT(i); checkGrant(ON_TARGET,hasT[ON_TARGET]) }
+	/* A claim that came along without an address. go: grants.Memory.Plan */
+	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_SOURCE] && hasT[ON_SOURCE]==0 ->
+		if
+		:: (knownT & BIT(1))==0 -> i = 1
+		:: (knownT & BIT(2))==0 -> i = 2
+		:: (knownT & BIT(3))==0 -> i = 3
+		:: (knownT & BIT(4))==0 -> i = 4
+		fi;
+		printf("target: grants %d to claim 3\n",i); hasT[ON_SOURCE] = i; knownT = knownT | BIT(i); checkGrant(ON_SOURCE,hasT[ON_SOURCE]) }
+	od
+}
+
+/* M3: when nothing moves any more all is on the target, and every claim has an address. */
+proctype rest() {
+	timeout ->
+#ifdef SEE_REST
+	assert(false);
+#endif
+	d_step {
+		assert(!runs && !poolS && clusterS==NONE && clusterT==RUNS && !fromElsewhere); /* M3 */
+		assert(hasT[1]==1 && hasT[2]==2 && hasT[ON_TARGET]!=0 && (!hereT[ON_SOURCE] || hasT[ON_SOURCE]!=0)) /* M3 */
+	}
+}
+
+init {
+	atomic {
+		hereS[1] = true; hasS[1] = 1; hereS[2] = true; hasS[2] = 2;
+#ifdef MIRROR
+		mirrored = true;
+#endif
+		run clusterctl(); run user(); run source(); run target(); run rest()
+	}
+}
