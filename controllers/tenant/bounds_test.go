@@ -3,11 +3,15 @@ package tenant
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -17,6 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -72,7 +77,7 @@ func TestTenantThatDoesNotAnswer(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || result != (reconcile.Result{}) {
 			t.Errorf("%+v, %v: the queue backs off by errors alone", result, err)
 		}
-		if took > lookTimeout {
+		if took > promptTimeout {
 			t.Errorf("a worker was held up for %v", took)
 		}
 	})
@@ -87,6 +92,73 @@ func TestTenantThatDoesNotAnswer(t *testing.T) {
 		result, took, err := looked(t, func(context.Context) error { return clustercache.ErrClusterNotConnected })
 		if err != nil || result.RequeueAfter != guard.WaitingBackstop || took != 0 {
 			t.Errorf("%+v after %v, %v: the connection wakes us, and tries to connect by itself", result, took, err)
+		}
+	})
+}
+
+// Clusters that hang, as many as there are workers and more, leave workers to those that answer.
+func TestTenantsThatHangTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Reconciler{Client: oneCluster{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Clock: clock.RealClock{}}
+		answers := false
+		r.Clusters = connecting{connect: func(ctx context.Context) error {
+			if answers {
+				return clustercache.ErrClusterNotConnected
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		keys := make([]client.ObjectKey, 2*workloads.Workers)
+		for i := range keys {
+			keys[i] = client.ObjectKey{Namespace: clusterKey.Namespace, Name: fmt.Sprintf("hangs-%d", i)}
+			block := framework.MakeAllocation(namespace, keys[i].Name).Cluster(keys[i].Namespace, keys[i].Name).Obj()
+			block.UID, block.ResourceVersion, block.Finalizers = types.UID(keys[i].Name), "1", []string{v1alpha1.TenantPoolFinalizer}
+			r.Blocks.Observe(block)
+		}
+		// Each is looked at by a worker of its own. It returns how many workers are held, when none moves any more.
+		round := func() (held, put int, ended *sync.WaitGroup) {
+			ended = &sync.WaitGroup{}
+			var working, paused atomic.Int64
+			for _, key := range keys {
+				working.Add(1)
+				ended.Go(func() {
+					defer working.Add(-1)
+					if result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err == nil && result.RequeueAfter == slowPause {
+						paused.Add(1)
+					}
+				})
+			}
+			synctest.Wait()
+			return int(working.Load()), int(paused.Load()), ended
+		}
+		begin := time.Now()
+		_, _, first := round()
+		first.Wait()
+		if took := time.Since(begin); took > promptTimeout {
+			t.Errorf("workers were held for %v by Clusters of which nothing is known", took)
+		}
+		for range 2 {
+			held, put, next := round()
+			if held != slowPlaces || put != len(keys)-slowPlaces {
+				t.Errorf("%d workers are held, and %d Clusters wait for a place, of %d", held, put, len(keys))
+			}
+			begin = time.Now()
+			next.Wait()
+			if took := time.Since(begin); took != lookTimeout {
+				t.Errorf("a Cluster that is slow had %v", took)
+			}
+		}
+		answers = true
+		for range len(keys) / slowPlaces {
+			for _, key := range keys {
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if held, put, end := round(); held != 0 || put != 0 || len(r.slow.known) > 0 || r.slow.taken != 0 {
+			end.Wait()
+			t.Errorf("%d workers held, %d waiting, once all answer: %+v", held, put, r.slow.known)
 		}
 	})
 }

@@ -39,9 +39,6 @@ import (
 // A load balancer tells nobody when it is installed, so a Cluster without it is looked at this often.
 const missingBackstop = 10 * time.Second
 
-// lookTimeout bounds one look at a Cluster. A usual one takes some milliseconds.
-const lookTimeout = time.Minute
-
 // Reconciler shows a Cluster's blocks to its load balancer, has them follow what its Services ask for, and gives none back
 // before the Cluster has let go of it. What is decided is in internal/demand.
 type Reconciler struct {
@@ -65,6 +62,7 @@ type Reconciler struct {
 
 	controller controller.Controller
 	notes      notes
+	slow       slowClusters
 	objects    objectsOf
 }
 
@@ -92,6 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 		r.notes.forget(key)
+		r.slow.forget(key)
 		r.objects.end(key)
 		if !shown {
 			return reconcile.Result{}, nil
@@ -108,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	l := &look{
 		Reconciler: r, cluster: cluster, key: key, ref: v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}, now: r.Clock.Now(),
 	}
-	next, err := l.bounded(ctx)
+	next, err := r.slow.look(ctx, key, func(ctx context.Context) (wait, error) { return l.reconcile(ctx, r.Blocks.Of(key)) })
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us, and wakes us
 	}
@@ -116,14 +115,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: time.Duration(next.or(wait(guard.ServedBackstop)))}, nil
-}
-
-// bounded is the look. The API server of the Cluster may take its time with each answer: no longer than that is another
-// Cluster kept waiting.
-func (l *look) bounded(ctx context.Context) (wait, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	return l.reconcile(ctx, l.Blocks.Of(l.key))
 }
 
 func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
