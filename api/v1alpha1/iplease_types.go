@@ -86,8 +86,8 @@ const (
 )
 
 // Reasons of LeaseSatisfiedCondition, beside IdleReason: the Service had no ready endpoint for so long that its address was
-// given up; and NotServedReason: the manager runs without the flag by which Services of its kind are served, and the Service
-// keeps what it has.
+// given up; NotPlacedReason: it has its ports, and MetalLB does not give it the address; and NotServedReason: the manager runs
+// without the flag by which Services of its kind are served, and the Service keeps what it has.
 const (
 	// GrantedReason: the Service has all of its ports.
 	GrantedReason = "Granted"

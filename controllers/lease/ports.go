@@ -95,7 +95,7 @@ func (l *look) labelsOf(r leaseports.Ref) labels.Set {
 // satisfied reports whether a Service was told that it has its ports.
 func satisfied(s *corev1.Service) bool {
 	c := conditionOf(s)
-	return c != nil && c.Status == metav1.ConditionTrue
+	return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == v1alpha1.NotPlacedReason)
 }
 
 // writeTables writes who has which port (P2). The API server takes no two entries of one port, and no table that was decided

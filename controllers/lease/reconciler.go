@@ -59,7 +59,7 @@ type Reconciler struct {
 }
 
 // sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any; or that is to
-// last: that no host has its address.
+// last: that no host has its address, or that MetalLB has not given a Service one.
 type sight struct {
 	lease types.UID
 	port  leaseports.Port
@@ -67,6 +67,8 @@ type sight struct {
 	by leaseports.Ref
 	// without a host.
 	without bool
+	// service without an address of MetalLB.
+	service types.UID
 }
 
 // look is one reconcile of a namespace. What it has read is the cache's, and is not changed.
@@ -160,6 +162,7 @@ func (l *look) bringForward(ctx context.Context) error {
 	if l.asking = services; next > 0 {
 		l.wait = grants.Sooner(l.wait, next)
 	}
+	l.awaitMetalLB()
 	if changed, err := l.makeAll(ctx, made); changed || err != nil {
 		return err
 	}

@@ -305,6 +305,9 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 			continue // its lease is left alone, or it is told by another namespace
 		}
 		v, asks := d.Verdicts[s.UID]
+		if v.Reason == v1alpha1.GrantedReason {
+			v = l.placed(s, &l.asking[i], v)
+		}
 		next, is := s.DeepCopy(), conditionOf(s)
 		c := metav1.Condition{
 			Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: text.Message(v.Message),
@@ -326,7 +329,7 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
 			return false, fmt.Errorf("telling Service %s/%s of its lease: %w", s.Namespace, s.Name, err)
 		}
-		if asks && c.Status == metav1.ConditionFalse && (is == nil || is.Reason != c.Reason) {
+		if asks && c.Status == metav1.ConditionFalse && !leaseports.Comes(c.Reason, c.Message) && (is == nil || is.Reason != c.Reason || leaseports.Comes(is.Reason, is.Message)) {
 			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)
 			metrics.LeaseRefusals.WithLabelValues(l.namespace, v.Reason).Inc()
 		}

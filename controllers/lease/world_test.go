@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,9 +72,21 @@ type class int
 
 type step = schedule.Step[class]
 
-type quiet struct{}
+// warnings are the events of type Warning on Services.
+type warnings struct {
+	mu sync.Mutex
+	of []string
+}
 
-func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+func (w *warnings) Eventf(about, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	s, is := about.(*corev1.Service)
+	if !is || kind != corev1.EventTypeWarning {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of = append(w.of, s.Name+" "+reason+": "+fmt.Sprintf(note, args...))
+}
 
 // manager is a process: a reconciler, its cache and its queue.
 type manager struct {
@@ -164,6 +177,7 @@ type world struct {
 	frozen  bool
 	// noLeases: a quota refuses those that are made.
 	noLeases bool
+	warnings warnings
 	// hosts show addresses; announced are the leases of which one has said so, released those that a person gave back.
 	hosts               []*host
 	announced, released map[types.UID]bool
@@ -211,6 +225,10 @@ func runWorld(t *testing.T, seed uint64) {
 			w.script = attempts(seed%20 == 2)
 		case 3:
 			w.script = usurped()
+		case 4:
+			w.script, w.trouble = calm(), 0
+		case 5:
+			w.script, w.trouble = unplaced(), 0
 		}
 		for range 1 + seed%2 {
 			w.start()
@@ -218,6 +236,12 @@ func runWorld(t *testing.T, seed uint64) {
 		w.toRest()
 		if !w.Failed() {
 			w.examine()
+		}
+		switch seed % 10 {
+		case 4:
+			w.wantWarnings()
+		case 5:
+			w.wantWarnings("web NotPlaced: the Service has TCP/80 of 10.0.0.1, and MetalLB has not given it the address; see its events, and the condition Announced of IPLease shop")
 		}
 		for _, m := range w.managers {
 			m.dead = true
@@ -240,7 +264,7 @@ func runWorld(t *testing.T, seed uint64) {
 func (w *world) start() {
 	name := string(rune('a' + len(w.managers)))
 	c := &cached{w.api.Client(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: quiet{}, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
+	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: &w.warnings, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))
@@ -946,6 +970,35 @@ func unheard() []action {
 	return []action{
 		newLease("shop"), newLease("mail"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "mail", ports), freeze(40 * time.Second),
 		deletion(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}), deletion(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}),
+	}
+}
+
+// calm is a story of Services that get what they ask for at once.
+func calm() []action {
+	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	return []action{
+		newLease("shop"), newService(ns, "web", "shop", ports), newServiceOfClass("classy", "", ports), newServiceOnHosts(ns, "dock", "", ports),
+	}
+}
+
+// unplaced is a story of a Service that has its ports, and of MetalLB, which gives it nothing for a while.
+func unplaced() []action {
+	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	return []action{newLease("shop"), {"MetalLB is not there", func(w *world) { w.frozen = true }}, newService(ns, "web", "shop", ports), {"the user waits", func(w *world) {
+		w.After(0, time.Minute, func() {
+			if is := conditionOf(w.services()["web"]); is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.NotPlacedReason {
+				w.Wrongf("a Service without an address for a minute is told %+v", is)
+			}
+			w.frozen, w.lastNews = false, time.Now()
+		})
+	}}}
+}
+
+// wantWarnings checks the Warning events on Services; managers may say each.
+func (w *world) wantWarnings(want ...string) {
+	slices.Sort(w.warnings.of)
+	if got := slices.Compact(w.warnings.of); !slices.Equal(got, want) {
+		w.Wrongf("Services have the Warning events %q, and are to have %q", got, want)
 	}
 }
 

@@ -357,6 +357,17 @@ func (d *decider) refusal(name string, s *Service) *Verdict {
 	return nil
 }
 
+// What is said of a lease that is on its way.
+const (
+	beingMade    = " is being made"
+	noAddressYet = " has no address yet; its condition Ready says why"
+)
+
+// Comes reports whether what a Service is told says of its lease that it is on its way: nothing is wrong so far.
+func Comes(reason, message string) bool {
+	return reason == v1alpha1.LeaseNotReadyReason && (strings.HasSuffix(message, beingMade) || strings.HasSuffix(message, noAddressYet))
+}
+
 // notUsable tells why a Service gets nothing of a lease; nil: it may.
 func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
 	switch {
@@ -365,7 +376,7 @@ func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
 	case l == nil && s.NotMade != "":
 		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s cannot be made: %s", name, s.NotMade)}
 	case l == nil && s.Class != "":
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being made", name)}
+		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s%s", name, beingMade)}
 	case l == nil:
 		return &Verdict{v1alpha1.LeaseNotFoundReason, fmt.Sprintf("there is no IPLease %s in this namespace; create it, or correct the annotation %s", name, v1alpha1.LeaseAnnotation)}
 	case !l.Allows(s):
@@ -377,7 +388,7 @@ func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
 	case !l.Address.IsValid() && l.Refused.Reason != "":
 		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s has no address: %s: %s", name, l.Refused.Reason, l.Refused.Message)}
 	case !l.Address.IsValid():
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s has no address yet; its condition Ready says why", name)}
+		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s%s", name, noAddressYet)}
 	case l.Invalid != "":
 		return ptr.To(unfit("spec.namespaceSelector of IPLease %s is not valid: %s", name, l.Invalid))
 	case d.twins[name] != "":
