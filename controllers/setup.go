@@ -84,6 +84,10 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 	if err != nil {
 		return nil, nil, err
 	}
+	back := historyOf(streams)
+	if err := mgr.Add(back); err != nil {
+		return nil, nil, fmt.Errorf("setting up what notices that etcd was put back: %w", err)
+	}
 	var ready []Ready
 	writers := workers.New[nodeipam.Key](o.Writers)
 	if o.OwnNodes || o.FleetNodes {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
@@ -92,6 +93,13 @@ func (s *sites) end(key nodeipam.Key) {
 	}
 }
 
+// endOf forgets the site of a Cluster, if it is of a connection.
+func (s *sites) endOf(key nodeipam.Key, connection client.Client) {
+	if is := s.of(key); is != nil && is.connection == connection {
+		s.end(key)
+	}
+}
+
 // connect returns the site of a Cluster, of the connection that there is now.
 func (r *Reconciler) connect(ctx context.Context, key nodeipam.Key) (*site, error) {
 	connection, err := r.Clusters.GetUncachedClient(ctx, key)
@@ -134,6 +142,13 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 	typed, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
 	if err != nil {
 		return nil, err
+	}
+	nodes.WentBack = func(err *stream.WentBackError) {
+		log.FromContext(r.ctx).Info("The etcd of a Cluster was put back: all that is known of its Nodes is read anew", "cluster", key.String(), "reason", err.Error())
+		go func() { // which may read under a lock
+			r.sites.endOf(key, connection)
+			r.wake(key)
+		}()
 	}
 	ctx, end := context.WithCancel(r.ctx)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: typed.EventsV1()})

@@ -117,9 +117,11 @@ func (n *nodes) watch(ctx context.Context, _ string, o metav1.ListOptions) (watc
 	return n.api.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
 }
 
+func (*nodes) name() string { return "nodes" }
+
 // list asks as the lists of other kinds do.
-func (n *nodes) list(ctx context.Context, _ string, visit func(client.Object)) (version string, err error) {
-	body, err := n.api.Get().Resource("nodes").SetHeader("Accept", runtime.ContentTypeProtobuf).Stream(ctx)
+func (n *nodes) list(ctx context.Context, _ string, limit int, visit func(client.Object)) (version string, err error) {
+	body, err := limited(n.api.Get().Resource("nodes"), limit).SetHeader("Accept", runtime.ContentTypeProtobuf).Stream(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing nodes: %w", err)
 	}

@@ -26,7 +26,16 @@ func (p patching) Patch(ctx context.Context, o client.Object, patch client.Patch
 	if err != nil || len(opts) > 0 {
 		return p.Client.Patch(ctx, o, patch, opts...)
 	}
-	return k.patch(ctx, o, patch)
+	return p.streams.patch(ctx, k, o, patch)
+}
+
+// patch notes the moment of an answer, too.
+func (c *Client) patch(ctx context.Context, k reader, o client.Object, patch client.Patch, part ...string) error {
+	err := k.patch(ctx, o, patch, part...)
+	if err == nil {
+		c.history.note(k.name(), o.GetResourceVersion())
+	}
+	return err
 }
 
 // Status implements client.StatusClient.
@@ -46,7 +55,7 @@ func (p patchingStatus) Patch(ctx context.Context, o client.Object, patch client
 	if err != nil || len(opts) > 0 {
 		return p.SubResourceWriter.Patch(ctx, o, patch, opts...)
 	}
-	return k.patch(ctx, o, patch, "status")
+	return p.streams.patch(ctx, k, o, patch, "status")
 }
 
 func (k *kind[L, O, P]) patch(ctx context.Context, o client.Object, patch client.Patch, part ...string) error {

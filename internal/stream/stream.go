@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,11 +36,17 @@ type Client struct {
 	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
 	leases      kind[lease, v1alpha1.IPLease, *v1alpha1.IPLease]
 	nodes       nodes
+
+	// WentBack takes a proof that the API server has gone back to an older state; nil: the read fails, and that is all.
+	WentBack func(*WentBackError)
+	history  history
 }
 
 // reader reads the objects of a kind, and what the API server answers to a patch of one, or of its part "status".
 type reader interface {
-	list(ctx context.Context, namespace string, visit func(client.Object)) (version string, err error)
+	// list shows all, or the first ones up to a limit.
+	list(ctx context.Context, namespace string, limit int, visit func(client.Object)) (version string, err error)
+	name() string
 	watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	patch(ctx context.Context, o client.Object, patch client.Patch, part ...string) error
 }
@@ -98,16 +105,48 @@ func (c *Client) List(ctx context.Context, of client.Object, namespace string, v
 	if err != nil {
 		return "", err
 	}
-	return k.list(ctx, namespace, visit)
+	before := c.history.moment(k.name())
+	version, err := k.list(ctx, namespace, 0, visit)
+	if err != nil {
+		return "", err
+	}
+	if err := c.check(k, version, before); err != nil {
+		return "", err
+	}
+	c.history.noteList(k.name(), version)
+	return version, nil
 }
 
-// Watch watches the objects of the kind of an empty one in a namespace, the empty one means all of them.
+// Watch watches the objects of the kind of an empty one in a namespace, the empty one means all of them. One that goes on
+// where another one broke off begins with a look at the moment that the API server is at: it would wait for what is later
+// than the one that it is given, and says nothing if that is to come.
 func (c *Client) Watch(ctx context.Context, of client.Object, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	k, err := c.kind(of)
 	if err != nil {
 		return nil, err
 	}
+	if o.ResourceVersion != "" && !c.history.isOfList(k.name(), o.ResourceVersion) {
+		c.history.note(k.name(), o.ResourceVersion)
+		before := c.history.moment(k.name())
+		version, err := k.list(ctx, namespace, 1, func(client.Object) {})
+		if err != nil {
+			return nil, err
+		}
+		if err := c.check(k, version, before); err != nil {
+			return nil, err
+		}
+	}
 	return k.watch(ctx, namespace, o)
+}
+
+// check reports an error if the API server has gone back, and says so to WentBack.
+func (c *Client) check(k reader, version string, before uint64) error {
+	err := check(k.name(), version, before)
+	var back *WentBackError
+	if errors.As(err, &back) && c.WentBack != nil {
+		c.WentBack(back)
+	}
+	return err
 }
 
 func (c *Client) kind(of client.Object) (reader, error) {
@@ -128,8 +167,8 @@ func (c *Client) kind(of client.Object) (reader, error) {
 
 // list asks without a limit and a resource version: a consistent list that the API server answers
 // from its watch cache. A list in pages would be decoded from etcd, page by page.
-func (k *kind[L, O, P]) list(ctx context.Context, namespace string, visit func(client.Object)) (version string, err error) {
-	body, err := k.in(namespace).Stream(ctx)
+func (k *kind[L, O, P]) list(ctx context.Context, namespace string, limit int, visit func(client.Object)) (version string, err error) {
+	body, err := limited(k.in(namespace), limit).Stream(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
@@ -139,6 +178,16 @@ func (k *kind[L, O, P]) list(ctx context.Context, namespace string, visit func(c
 		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
 	return version, nil
+}
+
+func (k *kind[L, O, P]) name() string { return k.resource }
+
+// limited is a list of so many; 0: of all.
+func limited(list *rest.Request, limit int) *rest.Request {
+	if limit == 0 {
+		return list
+	}
+	return list.Param("limit", strconv.Itoa(limit))
 }
 
 func (k *kind[L, O, P]) in(namespace string) *rest.Request {

@@ -145,6 +145,7 @@ func TestWatchIsRefused(t *testing.T) {
 func TestWatchAsksForWhatTheReflectorWants(t *testing.T) {
 	asked := make(chan string, 1)
 	c := answering(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() })
+	c.history.noteList("ipallocations", "7") // it begins where its list ended
 	w, err := c.Watch(t.Context(), &v1alpha1.IPAllocation{}, "ns", metav1.ListOptions{ResourceVersion: "7", TimeoutSeconds: new(int64(300)), AllowWatchBookmarks: true})
 	if err != nil {
 		t.Fatal(err)
