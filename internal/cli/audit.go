@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,9 @@ type auditAnswer struct {
 	Before []string `json:"beforeRollback,omitempty"`
 	// Stays is what clusterctl move would leave behind, or in two management clusters.
 	Stays []string `json:"beforeMove,omitempty"`
+	// HalfMoved are moves that have begun, to here or from here, and have not ended; MovesUnchecked says why it is not known.
+	HalfMoved      []string `json:"halfMoved,omitempty"`
+	MovesUnchecked string   `json:"movesUnchecked,omitempty"`
 }
 
 func (p *plugin) auditCommand() *cobra.Command {
@@ -77,17 +81,28 @@ func (p *plugin) auditCommand() *cobra.Command {
 			}
 			if move {
 				answer.Stays = beforeMove(cmd.Context(), c, o)
+				if err := answer.addHalfMoved(cmd.Context(), c, o); err != nil {
+					return err
+				}
 			}
-			right := len(answer.Violations) == 0 && len(answer.Beside) == 0 && len(answer.Before) == 0 && len(answer.Stays) == 0 && (!strict || len(answer.Unsettled) == 0)
-			return p.answer(right, answer, func() string { return p.auditText(answer) })
+			return p.answer(answer.right(strict), answer, func() string { return p.auditText(answer) })
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight or were left behind.")
 	cmd.Flags().BoolVar(&rollback, "rollback", false,
 		"Also say what has to be deleted before a manager of a version without leases may run again, and exit with 1 if there is something.")
 	cmd.Flags().BoolVar(&move, "move", false,
-		"Also say what clusterctl move would leave behind, or in two management clusters, and exit with 1 if there is something.")
+		"Also say what clusterctl move would leave behind, or in two management clusters, and which move has begun and not ended, and exit with 1 if there is something.")
 	return cmd
+}
+
+// right reports whether nothing was found that counts.
+func (a *auditAnswer) right(strict bool) bool {
+	n := len(a.Violations) + len(a.Beside) + len(a.Before) + len(a.Stays) + len(a.HalfMoved)
+	if strict {
+		n += len(a.Unsettled)
+	}
+	return n == 0
 }
 
 // beforeRollback names the leases that have an address: to a manager that does not know them, it is free.
@@ -178,11 +193,14 @@ func (p *plugin) auditText(a auditAnswer) string {
 	for _, v := range a.Before {
 		fmt.Fprintln(&out, "  "+p.red("rollback")+"  "+v)
 	}
-	for _, v := range a.Stays {
+	for _, v := range slices.Concat(a.HalfMoved, a.Stays) {
 		fmt.Fprintln(&out, "  "+p.yellow("move")+"      "+v)
 	}
 	if a.BesideUnchecked != "" {
 		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.BesideUnchecked)
+	}
+	if a.MovesUnchecked != "" {
+		fmt.Fprintln(&out, "whether a move has begun and not ended was not checked: "+a.MovesUnchecked)
 	}
 	if a.NodesUnchecked != "" {
 		fmt.Fprintln(&out, "the pod CIDRs of Nodes were not checked: "+a.NodesUnchecked)
