@@ -106,6 +106,22 @@ func (s store) read(ctx context.Context) (*journal, error) {
 	return j, nil
 }
 
+// elsewhere returns another namespace that has the journal of the source; empty: none has.
+func (s store) elsewhere(ctx context.Context) (namespace string, err error) {
+	head := s.configMap("")
+	var all corev1.ConfigMapList
+	if err := s.client.List(ctx, &all, client.MatchingLabels(head.Labels)); err != nil {
+		return "", fmt.Errorf("listing journals: %w", err)
+	}
+	for i := range all.Items {
+		j := &journal{}
+		if err := json.Unmarshal([]byte(all.Items[i].Data[headKey]), j); err == nil && j.Source == s.source {
+			return all.Items[i].Namespace, nil
+		}
+	}
+	return "", nil
+}
+
 // begin writes the journal of an import that is about to begin. Parts of one that never began are replaced.
 func (s store) begin(ctx context.Context, j *journal) error {
 	for rest := j.Entries; len(rest) > 0; j.Parts++ {

@@ -70,7 +70,8 @@ func (m *Move) Plan(ctx context.Context) (*Plan, error) {
 	return plan(m.Source, target, in, m.WithoutCluster), nil
 }
 
-// Apply imports the pool, or goes on with an import that has begun. The Plan is nil where one had.
+// Apply imports the pool, or goes on with an import that has begun. The Plan is nil where one had. Where one has ended it does
+// nothing: who was ended after the last write, and asks once more, is told that it is done.
 func (m *Move) Apply(ctx context.Context) (*Plan, error) {
 	j, err := m.store().read(ctx)
 	if err != nil {
@@ -91,7 +92,8 @@ func (m *Move) Apply(ctx context.Context) (*Plan, error) {
 		}
 		m.Say("journal in ConfigMap %s/%s: %d claims", m.JournalNamespace, m.store().name(""), len(j.Entries))
 	case j.Phase == imported:
-		return nil, fmt.Errorf("%s is imported; --forget removes the journal, and with it the way back", m.Source)
+		m.Say("the import has ended already; --forget removes the journal, and with it the way back")
+		return nil, nil
 	case j.Phase != importing:
 		return nil, fmt.Errorf("the import of %s is being rolled back: end that with --rollback", m.Source)
 	default:
@@ -139,14 +141,14 @@ func (m *Move) forward(ctx context.Context, j *journal) error {
 	return m.store().enter(ctx, j, imported)
 }
 
-// Rollback undoes an import, finished or not.
+// Rollback undoes an import, finished or not. Where there is none it does nothing: the journal goes with the last write.
 func (m *Move) Rollback(ctx context.Context) error {
 	j, err := m.store().read(ctx)
 	switch {
 	case err != nil:
 		return err
 	case j == nil:
-		return fmt.Errorf("there is no import of %s to roll back in namespace %s", m.Source, m.JournalNamespace)
+		return m.nothingBegan(ctx)
 	case j.Phase == rolledBack:
 		return m.store().forget(ctx, j)
 	}
@@ -184,6 +186,24 @@ func (m *Move) Rollback(ctx context.Context) error {
 		return err
 	}
 	return m.store().forget(ctx, j)
+}
+
+// nothingBegan reports an error unless the pool is there and no namespace has a journal of it: an import may have another
+// --journal-namespace, and a name may be mistyped.
+func (m *Move) nothingBegan(ctx context.Context) error {
+	none := fmt.Sprintf("there is no import of %s to roll back in namespace %s", m.Source, m.JournalNamespace)
+	elsewhere, err := m.store().elsewhere(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s; whether another namespace has its journal is not known: %w", none, err)
+	case elsewhere != "":
+		return fmt.Errorf("%s; its journal is in namespace %s: repeat the command with --journal-namespace %s", none, elsewhere, elsewhere)
+	}
+	if _, err := m.Source.origin().pool(ctx, m.Client, nil); err != nil {
+		return fmt.Errorf("%s: %w", none, err)
+	}
+	m.Say("%s; it was rolled back already, or never began", none)
+	return nil
 }
 
 // backward brings everything back. It finds nothing to do where the import had not come so far.
