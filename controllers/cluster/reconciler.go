@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -54,10 +55,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return guard.Retry(client.IgnoreNotFound(err), "letting go of what a Cluster had that is gone")
 	}
-	if guard.LeavesAlone(cluster, r.WatchFilter) {
+	if !r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
 		return reconcile.Result{}, nil
 	}
-	if !r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
+	if ending.IsMoved(cluster) {
+		return r.endMove(ctx, cluster)
+	}
+	if guard.LeavesAlone(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
 	if !cluster.DeletionTimestamp.IsZero() {

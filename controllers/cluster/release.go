@@ -47,6 +47,18 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (r
 	return guard.Retry(client.IgnoreNotFound(err), "letting go of the Cluster")
 }
 
+// endMove takes our finalizer off a Cluster that clusterctl has moved and is deleting, where clusterctl was ended before it
+// took off all.
+func (r *Reconciler) endMove(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(cluster, v1alpha1.TenantNetworkFinalizer) || (r.WatchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
+		return reconcile.Result{}, nil
+	}
+	before := cluster.DeepCopy()
+	controllerutil.RemoveFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
+	err := r.Client.Patch(ctx, cluster, guard.SinceRead(before))
+	return guard.Retry(client.IgnoreNotFound(err), "ending the move of the Cluster")
+}
+
 // releaseGone lets go of the blocks for pod CIDRs of a Cluster that does not exist any more, where they are being deleted:
 // its Nodes are gone with it.
 func (r *Reconciler) releaseGone(ctx context.Context, key client.ObjectKey) error {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -361,8 +362,8 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	now := a.now()
 	m := p.Lock()
 	base := m.Base
-	deleting := base.GetDeletionTimestamp() != nil
-	used := deleting && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
+	deleting, moved := base.GetDeletionTimestamp() != nil, ending.IsMoved(base)
+	used := deleting && !moved && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
 	mark := !deleting && m.IsUnmarked(base)
 	mayName := !deleting && !m.Arrives()
 	undone := now.Before(m.MarkAfter)
@@ -374,7 +375,7 @@ func (a *Allocator) finalize(ctx context.Context, p *grants.Pool) (gone bool, er
 	if (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark && names == "") || (undone && !deleting) {
 		return false, nil
 	}
-	if deleting {
+	if deleting && !moved { // what clusterctl takes away goes as it is
 		if used {
 			return false, nil
 		}

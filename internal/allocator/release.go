@@ -102,3 +102,31 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 	}
 	return false, nil
 }
+
+// endMove takes our finalizers off a claimant that clusterctl has moved.
+func (a *Allocator) endMove(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+	if a.isAnothers(&c) {
+		return nil
+	}
+	return a.run(ctx, p, c, func(m *grants.Memory, c *grants.Claimant, _ *grants.Attempt) (grants.Step, bool) {
+		if (!m.Holder && m.Base != nil) || !m.IsEndOfMove(c) {
+			return grants.Step{}, false
+		}
+		return grants.EndOfMove(c), true
+	})
+}
+
+// endMoveOf takes our finalizer off an IPAddress that clusterctl has moved.
+func (a *Allocator) endMoveOf(ctx context.Context, p *grants.Pool, o *grants.Attached) {
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	t := &grants.Attempt{}
+	err := a.patchAttached(ctx, p, grants.Removal(o, t), t)
+	m := p.Lock()
+	m.Jobs--
+	m.Unlock()
+	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
+		a.complain(ctx, p.Key, err, "The move of an IPAddress could not be ended; it is tried again", "address", o.Key().String())
+	}
+	a.wake(p.Key)
+}

@@ -4,10 +4,19 @@ package ending
 
 import (
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+const (
+	// Ours begins those finalizers that no other provider has.
+	Ours = "butler.butlerlabs.dev/"
+	// Patience is how long an object stays that clusterctl is deleting: it takes all finalizers off in its next request, which
+	// fails where the object is gone by then.
+	Patience = 10 * time.Second
 )
 
 // IsMoved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone

@@ -57,9 +57,12 @@ type Memory struct {
 	kindCount map[Kind]int
 	shares    map[share]int64
 	// moving are the claimants that clusterctl takes to another cluster now.
-	moving   map[types.UID]*Claimant
-	ByName   map[types.NamespacedName]*Claimant
-	Attached map[types.NamespacedName]*Attached
+	moving map[types.UID]*Claimant
+	// movingAttached are the IPAddresses that it takes, movingSince is when either was last seen to be left to us.
+	movingAttached map[types.UID]*Attached
+	movingSince    map[types.UID]time.Time
+	ByName         map[types.NamespacedName]*Claimant
+	Attached       map[types.NamespacedName]*Attached
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
 	Pending *btree.BTreeG[*Claimant]
 	Todo    map[types.UID]*Claimant
@@ -182,6 +185,7 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m.shares, m.moving = map[share]int64{}, map[types.UID]*Claimant{}
 	m.ByName = map[types.NamespacedName]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}
+	m.movingAttached, m.movingSince = map[types.UID]*Attached{}, map[types.UID]time.Time{}
 	m.Todo = map[types.UID]*Claimant{}
 	m.Retrying = map[types.UID]struct{}{}
 	m.Orphans = map[types.NamespacedName]*Orphan{}

@@ -63,7 +63,7 @@ func (m *Memory) Observe(c *Claimant) bool {
 			m.confirm(c.Owner.UID)
 		}
 	}
-	return m.Sort(c)
+	return m.Sort(c) || c.Moved
 }
 
 // takesName reports whether the name of a claimant is its own, where something is attached to it by its name. Of two of
@@ -161,7 +161,7 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 	if a.moved && a.IP.IsValid() {
 		m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
 	}
-	wake := m.sortAttached(a)
+	wake := m.sortAttached(a) || a.moved
 	if c := m.ByName[a.Key()]; c != nil {
 		if a.ClaimantUID == c.Owner.UID {
 			c.Lost = nil
@@ -175,6 +175,7 @@ func (m *Memory) ObserveAttached(a *Attached) bool {
 // ForgetAttached feeds the proof that an IPAddress UID is gone.
 func (m *Memory) ForgetAttached(uid types.UID, name types.NamespacedName) {
 	m.NoteGone(uid)
+	delete(m.movingAttached, uid)
 	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
 	lost := m.Attached[name]
 	if lost != nil && lost.UID == uid {
@@ -227,8 +228,11 @@ func (m *Memory) unsort(c *Claimant) {
 	delete(m.Crowded, c.Owner.UID)
 }
 
-// sortAttached notes whether an attached object has a claimant.
+// sortAttached notes whether an attached object has a claimant, and whether clusterctl takes it away.
 func (m *Memory) sortAttached(a *Attached) bool {
+	if a.moved {
+		m.movingAttached[a.UID] = a
+	}
 	if c := m.Claimants[a.ClaimantUID]; c != nil || a.moved {
 		delete(m.Orphans, a.Key())
 		return false

@@ -1,0 +1,100 @@
+package grants
+
+import (
+	"strings"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+)
+
+// clusterctl deletes an object that it has moved, and takes all finalizers off it in the next request. Where it was ended
+// between the two the object is being deleted for ever, as our finalizers are on it, and no move goes on: what is being
+// deleted cannot be written over what it was copied to. So they come off here, once what the object had is held on record.
+
+// EndsOfMoves are those of which the finalizers are to come off now, and how long until there are others.
+type EndsOfMoves struct {
+	Claimants []types.UID
+	Attached  []*Attached
+	Wait      time.Duration
+}
+
+// EndsOfMoves returns what clusterctl has left behind of a move. Each is due once in a while: it is tried again.
+func (m *Memory) EndsOfMoves(now time.Time) (out EndsOfMoves) {
+	due := func(uid types.UID) bool {
+		since, known := m.movingSince[uid]
+		if !known {
+			since = now
+			m.movingSince[uid] = since
+		}
+		d := since.Add(ending.Patience).Sub(now)
+		if d > 0 {
+			out.Wait = Sooner(out.Wait, d)
+			return false
+		}
+		m.movingSince[uid] = now
+		out.Wait = Sooner(out.Wait, ending.Patience)
+		return true
+	}
+	for uid, c := range m.moving {
+		if m.IsEndOfMove(c) && due(uid) {
+			out.Claimants = append(out.Claimants, uid)
+		}
+	}
+	for uid, a := range m.movingAttached {
+		if a.Protected && (!a.IP.IsValid() || m.isHeldOnRecord(m.Ledger.Unit(a.IP))) && due(uid) {
+			out.Attached = append(out.Attached, a)
+		}
+	}
+	for uid := range m.movingSince {
+		if m.moving[uid] == nil && m.movingAttached[uid] == nil {
+			delete(m.movingSince, uid)
+		}
+	}
+	return out
+}
+
+// IsEndOfMove reports whether our finalizers may come off a claimant that clusterctl has moved.
+func (m *Memory) IsEndOfMove(c *Claimant) bool {
+	return c.Moved && len(c.withoutOurs()) < len(c.Others)+ones(c.HasFinalizer) && (!c.HasRecord() || m.isHeldOnRecord(c.Record))
+}
+
+// EndOfMove takes our finalizers off a claimant that clusterctl has moved.
+func EndOfMove(c *Claimant) Step {
+	return Step{Request: Request{Verb: Patch, Name: "moved"}, Meta: map[string]any{"finalizers": c.withoutOurs()}}
+}
+
+// withoutOurs are the finalizers of others.
+func (c *Claimant) withoutOurs() []string {
+	out := []string{}
+	for _, f := range c.Others {
+		if !strings.HasPrefix(f, ending.Ours) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func ones(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// isHeldOnRecord reports whether the status of the pool says that all of a range is kept back. A pool that is not there gives
+// nothing.
+func (m *Memory) isHeldOnRecord(r netipx.IPRange) bool {
+	if m.Base == nil {
+		return true
+	}
+	for _, h := range m.Base.PoolStatus().Held {
+		if held, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil && held.Contains(r.From()) && held.Contains(r.To()) {
+			return true
+		}
+	}
+	return false
+}
