@@ -344,6 +344,10 @@ host-lb-test: control-plane $(K8S)/kube-proxy $(if $(shell command -v nft 2>/dev
 test-race: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
 	GOFLAGS=-race CGO_ENABLED=1 go test -count=1 -timeout=60m $(TESTFLAGS) $$(go list ./... | grep -v /test/image)
 
+.PHONY: move-kills
+move-kills: control-plane $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Kill clusterctl move at 20 random moments and leave it, there and back, which takes an hour or two (ARGS="-move-kills 3 -move-seed N -move-pause 80s").
+	go test -count=1 -v -timeout=4h $(TESTFLAGS) ./test/clusterctl -ginkgo.v -ginkgo.focus 'killed again and again' -args -move-kills 20 $(ARGS)
+
 .PHONY: chaos
 chaos: control-plane manager ## Kill, freeze and double managers under churn, and check the history (ARGS="-seed N -kills 1000 -claims 100000").
 	go run -buildvcs=false ./test/chaos -manager $(BIN)/manager -out $(BIN)/chaos $(ARGS)

@@ -19,8 +19,6 @@ import (
 )
 
 var _ = Describe("clusterctl move that is killed and resumed minutes later", func() {
-	// adoption is how long a pool that has arrived waits at least, from the last object with addresses.
-	const adoption = 75 * time.Second
 	const usual, more = 6, 60 // claims of a fleet, and others that one of its Machines owns
 
 	It("gives no address twice, on either side, there and back", func(ctx SpecContext) { // C53

@@ -1,0 +1,322 @@
+package clusterctl
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// adoption is how long a pool that has arrived waits at least, from the last object with addresses.
+const adoption = 75 * time.Second
+
+// A long run of many moves that are killed: docs/reliability.md.
+var (
+	moveKills = flag.Int("move-kills", 0, "kill clusterctl move at so many random moments; 0: the spec is skipped")
+	moveSeed  = flag.Uint64("move-seed", 0, "decides at which moments; 0: a seed that is drawn. It is printed")
+	movePause = flag.Duration("move-pause", 2*time.Minute, "how long a move that was killed is left")
+)
+
+// killable is how long after its start a move is killed at most. A move that ends before that is followed by the move back.
+const killable = 40 * time.Second
+
+var _ = Describe("clusterctl move that is killed again and again", func() {
+	It("gives no address twice, changes none and loses none, whatever the pool", func(ctx SpecContext) { // C53
+		if *moveKills == 0 {
+			Skip("it takes minutes for each kill: make move-kills")
+		}
+		t := newTrial(ctx)
+		for kills := 0; kills < *moveKills; {
+			if !t.kill(ctx) {
+				t.arrive(ctx)
+				continue
+			}
+			kills++
+			t.leave(ctx, kills)
+			t.resume(ctx)
+		}
+		for range 2 { // to the other side, and to where it began, or only that
+			t.from.clusterctl(ctx, "move", "--to-kubeconfig", t.to.Kubeconfig, "-n", t.ns)
+			t.arrive(ctx)
+			if t.from == t.home {
+				break
+			}
+		}
+		Expect(t.from).To(BeIdenticalTo(t.home))
+		Expect(t.names(ctx, t.from)).To(ContainElements(t.base))
+	})
+})
+
+// trial is a fleet that is moved there and back.
+type trial struct {
+	fleet
+	home, from, to *site
+	draw           *rand.Rand
+	nodes          *joining
+	base           []string          // what has an address before the first move
+	known          map[string]string // what everybody has on record, by name, as it was first seen on either side
+	open           []string          // claims made between two moves, of pools that have an end to their closing
+}
+
+// newTrial makes a fleet with a hundred claims more, of every kind of pool, and with a Cluster whose Nodes get pod CIDRs.
+func newTrial(ctx context.Context) *trial {
+	GinkgoHelper()
+	seed := *moveSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	AddReportEntry("seed", fmt.Sprintf("-move-seed %d", seed))
+	t := &trial{draw: rand.New(rand.NewPCG(seed, 0)), known: map[string]string{}}
+	workload, err := framework.Start(framework.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(workload.Stop()).To(Succeed()) })
+	admin, err := workload.Client()
+	Expect(err).NotTo(HaveOccurred())
+	credentials, err := workload.NodesTenantKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	t.nodes = &joining{Client: admin}
+	t.from, t.to = startSite(), startSite()
+	t.home = t.from
+	for _, s := range []*site{t.from, t.to} {
+		s.init(ctx)
+		s.installInClusterPools(ctx)
+		s.add(ctx, "load-balancers", "leases", "in-cluster-pools", "fleet-node-cidrs")
+		s.run(ctx)
+		pods := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
+			PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: "pods", NodesPerBlock: 16},
+		}}
+		Expect(s.Create(ctx, framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj())).To(Succeed())
+		Expect(s.Create(ctx, pods)).To(Succeed())
+	}
+	t.fleet = newFleet(ctx, t.from, "fleet")
+	t.running(ctx, t.from)
+	t.granted(ctx, t.from)
+	t.from.makeInClusterPool(ctx, incluster.IPPool, t.ns, "hosts", "10.33.0.10-10.33.0.199")
+	t.from.makeInClusterPool(ctx, incluster.GlobalIPPool, "", "shared", "10.34.0.10-10.34.0.199")
+	_, err = framework.CreateClusterFor(ctx, t.from, credentials, metav1.ObjectMeta{
+		Namespace: t.ns, Name: "nodes", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	t.claimOf(ctx, t.from, "prod-1")
+	Expect(t.nodes.join(ctx, 4)).To(Succeed())
+	t.nodes.served(ctx)
+	Eventually(func() []ipamv1.IPAddressClaim { return t.claims(ctx, t.from) }).WithTimeout(framework.Late).
+		Should(And(HaveLen(106), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
+	t.look(ctx, Default)
+	t.base = slices.Collect(maps.Keys(t.known))
+	return t
+}
+
+// installInClusterPools installs what clusterctl would of the in-cluster provider, without its manager.
+func (s *site) installInClusterPools(ctx context.Context) {
+	GinkgoHelper()
+	Expect(s.InstallInClusterPools()).To(Succeed())
+	for _, k := range incluster.Kinds {
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(k.Name) + "s." + incluster.GroupVersion.Group}}
+		Expect(s.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+		was := crd.DeepCopy()
+		crd.Labels = map[string]string{clusterctlv1.ClusterctlLabel: "", clusterctlv1.ClusterctlMoveHierarchyLabel: ""}
+		Expect(s.Patch(ctx, crd, client.MergeFrom(was))).To(Succeed())
+	}
+}
+
+func (s *site) makeInClusterPool(ctx context.Context, kind, ns, name, addresses string) {
+	GinkgoHelper()
+	k, found := incluster.KindNamed(kind)
+	Expect(found).To(BeTrue())
+	pool := k.New()
+	pool.SetNamespace(ns)
+	pool.SetName(name)
+	pool.Object["spec"] = map[string]any{"addresses": []any{addresses}, "prefix": int64(24)}
+	Expect(s.Create(ctx, pool)).To(Succeed())
+}
+
+// claimOf makes a hundred claims of all pools. A Machine owns every other one.
+func (t *trial) claimOf(ctx context.Context, s *site, machine string) {
+	GinkgoHelper()
+	m := &clusterv1.Machine{}
+	Expect(s.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: machine}, m)).To(Succeed())
+	for i := range 20 {
+		for pool, claim := range t.oneOfEach(fmt.Sprintf("base-%02d", i)) {
+			if i%2 == 0 {
+				claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.Name, UID: m.UID}}
+			}
+			Expect(s.Create(ctx, claim)).To(Succeed(), pool)
+		}
+	}
+}
+
+// oneOfEach is a claim of each pool that serves any, by the name of the pool.
+func (t *trial) oneOfEach(name string) map[string]*ipamv1.IPAddressClaim {
+	inCluster := incluster.GroupVersion.Group
+	return map[string]*ipamv1.IPAddressClaim{
+		"services": framework.MakeClaim(t.ns, name+"-services").Pool("services").Obj(),
+		"machines": framework.MakeClaim(t.ns, name+"-machines").Pool("machines").Obj(),
+		"hosts":    framework.MakeClaim(t.ns, name+"-hosts").PoolRef(inCluster, incluster.IPPool, "hosts").Obj(),
+		"storage":  framework.MakeClaim(t.ns, name+"-storage").GlobalPool("storage").Obj(),
+		"shared":   framework.MakeClaim(t.ns, name+"-shared").PoolRef(inCluster, incluster.GlobalIPPool, "shared").Obj(),
+	}
+}
+
+// kill begins a move and kills it at a random moment. It reports whether it did: the move may have ended before.
+func (t *trial) kill(ctx context.Context) bool {
+	GinkgoHelper()
+	after := time.Duration(t.draw.Int64N(int64(killable)))
+	cmd := clusterctlCommand(ctx, "move", "--kubeconfig", t.from.Kubeconfig, "--to-kubeconfig", t.to.Kubeconfig, "-n", t.ns)
+	cmd.Stdout, cmd.Stderr = GinkgoWriter, GinkgoWriter
+	Expect(cmd.Start()).To(Succeed())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	killed := false
+	select {
+	case err := <-ended:
+		Expect(err).NotTo(HaveOccurred())
+	case <-time.After(after):
+		_ = cmd.Process.Kill() // nothing, where it has just ended
+		killed = <-ended != nil
+	}
+	By(fmt.Sprintf("moving: killed %v, after %v at most; there are %d claims on the source, and %d on the target",
+		killed, after.Round(time.Millisecond), len(t.claims(ctx, t.from)), len(t.claims(ctx, t.to))))
+	return killed
+}
+
+// leave makes claims on both sides, lets a Node join, and expects for a while that nothing is given twice, and nothing
+// changes.
+func (t *trial) leave(ctx context.Context, n int) {
+	GinkgoHelper()
+	for side, s := range map[string]*site{"source": t.from, "target": t.to} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.ns}}
+		Expect(client.IgnoreAlreadyExists(s.Create(ctx, ns))).To(Succeed())
+		for pool, claim := range t.oneOfEach(fmt.Sprintf("made-%02d-%s", n, side)) {
+			Expect(s.Create(ctx, claim)).To(Succeed())
+			if pool != "storage" && pool != "shared" { // a person opens these
+				t.open = append(t.open, claim.Name)
+			}
+		}
+		lease := framework.MakeLease(t.ns, fmt.Sprintf("made-%02d-%s-lease", n, side)).Pool("services").Obj()
+		Expect(s.Create(ctx, lease)).To(Succeed())
+		t.open = append(t.open, lease.Name)
+	}
+	Expect(t.nodes.join(ctx, 1)).To(Succeed())
+	// The Cluster keeps its own address, so this one is being deleted for as long as the Cluster is there.
+	endpoint := framework.MakeClaim(t.ns, "prod-control-plane").Obj()
+	Expect(client.IgnoreNotFound(t.from.Delete(ctx, endpoint))).To(Succeed())
+	Consistently(func(g Gomega) { t.look(ctx, g) }).WithTimeout(*movePause).WithPolling(2 * time.Second).Should(Succeed())
+}
+
+// resume lets clusterctl begin again, as docs/install.md says: it moves no Clusters that are paused, and nothing that is being
+// deleted while a copy of it is on the target.
+func (t *trial) resume(ctx context.Context) {
+	GinkgoHelper()
+	for _, c := range t.claims(ctx, t.from) {
+		if c.DeletionTimestamp != nil {
+			t.to.takeOff(ctx, framework.MakeClaim(c.Namespace, c.Name).Obj())
+			t.to.takeOff(ctx, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}})
+		}
+	}
+	if t.unpauseAll(ctx, t.from) {
+		t.nodes.served(ctx)
+	}
+}
+
+// takeOff deletes an object at once, where there is one.
+func (s *site) takeOff(ctx context.Context, o client.Object) {
+	GinkgoHelper()
+	Expect(client.IgnoreNotFound(s.Delete(ctx, o))).To(Succeed())
+	Expect(client.IgnoreNotFound(s.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))).To(Succeed())
+}
+
+// unpauseAll unpauses the Clusters of a side. It reports whether there are any.
+func (t *trial) unpauseAll(ctx context.Context, s *site) bool {
+	GinkgoHelper()
+	clusters := &clusterv1.ClusterList{}
+	Expect(s.List(ctx, clusters, client.InNamespace(t.ns))).To(Succeed())
+	for i := range clusters.Items {
+		was := clusters.Items[i].DeepCopy()
+		clusters.Items[i].Spec.Paused = nil
+		Expect(s.Patch(ctx, &clusters.Items[i], client.MergeFrom(was))).To(Succeed())
+	}
+	return len(clusters.Items) == 2
+}
+
+// arrive expects all to be at the other side when a move has ended, has that side go on, and turns round.
+func (t *trial) arrive(ctx context.Context) {
+	GinkgoHelper()
+	Expect(t.names(ctx, t.from)).To(BeEmpty())
+	t.unpauseAll(ctx, t.to) // clusterctl does, where it has found them on the source
+	t.running(ctx, t.to)
+	Expect(framework.Provision(ctx, t.to, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: t.ns, Name: "nodes"}})).To(Succeed())
+	here := slices.DeleteFunc(slices.Clone(t.open), func(name string) bool {
+		claim, lease := &ipamv1.IPAddressClaim{}, &v1alpha1.IPLease{}
+		key := client.ObjectKey{Namespace: t.ns, Name: name}
+		return t.to.Get(ctx, key, claim) != nil && t.to.Get(ctx, key, lease) != nil
+	})
+	Eventually(func(g Gomega) {
+		t.look(ctx, g)
+		g.Expect(t.names(ctx, t.to)).To(ContainElements(append(here, t.base...)))
+	}).WithTimeout(adoption + framework.Late).WithPolling(time.Second).Should(Succeed())
+	t.nodes.served(ctx)
+	t.from, t.to = t.to, t.from
+}
+
+func (t *trial) names(ctx context.Context, s *site) []string {
+	GinkgoHelper()
+	return slices.Collect(maps.Keys(t.records(ctx, s)))
+}
+
+// look expects that nobody's record has changed, that no two have an address, on either side and over both, and that each
+// IPAddress is what its claim has on record.
+func (t *trial) look(ctx context.Context, g Gomega) {
+	GinkgoHelper()
+	ranges := map[string]netipx.IPRange{}
+	for _, s := range []*site{t.from, t.to} {
+		addresses := t.expectAddressesOnce(ctx, g, s) // first: a record is there before its IPAddress
+		records := t.records(ctx, s)
+		for name, record := range records {
+			if was, known := t.known[name]; known {
+				g.Expect(record).To(Equal(was), name)
+			}
+			t.known[name] = record
+			r, err := poolutil.ParseRange(record)
+			g.Expect(err).NotTo(HaveOccurred(), "%s: %s", name, record)
+			ranges[name] = r
+		}
+		for address, name := range addresses {
+			g.Expect(t.known).To(HaveKey(name))
+			g.Expect(ranges[name].From().String()).To(Equal(address), name)
+		}
+		// What a carved pool has is in use in its parent: its block is no neighbour of what its claims have.
+		blocks := &v1alpha1.IPAllocationList{}
+		g.Expect(s.List(ctx, blocks, client.InNamespace(t.ns))).To(Succeed())
+		for i := range blocks.Items {
+			if blocks.Items[i].Spec.ChildPoolRef != nil {
+				delete(ranges, blocks.Items[i].Name)
+			}
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(ranges), func(a, b string) int { return ranges[a].From().Compare(ranges[b].From()) })
+	for i := 1; i < len(names); i++ {
+		g.Expect(ranges[names[i-1]].Overlaps(ranges[names[i]])).To(BeFalse(), "%s and %s have %s", names[i-1], names[i], ranges[names[i]])
+	}
+}
