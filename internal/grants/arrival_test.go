@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -45,4 +47,26 @@ func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A block that arrives lengthens the quiet time of its carved pool, if it has addresses: their users may come later. That it
+// is seen again does not.
+func TestABlockArrives(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	had := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.63")}
+	m := &Memory{Base: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon}
+	see := func(uid types.UID, version string, second int, had []netipx.IPRange, want int) {
+		t.Helper()
+		m.ObserveBlock(&Block{Name: "b-1", UID: uid, Version: version, Created: noon.Add(time.Duration(second) * time.Second), Had: had})
+		m.ExtendQuarantine(noon.Add(time.Hour), 2*time.Hour)
+		if until := noon.Add(2*time.Hour + time.Duration(want)*time.Second); want > 0 && !m.QuarantineUntil.Equal(until) {
+			t.Errorf("%s at %s: until %v, not %v", uid, version, m.QuarantineUntil, until)
+		} else if want == 0 && !m.QuarantineUntil.Equal(noon) {
+			t.Errorf("%s at %s: until %v", uid, version, m.QuarantineUntil)
+		}
+	}
+	see("a", "1", 10, nil, 0)
+	see("b", "2", 20, had, 20)
+	see("b", "3", 30, had, 20)
+	see("c", "4", 40, had, 40)
 }

@@ -145,6 +145,9 @@ func (m *Memory) ObserveBlock(b *Block) bool {
 			b.given = b.given || (len(old.Had) == 0 && len(b.Had) > 0)
 		}
 	}
+	if (old == nil || old.UID != b.UID) && len(b.Had) > 0 {
+		m.noteArrival(b.Created) // what has addresses of it may come later
+	}
 	if m.Carved.Blocks == nil {
 		m.Carved.Blocks = map[string]*Block{}
 	}
