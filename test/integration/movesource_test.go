@@ -18,12 +18,12 @@ import (
 )
 
 // deleteForMove does what clusterctl does with an object on the source of a move: it replaces all of
-// its annotations, deletes it, and takes all of its finalizers (C45).
+// its annotations, deletes it, and takes all of its finalizers (C45). What is gone it leaves alone.
 func deleteForMove(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	mark := client.RawPatch(types.JSONPatchType, []byte(
 		`[{"op": "add", "path": "/metadata/annotations", "value": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}}]`))
-	Expect(k8s.Patch(ctx, obj, mark)).To(Succeed())
+	Expect(client.IgnoreNotFound(k8s.Patch(ctx, obj, mark))).To(Succeed())
 	force(ctx, obj)
 	expectGone(ctx, obj)
 }
@@ -97,7 +97,8 @@ var _ = Describe("On the source of a move", func() {
 		for _, name := range []string{"new", "newer"} {
 			address := addressOf(ctx, ns, name)
 			again[address.Spec.Address] = true
-			// The claim first: its Cluster is not paused, so the manager would write the IPAddress of one that lives again.
+			// The claim first: its Cluster is not paused, so the manager would write the IPAddress of one that lives again. It
+			// may be faster with the IPAddress of one that is gone, whose address is held.
 			deleteForMove(ctx, getClaim(ctx, ns, name))
 			deleteForMove(ctx, address)
 		}
