@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -67,6 +68,7 @@ func TestWalk(t *testing.T) {
 	seeBlock(p, "vms", 4, has("10.0.0.20/30"), nodes)
 	seeAddress(p, "far", "10.9.9.9", "uid-far")
 	see(p, "far", 0)
+	p.KeepApart(netipx.MustParseIPRange("10.0.0.40-10.0.0.40"), pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "beside"})
 	want := []string{
 		"10.0.0.1-10.0.0.1 use=0 IPAddressClaim a of prod",
 		"10.0.0.2-10.0.0.2 use=7 IPAddressClaim b others [IPAddressClaim ns/twin]",
@@ -76,6 +78,7 @@ func TestWalk(t *testing.T) {
 		"10.0.0.16-10.0.0.19 use=1 IPAllocation lb of edge",
 		"10.0.0.20-10.0.0.23 use=2 IPAllocation vms",
 		"10.0.0.30-10.0.0.31 use=10  moved",
+		"10.0.0.40-10.0.0.40 use=12  NetworkPool ns/beside",
 		"10.9.9.9-10.9.9.9 use=0 IPAddressClaim far",
 	}
 	a := with(p)

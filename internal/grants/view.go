@@ -98,6 +98,8 @@ const (
 	UseHeld
 	// UseDraining is free in a block that a carved pool is to give back.
 	UseDraining
+	// UseElsewhere is in use by a claim of another pool of the network, which the entry names.
+	UseElsewhere
 )
 
 // Entry is a range that is not free, and why.
@@ -163,6 +165,9 @@ func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
 			return out
 		case ledger.Draining:
 			out.Use = UseDraining
+			return out
+		case ledger.Shared:
+			out.Use = UseElsewhere
 			return out
 		default:
 		}

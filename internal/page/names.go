@@ -5,9 +5,9 @@ import (
 )
 
 // The names of what addresses are used for, as the page knows them: first those of the allocator, in its order.
-var uses = []string{"claim", "loadbalancer", "nodes", "carved", "pods", "lease", "noclaim", "conflict", "preallocated", "resting", "held", "draining", "reserved", "gateway"}
+var uses = []string{"claim", "loadbalancer", "nodes", "carved", "pods", "lease", "noclaim", "conflict", "preallocated", "resting", "held", "draining", "elsewhere", "reserved", "gateway"}
 
 const (
-	useReserved = grants.UseDraining + 1 + iota
+	useReserved = grants.UseElsewhere + 1 + iota
 	useGateway
 )

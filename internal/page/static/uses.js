@@ -2,7 +2,7 @@
 
 export const words = {
   free: 'free', claim: 'claim', loadbalancer: 'load balancer', nodes: 'nodes', carved: 'carved pool', pods: 'pod range', lease: 'lease', noclaim: 'address without a claim',
-  conflict: 'held twice', preallocated: 'pre-allocated', resting: 'resting', held: 'held back', draining: 'draining', reserved: 'reserved',
+  conflict: 'held twice', preallocated: 'pre-allocated', resting: 'resting', held: 'held back', draining: 'draining', elsewhere: 'in another pool', reserved: 'reserved',
   gateway: 'gateway', waiting: 'waiting',
 };
 
@@ -13,7 +13,7 @@ export const inUse = new Set(['claim', 'loadbalancer', 'nodes', 'carved', 'pods'
 export const alarming = new Set(['conflict', 'noclaim']);
 
 // strokes tell the uses apart where colours do not.
-const strokes = { resting: 'slash', carved: 'dot', draining: 'slash', held: 'backslash', conflict: 'cross', noclaim: 'cross', preallocated: 'dot', reserved: 'slash', loadbalancer: 'line', pods: 'line', lease: 'dot' };
+const strokes = { resting: 'slash', carved: 'dot', draining: 'slash', held: 'backslash', conflict: 'cross', noclaim: 'cross', preallocated: 'dot', elsewhere: 'cross', reserved: 'slash', loadbalancer: 'line', pods: 'line', lease: 'dot' };
 
 // colours reads the colours of the page as they are now, light or dark.
 export function colours() {
