@@ -28,7 +28,9 @@ const whileEnding = time.Minute
 // use. One that was leaves it behind, as a pool of its own, when nobody names the old one any more (ADR 38).
 func (r *Reconciler) end(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) (reconcile.Result, error) {
 	if ending.IsMoved(pool) {
-		return reconcile.Result{}, nil // clusterctl takes all finalizers off, and the mirror goes where the pool goes
+		// The mirror goes where the pool goes. clusterctl takes all finalizers off, unless it is ended before that.
+		err := r.finalizer(ctx, pool, controllerutil.RemoveFinalizer)
+		return guard.Retry(err, "ending the move of "+pool.GetName())
 	}
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror)
 	switch {

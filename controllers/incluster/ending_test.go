@@ -53,6 +53,25 @@ func look(ctx context.Context, c client.Client) error {
 	return err
 }
 
+// A pool that clusterctl has moved goes, whoever names it still, and its mirror stays for clusterctl.
+func TestEndOfAMove(t *testing.T) {
+	pool, mirror := deleted()
+	pool.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}) // it replaces all of them
+	c := framework.Fake(t, pool, mirror)
+	if err := c.Delete(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil || len(pool.GetFinalizers()) != 1 {
+		t.Errorf("%v are on it, %v", pool.GetFinalizers(), err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil || mirror.DeletionTimestamp != nil {
+		t.Errorf("the mirror: %v, %v", mirror.DeletionTimestamp, err)
+	}
+}
+
 // U85: the pool is let go only when its mirror stands by itself, wherever a manager dies on the way, and whatever
 // another one writes meanwhile.
 func TestEndDies(t *testing.T) {
@@ -139,20 +158,16 @@ func TestEndWaits(t *testing.T) {
 		there []client.Object
 		who   string
 		// ends: the pool has no mirror of its own any more.
-		ends, moved bool
+		ends bool
 	}{
-		"nobody":                            {ends: true},
-		"a claim":                           {there: []client.Object{claim, direct}, who: "IPAddressClaim ns/c does"},
-		"an IPAddress":                      {there: []client.Object{address}, who: "IPAddress ns/a does"},
-		"one of another namespace":          {there: []client.Object{elsewhere}, ends: true},
-		"a claim that names the mirror":     {there: []client.Object{direct}, ends: true},
-		"nobody, while clusterctl moves it": {moved: true},
+		"nobody":                        {ends: true},
+		"a claim":                       {there: []client.Object{claim, direct}, who: "IPAddressClaim ns/c does"},
+		"an IPAddress":                  {there: []client.Object{address}, who: "IPAddress ns/a does"},
+		"one of another namespace":      {there: []client.Object{elsewhere}, ends: true},
+		"a claim that names the mirror": {there: []client.Object{direct}, ends: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool, mirror := deleted()
-			if c.moved {
-				pool.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}) // it replaces all of them
-			}
 			api := framework.Fake(t, append(c.there, pool, mirror)...)
 			if err := errors.Join(api.Delete(t.Context(), pool), look(t.Context(), api), look(t.Context(), api), api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
 				t.Fatal(err)

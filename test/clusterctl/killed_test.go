@@ -39,7 +39,7 @@ var (
 )
 
 // killable is how long after its start a move is killed at most. A move that ends before that is followed by the move back.
-const killable = 40 * time.Second
+const killable = 20 * time.Second
 
 var _ = Describe("clusterctl move that is killed again and again", func() {
 	It("gives no address twice, changes none and loses none, whatever the pool", func(ctx SpecContext) { // C53
