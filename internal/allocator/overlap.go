@@ -30,6 +30,7 @@ type overlaps struct {
 
 // declared is what decides whether a pool overlaps with others, and which of two is the younger.
 type declared struct {
+	key     pools.Key
 	layout  *poolspec.Layout
 	network string
 	created time.Time
@@ -49,12 +50,13 @@ func (d declared) mayBeIn(network string) bool {
 	return d.network == network || d.uid == "" || d.parent != pools.Key{}
 }
 
-// before reports whether a pool is the older of two.
+// before reports whether a pool is the older of two. Times of creation are of whole seconds, and pools of one manifest have the
+// same one: then their names decide, so that a user can tell which it is. All managers see the same at all times.
 func (d declared) before(other declared) bool {
 	if !d.created.Equal(other.created) {
 		return d.created.Before(other.created)
 	}
-	return d.uid < other.uid
+	return cmp.Or(d.key.Compare(other.key), cmp.Compare(d.uid, other.uid)) < 0
 }
 
 // set notes what a pool declares, no layout: nothing. It returns the pools that overlap with it now, or did before.
@@ -125,7 +127,12 @@ func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 	if named == (pools.Key{}) {
 		return "", false
 	}
-	return overlapText(o.specs[key], cmp.Or(o.specs[named].mirrored, named.String()), o.shared[key][named][0]), younger
+	sameAge := younger && o.specs[named].created.Equal(o.specs[key].created)
+	text = overlapText(o.specs[key], cmp.Or(o.specs[named].mirrored, named.String()), o.shared[key][named][0])
+	if sameAge {
+		text += "; both were created in the same second, of which the first by kind, namespace and name counts as the older"
+	}
+	return text, younger
 }
 
 // overlapText says that another pool has addresses of a pool, and what to do about it.
@@ -183,7 +190,7 @@ func (a *Allocator) publish(obj v1alpha1.Pool) {
 	}
 	spec := obj.PoolSpec()
 	is := declared{
-		network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap, mirrored: grants.MirroredPool(obj),
+		key: key, network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap, mirrored: grants.MirroredPool(obj),
 	}
 	if spec.Carve != nil {
 		is.parent = pools.KeyOfPool(obj.GetNamespace(), spec.Carve.PoolRef)

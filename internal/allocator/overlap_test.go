@@ -54,8 +54,8 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 					layout, _ = poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
 				}
 				is = declared{
-					layout: layout, network: rapid.SampledFrom([]string{"", "other"}).Draw(t, "network"),
-					created: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(key.Name),
+					key: key, layout: layout, network: rapid.SampledFrom([]string{"", "other"}).Draw(t, "network"),
+					created: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(rapid.StringMatching("[a-z]{4}").Draw(t, "uid")),
 				}
 				oracle[key] = is
 			} else {
@@ -157,4 +157,25 @@ func BenchmarkOverlap(b *testing.B) {
 			a.findOverlap(all[i%n])
 		}
 	})
+}
+
+// Two pools of one manifest are created in one second. Their names say which is the older, whatever UIDs the API server gives.
+func TestPoolsOfOneSecondAreInOrderOfTheirNames(t *testing.T) {
+	keys := []pools.Key{
+		{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "z"},
+		{Kind: v1alpha1.NetworkPoolKind, Namespace: "a", Name: "z"},
+		{Kind: v1alpha1.NetworkPoolKind, Namespace: "b", Name: "a"},
+		{Kind: v1alpha1.NetworkPoolKind, Namespace: "b", Name: "b"},
+	}
+	for i := 1; i < len(keys); i++ {
+		a := declared{key: keys[i-1], created: noon, uid: "9"}
+		b := declared{key: keys[i], created: noon, uid: "0"}
+		if !a.before(b) || b.before(a) {
+			t.Errorf("%s is not before %s", a.key, b.key)
+		}
+		b.created = noon.Add(-time.Second)
+		if !b.before(a) || a.before(b) {
+			t.Errorf("%s is older than %s, and not before it", b.key, a.key)
+		}
+	}
 }
