@@ -50,7 +50,7 @@ const (
 )
 
 // IPAllocationSpec asks a pool for a contiguous block of addresses.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: delete this IPAllocation and create another one"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: create another IPAllocation under another name, and delete this one if it is not needed any more"
 // +kubebuilder:validation:XValidation:rule="self.type == 'pool' || has(self.tenantClusterRef)",message="an allocation of type nodes, loadbalancer or pods is for a Cluster",fieldPath=".tenantClusterRef",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="self.type == 'pool' || !has(self.childPoolRef)",message="childPoolRef is for allocations of type pool; use tenantClusterRef"
 // +kubebuilder:validation:XValidation:rule="self.type in ['pool', 'pods'] || !has(self.prefixLength)",message="prefixLength is for allocations of type pool or pods; use count"

@@ -139,7 +139,7 @@ func (a *Allocator) missing(ctx context.Context, key pools.Key) *grants.Refusal 
 			return grants.NotReady("%s does not exist: %s", key, why)
 		}
 	}
-	return grants.NotReady("%s does not exist; create it, or create this object again with the right poolRef", key)
+	return grants.NotReady("%s does not exist; create it, or create this object again with the right poolRef%s", key, a.overlaps.meant(key))
 }
 
 // NamesMirrored returns which claim or IPAddress is known to name what a mirror mirrors, nothing if none is.
