@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,20 +36,8 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	if base.PoolSpec().Carve != nil {
 		a.reportBlocks(base, before, l)
 	}
+	a.reportCapacity(base, before)
 	was := before.GetConditions()
-	for _, tier := range grants.CapacityTiers {
-		event := grants.LastEvent(s, tier.Condition)
-		is := meta.FindStatusCondition(s.Conditions, tier.Condition)
-		switch {
-		case event == nil || is == nil || equality.Semantic.DeepEqual(event, grants.LastEvent(before.PoolStatus(), tier.Condition)):
-		case event.Status == metav1.ConditionTrue:
-			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, tier.Event, "Allocate", "%s", is.Message)
-		default:
-			// The recorder takes events of one reason and action for one: each tier has an action of its own.
-			a.Recorder.Eventf(base, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.Condition,
-				"%s, below %d%%", is.Message, tier.Percent)
-		}
-	}
 	for _, name := range []string{v1alpha1.ReadyCondition, v1alpha1.OverlapCondition} {
 		is, old := meta.FindStatusCondition(s.Conditions, name), meta.FindStatusCondition(was, name)
 		if is == nil {
@@ -57,6 +46,26 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 		bad := (is.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
 		if bad && is.Reason != v1alpha1.WaitingForBlockReason && (old == nil || old.Status != is.Status || old.Reason != is.Reason) {
 			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+strings.TrimPrefix(is.Reason, "Pool"), "Allocate", "%s", is.Message)
+		}
+	}
+}
+
+// reportCapacity says which tiers of its capacity a pool has entered and left. Of those that one commit enters, the highest one
+// is said: a pool of three addresses enters all of them with the third.
+func (a *Allocator) reportCapacity(is, was v1alpha1.Pool) {
+	entered := false
+	for _, tier := range slices.Backward(grants.CapacityTiers) {
+		event := grants.LastEvent(is.PoolStatus(), tier.Condition)
+		now := meta.FindStatusCondition(is.PoolStatus().Conditions, tier.Condition)
+		switch {
+		case event == nil || now == nil || equality.Semantic.DeepEqual(event, grants.LastEvent(was.PoolStatus(), tier.Condition)):
+		case event.Status != metav1.ConditionTrue:
+			// The recorder takes events of one reason and action for one: each tier has an action of its own.
+			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.Condition,
+				"%s, below %d%%", now.Message, tier.Percent)
+		case !entered:
+			entered = true
+			a.Recorder.Eventf(is, nil, corev1.EventTypeWarning, tier.Event, "Allocate", "%s", now.Message)
 		}
 	}
 }

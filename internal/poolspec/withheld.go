@@ -91,3 +91,34 @@ func NothingLeft(layout *Layout) string {
 	}
 	return fmt.Sprintf("the spec leaves nothing to hand out: all of its %d addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer", n.Int64())
 }
+
+// NoNetwork says that addresses of a layout are in no network that the spec names, empty: none is. What is given of these has the
+// prefix length of one address, and a machine with it reaches none of its neighbours. Whole prefixes have no network.
+func NoNetwork(l *Layout) string {
+	for _, r := range l.GrantableRanges() {
+		for _, a := range []netip.Addr{r.From(), r.To()} {
+			if l.unitBits == a.BitLen() && !l.namesNetworkOf(a) {
+				return fmt.Sprintf("claims get %s with the prefix length %d and %s, because spec.addresses does not say which network it is in; "+
+					"set spec.prefix to the length of that network, and spec.gateway if it has one, unless the addresses are for load balancers",
+					a, a.BitLen(), gatewayOf(l, a))
+			}
+		}
+	}
+	return ""
+}
+
+// namesNetworkOf reports whether the spec says which network an address is in.
+func (l *Layout) namesNetworkOf(a netip.Addr) bool {
+	has := func(p netip.Prefix) bool { return p.Contains(a) }
+	return l.prefix != nil || slices.ContainsFunc(l.networks(), has) ||
+		slices.ContainsFunc(l.subnets, func(s subnet) bool { return has(s.prefix) }) ||
+		slices.ContainsFunc(l.blocks, func(b block) bool { return has(b.prefix) })
+}
+
+// gatewayOf says which gateway an address comes with.
+func gatewayOf(l *Layout, a netip.Addr) string {
+	if _, gateway := l.Network(a); gateway != "" {
+		return "the gateway " + gateway
+	}
+	return "no gateway"
+}

@@ -2,9 +2,11 @@ package poolspec
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"go4.org/netipx"
+	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -79,6 +81,33 @@ func TestNothingLeft(t *testing.T) {
 			}
 			if got := NothingLeft(layout); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// Addresses without a network make machines that reach nothing: whoever writes such a pool hears of it.
+func TestNoNetwork(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec v1alpha1.NetworkPoolSpec
+		want string
+	}{
+		"a range":        {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}}, want: "claims get 10.0.0.10 with the prefix length 32 and no gateway"},
+		"one of two":     {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.0/24", "10.0.9.5"}}, want: "claims get 10.0.9.5 with the prefix length 32 and no gateway"},
+		"IPv6":           {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"fd00::10-fd00::20"}}, want: "claims get fd00::10 with the prefix length 128 and no gateway"},
+		"with a prefix":  {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Prefix: ptr.To[int32](24)}},
+		"a CIDR":         {spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}},
+		"of one address": {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.7/32"}, AllocateReservedIPAddresses: true}},
+		"in a subnet":    {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.20"}, Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}}}},
+		"whole prefixes": {spec: v1alpha1.NetworkPoolSpec{Addresses: []string{"fd00::/56"}, AllocationPrefixLength: ptr.To[int32](64)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			layout, errs := Compile(&tc.spec)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			if got := NoNetwork(layout); !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
+				t.Errorf("%q", got)
 			}
 		})
 	}

@@ -20,8 +20,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-networkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=networkpools,verbs=create;update,versions=v1alpha1,name=validation.networkpool.butler.butlerlabs.dev,admissionReviewVersions=v1
-// +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-globalnetworkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=globalnetworkpools,verbs=create;update,versions=v1alpha1,name=validation.globalnetworkpool.butler.butlerlabs.dev,admissionReviewVersions=v1
+// +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-networkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=networkpools,verbs=create;update,versions=v1alpha1,name=validation.networkpool.butler.butlerlabs.dev,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-is-new","expression":"oldObject == null || object.spec != oldObject.spec"}]}`
+// +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-globalnetworkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=globalnetworkpools,verbs=create;update,versions=v1alpha1,name=validation.globalnetworkpool.butler.butlerlabs.dev,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-is-new","expression":"oldObject == null || object.spec != oldObject.spec"}]}`
+
+// Updates that leave the spec as it is are not sent here: a pool can be paused, and our finalizer taken off, while no manager
+// answers. ValidateUpdate allows them all.
 
 // SetupWithManager serves the webhooks of both kinds of pools, and of IPAllocations.
 func SetupWithManager(mgr ctrl.Manager) error {
@@ -109,6 +112,9 @@ func warnings(ctx context.Context, all client.Reader, pool v1alpha1.Pool, layout
 	out := overlaps(ctx, all, pool, layout)
 	if empty := poolspec.NothingLeft(layout); empty != "" {
 		out = append(out, empty)
+	}
+	if lone := poolspec.NoNetwork(layout); lone != "" {
+		out = append(out, lone)
 	}
 	return out
 }

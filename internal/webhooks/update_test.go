@@ -80,7 +80,9 @@ func TestUpdate(t *testing.T) {
 		"RemovesThePrefix": {
 			reason: "without it an address of a range is alone",
 			old:    spec{Addresses: []string{"10.0.0.5-10.0.0.9"}, Prefix: ptr.To[int32](24)}, new: spec{Addresses: []string{"10.0.0.5-10.0.0.9"}}, holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "")}, asked: 1,
-			warned: []string{"1 address in use keeps the prefix length 24, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+			warned: []string{"1 address in use keeps the prefix length 24, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again",
+				"claims get 10.0.0.5 with the prefix length 32 and no gateway, because spec.addresses does not say which network it is in; " +
+					"set spec.prefix to the length of that network, and spec.gateway if it has one, unless the addresses are for load balancers"},
 		},
 		"ChangesASubnet": {
 			reason: "its addresses keep its gateway, others are not its",

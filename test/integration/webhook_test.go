@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -53,7 +54,17 @@ func serveWebhooks(ctx context.Context, ns string) {
 	ca, err := framework.ServingCerts(certs)
 	Expect(err).NotTo(HaveOccurred())
 	startManager(ctx, fmt.Sprintf("--webhook-port=%d", port), "--webhook-cert-dir="+certs)
+	registerWebhooks(ctx, ns, port, ca)
+	// The API server takes a moment to ask.
+	Eventually(func() error {
+		return k8s.Create(ctx, framework.MakePool("asked").Namespace(ns).Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
+	}).Should(Satisfy(apierrors.IsInvalid))
+}
 
+// registerWebhooks has the API server ask a port for the webhooks of config/webhook about the pools of a namespace, and about
+// global pools that carry its name as the label "spec".
+func registerWebhooks(ctx context.Context, ns string, port int, ca []byte) {
+	GinkgoHelper()
 	root, err := framework.RepoRoot()
 	Expect(err).NotTo(HaveOccurred())
 	text, err := os.ReadFile(filepath.Join(root, "config", "webhook", "manifests.yaml"))
@@ -75,10 +86,6 @@ func serveWebhooks(ctx context.Context, ns string) {
 	}
 	create(ctx, configuration)
 	DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, configuration)).To(Succeed()) })
-	// The API server takes a moment to ask.
-	Eventually(func() error {
-		return k8s.Create(ctx, framework.MakePool("asked").Namespace(ns).Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
-	}).Should(Satisfy(apierrors.IsInvalid))
 }
 
 var _ = Describe("The webhooks", Ordered, func() {
@@ -202,5 +209,27 @@ var _ = Describe("The webhooks", Ordered, func() {
 		}).Should(ConsistOf(And(ContainSubstring("NetworkPool "+ns+"/one has 10.21.3.8"), ContainSubstring("spec.network"))))
 		Expect(c.Create(ctx, framework.MakePool("two").Namespace(ns).CIDR("10.21.3.8/29").Network("other").Obj())).To(Succeed())
 		Expect(heard.take()).To(BeEmpty())
+	})
+})
+
+var _ = Describe("While no manager answers", func() {
+	It("a pool can be paused, and its spec cannot be changed", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.21.97.0/28").Obj()
+		create(ctx, pool)
+		port, err := framework.FreePort()
+		Expect(err).NotTo(HaveOccurred())
+		ca, err := framework.ServingCerts(GinkgoT().TempDir())
+		Expect(err).NotTo(HaveOccurred())
+		registerWebhooks(ctx, ns, port, ca)
+		// The API server takes a moment to ask.
+		Eventually(func() error {
+			next := pool.DeepCopy()
+			next.Spec.Gateway = "10.21.97.1"
+			return k8s.Patch(ctx, next, client.MergeFrom(pool), client.DryRunAll)
+		}).Should(MatchError(ContainSubstring("failed calling webhook")))
+		next := pool.DeepCopy()
+		next.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+		Expect(k8s.Patch(ctx, next, client.MergeFrom(pool))).To(Succeed())
 	})
 })
