@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -45,6 +46,22 @@ func TestCapacityEvents(t *testing.T) {
 		s.CapacityEvents = next
 		if diff := cmp.Diff(step.want, news); diff != "" {
 			t.Errorf("minute %d, %s (-want +got):\n%s", step.minute, step.reason, diff)
+		}
+	}
+}
+
+// Each tier begins at its own share of the pool, and not below.
+func TestCapacityTiers(t *testing.T) { // B75, H26
+	tiers := []string{v1alpha1.CapacityWarningCondition, v1alpha1.CapacityCriticalCondition, v1alpha1.CapacityExhaustedCondition}
+	for used, want := range map[int64]int{0: 0, 699: 0, 700: 1, 849: 1, 850: 2, 949: 2, 950: 3, 1000: 3} {
+		var got []string
+		for _, c := range grants.Capacity(ledger.Counts{Total: 1000, Allocated: used}, 0) {
+			if c.Status == metav1.ConditionTrue {
+				got = append(got, c.Type)
+			}
+		}
+		if diff := cmp.Diff(tiers[:want], got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%d of 1000 are used (-want +got):\n%s", used, diff)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-func TestKeyOfClaim(t *testing.T) {
+func TestKeyOfClaim(t *testing.T) { // C3
 	const ours = "butler.butlerlabs.dev"
 	for name, c := range map[string]struct {
 		group, kind string

@@ -50,9 +50,12 @@ func inNamespace(ns string) func(*v1alpha1.IPLease) {
 	return func(o *v1alpha1.IPLease) { o.Namespace = ns }
 }
 
-func TestChooseLease(t *testing.T) {
+func TestChooseLease(t *testing.T) { // A7, H24
 	quota := func(n int32) func(*v1alpha1.NetworkPool) {
 		return func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(n)} }
+	}
+	ranges := func(all ...string) func(*v1alpha1.NetworkPool) {
+		return func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = all }
 	}
 	gives := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
 	none := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = nil }
@@ -83,6 +86,18 @@ func TestChooseLease(t *testing.T) {
 		"a quota of none": {pool: []func(*v1alpha1.NetworkPool){quota(0)}, want: "quotaPerNamespace allows: 0"},
 		"what it has over the quota": {
 			pool: []func(*v1alpha1.NetworkPool){quota(0)}, ask: []func(*v1alpha1.IPLease){leasedAs("10.0.0.7"), showsAddress("")}, want: "10.0.0.7",
+		},
+		"the next range": {
+			pool: []func(*v1alpha1.NetworkPool){ranges("10.0.0.1", "10.0.1.1-10.0.1.2")}, there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.1")) }, want: "10.0.1.1",
+		},
+		"a range before it, that is free again": {
+			pool: []func(*v1alpha1.NetworkPool){ranges("10.0.0.1", "10.0.1.1-10.0.1.2")}, there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.1.1")) }, want: "10.0.0.1",
+		},
+		"all ranges are full": {
+			pool: []func(*v1alpha1.NetworkPool){ranges("10.0.0.1", "10.0.1.1")}, there: func(p *grants.Memory) {
+				seeLease(p, "y", leasedAs("10.0.0.1"))
+				seeLease(p, "z", leasedAs("10.0.1.1"))
+			}, want: "has no free address",
 		},
 		"the address it asks for": {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "10.0.0.9"},
 		"before its name's": {
@@ -127,6 +142,29 @@ func TestChooseLease(t *testing.T) {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// A manager that takes a pool over has the leases that there are, each with its address: by its record, or where a move left that
+// behind, by its status. They count for the quota of their namespace, and no other lease gets their address.
+func TestLeasesOutliveTheManager(t *testing.T) { // A16, A7
+	moved := func(o *v1alpha1.IPLease) { o.Annotations, o.Finalizers, o.Status.Address = nil, nil, "10.0.0.2" }
+	list := &grants.Listed{}
+	listed := aPool(t, "10.0.0.1-10.0.0.4") // it decodes
+	for _, l := range []*grants.Claimant{
+		seeLease(listed, "a", leasedAs("10.0.0.1")), seeLease(listed, "b", moved), seeLease(listed, "c", leasedAs("10.0.0.3"), inNamespace("other"), func(o *v1alpha1.IPLease) { o.UID = "uid-other" }),
+	} {
+		list.Claimants = append(list.Claimants, l)
+	}
+	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)} })
+	p.Rebuild(list)
+	for uid, want := range map[types.UID]string{"uid-a": "10.0.0.1", "uid-b": "10.0.0.2", "uid-other": "10.0.0.3"} {
+		if r, no := p.Choose(p.Claimants[uid]); no != nil || r.From().String() != want {
+			t.Errorf("lease %s gets %v, %v, and had %s", uid, r, no, want)
+		}
+	}
+	if r, no := p.Choose(seeLease(p, "more", inNamespace("other"))); no != nil || r.From().String() != "10.0.0.4" {
+		t.Errorf("a new one gets %v, %v", r, no)
 	}
 }
 

@@ -99,6 +99,29 @@ func TestSure(t *testing.T) {
 	})
 }
 
+// An address is added once, and stays as it is: however often its lease is read, and whatever ports of it come and go.
+func TestAddedOnce(t *testing.T) { // H11
+	h := newTold(t)
+	h.answer(h.next(Take), Result{Version: "5"})
+	h.answer(h.next(Probe), Result{})
+	h.answer(h.next(Add), Result{})
+	for i := range 60 {
+		h.OnInterface([]netip.Addr{addresses[0]})
+		h.read("5", "h0", "")
+		h.Ports(map[netip.Addr][]PortReport{addresses[0]: make([]PortReport, i%4)})
+		ops, _ := h.Next(h.now)
+		for k := range ops {
+			if kind := ops[k].Kind; kind == Add || kind == Remove || kind == Take || kind == Probe {
+				t.Fatalf("after %d s: %s", i, kind)
+			}
+			if ops[k].Kind == Beat || ops[k].Kind == Refresh || ops[k].Kind == Tell {
+				h.answer(&ops[k], Result{Version: "5"})
+			}
+		}
+		h.now = h.now.Add(time.Second)
+	}
+}
+
 // A lock that is given up says whether the wire was asked.
 func TestLeft(t *testing.T) {
 	h := newTold(t)

@@ -69,7 +69,7 @@ func TestNextAddress(t *testing.T) { // H15
 }
 
 // A Service without any more attempts keeps its ports, and is told why nobody shows them. What else it is told stays.
-func TestExhaust(t *testing.T) {
+func TestExhaust(t *testing.T) { // H14
 	for name, c := range map[string]struct{ told, want string }{
 		"granted": {v1alpha1.GrantedReason, v1alpha1.AddressAttemptsExhaustedReason},
 		"refused": {v1alpha1.PortTakenReason, v1alpha1.PortTakenReason},

@@ -3,9 +3,23 @@ package options
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 )
+
+// What the docs promise of a manager without flags.
+func TestDefaults(t *testing.T) { // B46, H15
+	var o Options
+	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	if err := fs.Parse(nil); err != nil {
+		t.Fatal(err)
+	}
+	if o.ShrinkGrace != 10*time.Minute || o.AddressAttempts != 5 {
+		t.Errorf("a block stays for %v, and a Service tries %d addresses", o.ShrinkGrace, o.AddressAttempts)
+	}
+}
 
 func TestCheckFlags(t *testing.T) {
 	tests := map[string]struct {

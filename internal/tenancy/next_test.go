@@ -33,7 +33,7 @@ func tried(reason string, names ...string) (out []Attempt) {
 	return out
 }
 
-// B24, B25, B31, B32, F7.
+// B24, B25, B31, B32, B40, F7.
 func TestNext(t *testing.T) {
 	a, b, c := openPool("a", 4), openPool("b", 4), openPool("c", 4)
 	roomy := func(p Pool) Pool { p.LargestFreeBlock = 8; return p }

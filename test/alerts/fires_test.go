@@ -86,6 +86,8 @@ func TestAlertsFire(t *testing.T) {
 		"a full pool, and claims that wait":  {"ButlerPoolExhausted", []sampled{pool("available_addresses", 0), pool("growth_addresses", 0), pool("total_addresses", 9), pool("waiting_claims", 1)}, true},
 		"a carved pool that grows":           {"ButlerPoolExhausted", []sampled{pool("available_addresses", 0), pool("growth_addresses", 8), pool("total_addresses", 9), pool("waiting_claims", 1)}, false},
 		"half full":                          {"ButlerPoolNearlyExhausted", []sampled{pool("allocated_addresses", 5), pool("growth_addresses", 0), pool("total_addresses", 10)}, false},
+		"85 of 100":                          {"ButlerPoolNearlyExhausted", []sampled{pool("allocated_addresses", 85), pool("growth_addresses", 0), pool("total_addresses", 100)}, false}, // H26
+		"86 of 100":                          {"ButlerPoolNearlyExhausted", []sampled{pool("allocated_addresses", 86), pool("growth_addresses", 0), pool("total_addresses", 100)}, true},
 		"nine of ten":                        {"ButlerPoolNearlyExhausted", []sampled{pool("allocated_addresses", 9), pool("growth_addresses", 0), pool("total_addresses", 10)}, true},
 		"the webhook answers":                {"ButlerWebhookFails", []sampled{webhook(always(7))}, false},
 		"one apply that failed":              {"ButlerWebhookFails", []sampled{webhook(steps(6))}, false},
