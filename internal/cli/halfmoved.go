@@ -103,7 +103,7 @@ func kindAndNames(kind string, names []string) string {
 // pausedByClusterctl reports whether clusterctl has paused a Cluster, and not a person.
 func pausedByClusterctl(c *clusterv1.Cluster) bool {
 	return ptr.Deref(c.Spec.Paused, false) && slices.ContainsFunc(c.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == "clusterctl" && e.FieldsV1 != nil && strings.Contains(string(e.FieldsV1.Raw), `"f:paused"`)
+		return e.Manager == "clusterctl" && e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:paused"`)
 	})
 }
 

@@ -20,8 +20,8 @@ func TestHalfMoved(t *testing.T) {
 	paused := func(by string) clusterv1.Cluster {
 		return clusterv1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:controlPlaneEndpoint":{}}}`)}},
-				{Manager: by, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:paused":{}}}`)}},
+				{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:controlPlaneEndpoint":{}}}`)},
+				{Manager: by, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)},
 			}},
 			Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)},
 		}
