@@ -1,6 +1,7 @@
 package clusterctl
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -40,6 +42,8 @@ var _ = Describe("clusterctl move that is killed and resumed minutes later", fun
 		for _, pool := range []string{"services", "machines"} {
 			Expect(there.Create(ctx, framework.MakeClaim(f.ns, "made-there-"+pool).Pool(pool).Obj())).To(Succeed())
 		}
+		Expect(here.audit(ctx)).To(ContainSubstring("a move of namespace " + f.ns + " has not ended; clusterctl has paused Cluster prod"))
+		Expect(there.audit(ctx)).To(And(ContainSubstring("a move of namespace "+f.ns+" to here has not ended"), ContainSubstring("clusterctl has paused Cluster prod")))
 		f.unpause(ctx, here)
 		made := framework.MakeClaim(f.ns, "made-here").Pool("services").Obj()
 		Expect(here.Create(ctx, made)).To(Succeed())
@@ -67,6 +71,14 @@ var _ = Describe("clusterctl move that is killed and resumed minutes later", fun
 		f.expectMoved(ctx, there, here, had)
 	})
 })
+
+// audit is what `audit --move` says of a side.
+func (s *site) audit(ctx context.Context) string {
+	GinkgoHelper()
+	var out bytes.Buffer
+	cli.Run(ctx, []string{"audit", "--move", "--kubeconfig", s.Kubeconfig}, cli.Streams(nil, &out, &out, time.Now))
+	return out.String()
+}
 
 // killed moves a fleet, and kills clusterctl as soon as something is so.
 func (f fleet) killed(ctx context.Context, from, to *site, when func() bool) {
