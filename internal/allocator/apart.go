@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,7 +74,7 @@ func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 			yields = append(yields, was)
 		}
 	}
-	a.usedBeyond(ctx, p, mine, apart)
+	outstanding = cmp.Or(outstanding, a.usedBeyond(ctx, p, mine, apart))
 	m = p.Lock()
 	defer m.Unlock()
 	if m.KeptApart != began {
@@ -183,23 +184,29 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 
 // usedBeyond adds what other pools of the network have in use outside of what is theirs: they were narrowed, or lost a
 // block by force, and their claims keep what they have. What the pools above a carved one have is not kept from that: its
-// blocks are theirs. Where the pool at the top allows overlaps, what is carved from the same one counts alone.
-func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) {
+// blocks are theirs. Where the pool at the top allows overlaps, what is carved from the same one counts alone. why: the
+// pool grants nothing yet.
+func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) (why string) {
 	ranges, above := a.ranges(p, mine)
 	if len(ranges) == 0 {
-		return
+		return ""
 	}
 	root := a.overlaps.root(p.Key)
 	top := a.overlaps.declared(root)
-	for _, other := range a.all() {
+	besideIt := func(other *grants.Pool) bool {
 		if other.Key == p.Key || slices.Contains(above, other.Key) {
-			continue
+			return false
 		}
+		at := a.overlaps.root(other.Key)
+		return at == root || (!top.allows && a.overlaps.declared(at).mayBeIn(top.network))
+	}
+	others := a.all()
+	if unlisted := slices.DeleteFunc(slices.Clone(others), func(o *grants.Pool) bool { return !isUnlisted(o) || !besideIt(o) }); len(unlisted) > 0 {
+		why = a.listOnce(ctx, unlisted)
+	}
+	for _, other := range others {
 		used, unseen := usedBeyondBy(other, ranges)
-		if len(used) == 0 {
-			continue
-		}
-		if at := a.overlaps.root(other.Key); at != root && (top.allows || !a.overlaps.declared(at).mayBeIn(top.network)) {
+		if len(used) == 0 || !besideIt(other) {
 			continue
 		}
 		if unseen && a.survey(ctx, other, yielded(p.Key, mine.uid, mine.generation)) == nil {
@@ -209,6 +216,29 @@ func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, mine declare
 			apart[r] = a.overlaps.childToward(p.Key, other.Key)
 		}
 	}
+	return why
+}
+
+func isUnlisted(p *grants.Pool) bool {
+	m := p.Lock()
+	defer m.Unlock()
+	return m.IsUnlisted()
+}
+
+// listOnce lists what pools have, each once in the life of this manager: from then on what becomes of a grant in flight is
+// looked after (HasUnseen). Pools of one namespace share a list. why: it could not.
+func (a *Allocator) listOnce(ctx context.Context, unlisted []*grants.Pool) (why string) {
+	whys := make([]string, len(unlisted))
+	var all sync.WaitGroup
+	for i, other := range unlisted {
+		all.Go(func() {
+			if err := a.survey(ctx, other, v1alpha1.YieldedPool{}); err != nil {
+				whys[i] = fmt.Sprintf("%s may have addresses of this pool; addresses are granted here once the manager can list what that pool has in use: %v", other.Key, err)
+			}
+		})
+	}
+	all.Wait()
+	return cmp.Or(whys...)
 }
 
 // usedBeyondBy returns what a pool has of some ranges, if it has anything outside of what is its own. unseen: it counts

@@ -403,6 +403,45 @@ func TestVanishedGrantsAreKeptApart(t *testing.T) {
 	}
 }
 
+// What the first lists of a manager show of a pool may be newer than what they show of its claims: a pool that was edited is
+// listed once more, before a neighbour grants what it may have beyond its spec.
+func TestEditedPoolsAreListedOnce(t *testing.T) {
+	edited := func(o *v1alpha1.NetworkPool) { o.Generation = 2 }
+	elsewhere := func(o *v1alpha1.NetworkPool) { o.Spec.Network = "other" }
+	for name, tc := range map[string]struct {
+		reason string
+		lists  Lister
+		pool   *v1alpha1.NetworkPool
+		lost   bool
+		want   []string
+	}{
+		"Edited":       {reason: "it has what no watch has shown yet", lists: &existing{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour, edited), want: []string{"10.0.0.2"}},
+		"NoAnswer":     {reason: "nothing is known", lists: unlisted{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour, edited), lost: true, want: []string{"10.0.0.1", "10.0.0.2"}},
+		"NeverEdited":  {reason: "it has nothing beyond its spec", lists: unlisted{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour), want: []string{"10.0.0.1", "10.0.0.2"}},
+		"OtherNetwork": {reason: "it may have what it likes", lists: unlisted{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour, edited, elsewhere), want: []string{"10.0.0.1", "10.0.0.2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if l, is := tc.lists.(*existing); is {
+				l.has(pools.KeyOf(tc.pool), "x", "10.0.0.1")
+			}
+			api := &oneWrite{}
+			a := New(Options{Client: api, Live: api, Lists: tc.lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a.ObservePool(tc.pool)
+			o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
+			a.publish(o)
+			p := unlocked(a.pool(pools.KeyOf(o)))
+			p.SetBase(o)
+			a.keepApart(t.Context(), grants.PoolOf(p))
+			if free := freeOf(p); !slices.Equal(free, tc.want) {
+				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
+			}
+			if lost := p.Outstanding != ""; lost != tc.lost {
+				t.Errorf("%s: it waits: %t: %s", tc.reason, lost, p.Outstanding)
+			}
+		})
+	}
+}
+
 // unlisted is an API server of which no list has an answer.
 type unlisted struct{}
 

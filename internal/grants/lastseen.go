@@ -31,6 +31,8 @@ type lastSeen struct {
 	beyond   bool
 	beyondOf *poolspec.Layout
 	compared bool
+	// edited: it may have addresses beyond its spec.
+	edited bool
 }
 
 // flight is a grant in flight, and what was granted.
@@ -56,7 +58,9 @@ func (m *Memory) NoteSeen(pool v1alpha1.Pool) {
 // note notes what a version of the pool says.
 func (m *Memory) note(pool v1alpha1.Pool) {
 	m.forgetSurveys(pool)
-	m.last = lastSeen{uid: pool.GetUID(), version: pool.GetResourceVersion(), status: pool.PoolStatus()}
+	m.listed = m.listed && m.last.uid == pool.GetUID()
+	edited := pool.GetGeneration() > 1 || pool.PoolSpec().Carve != nil
+	m.last = lastSeen{uid: pool.GetUID(), version: pool.GetResourceVersion(), status: pool.PoolStatus(), edited: edited}
 	m.seen = true
 }
 
@@ -137,13 +141,18 @@ func (m *Memory) HasUnseen() bool {
 	return len(m.unseen) > 0
 }
 
+// IsUnlisted reports whether a pool of another holder may have addresses beyond its spec that no watch has shown. What this
+// manager listed of pools at its start may be newer than what it listed of claims: a grant may have been made, and have
+// become an object, in between. From then on HasUnseen knows of such.
+func (m *Memory) IsUnlisted() bool { return m.last.edited && !m.listed && !m.Holder }
+
 // NoteSurvey notes that all that the pool has was listed for a reason, by a list that began when so many grants had
 // vanished. False: another one has since, which the list may lack.
 func (m *Memory) NoteSurvey(reason v1alpha1.YieldedPool, vanished int) bool {
 	if m.Vanished != vanished {
 		return false
 	}
-	m.unseen = nil
+	m.unseen, m.listed = nil, true
 	m.Surveyed[reason] = true
 	return true
 }

@@ -161,6 +161,8 @@ type Memory struct {
 	Outstanding string
 	// Surveyed are the reasons for which all that this one has was listed (see survey).
 	Surveyed map[v1alpha1.YieldedPool]bool
+	// listed: all that this one has was listed since this manager began (see IsUnlisted).
+	listed bool
 	// OutOfView is what was read of those of them that no watch of this manager shows.
 	OutOfView map[v1alpha1.YieldedPool]OutOfView
 	// KeptApart counts what was kept apart since the pool was looked at with all others.

@@ -145,7 +145,7 @@ func (m *Memory) Rebuild(found *Listed) {
 		b.verifiedIn = Term{} // a pool that was restored counts its terms anew
 	}
 	m.stateDrained(carve.Decision{})
-	m.apart, m.unseen = map[netipx.IPRange]pools.Key{}, nil
+	m.apart, m.unseen, m.listed = map[netipx.IPRange]pools.Key{}, nil, true
 	m.addPins()
 	for uid := range m.Grants {
 		delete(m.Grants, uid)
