@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,39 @@ func (w *metal3Objects) give(name, address string) {
 // What is in the way of an import from Metal3's IPAM, and what is noted: U62, U63.
 func TestPlanOfMetal3(t *testing.T) {
 	source := Source{Metal3IPPool, "ns", "p"}
+	without := func(claims ...string) func(*metal3Objects) { // and what they have
+		return func(w *metal3Objects) {
+			w.claims = slices.DeleteFunc(w.claims, func(c m3ipamv1.IPClaim) bool { return slices.Contains(claims, c.Name) })
+			w.addresses = slices.DeleteFunc(w.addresses, func(a m3ipamv1.IPAddress) bool { return slices.Contains(claims, a.Spec.Claim.Name) })
+		}
+	}
+	address := func(n int) func(*metal3Objects) {
+		return func(w *metal3Objects) { w.addresses = slices.Delete(w.addresses, n, n+1) }
+	}
+	// helps is what the plan says to do, each alone, after which nothing is in the way.
+	helps := map[string][]func(*metal3Objects){ // W29
+		"the provider runs":       {func(w *metal3Objects) { w.running = nil }},
+		"a webhook is in the way": {func(w *metal3Objects) { w.asked = nil }},
+		"the Cluster is not paused": {func(w *metal3Objects) {
+			w.clusters[client.ObjectKey{Namespace: "ns", Name: "k"}].Spec.Paused = ptr.To(true)
+		}},
+		"a claim without a Cluster":                  {nil},                                       // --without-cluster
+		"a pool of the name":                         {func(w *metal3Objects) { w.target = nil }}, // as under another name, with --to
+		"a claim that goes":                          {without("b")},
+		"an address without a claim":                 {address(1)},
+		"an address outside":                         {without("c"), func(w *metal3Objects) { w.spec.Pools[0].End = ptr.To(m3ipamv1.IPAddressStr("10.0.0.60")) }},
+		"an address that is none":                    {without("c")},
+		"an address twice":                           {without("c"), without("a")},
+		"two addresses of one claim":                 {address(1)},
+		"a claim that does not know its address yet": {func(w *metal3Objects) { w.claims[0].Status.Address = &corev1.ObjectReference{Name: "x-10-0-0-10"} }},
+		"an address that goes":                       {without("a")},
+		"a claim whose address is gone":              {without("a")},
+		"an address that is the pool's alone": {func(w *metal3Objects) {
+			w.addresses[0].OwnerReferences = []metav1.OwnerReference{{Kind: "IPClaim", Name: "a", UID: "a"}}
+		}},
+		"a claim of Cluster API on the pool": {func(w *metal3Objects) { w.apiClaims, w.apiAddresses = nil, nil }},
+		"the name is taken":                  {func(w *metal3Objects) { w.apiClaims, w.apiAddresses = nil, nil }, without("a", "b")},
+	}
 	for name, c := range map[string]struct {
 		change      func(*metal3Objects)
 		want, notes []string
@@ -114,21 +148,35 @@ func TestPlanOfMetal3(t *testing.T) {
 			[]string{"spec.pools[1] has neither start nor subnet"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
-			w := &metal3Objects{
-				found: found{pool: &oldPool{}, clusters: map[client.ObjectKey]*clusterv1.Cluster{{Namespace: "ns", Name: "k"}: k}},
-				spec:  m3ipamv1.IPPoolSpec{Prefix: 24, Pools: []m3ipamv1.Pool{{Start: ptr.To(m3ipamv1.IPAddressStr("10.0.0.10")), End: ptr.To(m3ipamv1.IPAddressStr("10.0.0.20"))}}},
+			planned := func(withoutCluster bool, changes ...func(*metal3Objects)) *Plan {
+				k := &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
+				w := &metal3Objects{
+					found: found{pool: &oldPool{}, clusters: map[client.ObjectKey]*clusterv1.Cluster{{Namespace: "ns", Name: "k"}: k}},
+					spec:  m3ipamv1.IPPoolSpec{Prefix: 24, Pools: []m3ipamv1.Pool{{Start: ptr.To(m3ipamv1.IPAddressStr("10.0.0.10")), End: ptr.To(m3ipamv1.IPAddressStr("10.0.0.20"))}}},
+				}
+				w.give("a", "10.0.0.10")
+				w.give("b", "10.0.0.11")
+				for _, change := range changes {
+					change(w)
+				}
+				spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&w.spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.pool.spec, w.pool.notes, w.pool.problems = metal3.Translate(&unstructured.Unstructured{Object: map[string]any{"spec": spec}})
+				w.users = metal3Pool{source}.pair(w.claims, w.addresses, w.apiClaims, w.apiAddresses)
+				return plan(source, source.target(""), &w.found, withoutCluster)
 			}
-			w.give("a", "10.0.0.10")
-			w.give("b", "10.0.0.11")
-			c.change(w)
-			spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&w.spec)
-			if err != nil {
-				t.Fatal(err)
+			p := planned(false, c.change)
+			for i, do := range helps[name] {
+				changes := []func(*metal3Objects){c.change}
+				if do != nil {
+					changes = append(changes, do)
+				}
+				if p := planned(do == nil, changes...); len(p.Problems) > 0 {
+					t.Errorf("after step %d: %+v", i, p.Problems)
+				}
 			}
-			w.pool.spec, w.pool.notes, w.pool.problems = metal3.Translate(&unstructured.Unstructured{Object: map[string]any{"spec": spec}})
-			w.users = metal3Pool{source}.pair(w.claims, w.addresses, w.apiClaims, w.apiAddresses)
-			p := plan(source, source.target(""), &w.found, false)
 			var got []string
 			for _, p := range p.Problems {
 				if p.Do == "" {

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 // A world in which nothing is in the way, and what puts something there.
 func TestPlan(t *testing.T) {
 	source := Source{incluster.IPPool, "ns", "p"}
+	paused := map[string]string{clusterv1.PausedAnnotation: ""}
 	k := client.ObjectKey{Namespace: "ns", Name: "k"}
 	give := func(in *found, name, address string) {
 		in.claims = append(in.claims, ipamv1.IPAddressClaim{
@@ -47,6 +49,35 @@ func TestPlan(t *testing.T) {
 	const vmsFail = ": CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; these machines would fail until they are replaced"
 	local := func(name, network string, addresses ...string) *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1alpha1.NetworkPoolSpec{Addresses: addresses, Network: network}}
+	}
+	drop := func(in *found, name string) { // the claim, and what it has
+		in.claims = slices.DeleteFunc(in.claims, func(c ipamv1.IPAddressClaim) bool { return c.Name == name })
+		in.addresses = slices.DeleteFunc(in.addresses, func(a ipamv1.IPAddress) bool { return a.Name == name })
+		delete(in.named, client.ObjectKey{Namespace: "ns", Name: name})
+	}
+	deletes := func(name string) func(*found) { return func(in *found) { drop(in, name) } }
+	renew := func(in *found) { in.pool.Annotations, in.pool.DeletionTimestamp = paused, nil }
+	// helps is what the plan says to do, each alone, after which nothing is in the way. // W29
+	helps := map[string][]func(*found){
+		"the pool is not paused":    {renew},
+		"the pool goes":             {renew},
+		"the provider runs":         {func(in *found) { in.running = nil }},
+		"a pool of the name":        {func(in *found) { in.target = nil }}, // as under another name, with --to
+		"one of Metal3 of the name": {func(in *found) { in.namesake = false }},
+		"another has the addresses": {func(in *found) { in.others = []v1alpha1.Pool{local("q", "", "10.9.0.1")} }, func(in *found) { in.others = []v1alpha1.Pool{local("q", "own", "10.0.0.12/30")} }, func(in *found) { spec(in, func(s *incluster.Spec) { s.Addresses = []string{"10.0.0.10-10.0.0.11"} }) }},
+		"the Cluster is not paused": {func(in *found) { in.clusters[k].Spec.Paused = ptr.To(true) }},
+		"the Cluster does not exist": {func(in *found) {
+			in.clusters[k] = &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
+		}, func(in *found) { drop(in, "a"); drop(in, "b"); delete(in.clusters, k) }},
+		"a claim without a Cluster":   {nil}, // --without-cluster
+		"a claim that goes":           {deletes("b")},
+		"an address twice":            {deletes("c"), deletes("a")},
+		"an address outside":          {deletes("c"), func(in *found) { spec(in, func(s *incluster.Spec) { s.Addresses = append(s.Addresses, "10.0.0.50") }) }},
+		"an address that is excluded": {deletes("a"), func(in *found) { spec(in, func(*incluster.Spec) {}) }},
+		"an address that is none":     {deletes("c")},
+		"an address without a claim":  {deletes("b")},
+		"a gateway elsewhere":         {func(in *found) { spec(in, func(s *incluster.Spec) { s.Gateway = "10.0.0.1" }) }},
+		"an IPAddress in the way":     {func(in *found) { delete(in.named, client.ObjectKey{Namespace: "ns", Name: "c"}) }},
 	}
 	for name, c := range map[string]struct {
 		change func(*found)
@@ -104,15 +135,28 @@ func TestPlan(t *testing.T) {
 		}, []string{"IPAddress ns/c has the name of a claim of the pool, and is of another pool or claim"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := &found{
-				pool:     &oldPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}}},
-				users:    users{named: map[client.ObjectKey]*ipamv1.IPAddress{}},
-				clusters: map[client.ObjectKey]*clusterv1.Cluster{k: {Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}},
+			begin := func() *found {
+				in := &found{
+					pool:     &oldPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: paused}},
+					users:    users{named: map[client.ObjectKey]*ipamv1.IPAddress{}},
+					clusters: map[client.ObjectKey]*clusterv1.Cluster{k: {Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}},
+				}
+				spec(in, func(*incluster.Spec) {})
+				give(in, "a", "10.0.0.10")
+				give(in, "b", "10.0.0.11")
+				c.change(in)
+				return in
 			}
-			spec(in, func(*incluster.Spec) {})
-			give(in, "a", "10.0.0.10")
-			give(in, "b", "10.0.0.11")
-			c.change(in)
+			in := begin()
+			for i, do := range helps[name] {
+				done := begin()
+				if do != nil {
+					do(done)
+				}
+				if p := plan(source, source.target(""), done, do == nil); len(p.Problems) > 0 {
+					t.Errorf("after step %d: %+v", i, p.Problems)
+				}
+			}
 			var got []string
 			for _, p := range plan(source, source.target(""), in, false).Problems {
 				if p.Do == "" {

@@ -1,0 +1,147 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// W29: a Node that waits, or has what it should not have, is served when what it is told is done.
+func TestWhatANodeIsToldHelps(t *testing.T) {
+	node := func(name, size string, cidrs ...string) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon)}}
+		if n.Spec.PodCIDRs = cidrs; size != "" {
+			n.Labels = map[string]string{"size": size}
+		}
+		return n
+	}
+	of := func(name, cidr string) Object {
+		return ObjectOf(&v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr}})
+	}
+	again := func(name string, cidrs ...string) corev1.Node {
+		n := node(name, "", cidrs...)
+		n.UID = types.UID(name + "-again")
+		return n
+	}
+	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	type nodes = []corev1.Node
+	for name, c := range map[string]struct {
+		is   Moment
+		who  types.UID
+		says string
+		do   []Moment // each of them is after one of the steps
+		then types.UID
+	}{
+		"there is no ClusterCIDR": {is: Moment{Nodes: nodes{node("a", "")}}, who: "a", says: "there is no ClusterCIDR; add one", do: []Moment{{Nodes: nodes{node("a", "")}, Objects: []Object{of("c", "10.0.0.0/23")}}}},
+		"none selects it": {is: Moment{Nodes: nodes{node("a", "")}, Objects: []Object{forSizeObject("big", "10.1.0.0/16")}}, who: "a", says: "add one that does, or change its labels", do: []Moment{
+			{Nodes: nodes{node("a", "")}, Objects: []Object{forSizeObject("big", "10.1.0.0/16"), of("c", "10.0.0.0/23")}},
+			{Nodes: nodes{node("a", "big")}, Objects: []Object{forSizeObject("big", "10.1.0.0/16")}},
+		}},
+		"all are full": {is: Moment{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, Objects: []Object{of("c", "10.0.0.0/24")}}, who: "b", says: "add a ClusterCIDR, or delete Nodes", do: []Moment{
+			{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, Objects: []Object{of("c", "10.0.0.0/24"), of("d", "10.1.0.0/24")}},
+			{Nodes: nodes{node("b", "")}, Objects: []Object{of("c", "10.0.0.0/24")}},
+		}},
+		"all of it is for Services": {is: Moment{Nodes: nodes{node("a", "")}, Objects: []Object{of("c", "10.96.0.0/24")}, Services: services}, who: "a", says: "add a ClusterCIDR with another range", do: []Moment{
+			{Nodes: nodes{node("a", "")}, Objects: []Object{of("c", "10.96.0.0/24"), of("d", "10.0.0.0/24")}, Services: services},
+			{Nodes: nodes{node("a", "")}, Objects: []Object{of("d", "10.0.0.0/24")}, Services: services},
+		}},
+		"two have one": {is: Moment{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, Objects: []Object{of("c", "10.0.0.0/23")}}, who: "b", says: "drain and delete one of the two, so that it registers anew",
+			do: []Moment{{Nodes: nodes{node("a", "", "10.0.0.0/24"), again("b")}, Objects: []Object{of("c", "10.0.0.0/23")}}}, then: "b-again"},
+		"it has one of Services": {is: Moment{Nodes: nodes{node("a", "", "10.96.1.0/24")}, Objects: []Object{of("c", "10.0.0.0/23")}, Services: services}, who: "a", says: "drain and delete the Node, so that it registers anew",
+			do: []Moment{{Nodes: nodes{again("a")}, Objects: []Object{of("c", "10.0.0.0/23")}, Services: services}}, then: "a-again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says := func(v *View, of types.UID) string {
+				var out []string
+				for _, n := range v.Says(of) {
+					out = append(out, n.Message)
+				}
+				return strings.Join(out, "; ")
+			}
+			if text := says(NewView(c.is, noon), c.who); !strings.Contains(text, c.says) {
+				t.Fatalf("it is told %q", text)
+			}
+			if c.then == "" {
+				c.then = c.who
+			}
+			for i, m := range c.do {
+				v := NewView(m, noon)
+				if _, is := v.Planned(c.then); !is {
+					t.Errorf("after step %d it gets nothing, and is told %q", i, says(v, c.then))
+				}
+			}
+		})
+	}
+}
+
+// W29: what the conditions of a ClusterCIDR say helps: a full one, one for Services, and one of blocks that are too large.
+func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
+	o := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4Pool: &v1alpha1.PodPool{Kind: v1alpha1.NetworkPoolKind, Name: "p", NodesPerBlock: 1 << 30}}}
+	if is := ObjectOf(o); len(is.Invalid) == 0 || !strings.Contains(is.Invalid.ToAggregate().Error(), "use fewer, or fewer perNodeHostBits") {
+		t.Fatalf("%+v", is.Invalid)
+	}
+	for _, do := range []func(*v1alpha1.ClusterCIDRSpec){
+		func(s *v1alpha1.ClusterCIDRSpec) { s.IPv4Pool.NodesPerBlock = 4 },
+		func(s *v1alpha1.ClusterCIDRSpec) { s.PerNodeHostBits, s.IPv4Pool.NodesPerBlock = 4, 1<<26 },
+	} {
+		changed := o.DeepCopy()
+		do(&changed.Spec)
+		if is := ObjectOf(changed); len(is.Invalid) > 0 {
+			t.Errorf("%+v", is.Invalid)
+		}
+	}
+}
+
+// W29: a ConfigMap without room for another grant has it when ClusterCIDRs go that no Node uses.
+func TestAFullConfigMapHasRoomAgain(t *testing.T) {
+	const ranges = 4000
+	long := strings.Repeat("x", 240) + "-%05d"
+	all := manyRanges(ranges, long)
+	m := newMemory(Key{}, 0)
+	m.setObjects(all)
+	listed := map[types.UID]*node{}
+	of := func(i int) *podcidr.Node {
+		n := aNode(fmt.Sprintf("n-%05d", i))
+		n.UID, n.Labels = types.UID(n.Name), map[string]string{"group": fmt.Sprint(i)}
+		return n
+	}
+	for i := range ranges {
+		listed[of(i).UID] = seen(of(i), "1", noon)
+	}
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	now := noon
+	turns := func(done func() bool) {
+		for i := 0; i < 200 && !done(); i++ {
+			now = now.Add(time.Minute)
+			m.turnAt(now, func(*grant) error { return nil })
+		}
+	}
+	turns(func() bool { return m.report().Stopped != nil })
+	if is := m.report().Stopped; is == nil || !strings.Contains(is.Message, "delete ClusterCIDRs that no Node uses") {
+		t.Fatalf("it says %v", is)
+	}
+	last := of(ranges - 1)
+	if len(m.nodes[last.UID].CIDRs) > 0 {
+		t.Fatal("the last one is served")
+	}
+	for i := range ranges - 1 {
+		m.forget(of(i).UID, now)
+	}
+	m.setObjects(slices.DeleteFunc(all, func(o Object) bool { return !strings.HasSuffix(o.Name, fmt.Sprintf("-%05d", ranges-1)) }))
+	turns(func() bool { return len(m.nodes[last.UID].CIDRs) > 0 })
+	if len(m.nodes[last.UID].CIDRs) == 0 {
+		t.Errorf("the last one waits: %v", m.report().Stopped)
+	}
+}
