@@ -44,12 +44,29 @@ func TestPlan(t *testing.T) {
 	resting := func(in *found) {
 		status(in).Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon.Add(time.Minute)), Addresses: "10.0.0.9"}}
 	}
+	none := func(in *found) { in.claims, in.addresses, in.allocations = nil, nil, nil }
+	// helps is what the plan says to do, each alone, after which nothing is in the way.
+	helps := map[string][]func(*found){ // W29
+		"a manager serves it":                       {func(in *found) { in.running = nil }},
+		"a manager with the component":              {func(in *found) { ready(in, v1alpha1.NotServedReason) }, func(in *found) { in.managers = nil }},
+		"who names the mirror":                      {none},
+		"who was given something":                   {none},
+		"a block":                                   {none},
+		"a grant that may be on its way":            {func(in *found) { none(in); has(in, old, "c", "10.0.0.10") }, none},
+		"what rests":                                {nil, func(in *found) { status(in).Cooling[0].Until = metav1.NewTime(noon) }}, // nil: --without-rests
+		"what is no rest":                           {func(in *found) { status(in).Cooling[0].Addresses = "10.0.0.9" }, func(in *found) { status(in).Cooling = nil }},
+		"what was handed over and is being deleted": {func(in *found) { in.deleting = nil }},
+		"what was moved":                            {func(in *found) { status(in).Held = nil }},
+	}
 	for name, c := range map[string]struct {
 		change  func(*found)
 		without bool
 		want    []string
 		waiting []string
 	}{
+		"what is no rest": {change: func(in *found) {
+			status(in).Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon), Addresses: "ten"}}
+		}, want: []string{`the status of NetworkPool ns/p.in-cluster has an entry that cannot be parsed: status.cooling: parsing "ten": "ten" is not an IP address`}},
 		"nothing":                {},
 		"who names the old pool": {change: func(in *found) { has(in, old, "c", "10.0.0.10") }},
 		"a manager serves it":    {change: func(in *found) { in.running = []string{"pod -n x y"} }, want: []string{"a manager serves the pools: pod -n x y"}},
@@ -80,13 +97,23 @@ func TestPlan(t *testing.T) {
 		}, want: []string{"10.0.0.9-10.0.0.9 of NetworkPool ns/p.in-cluster is held (Moved), and the in-cluster provider would give it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mirror := &v1alpha1.NetworkPool{ObjectMeta: meta("p.in-cluster")}
-			mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPool, Name: "p", Controller: ptr.To(true)}}
-			in := &found{mirrors: []v1alpha1.Pool{mirror}}
-			if c.change != nil {
-				c.change(in)
+			planned := func(without bool, changes ...func(*found)) *Plan {
+				mirror := &v1alpha1.NetworkPool{ObjectMeta: meta("p.in-cluster")}
+				mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPool, Name: "p", Controller: ptr.To(true)}}
+				in := &found{mirrors: []v1alpha1.Pool{mirror}}
+				for _, change := range changes {
+					if change != nil {
+						change(in)
+					}
+				}
+				return plan(in, noon, without)
 			}
-			p := plan(in, noon, c.without)
+			for i, do := range helps[name] {
+				if p := planned(do == nil, c.change, do); len(p.Problems) > 0 {
+					t.Errorf("after step %d: %+v", i, p.Problems)
+				}
+			}
+			p := planned(c.without, c.change)
 			var got []string
 			for _, problem := range p.Problems {
 				if problem.Do == "" {
