@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -16,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // advice is what a claimant is told to do, and the doing of it.
@@ -325,5 +328,103 @@ func TestACarvedPoolThatIsFull(t *testing.T) {
 	p.Plan(noon, 9, anyone)
 	if p.TurnBlocks(noon, time.Minute); p.Carved.Todo.Ask != 1 {
 		t.Errorf("it asks for %+v", p.Carved.Todo)
+	}
+}
+
+// W29: a mirror that leaves nothing is helped by its pool, of which it has the spec.
+func TestAMirrorThatLeavesNothingIsWidened(t *testing.T) {
+	excluded := func(addresses string) func(*v1alpha1.NetworkPool) {
+		return func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: addresses}} }
+	}
+	told := func(addresses string, change ...func(*v1alpha1.NetworkPool)) string {
+		p := aMirror(t, addresses, change...)
+		c := see(p, "c", 0, naming(mirrored))
+		_, refused := p.Plan(noon, maxBatch, New(Options{}).admission(t.Context(), p, noon))
+		if no := refused[c]; no != nil {
+			return no.Message
+		}
+		return ""
+	}
+	if says := told("10.0.0.10", excluded("10.0.0.10")); !strings.Contains(says, "add addresses to InClusterIPPool ns/p, or exclude fewer") {
+		t.Error(says)
+	}
+	if says := told("10.0.0.10-10.0.0.11", excluded("10.0.0.10")); says != "" {
+		t.Errorf("with more addresses: %s", says)
+	}
+	if says := told("10.0.0.10"); says != "" {
+		t.Errorf("with fewer exclusions: %s", says)
+	}
+}
+
+// W29: a claim that waits for those of paused Clusters is served when one of these is resumed.
+func TestAPausedCrowdIsResumed(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.15.200")
+	is := func(paused bool) func(*grants.Claimant) grants.Ruling {
+		return func(c *grants.Claimant) grants.Ruling {
+			return grants.Ruling{Waits: c.Owner.Name != "waits" && (paused || c.Owner.Name != "c0")}
+		}
+	}
+	for i := range grants.MaxInFlight {
+		c := see(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
+		if n, _ := p.Plan(noon, 1, anyone); n != 1 {
+			t.Fatalf("grant %d is not made", i)
+		}
+		p.Grants[c.Owner.UID].Committed = true
+	}
+	for _, g := range p.Grants {
+		g.Begun = true // their writes may land yet, so they stay in flight
+	}
+	waits := see(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
+	p.GiveBack(is(true))
+	if _, told := p.Plan(noon, 1, is(true)); told[waits] == nil || !strings.Contains(told[waits].Message, "are paused; resume one of them") {
+		t.Fatalf("it is told %+v", told[waits])
+	}
+	p.Grants["uid-c0"].Confirmed = true // as what was resumed is served
+	if n, told := p.Plan(noon, 1, is(false)); n != 1 || p.Grants[waits.Owner.UID] == nil {
+		t.Errorf("%d are granted, it is told %+v", n, told[waits])
+	}
+}
+
+// W29: a pool that a manager of one namespace does not serve is served by one without.
+func TestAManagerWithoutANamespaceServesGlobalPools(t *testing.T) {
+	global := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "g"}
+	if no := New(Options{Namespace: "ns"}).unserved(global, nil); no == nil || !strings.Contains(no.Message, "run a manager without --namespace for global pools") {
+		t.Errorf("%+v", no)
+	}
+	if no := New(Options{}).unserved(global, nil); no != nil {
+		t.Errorf("%+v", no)
+	}
+	if no := New(Options{}).unserved(mirrorKey, nil); no == nil || !strings.Contains(no.Message, "add the component in-cluster-pools, or hand the pools back") {
+		t.Errorf("%+v", no)
+	}
+	if no := New(Options{InClusterPools: true}).unserved(mirrorKey, nil); no != nil {
+		t.Errorf("%+v", no)
+	}
+}
+
+// W29: a block for a pool that is carved from another one is given when it is created again with the right pools.
+func TestABlockOfTheRightPoolsIsGiven(t *testing.T) {
+	a := New(Options{ID: "me", Recorder: events.NewFakeRecorder(9)})
+	a.publish(aChild(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).Base)
+	right := aChild(t).Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	right.Name, right.UID = "right", "right-uid"
+	a.publish(right)
+	p := aPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
+		o.Name, o.UID, o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = siteKey.Name, "site-uid", true, &v1alpha1.Carvable{}
+	})
+	p.Key = siteKey
+	a.publish(p.Base)
+	told := func(o *v1alpha1.IPAllocation) string {
+		p.Observe(blocks.Of(o))
+		if no := a.rules(t.Context(), p, noon)(p.Claimants[o.UID]).Refused; no != nil {
+			return no.Message
+		}
+		return ""
+	}
+	if says := told(newBlock("b-1")); !strings.Contains(says, "create the allocation again with the right pools") {
+		t.Error(says)
+	}
+	if says := told(newBlock("b-2", func(o *v1alpha1.IPAllocation) { o.Spec.ChildPoolRef.Name = "right" })); says != "" {
+		t.Error(says)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"go4.org/netipx"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
 // PreAllocated finds what preAllocations keep for the name of a claimant; false: nothing.
@@ -38,14 +40,19 @@ func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
 // NoAddress says that nothing is free. It says no numbers that change all the time: thousands may wait, and each would be
 // told anew whenever one address comes to rest.
 func (m *Memory) NoAddress() *Refusal {
-	text := fmt.Sprintf("%s has no free address: its spec leaves none; add addresses, or reserve fewer", m.Key)
-	if source := m.mirroredPool(); source != "" {
-		text = fmt.Sprintf("%s has no free address: its spec leaves none; add addresses to %s, or exclude fewer", m.Key, source)
-	}
+	text := fmt.Sprintf("%s has no free address: its spec leaves none; %s", m.Key, m.addOrReserve())
 	if m.Ledger.Counts().Total > 0 {
 		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting%s; add addresses to %s, or delete machines or claims%s", m.Key, m.sharedNote(), m.ThePool(), m.restNote())
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
+}
+
+// addOrReserve is what to do where the spec leaves nothing: a mirror has that of its pool.
+func (m *Memory) addOrReserve() string {
+	if source := m.mirroredPool(); source != "" {
+		return fmt.Sprintf("add addresses to %s, or exclude fewer", source)
+	}
+	return poolspec.AddOrReserve
 }
 
 // sharedNote says which pool has some of the addresses too, the first of several.

@@ -264,5 +264,5 @@ func (m *Memory) nothingLeft() string {
 	if m.Layout == nil || m.Ledger.Counts().Total > 0 || m.isCarved() { // the next block may leave something
 		return ""
 	}
-	return poolspec.NothingLeft(m.Layout)
+	return poolspec.NothingLeft(m.Layout, m.addOrReserve())
 }

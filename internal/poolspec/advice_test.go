@@ -95,7 +95,7 @@ func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
 		fewer.Reserved, fewer.Gateway = nil, ""
 		for _, changed := range []*spec{more, fewer} {
 			layout, errs := Compile(changed)
-			if len(errs) > 0 || NothingLeft(layout) != "" {
+			if len(errs) > 0 || NothingLeft(layout, AddOrReserve) != "" {
 				t.Errorf("%+v: %v", changed, errs)
 			}
 		}

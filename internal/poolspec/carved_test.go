@@ -79,7 +79,7 @@ func TestCompileCarved(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
-			if text := NothingLeft(l); text != "" {
+			if text := NothingLeft(l, AddOrReserve); text != "" {
 				t.Error(text)
 			}
 		})

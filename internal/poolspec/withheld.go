@@ -77,8 +77,11 @@ func FirstWithheld(layout *Layout, r netipx.IPRange) (netip.Addr, bool) {
 	return set.Ranges()[0].From(), true
 }
 
-// NothingLeft says that a spec leaves nothing to be handed out, empty where it leaves something.
-func NothingLeft(layout *Layout) string {
+// AddOrReserve is what to do where a spec leaves nothing.
+const AddOrReserve = "add addresses, or reserve fewer"
+
+// NothingLeft says that a spec leaves nothing to be handed out, empty where it leaves something. do is what to do.
+func NothingLeft(layout *Layout, do string) string {
 	if len(layout.GrantableRanges()) > 0 || len(layout.Declared().Ranges()) == 0 {
 		return ""
 	}
@@ -87,9 +90,9 @@ func NothingLeft(layout *Layout) string {
 		n = n.Plus(poolutil.CountPrefixes(r, r.From().BitLen()))
 	}
 	if n.Int64() == 1 {
-		return "the spec leaves nothing to hand out: its one address is reserved, a gateway, or the first or last of a subnet; add addresses, or reserve fewer"
+		return "the spec leaves nothing to hand out: its one address is reserved, a gateway, or the first or last of a subnet; " + do
 	}
-	return fmt.Sprintf("the spec leaves nothing to hand out: all of its %d addresses are reserved, gateways, or the first or last of a subnet; add addresses, or reserve fewer", n.Int64())
+	return fmt.Sprintf("the spec leaves nothing to hand out: all of its %d addresses are reserved, gateways, or the first or last of a subnet; %s", n.Int64(), do)
 }
 
 // NoNetwork says that addresses of a layout are in no network that the spec names, empty: none is. What is given of these has the

@@ -79,7 +79,7 @@ func TestNothingLeft(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			if got := NothingLeft(layout); got != c.want {
+			if got := NothingLeft(layout, AddOrReserve); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

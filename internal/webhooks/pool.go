@@ -110,7 +110,7 @@ func warnings(ctx context.Context, all client.Reader, pool v1alpha1.Pool, layout
 		return nil // its addresses are in use in the pool that it is carved from
 	}
 	out := overlaps(ctx, all, pool, layout)
-	if empty := poolspec.NothingLeft(layout); empty != "" {
+	if empty := poolspec.NothingLeft(layout, poolspec.AddOrReserve); empty != "" {
 		out = append(out, empty)
 	}
 	if lone := poolspec.NoNetwork(layout); lone != "" {
