@@ -19,6 +19,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -159,5 +160,50 @@ func TestABehindCacheIsNoWarning(t *testing.T) {
 				t.Errorf("it warns: %s", strings.Join(says, ", "))
 			}
 		})
+	}
+}
+
+// W29: a pool of ours that has the name of a mirror is deleted, or is called something else: then the mirror is made.
+func TestAPoolInTheWayOfAMirrorGoes(t *testing.T) {
+	inTheWay := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster", UID: "theirs"}}
+	api := framework.Fake(t, living(t), inTheWay)
+	r := over(api)
+	if _, err := r.Reconcile(t.Context(), itself); err == nil || !strings.Contains(err.Error(), "delete it, or create it again under another name") {
+		t.Fatal(err)
+	}
+	if says := told(r); len(says) != 1 || !strings.Contains(says[0], "NotServed") {
+		t.Errorf("it says %q", says)
+	}
+	if err := api.Delete(t.Context(), inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(t.Context(), itself); err != nil {
+		t.Fatal(err)
+	}
+	mirror := &v1alpha1.NetworkPool{}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(inTheWay), mirror); err != nil || !incluster.Sealed(mirror) {
+		t.Errorf("%v, %v", mirror.Annotations, err)
+	}
+}
+
+// W29: what names a pool of the in-cluster provider that does not exist waits for nothing else when that is created.
+func TestWhatNamesNoPoolIsServedWithIt(t *testing.T) {
+	api := framework.Fake(t)
+	mirror := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
+	says := func() string { return Unmirrored(api)(t.Context(), mirror) }
+	if text := says(); text != "InClusterIPPool ns/p does not exist; create it, or create this object again with the right poolRef" {
+		t.Fatal(text)
+	}
+	if err := api.Create(t.Context(), living(t)); err != nil {
+		t.Fatal(err)
+	}
+	if text := says(); !strings.Contains(text, "has no mirror yet") {
+		t.Error(text)
+	}
+	if _, err := over(api).Reconcile(t.Context(), itself); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, &v1alpha1.NetworkPool{}); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package incluster
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -82,5 +83,23 @@ func TestTranslate(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// W29: a pool of more ranges than one of ours has is translated when it is split.
+func TestAPoolThatIsSplitIsTranslated(t *testing.T) {
+	of := func(n int) []string {
+		s := Spec{Prefix: 16}
+		for i := range n {
+			s.Addresses = append(s.Addresses, fmt.Sprintf("10.0.%d.%d", i/100, 2*(i%100)+1))
+		}
+		_, _, problems := s.Translate(false)
+		return problems
+	}
+	if problems := of(maxRanges + 1); len(problems) != 1 || !strings.Contains(problems[0], "split the pool") {
+		t.Error(problems)
+	}
+	if problems := append(of(maxRanges), of(1)...); len(problems) > 0 {
+		t.Error(problems)
 	}
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -49,5 +50,28 @@ func TestCheckKinds(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// W29: what a manager lacks is there when it is installed, and is not asked for without the flag.
+func TestKindsThatAreInstalledAreThere(t *testing.T) {
+	for says, needed := range map[string][]Needed{
+		"MetalLB is not installed in this cluster; run without --service-leases, or install it":                             ForLeases,
+		"the CRD of node-ipam-controller is not installed here; run without --serve-node-ipam-cluster-cidrs, or install it": ForNetworkingX,
+	} {
+		none, all := meta.NewDefaultRESTMapper(nil), meta.NewDefaultRESTMapper(nil)
+		for _, n := range needed {
+			for _, kind := range n.kinds {
+				all.Add(n.group.WithKind(kind), meta.RESTScopeNamespace)
+			}
+		}
+		if err := CheckKinds(none, needed); err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Error(err)
+		}
+		for _, installed := range []error{CheckKinds(all, needed), CheckKinds(none, nil)} {
+			if installed != nil {
+				t.Error(installed)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,17 +20,19 @@ import (
 )
 
 // imperative are the verbs with which a next step begins.
-const imperative = "add|annotate|apply|ask|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|find out|give|grant|hand|have|import|" +
+const imperative = "add|annotate|apply|ask|change|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|find out|give|grant|hand|have|import|" +
 	"increase|install|keep|label|leave|let|look|lower|make|mark|mount|move|name|narrow|pass|put|raise|read|reduce|release|remove|rename|repeat|replace|reserve|" +
 	"restart|restore|resume|run|see|serve|set|shorten|split|start|stop|take|trust|try|turn|unpause|unset|update|upgrade|use|wait|widen|write|" +
 	"kubectl (?:annotate|butler-ipam|delete|describe|get|label|patch)"
 
 var (
 	// begins is where a step begins: at the beginning of a text, or of a clause.
-	begins = regexp.MustCompile("(?:^|[;:.,(] |, (?:or|and|then) |\\b(?:or|then|else|first|moment|yes), |\\bThen |\\b(?:or|and|else) )(`?(?:" + imperative + ")\\b)")
+	begins = regexp.MustCompile("(?:^|[;:.,(] |, (?:or|and|then) |\\b(?:or|then|else|first|moment|yes), |\\bThen |\\b(?:or|and|else) )(`?(?:" + imperative + ") )")
 	// capital is one at the beginning of a sentence.
 	capital = regexp.MustCompile(`(?:^|[.?!] )(?:[A-Z])`)
-	ends    = regexp.MustCompile(`[;.](?: |$)|: `)
+	// noStep is what begins as one, and says what is.
+	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |use it$)`)
+	ends   = regexp.MustCompile(`[;.](?: |$)|: `)
 )
 
 // stepsOf are the steps that a text names.
@@ -49,8 +52,8 @@ func stepsOf(text string) []string {
 		if end := ends.FindStringIndex(step); end != nil {
 			step = step[:end[0]]
 		}
-		step = strings.TrimRight(strings.TrimSpace(step), ",;:(")
-		if strings.Contains(step, " ") {
+		step = strings.TrimRight(strings.Join(strings.Fields(step), " "), ",;:(")
+		if strings.Contains(step, " ") && !noStep.MatchString(step) {
 			out = append(out, step)
 		}
 	}
@@ -70,11 +73,11 @@ func TestStepsOf(t *testing.T) {
 	}
 }
 
-// named are the steps that the product names, by the directory of the code.
-func named(t *testing.T) map[string]map[string]bool {
+// named is how often messages name steps, by the directory of the code and the steps.
+func named(t *testing.T) map[string]map[string]int {
 	t.Helper()
 	root := framework.Root(t)
-	out := map[string]map[string]bool{}
+	out := map[string]map[string]int{}
 	for _, dir := range []string{"api", "cmd", "controllers", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(entry.Name(), "zz_generated") {
@@ -89,11 +92,11 @@ func named(t *testing.T) map[string]map[string]bool {
 			}
 			texts, err := textsOf(path)
 			for _, text := range texts {
-				for _, step := range stepsOf(text) {
+				if steps := strings.Join(stepsOf(text), " / "); steps != "" {
 					if out[from] == nil {
-						out[from] = map[string]bool{}
+						out[from] = map[string]int{}
 					}
-					out[from][step] = true
+					out[from][steps]++
 				}
 			}
 			return err
@@ -121,7 +124,7 @@ func textsOf(path string) ([]string, error) {
 			return n.Tag == nil
 		case *ast.KeyValueExpr:
 			key, is := n.Key.(*ast.Ident)
-			return !is || !slices.Contains([]string{"Use", "Short", "Long", "Example", "Help", "Name"}, key.Name)
+			return !is || !slices.Contains([]string{"Use", "Short", "Long", "Example", "Help", "Name", "Description"}, key.Name)
 		case *ast.CallExpr:
 			f, is := n.Fun.(*ast.SelectorExpr)
 			return !is || !describes.MatchString(f.Sel.Name)
@@ -166,15 +169,106 @@ func orVerb(text string) string {
 	return text
 }
 
-func TestDump(t *testing.T) {
+// row is what a message says to do, and the tests that do it. Where nothing is to be done to what this project serves, not
+// says why there is none.
+type row struct {
+	steps string
+	by    []string
+	not   string
+	// times is how many messages of the directory say just this; 0: one.
+	times int
+}
+
+// W29: a message that names a next step names one that helps: a test carries it out. Who writes a new message adds a row,
+// and the test.
+func TestNextStepsAreCarriedOut(t *testing.T) {
 	all := named(t)
-	n := 0
-	for _, dir := range slices.Sorted(maps.Keys(all)) {
-		t.Logf("## %s", dir)
-		for _, s := range slices.Sorted(maps.Keys(all[dir])) {
-			t.Logf("%q", s)
-			n++
+	if len(all) < 30 {
+		t.Errorf("steps are found in %d directories alone", len(all))
+	}
+	for dir, rows := range table {
+		for _, r := range rows {
+			switch n := all[dir][r.steps]; {
+			case n == 0:
+				t.Errorf("%s: no message names %q", dir, r.steps)
+			case n != max(r.times, 1):
+				t.Errorf("%s: %d messages name %q, and %d are known", dir, n, r.steps, max(r.times, 1))
+			}
+			delete(all[dir], r.steps)
 		}
 	}
-	t.Logf("total %d", n)
+	for _, dir := range slices.Sorted(maps.Keys(all)) {
+		for _, steps := range slices.Sorted(maps.Keys(all[dir])) {
+			t.Errorf("%s: no row names the test that carries out %q", dir, steps)
+		}
+	}
+}
+
+// The tests that the table names are there.
+func TestTheTableNamesTests(t *testing.T) {
+	root, read := framework.Root(t), map[string]*framework.TestNames{}
+	for dir, rows := range table {
+		for _, r := range rows {
+			if (len(r.by) == 0) == (r.not == "") {
+				t.Errorf("%s: %q has tests, or a reason why there is none", dir, r.steps)
+			}
+			for _, by := range r.by {
+				pkg, name, _ := strings.Cut(by, ": ")
+				if read[pkg] == nil {
+					names, err := framework.ReadTestNames(filepath.Join(root, filepath.FromSlash(pkg)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					read[pkg] = names
+				}
+				if !read[pkg].Functions[name] && !read[pkg].Texts[name] {
+					t.Errorf("%s: %q is carried out by %s, which is not there", dir, r.steps, by)
+				}
+			}
+		}
+	}
+}
+
+var (
+	page    = regexp.MustCompile(`\bdocs/([a-z-]+\.md)(?:#([a-z0-9-]+))?`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	dropped = regexp.MustCompile("[^a-z0-9 -]")
+)
+
+// A message that names a page, or a part of one, names what is there.
+func TestPagesThatAreNamedExist(t *testing.T) {
+	root, count := framework.Root(t), 0
+	for _, dir := range []string{"cmd", "controllers", "internal"} {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*", "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			texts, err := textsOf(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range page.FindAllStringSubmatch(strings.Join(texts, "\n"), -1) {
+				count++
+				text, err := os.ReadFile(filepath.Join(root, "docs", m[1]))
+				if err != nil {
+					t.Errorf("%s: %v", file, err)
+				}
+				if m[2] != "" && !slices.Contains(anchorsOf(string(text)), m[2]) {
+					t.Errorf("%s: docs/%s has no %s", file, m[1], m[2])
+				}
+			}
+		}
+	}
+	if count < 10 {
+		t.Errorf("%d pages are named", count)
+	}
+}
+
+// anchorsOf are the headings of a page, as links name them.
+func anchorsOf(text string) (out []string) {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		out = append(out, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return out
 }

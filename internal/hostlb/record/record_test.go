@@ -79,3 +79,20 @@ func TestUnreadable(t *testing.T) {
 		g.Expect(lock != nil || host != nil).To(BeTrue(), text)
 	}
 }
+
+// W29: the Lease of a host that is deleted is made again by that, and can be read.
+func TestALeaseThatIsMadeAgainCanBeRead(t *testing.T) {
+	g := NewWithT(t)
+	host := hostlb.Host{Name: "h1", Lifetime: 10 * time.Second}
+	made := func() *coordinationv1.Lease {
+		o := &coordinationv1.Lease{}
+		WriteHost(o, &host, "boot", metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), 10)
+		return o
+	}
+	wrong := made()
+	wrong.Annotations[v1alpha1.HostLBAnnotation] = "{"
+	_, _, err := HostOf(wrong)
+	g.Expect(err).To(MatchError(ContainSubstring("delete the Lease, its host makes it again")))
+	_, _, err = HostOf(made())
+	g.Expect(err).NotTo(HaveOccurred())
+}
