@@ -31,7 +31,7 @@ var (
 	// capital is one at the beginning of a sentence.
 	capital = regexp.MustCompile(`(?:^|[.?!] )(?:[A-Z])`)
 	// noStep is what begins as one, and says what is.
-	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |use it$)`)
+	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |use it$|name counts )`)
 	ends   = regexp.MustCompile(`[;.](?: |$)|: `)
 )
 
