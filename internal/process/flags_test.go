@@ -28,6 +28,7 @@ func TestStart(t *testing.T) {
 		"a stray argument":    {args: []string{"--size=3", "lift"}, code: 2, errOut: `"lift": crane takes flags only` + hint},
 		"a flag out of range": {args: []string{"--size=1"}, wrong: errors.New("--size=1: at least 2"), code: 2, errOut: "--size=1: at least 2" + hint},
 		"a log of no format":  {args: []string{"--logging-format=verse"}, code: 2, errOut: `logging flags: format: Invalid value: "verse"`},
+		"a log for programs":  {args: []string{"--logging-format=json"}, run: true},
 		"a log that is known": {args: []string{"--logging-format=text", "-v=2"}, run: true},
 	} {
 		t.Run(name, func(t *testing.T) {
