@@ -82,7 +82,7 @@ func TestMirrorIsSealed(t *testing.T) {
 }
 
 // Two pools of one range give one address twice. Users look at the pools, and not at their mirrors: each is told, once.
-func TestOverlapIsToldOnThePool(t *testing.T) {
+func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 	api := framework.Fake(t, living(t))
 	r := over(api)
 	overlap := func(is metav1.ConditionStatus, message string) {

@@ -262,7 +262,7 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 
 // What a pool may grant to a name alone, though its spec reserves it or leaves it out of tenantAllocation, is kept apart as
 // all else is that it may grant.
-func TestPinsAreKeptApart(t *testing.T) {
+func TestPinsAreKeptApart(t *testing.T) { // W33
 	pinned := func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.0.0.1"} }
 	kinds := map[string]func(*v1alpha1.NetworkPool){
 		"Pinned": func(*v1alpha1.NetworkPool) {},
@@ -306,7 +306,7 @@ func TestPinsAreKeptApart(t *testing.T) {
 }
 
 // What another pool had in flight when its spec was seen is kept apart from then on, whatever of it was reconciled by then.
-func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) {
+func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
 	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
 	}

@@ -37,7 +37,7 @@ func (f *failing) Get(_ context.Context, key client.ObjectKey, _ client.Object, 
 
 // Claims of many namespaces whose IPAddresses cannot be written for now, each in doubt and in flight, keep no claim of
 // another namespace waiting.
-func TestFailingNamespacesLeaveRoom(t *testing.T) {
+func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 	for _, namespaces := range []int{1, 3, 20} {
 		t.Run(fmt.Sprint(namespaces, " namespaces fail"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,7 @@ func TestAMirrorWithAnotherSpec(t *testing.T) {
 }
 
 // What a message says to change is the pool that is mirrored: the manager puts back what is changed of a mirror.
-func TestMessagesOfMirrorsNameTheirPool(t *testing.T) {
+func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 	t.Run("full", func(t *testing.T) {
 		p := aMirror(t, "10.0.0.10")
 		see(p, "a", 0, naming(mirrored))

@@ -182,7 +182,7 @@ func (w *world) readLog() {
 }
 
 // TestObstacles runs every scenario with every obstacle, which begins at a write.
-func TestObstacles(t *testing.T) {
+func TestObstacles(t *testing.T) { // W30
 	runs := 0
 	for n, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {

@@ -270,7 +270,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 
 // A clock that was ahead when addresses were released, and was set right since, has none rest for longer than those do that
 // are released now; one that had another user on the wire, an hour (P7).
-func TestRestOfAClockThatWasAhead(t *testing.T) {
+func TestRestOfAClockThatWasAhead(t *testing.T) { // W32
 	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
 	ahead := noon.Add(8 * time.Hour)
 	for ip, name := range map[string]string{"10.0.0.1": "a", "10.0.0.2": ""} {

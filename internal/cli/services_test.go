@@ -15,7 +15,7 @@ import (
 
 // The kubeconfig in the Secret of a Cluster is written by each user who may write Secrets in its namespace: it neither
 // runs a program on the machine of the administrator who asks, nor has a file of that machine sent to a server.
-func TestServicesTrustNoKubeconfig(t *testing.T) {
+func TestServicesTrustNoKubeconfig(t *testing.T) { // W37
 	dir := t.TempDir()
 	private, mark := filepath.Join(dir, "private"), filepath.Join(dir, "ran")
 	if err := os.WriteFile(private, []byte("private-key"), 0o600); err != nil {

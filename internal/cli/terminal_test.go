@@ -8,7 +8,7 @@ import (
 )
 
 // What tenants write does nothing to the terminal of who looks, and adds no line to what is printed.
-func TestTerminalEscapes(t *testing.T) {
+func TestTerminalEscapes(t *testing.T) { // W38
 	evil := "\x1b]0;title\x07\x1b[2J\x1b[8mhidden\u202e\u009b2J\xff\nfree"
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer

@@ -205,7 +205,7 @@ func (h *told) pass(seconds int) (announces []int) {
 }
 
 // The wire is told again of an address that is there: soon, and then each minute.
-func TestAnnouncements(t *testing.T) {
+func TestAnnouncements(t *testing.T) { // H31
 	h := shows(t)
 	h.Expect(h.pass(200)).To(Equal([]int{1, 2, 5, 10, 70, 130, 190}))
 	h.OnInterface(nil)

@@ -14,7 +14,7 @@ import (
 )
 
 // Labels of a Machine come after its Node, and a taint says so. Where labels decide, the Node waits for them, and not for ever.
-func TestANodeWaitsForItsLabels(t *testing.T) {
+func TestANodeWaitsForItsLabels(t *testing.T) { // K50
 	for name, tc := range map[string]struct {
 		taint   string
 		chooses bool

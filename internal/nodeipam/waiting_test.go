@@ -263,7 +263,7 @@ func sizeSelector() *corev1.NodeSelector {
 
 // A write of which nothing is known may still land. When another allocator has given the CIDR to another Node meanwhile, the
 // Node gets another one as soon as no such write can land any more, and no other Node gets the first one before.
-func TestAGrantThatAnotherAllocatorGave(t *testing.T) {
+func TestAGrantThatAnotherAllocatorGave(t *testing.T) { // K51
 	for name, inherited := range map[string]bool{"its own": false, "inherited": true} {
 		t.Run(name, func(t *testing.T) {
 			m := holding(t, "10.0.0.0/23", aNode("a"))
@@ -362,7 +362,7 @@ func TestAdoptionIsByTheClockOfTheHolder(t *testing.T) {
 }
 
 // A range of which Services have all is not full, and no Node that goes makes room in it.
-func TestARangeThatIsForServices(t *testing.T) {
+func TestARangeThatIsForServices(t *testing.T) { // K52
 	m := holding(t, "10.96.0.0/16", aNode("a"))
 	m.setServices(prefixes("10.96.0.0/12"))
 	m.plan(noon)

@@ -49,7 +49,7 @@ func steps(ago ...int) func(int) (float64, bool) {
 
 // Alerts fire where something is wrong, and where nothing is they do not: what pages without a reason is turned off.
 // Prometheus' own engine evaluates the expressions, at each minute of the time for which they have to hold.
-func TestAlertsFire(t *testing.T) {
+func TestAlertsFire(t *testing.T) { // W35
 	leads := func(name string, at func(int) (float64, bool)) sampled {
 		return sampled{`leader_election_master_status{name="butler-ipam` + name + `.butler.butlerlabs.dev"}`, at}
 	}

@@ -61,7 +61,7 @@ func put(t *testing.T, name string, address netip.Addr) {
 }
 
 // A client that only receives learns that its connection has ended, when the address is taken off on purpose.
-func TestConnectionsEndBeforeTheAddress(t *testing.T) {
+func TestConnectionsEndBeforeTheAddress(t *testing.T) { // H30
 	wires.New(t)
 	g := NewWithT(t)
 	own(t, "wire0", "192.0.2.1/24")
@@ -94,7 +94,7 @@ func TestConnectionsEndBeforeTheAddress(t *testing.T) {
 }
 
 // An address belongs on the interface with the longest prefix of it, and stays where it is while that is one of those.
-func TestPlaceOf(t *testing.T) {
+func TestPlaceOf(t *testing.T) { // H29
 	network := func(name, prefix string) hostlb.Network {
 		return hostlb.Network{Prefix: netip.MustParsePrefix(prefix), Interface: name}
 	}

@@ -70,7 +70,7 @@ func used(f *Forwarder) int64 {
 }
 
 // Who uses all that there is leaves others their share, and gets what they do not use; who comes later has one too.
-func TestShares(t *testing.T) {
+func TestShares(t *testing.T) { // H32
 	const limit = 120
 	f := &files{}
 	take := func(owner string) (n int) {

@@ -99,7 +99,7 @@ func TestIdle(t *testing.T) {
 
 // Where a port has as many clients as may be, a new one is served in the place of another: of one whose question was answered, then of
 // one that was answered nothing, and of those of the one that is idle longest. So who asks often takes the place of its own.
-func TestFull(t *testing.T) {
+func TestFull(t *testing.T) { // H28
 	begun := time.Now()
 	var later atomic.Int64
 	at0 := func(seconds int) { later.Store(int64(time.Duration(seconds) * time.Second)) }

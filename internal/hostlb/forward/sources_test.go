@@ -19,7 +19,7 @@ func only(text string, backends ...netip.AddrPort) Target {
 
 // A client that the port is not for is turned away before a backend hears of it, and those that were served are ended when the port
 // is not for them any more. Clients are of 127.0.0.0/8 here.
-func TestSourcesTCP(t *testing.T) {
+func TestSourcesTCP(t *testing.T) { // H27
 	p, a := at(t, corev1.ProtocolTCP, "127.77.0.15"), backend(t, "a")
 	f := forwarder(t, p)
 	f.Set(t.Context(), map[Port]Target{p: only("192.0.2.0/24", a)})
