@@ -35,7 +35,11 @@ func allocated(w *world) *step {
 				w.hand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefOf(a), false) })
 			}}
 		case !has:
-			if free := fit(w.pool().Spec.Addresses, held, int64(*a.Spec.Count)); free.IsValid() {
+			p := w.pool(a.Spec.PoolRef.Name)
+			if p == nil || closedBy(p) != "" {
+				continue
+			}
+			if free := fit(p.Spec.Addresses, held, int64(*a.Spec.Count)); free.IsValid() {
 				return w.allocates(a, "grants", false, func(a *v1alpha1.IPAllocation) {
 					a.Finalizers = append(a.Finalizers, v1alpha1.IPAllocationFinalizer)
 					metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AddressAnnotation, poolutil.FormatRange(free))
@@ -56,16 +60,33 @@ func allocated(w *world) *step {
 			})
 		}
 	}
-	return counted(w, held)
+	for _, p := range w.pools() {
+		if s := counted(w, p, held); s != nil {
+			return s
+		}
+	}
+	return nil
 }
 
-// counted keeps the counts of the pool.
-func counted(w *world, held []netipx.IPRange) *step {
-	p := w.pool()
+// closedBy is why a pool grants nothing; empty: it does.
+func closedBy(p *v1alpha1.NetworkPool) string {
+	if p.DeletionTimestamp != nil {
+		return v1alpha1.DeletingReason
+	}
+	return p.Annotations[closedAnnotation]
+}
+
+// closedAnnotation stands for what closes a pool: another one that has its addresses, or what is wrong with its spec.
+const closedAnnotation = "closed"
+
+// counted keeps the counts of a pool, and says whether it grants anything.
+func counted(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
 	is := p.Status
 	is.AllocatedIPs, is.LargestFreeBlock, is.AvailableIPs = 0, 0, 0
 	for _, r := range held {
-		is.AllocatedIPs += poolutil.Size(r)
+		if slices.ContainsFunc(p.Spec.Addresses, func(text string) bool { return netipx.MustParseIPRange(text).Overlaps(r) }) {
+			is.AllocatedIPs += poolutil.Size(r)
+		}
 	}
 	for n := int64(1); fit(p.Spec.Addresses, held, n).IsValid(); n++ {
 		is.LargestFreeBlock = n
@@ -74,7 +95,12 @@ func counted(w *world, held []netipx.IPRange) *step {
 		is.AvailableIPs += poolutil.Size(netipx.MustParseIPRange(text))
 	}
 	is.AvailableIPs -= is.AllocatedIPs
-	if is.AllocatedIPs == p.Status.AllocatedIPs && is.LargestFreeBlock == p.Status.LargestFreeBlock && len(p.Status.Conditions) > 0 {
+	ready := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
+	if why := closedBy(p); why != "" {
+		ready.Status, ready.Reason = metav1.ConditionFalse, why
+	}
+	was := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ReadyCondition)
+	if is.AllocatedIPs == p.Status.AllocatedIPs && is.LargestFreeBlock == p.Status.LargestFreeBlock && was != nil && was.Reason == ready.Reason {
 		return nil
 	}
 	return &step{Class: allocating, Text: "the allocator counts", Do: func() {
@@ -82,7 +108,7 @@ func counted(w *world, held []netipx.IPRange) *step {
 			return w.mgmt.EditStatus(faults.RefOf(p), func(o client.Object) {
 				if p, ok := o.(*v1alpha1.NetworkPool); ok {
 					p.Status = is
-					meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason})
+					meta.SetStatusCondition(&p.Status.Conditions, ready)
 				}
 			})
 		})

@@ -34,8 +34,18 @@ func (w *world) allocations() []*v1alpha1.IPAllocation {
 	return listed[*v1alpha1.IPAllocation](w.mgmt, faults.Allocations)
 }
 
-func (w *world) pool() *v1alpha1.NetworkPool {
-	return listed[*v1alpha1.NetworkPool](w.mgmt, faults.Pools)[0]
+func (w *world) pools() []*v1alpha1.NetworkPool {
+	return listed[*v1alpha1.NetworkPool](w.mgmt, faults.Pools)
+}
+
+// pool is the pool of a name, nil if there is none.
+func (w *world) pool(name string) *v1alpha1.NetworkPool {
+	for _, p := range w.pools() {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
 }
 
 // showing are the ranges of each pool that the workload cluster has.
@@ -93,7 +103,10 @@ func (w *world) check() {
 }
 
 func (w *world) objects() pools.Objects {
-	out := pools.Objects{Pools: []v1alpha1.Pool{w.pool()}}
+	out := pools.Objects{}
+	for _, p := range w.pools() {
+		out.Pools = append(out.Pools, p)
+	}
 	for _, a := range w.allocations() {
 		out.Allocations = append(out.Allocations, *a)
 	}
@@ -156,7 +169,13 @@ func (w *world) examine() {
 		}
 		used[a] = true
 	}
-	full := (w.quota > 0 && room <= 0) || w.pool().Status.AvailableIPs == 0
+	available := int64(0)
+	for _, p := range w.pools() {
+		if closedBy(p) == "" {
+			available += p.Status.AvailableIPs
+		}
+	}
+	full := (w.quota > 0 && room <= 0) || available == 0
 	if waiting > 0 && !full {
 		w.Wrongf("%d Services have no address, and there is room", waiting)
 	}

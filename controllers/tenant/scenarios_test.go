@@ -32,8 +32,8 @@ var clusterKey = client.ObjectKey{Namespace: namespace, Name: "prod"}
 // or at a moment of its own.
 type scenario struct {
 	name string
-	// addresses of the pool; none: plenty.
-	addresses string
+	// addresses of the pool, none: plenty; those of a second one, which is asked after it, none: there is none.
+	addresses, second string
 	// initial is the initialPoolSize, increment the growthIncrement, quota maxLoadBalancerIPs (0: none).
 	initial, increment int32
 	quota              int64
@@ -132,6 +132,26 @@ func resize(addresses string) action {
 	}}
 }
 
+// closePool has a pool grant nothing any more, for a reason of its Ready condition; openPool ends that. One that is deleted goes
+// when nothing of it is in use.
+func closePool(name, reason string) action {
+	return action{text: "pool " + name + " is closed: " + reason, do: func(w *world) {
+		ref := faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}
+		if reason == v1alpha1.DeletingReason {
+			_ = w.mgmt.Edit(ref, func(o client.Object) { o.SetFinalizers([]string{v1alpha1.PoolFinalizer}) })
+			w.drop(w.mgmt, ref)
+			return
+		}
+		_ = w.mgmt.Edit(ref, func(o client.Object) { o.SetAnnotations(map[string]string{closedAnnotation: reason}) })
+	}}
+}
+
+func openPool(name string) action {
+	return action{text: "pool " + name + " grants again", do: func(w *world) {
+		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}, func(o client.Object) { o.SetAnnotations(nil) })
+	}}
+}
+
 // careful is what a person does whose Services must not have such addresses.
 var careful = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
 	_ = w.work.Edit(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
@@ -218,6 +238,12 @@ var scenarios = []scenario{
 	{name: "exhausted", addresses: "10.0.0.1 10.0.0.3-10.0.0.4", initial: 1, increment: 1, script: []action{
 		add("a b c d"), resize("10.0.0.1 10.0.0.3-10.0.0.4 10.0.0.6"), remove("a b c d"),
 	}},
+	{name: "deleted while it is asked", second: "10.1.0.1-10.1.0.9", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), at(asking, closePool("pool", v1alpha1.DeletingReason)), add("c"), remove("b c"),
+	}},
+	{name: "overlaps while it is asked", addresses: "10.0.0.1-10.0.0.4", second: "10.1.0.1", initial: 1, increment: 1, script: []action{
+		add("a"), add("b"), at(asking, closePool("pool", v1alpha1.OverlapReason)), add("c"), later(2*grace, openPool("pool")), remove("b c"),
+	}},
 	{name: "apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b")}},
 	{name: "back apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
 	{name: "deleted block", initial: 1, increment: 1, script: []action{add("a"), add("b"), deleteBlock("ns-prod-lb-1")}},
@@ -293,6 +319,11 @@ func (s scenario) build(w *world) {
 	ns.Name = namespace
 	w.make(w.mgmt, ns)
 	w.make(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
+	refs := []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "pool"}}}
+	if s.second != "" {
+		w.make(w.mgmt, framework.MakePool("second").Namespace(namespace).Addresses(ranges(s.second)...).Obj())
+		refs = append(refs, v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: "second"}})
+	}
 	lb := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: &s.initial, GrowthIncrement: &s.increment}
 	if s.cilium {
 		lb.Type = v1alpha1.CiliumLoadBalancer
@@ -300,7 +331,7 @@ func (s scenario) build(w *world) {
 	if s.apart {
 		lb.Projection = v1alpha1.PoolPerAllocationProjection
 	}
-	network := &v1alpha1.ProviderNetwork{Mode: v1alpha1.IPAMMode, LoadBalancer: lb, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "pool"}}}}
+	network := &v1alpha1.ProviderNetwork{Mode: v1alpha1.IPAMMode, LoadBalancer: lb, PoolRefs: refs}
 	if s.quota > 0 {
 		quota := int32(s.quota)
 		network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxLoadBalancerIPs: &quota}
