@@ -149,13 +149,10 @@ func TestChooseLease(t *testing.T) { // A7, H24
 // behind, by its status. They count for the quota of their namespace, and no other lease gets their address.
 func TestLeasesOutliveTheManager(t *testing.T) { // A16, A7
 	moved := func(o *v1alpha1.IPLease) { o.Annotations, o.Finalizers, o.Status.Address = nil, nil, "10.0.0.2" }
-	list := &grants.Listed{}
 	listed := aPool(t, "10.0.0.1-10.0.0.4") // it decodes
-	for _, l := range []*grants.Claimant{
+	list := &grants.Listed{Claimants: []*grants.Claimant{
 		seeLease(listed, "a", leasedAs("10.0.0.1")), seeLease(listed, "b", moved), seeLease(listed, "c", leasedAs("10.0.0.3"), inNamespace("other"), func(o *v1alpha1.IPLease) { o.UID = "uid-other" }),
-	} {
-		list.Claimants = append(list.Claimants, l)
-	}
+	}}
 	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)} })
 	p.Rebuild(list)
 	for uid, want := range map[types.UID]string{"uid-a": "10.0.0.1", "uid-b": "10.0.0.2", "uid-other": "10.0.0.3"} {
