@@ -26,17 +26,24 @@ func quotaOf(ctx context.Context, ns string) client.Object {
 // policyOf is an admission policy that lets nobody make an IPAddress in a namespace.
 func policyOf(ctx context.Context, ns string) client.Object {
 	GinkgoHelper()
+	return refuse(ctx, ns, "no addresses for this namespace", admissionv1.Create, ipamv1.GroupVersion.Group, "ipaddresses")
+}
+
+// refuse makes an admission policy that refuses, with a message, one kind of writes in a namespace, and returns its binding:
+// nothing is refused any more when that is deleted.
+func refuse(ctx context.Context, ns, message string, operation admissionv1.OperationType, group, resource string) client.Object {
+	GinkgoHelper()
 	fail := admissionv1.Fail
-	addresses := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
-		Operations: []admissionv1.OperationType{admissionv1.Create},
-		Rule:       admissionv1.Rule{APIGroups: []string{ipamv1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"ipaddresses"}},
+	writes := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{operation},
+		Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
 	}}
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: ns},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy:    &fail,
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{addresses}},
-			Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", ns), Message: "no addresses for this namespace"}},
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{writes}},
+			Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", ns), Message: message}},
 		},
 	}
 	create(ctx, policy)
@@ -47,7 +54,10 @@ func policyOf(ctx context.Context, ns string) client.Object {
 		},
 	}
 	create(ctx, binding)
-	DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, policy)).To(Succeed()) })
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(client.IgnoreNotFound(k8s.Delete(ctx, binding))).To(Succeed())
+		Expect(k8s.Delete(ctx, policy)).To(Succeed())
+	})
 	return binding
 }
 
