@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -45,7 +46,7 @@ func (r *Reconciler) keep(ctx context.Context, cluster *clusterv1.Cluster, confi
 		d.Message = fmt.Sprintf("%s; the Cluster keeps IPAllocation %s, and gets one of ProviderConfig %s/%s when you delete that", at.Message, name, config.Namespace, config.Name)
 		return r.report(ctx, cluster, d)
 	}
-	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+	err := exact.Delete(ctx, r.Client, a)
 	if client.IgnoreNotFound(err) != nil {
 		return guard.Retry(err, "giving up an IPAllocation of another ProviderConfig")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -144,8 +145,7 @@ func (r *Reconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, conf
 		guard.Label(block, r.WatchFilter)
 		err = client.IgnoreAlreadyExists(r.Client.Create(ctx, block))
 	case tenancy.Replace:
-		err = client.IgnoreNotFound(r.Client.Delete(ctx, standing,
-			client.Preconditions{UID: &standing.UID, ResourceVersion: &standing.ResourceVersion}))
+		err = client.IgnoreNotFound(exact.Delete(ctx, r.Client, standing))
 	case tenancy.Done, tenancy.Wait, tenancy.Exhausted:
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -15,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 // release gives back what a deleted Cluster had, once nobody else holds the Cluster: while its machines
@@ -30,8 +30,8 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (r
 	}
 	for _, a := range left {
 		if a.DeletionTimestamp.IsZero() {
-			if err := client.IgnoreNotFound(r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID})); err != nil {
-				return reconcile.Result{}, fmt.Errorf("deleting IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
+			if err := client.IgnoreNotFound(exact.Delete(ctx, r.Client, a)); err != nil {
+				return guard.Retry(err, "deleting IPAllocation "+client.ObjectKeyFromObject(a).String())
 			}
 		}
 	}

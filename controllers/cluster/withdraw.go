@@ -14,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -31,7 +32,7 @@ func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster, w
 	unanswered, stays := tenancy.Ended(has, why)
 	for _, a := range unanswered {
 		// It may have been granted since it was read.
-		err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+		err := exact.Delete(ctx, r.Client, a)
 		if client.IgnoreNotFound(err) != nil {
 			return guard.Retry(err, fmt.Sprintf("deleting IPAllocation %s, which is wanted no more", client.ObjectKeyFromObject(a)))
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -40,7 +41,7 @@ func (r *Reconciler) end(ctx context.Context, pool *unstructured.Unstructured, m
 		return reconcile.Result{}, err
 	case !incluster.Given(mirror):
 		// As it was read: it may have been handed over since.
-		err := r.Client.Delete(ctx, mirror, client.Preconditions{UID: new(mirror.GetUID()), ResourceVersion: new(mirror.GetResourceVersion())})
+		err := exact.Delete(ctx, r.Client, mirror)
 		return guard.Retry(client.IgnoreNotFound(err), "deleting "+mirror.GetName())
 	}
 	who := r.Names(pools.KeyOf(mirror))

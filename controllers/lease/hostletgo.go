@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
@@ -43,7 +44,7 @@ func (l *look) stillOnHost(ctx context.Context, o *v1alpha1.IPLease) (leaseports
 			return why, nil
 		}
 		// Whoever takes it meanwhile keeps it.
-		err = l.Client.Delete(ctx, lock, client.Preconditions{UID: &lock.UID, ResourceVersion: &lock.ResourceVersion})
+		err = exact.Delete(ctx, l.Client, lock)
 		if client.IgnoreNotFound(err) != nil {
 			return leaseports.Verdict{}, fmt.Errorf("deleting the lock of the address of IPLease %s/%s, which nobody shows any more: %w", o.Namespace, o.Name, err)
 		}

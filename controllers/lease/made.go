@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
@@ -116,7 +117,7 @@ func (l *look) liveAsks(ctx context.Context, is *leaseports.Lease) (bool, error)
 // remove deletes a lease as it was read.
 func (l *look) remove(ctx context.Context, is *leaseports.Lease) error {
 	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: is.Name}}
-	if err := l.Client.Delete(ctx, o, client.Preconditions{UID: &is.UID, ResourceVersion: &is.Version}); err != nil {
+	if err := exact.Delete(ctx, l.Client, exact.As(o, is.UID, is.Version)); err != nil {
 		return fmt.Errorf("deleting IPLease %s/%s, which was made for a Service: %w", l.namespace, is.Name, err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -103,7 +104,7 @@ func (f *Flags) replace(ctx context.Context) error {
 	var errs []error
 	for i := range others {
 		o := &others[i]
-		err := f.Client.Delete(ctx, o, client.Preconditions{UID: &o.UID})
+		err := exact.Delete(ctx, f.Client, o)
 		if client.IgnoreNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("deleting ClusterCIDR %s, which the flags of a manager before stood for: %w", o.Name, err))
 			continue

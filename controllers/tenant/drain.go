@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -106,7 +107,7 @@ const unreachableHint = "the API server of the Cluster does not answer, so the m
 // giveBack deletes a block, as it was when that was decided, and lets go of it.
 func (l *look) giveBack(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	if a.DeletionTimestamp.IsZero() {
-		err := l.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+		err := exact.Delete(ctx, l.Client, a)
 		if err != nil {
 			return client.IgnoreNotFound(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -32,7 +33,7 @@ func (l *look) grow(ctx context.Context, d demand.Decision, all allocations) (ne
 			next = next.or(creating)
 		case tenancy.Replace:
 			a := s.Request
-			err := l.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+			err := exact.Delete(ctx, l.Client, a)
 			if err := client.IgnoreNotFound(err); err != nil {
 				return 0, err
 			}

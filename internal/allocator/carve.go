@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -181,8 +182,8 @@ func (a *Allocator) requestBlock(ctx context.Context, p *grants.Pool, r grants.B
 		return a.setFinalizers(ctx, p, r, slices.Concat([]string{}, r.Block.Others))
 	case grants.DeleteBlock:
 	}
-	obj := grants.Named(carver.Object(), r.Block.Namespace, r.Name)
-	err := a.Client.Delete(ctx, obj, client.Preconditions{UID: &r.Block.UID, ResourceVersion: &r.Block.Version})
+	obj := exact.As(grants.Named(carver.Object(), r.Block.Namespace, r.Name), r.Block.UID, r.Block.Version)
+	err := exact.Delete(ctx, a.Client, obj)
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("%s %s: %w", r.Verb, client.ObjectKeyFromObject(obj), err)
 	}

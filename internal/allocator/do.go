@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
@@ -231,9 +232,8 @@ func (a *Allocator) attachedChanged(ctx context.Context, p *grants.Pool, was *gr
 // deleteAttached deletes an attached object as it was seen. Where no finalizer was on it, ours put back neither, the answer
 // proves that it is gone.
 func (a *Allocator) deleteAttached(ctx context.Context, p *grants.Pool, was *grants.Attached, t *grants.Attempt) error {
-	uid, rv := was.UID, was.Version
 	t.Gone = false // what was proven before spoke of another one
-	err := a.Client.Delete(ctx, was.Object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
+	err := exact.Delete(ctx, a.Client, exact.As(was.Object(), was.UID, was.Version))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // a look tells what there is now
 	}

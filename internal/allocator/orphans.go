@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -105,8 +105,7 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Cl
 	if gone == "" || first || now.Sub(since) < a.OrphanGrace {
 		return nil
 	}
-	uid, rv := c.Owner.UID, c.Version
-	err = a.Client.Delete(ctx, c.Object(), client.Preconditions{UID: &uid, ResourceVersion: &rv})
+	err = exact.Delete(ctx, a.Client, exact.As(c.Object(), c.Owner.UID, c.Version))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return a.refresh(ctx, p, c) // it has changed: the next sweep decides

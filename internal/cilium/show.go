@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 // changes are what is to be written: pools that are empty, and known to be, go.
@@ -55,7 +56,7 @@ func (o *observed) Changes(want []elastic.Desired) balancer.Changes {
 // Show writes what takes addresses away first: Cilium gives nobody an address of the younger one of two pools that overlap.
 func (c *changes) Show(ctx context.Context, tenant client.Client) error {
 	for _, p := range c.remove {
-		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})); err != nil {
+		if err := client.IgnoreNotFound(exact.Delete(ctx, tenant, p)); err != nil {
 			return fmt.Errorf("deleting CiliumLoadBalancerIPPool %s: %w", p.Name, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -86,8 +87,7 @@ func (h *HandBack) remove(ctx context.Context, mirror v1alpha1.Pool) error {
 				return client.IgnoreNotFound(err)
 			}
 		}
-		version := is.GetResourceVersion()
-		return client.IgnoreNotFound(h.Client.Delete(ctx, is, client.Preconditions{UID: &uid, ResourceVersion: &version}))
+		return client.IgnoreNotFound(exact.Delete(ctx, h.Client, is))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/endpoint"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 // claimOf reads the claim of a Cluster; nil: there is none.
@@ -63,7 +64,7 @@ func (e *Endpoints) create(ctx context.Context, cluster *clusterv1.Cluster, clai
 
 // delete deletes a claim that asks for the wrong thing, as it was read: one that has got an address since is not deleted.
 func (e *Endpoints) delete(ctx context.Context, cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
-	err := e.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion})
+	err := exact.Delete(ctx, e.Client, claim)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return nil, fmt.Errorf("deleting IPAddressClaim %s: %w", client.ObjectKeyFromObject(claim), err)
 	}

@@ -42,7 +42,7 @@ func lab(host string) []client.Object {
 // claim is that of lab, with a pool.
 func claim(pool string) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: key.Name, OwnerReferences: []metav1.OwnerReference{{Kind: clusterv1.ClusterKind, Name: "lab", UID: "lab-uid"}},
+		Namespace: key.Namespace, Name: key.Name, UID: "claim-uid", OwnerReferences: []metav1.OwnerReference{{Kind: clusterv1.ClusterKind, Name: "lab", UID: "lab-uid"}},
 	}}
 	c.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: pool}
 	return c

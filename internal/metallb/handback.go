@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 // before is what an IPAddressPool that was handed over had, of what we write.
@@ -55,7 +56,7 @@ func beforeHandOver(p *metallbv1beta1.IPAddressPool) (had before, gives bool) {
 func giveUp(ctx context.Context, tenant client.Client, p *metallbv1beta1.IPAddressPool) error {
 	had, gives := beforeHandOver(p)
 	if !gives {
-		if err := client.IgnoreNotFound(tenant.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})); err != nil {
+		if err := client.IgnoreNotFound(exact.Delete(ctx, tenant, p)); err != nil {
 			return fmt.Errorf("deleting IPAddressPool %s: %w", p.Name, err)
 		}
 		return nil

@@ -21,6 +21,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 const (
@@ -131,7 +132,7 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool L
 		}
 		return true, false, nil
 	case len(ranges) == 0:
-		err := c.Delete(ctx, was, client.Preconditions{UID: &was.UID, ResourceVersion: &was.ResourceVersion})
+		err := exact.Delete(ctx, c, was)
 		if client.IgnoreNotFound(err) != nil {
 			return false, false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, was.Name, err)
 		}

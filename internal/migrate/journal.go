@@ -14,8 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 // The phases of an import.
@@ -130,11 +133,11 @@ func (s store) begin(ctx context.Context, j *journal) error {
 		if err != nil {
 			return fmt.Errorf("writing the journal: %w", err)
 		}
-		part := s.configMap(fmt.Sprintf("-%d", j.Parts))
-		if err := client.IgnoreNotFound(s.client.Delete(ctx, part)); err != nil {
+		suffix := fmt.Sprintf("-%d", j.Parts)
+		if err := s.remove(ctx, suffix); err != nil {
 			return fmt.Errorf("writing the journal: %w", err)
 		}
-		part = s.configMap(fmt.Sprintf("-%d", j.Parts))
+		part := s.configMap(suffix)
 		part.BinaryData, part.Immutable = map[string][]byte{partKey: packed}, ptr.To(true)
 		if err := s.client.Create(ctx, part); err != nil {
 			return fmt.Errorf("writing the journal: %w", err)
@@ -173,14 +176,28 @@ func (s store) save(ctx context.Context, j *journal) error {
 // forget deletes the journal, its head last.
 func (s store) forget(ctx context.Context, j *journal) error {
 	for i := range j.Parts {
-		if err := client.IgnoreNotFound(s.client.Delete(ctx, s.configMap(fmt.Sprintf("-%d", i)))); err != nil {
+		if err := s.remove(ctx, fmt.Sprintf("-%d", i)); err != nil {
 			return fmt.Errorf("deleting the journal: %w", err)
 		}
 	}
-	if err := client.IgnoreNotFound(s.client.Delete(ctx, s.configMap(""))); err != nil {
+	switch err := client.IgnoreNotFound(exact.Delete(ctx, s.client, j.head)); {
+	case apierrors.IsConflict(err):
+		return errOtherRun
+	case err != nil:
 		return fmt.Errorf("deleting the journal: %w", err)
 	}
 	return nil
+}
+
+// remove deletes a part, if there is one: as it is now, for none is changed once it is written.
+func (s store) remove(ctx context.Context, suffix string) error {
+	return retry.RetryOnConflict(patience, func() error {
+		part := s.configMap(suffix)
+		if err := s.client.Get(ctx, client.ObjectKeyFromObject(part), part); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		return client.IgnoreNotFound(exact.Delete(ctx, s.client, part))
+	})
 }
 
 func (j *journal) fill() error {

@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
@@ -55,13 +57,24 @@ func (m *Move) close(ctx context.Context, pool v1alpha1.Pool) error {
 }
 
 // removePool deletes our pool, which nothing names any more. The finalizer of its manager is not waited for: there
-// may be no manager, and one that runs can put it on again only before the deletion.
+// may be no manager, and one that runs can put it on again only before the deletion. A pool that was unpaused meanwhile may
+// have granted something: what this run knows of it is old.
 func (m *Move) removePool(ctx context.Context, target pools.Key, pool v1alpha1.Pool) error {
 	uid := pool.GetUID()
-	if err := client.IgnoreNotFound(m.Client.Delete(ctx, pool, client.Preconditions{UID: &uid})); err != nil {
-		return fmt.Errorf("deleting %s: %w", target, err)
-	}
 	err := retry.RetryOnConflict(patience, func() error {
+		pool, err := target.Get(ctx, m.Client)
+		if err != nil || pool.GetUID() != uid || pool.GetDeletionTimestamp() != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if s := pool.PoolStatus(); !annotations.HasPaused(pool) || s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
+			return errors.New("it was unpaused meanwhile")
+		}
+		return client.IgnoreNotFound(exact.Delete(ctx, m.Client, pool))
+	})
+	if err != nil {
+		return fmt.Errorf("deleting %s (run the same command again): %w", target, err)
+	}
+	err = retry.RetryOnConflict(patience, func() error {
 		pool, err := target.Get(ctx, m.Client)
 		if err != nil || pool.GetUID() != uid || len(pool.GetFinalizers()) == 0 {
 			return client.IgnoreNotFound(err)

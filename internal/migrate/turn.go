@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
 // turner moves entries from one side to the other: an import, or one that is rolled back.
@@ -136,9 +137,7 @@ func remove(ctx context.Context, c client.Client, obj client.Object) error {
 			return fmt.Errorf("taking the finalizers off %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
 		}
 	}
-	uid, version := obj.GetUID(), obj.GetResourceVersion()
-	err := c.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &version},
-		client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := exact.Delete(ctx, c, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("deleting %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
@@ -136,8 +137,8 @@ func (a Allocations) Delete(ctx context.Context, b Block) error {
 	defer cancel()
 	o := &v1alpha1.IPAllocation{}
 	o.Namespace, o.Name = a.Cluster.Namespace, b.Name
-	err := a.Client.Delete(ctx, o, client.Preconditions{UID: &b.UID})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+	err := exact.Delete(ctx, a.Client, exact.As(o, b.UID, b.Version))
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("giving back IPAllocation %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -91,23 +93,11 @@ func (s *Site) tended(e errand, err error) time.Duration {
 func (s *Site) doErrand(ctx context.Context, e errand) (news bool, err error) {
 	switch e.do {
 	case lookAt:
-		b, is, err := s.Blocks.Look(ctx, e.name)
-		if err != nil {
-			return false, err
-		}
-		m := s.lock()
-		defer m.Unlock()
-		if !is {
-			news = !m.missing[e.name]
-			m.missing[e.name] = true
-			return news, nil
-		}
-		m.sawBlock(b, s.Now())
-		return true, nil
+		return s.lookAtBlock(ctx, e.name)
 	case guardIt:
 		return false, s.Blocks.Guard(ctx, e.block)
 	case giveBack:
-		return false, s.Blocks.Delete(ctx, e.block)
+		return s.giveBack(ctx, e.block)
 	case letGo:
 		m := s.lock()
 		free := m.holder && m.ended[e.block.UID] && m.used(e.block) == 0
@@ -121,6 +111,40 @@ func (s *Site) doErrand(ctx context.Context, e errand) (news bool, err error) {
 		return err == nil, err
 	}
 	return false, fmt.Errorf("block %s: nobody knows how to do %d", e.name, e.do)
+}
+
+// giveBack deletes a block as it was when that was decided. One that has changed since is read, and decided on anew.
+func (s *Site) giveBack(ctx context.Context, b Block) (news bool, err error) {
+	err = s.Blocks.Delete(ctx, b)
+	if !apierrors.IsConflict(err) {
+		return false, err
+	}
+	if news, err := s.lookAtBlock(ctx, b.Name); !news || err != nil {
+		return false, err
+	}
+	m := s.lock()
+	defer m.Unlock()
+	if m.blocks[b.Name].Version == b.Version {
+		return false, err // it is refused as it is, and waits
+	}
+	return true, nil
+}
+
+// lookAtBlock reads a block anew. It reports whether something is known by it that was not before.
+func (s *Site) lookAtBlock(ctx context.Context, name string) (news bool, err error) {
+	b, is, err := s.Blocks.Look(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	m := s.lock()
+	defer m.Unlock()
+	if !is {
+		news = !m.missing[name]
+		m.missing[name] = true
+		return news, nil
+	}
+	m.sawBlock(b, s.Now())
+	return true, nil
 }
 
 // ask asks for a block.

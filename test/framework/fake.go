@@ -1,14 +1,17 @@
 package framework
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -24,5 +27,13 @@ func Fake(t *testing.T, objs ...client.Object) client.Client {
 		}
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).WithStatusSubresource(
-		&v1alpha1.NetworkPool{}, &v1alpha1.IPAllocation{}, &clusterv1.Cluster{}).Build()
+		&v1alpha1.NetworkPool{}, &v1alpha1.IPAllocation{}, &clusterv1.Cluster{}).WithInterceptorFuncs(interceptor.Funcs{Create: identified}).Build()
+}
+
+// identified creates an object with a UID, as an API server does.
+func identified(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(o.GetNamespace() + "/" + o.GetName()))
+	}
+	return c.Create(ctx, o, opts...)
 }

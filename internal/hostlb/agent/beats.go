@@ -15,9 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
@@ -113,8 +115,14 @@ func (b *beats) end(ctx context.Context, a *Agent) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.Timing.Timeout())
 	defer cancel()
-	o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.HostName(a.Name)}}
-	err := a.Client.Delete(ctx, o, client.Preconditions{UID: &b.is.UID})
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		o := &coordinationv1.Lease{}
+		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(a.Name)}, o)
+		if err != nil || o.UID != b.is.UID || ptr.Deref(o.Spec.HolderIdentity, "") != b.machine {
+			return err
+		}
+		return exact.Delete(ctx, a.Client, o)
+	})
 	if client.IgnoreNotFound(err) != nil {
 		a.Log.Error(err, "The heartbeat of this host could not be deleted: it is old soon")
 	}

@@ -1,0 +1,115 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// fakeOf is a client without an API server. Something is done once, before the first deletion.
+func fakeOf(t *testing.T, before func(context.Context, client.Client) error, objs ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := false
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if !done {
+				done = true
+				if err := before(ctx, c); err != nil {
+					return err
+				}
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	}).Build()
+}
+
+// A pool is deleted as it was read (R3): what its manager writes meanwhile is read first, and one that was unpaused, and may
+// have granted something, stays.
+func TestRemovesAPoolAsItIs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.NetworkPool)
+		stays  bool
+	}{
+		"written by its manager":        {change: func(p *v1alpha1.NetworkPool) { p.Finalizers = append(p.Finalizers, v1alpha1.PoolFinalizer) }},
+		"unpaused by a user":            {change: func(p *v1alpha1.NetworkPool) { p.Annotations = nil }, stays: true},
+		"granting something, meanwhile": {change: func(p *v1alpha1.NetworkPool) { p.Status.Allocator = inFlight() }, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}, Finalizers: []string{"example.com/other"},
+			}}
+			key := pools.KeyOf(pool)
+			c := fakeOf(t, func(ctx context.Context, c client.Client) error {
+				is := &v1alpha1.NetworkPool{}
+				if err := c.Get(ctx, client.ObjectKeyFromObject(pool), is); err != nil {
+					return err
+				}
+				tc.change(is)
+				return c.Update(ctx, is)
+			}, pool)
+			m := &Move{Client: c, Say: func(string, ...any) {}}
+			err := m.removePool(t.Context(), key, pool)
+			if (err != nil) != tc.stays || tc.stays && !strings.Contains(err.Error(), "run the same command again") {
+				t.Errorf("it says %v", err)
+			}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); apierrors.IsNotFound(err) == tc.stays {
+				t.Errorf("it is there: %v", err)
+			}
+		})
+	}
+}
+
+func inFlight() *v1alpha1.AllocatorStatus {
+	return &v1alpha1.AllocatorStatus{Holder: "other", InFlight: []v1alpha1.Grant{{}}}
+}
+
+// A journal is deleted as this run knows it, and not one that another run has written since.
+func TestForgetsNoJournalOfAnotherRun(t *testing.T) {
+	for name, written := range map[string]bool{"as it was": false, "written since": true} {
+		t.Run(name, func(t *testing.T) {
+			s := store{namespace: "ns", source: Source{Metal3IPPool, "ns", "p"}}
+			head, part := s.configMap(""), s.configMap("-0")
+			head.UID, part.UID = "head", "part"
+			s.client = fakeOf(t, func(ctx context.Context, c client.Client) error {
+				is := s.configMap("")
+				if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil || !written {
+					return err
+				}
+				is.Data = map[string]string{"other": "run"}
+				return c.Update(ctx, is)
+			}, head, part)
+			j := &journal{Parts: 2, head: s.configMap("")}
+			if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(head), j.head); err != nil {
+				t.Fatal(err)
+			}
+			err := s.forget(t.Context(), j)
+			if written != errors.Is(err, errOtherRun) || !written && err != nil {
+				t.Errorf("it says %v", err)
+			}
+			for o, stays := range map[client.Object]bool{head: written, part: false} {
+				if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); apierrors.IsNotFound(err) == stays {
+					t.Errorf("%s is there: %v", o.GetName(), err)
+				}
+			}
+		})
+	}
+}
