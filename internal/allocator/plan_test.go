@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -312,6 +313,7 @@ func TestBlocker(t *testing.T) {
 
 func TestMayTakeOver(t *testing.T) {
 	other := func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "you" }
+	failed := grants.RefusedBy(apierrors.NewForbidden(ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource(), "a", errUnreadable))
 	tests := map[string]struct {
 		change  []func(*v1alpha1.NetworkPool)
 		pool    func(*grants.Memory)
@@ -335,6 +337,20 @@ func TestMayTakeOver(t *testing.T) {
 			see(p, "a", 0)
 			p.WorkSince, p.Changed = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: term.Patience - time.Second, reason: "the holder writes"},
+		"a write that failed": {pool: func(p *grants.Memory) {
+			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
+			p.WorkSince = noon.Add(-term.Patience)
+		}, wait: 2*term.LastTry - term.Patience, reason: "a live holder has tried it, and tries again"},
+		"a write that failed, long ago": {pool: func(p *grants.Memory) {
+			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
+			p.WorkSince = noon.Add(-2 * term.LastTry)
+		}, may: true, reason: "the holder that tried it is dead"},
+		"a write that failed, of a grant": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "uid-a"}}
+		}}, pool: func(p *grants.Memory) {
+			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
+			p.WorkSince = noon.Add(-term.Patience)
+		}, wait: 2*term.LastTry - term.Patience, reason: "as above"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.Memory) {
 			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")

@@ -20,6 +20,9 @@ import (
 // slowPatience is how long those wait, in the place of term.Patience, that a live holder may have tried in vain.
 const slowPatience = time.Minute
 
+// vainPatience is how long a pool waits for which a live holder may try in vain what is refused: longer than it pauses.
+const vainPatience = 2 * term.LastTry
+
 // MayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
 func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable Admit) (bool, time.Duration) {
@@ -42,13 +45,16 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 	}
 	patience := term.Patience
 	m.ForgetLack()
-	if !m.hasWork(state, admission, releasable) {
+	if work, inVain := m.hasWork(state, admission, releasable); !work {
 		at, soon := m.blocksWait(now, shrinkGrace)
-		if !at {
+		if !at && !inVain {
 			m.WorkSince = time.Time{}
 			return false, room
 		}
-		if !soon {
+		switch {
+		case !at:
+			patience = vainPatience
+		case !soon:
 			patience = slowPatience
 		}
 	}
@@ -66,15 +72,19 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 }
 
 // hasWork reports whether the pool has something that a live holder would have done by now. What is
-// paused, or another manager's by its label, is none. Where it has nothing, it is known then what those lack that wait.
-func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable Admit) bool {
-	work := m.mayEnd() || m.outdated()
+// paused, or another manager's by its label, is none. Where it has nothing, it is known then what those lack that wait, and
+// whether there is something that a live holder may have tried in vain: claims for which a write failed, as they are told.
+func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable Admit) (work, inVain bool) {
+	work = m.mayEnd() || m.outdated()
 	wants := func(c *Claimant) bool {
 		rule := admission
 		if c.Deleting {
 			rule = releasable
 		}
-		return !rule(c).Waits
+		wants := !rule(c).Waits
+		failed := !c.Deleting && c.ShownRefusal().isRefused()
+		inVain = inVain || (wants && failed)
+		return wants && !failed
 	}
 	for _, g := range state.InFlight {
 		c := m.Claimants[types.UID(g.UID)]
@@ -84,7 +94,7 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 		work = work || wants(c)
 	}
 	if work {
-		return true
+		return true, inVain
 	}
 	m.Pending.Scan(func(c *Claimant) bool {
 		ruled := admission(c)
@@ -93,6 +103,7 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 		case ruled.Refused != nil:
 			work = !c.Shows(*ruled.Refused)
 		case c.ShownRefusal().isRefused():
+			inVain = true
 		default:
 			_, no, full := m.Available(c)
 			if full && m.WithinQuota(c) {
@@ -102,7 +113,7 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 		}
 		return !work
 	})
-	return work
+	return work, inVain
 }
 
 // mayEnd reports whether the pool is being deleted, and nothing that is known of has anything of it: while something

@@ -15,6 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 var (
@@ -274,4 +275,34 @@ func TestRefusedNodesHoldUpNoOther(t *testing.T) {
 		}
 	}
 	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.todo), len(m.trouble.nodes))
+}
+
+// While the API server refuses writes, one Node after the other is tried. Those for which nothing is free, however many, and
+// those that wait for an object to be protected are no reason to come back at once.
+func TestATrialLooksOnce(t *testing.T) {
+	inTrouble := func(m *memory) *memory {
+		m.trouble.nodes = map[types.UID]bool{}
+		for i := range term.MaxTroubled {
+			m.trouble.nodes[types.UID(fmt.Sprint("refused-", i))] = true
+		}
+		return m
+	}
+	var nodes []*podcidr.Node
+	for i := range 100 {
+		nodes = append(nodes, aNode(fmt.Sprintf("n%03d", i)))
+	}
+	full := inTrouble(holding(t, "10.0.0.0/24", append(nodes, aNode("has", "10.0.0.0/24"))...))
+	if protect, wait := full.plan(noon); wait != 0 || len(protect) > 0 || len(full.todo) > 0 || len(full.refused) != len(nodes) {
+		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d are told", wait, protect, len(full.todo), len(full.refused))
+	}
+
+	m := inTrouble(holding(t, "10.0.0.0/16", nodes...))
+	m.block(podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}, forbidden, noon)
+	if _, wait := m.plan(noon); wait < term.RetryDelay(0) || len(m.grants) > 0 {
+		t.Errorf("it comes back after %v; %d grants of an object that is not protected", wait, len(m.grants))
+	}
+	later := noon.Add(time.Hour)
+	if m.plan(later); len(m.grants) != 1 || m.grants["n000"] == nil || !m.trouble.next.After(later) {
+		t.Errorf("%d grants, not one as a trial; the next is at %v", len(m.grants), m.trouble.next)
+	}
 }

@@ -104,11 +104,27 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 	if len(waiting) == 0 {
 		return nil, wait
 	}
-	trial := m.inTrouble()
-	if trial {
-		waiting = []*podcidr.Node{m.leastTried(waiting)}
+	if !m.inTrouble() {
+		_, protect, later := m.grantTo(waiting, limit, now)
+		return protect, sooner(wait, later)
 	}
-	made := 0
+	// One of them is a trial: the next in turn to which something can be granted. Those before it wait for something else.
+	slices.SortFunc(waiting, m.inTurn)
+	for i := range waiting {
+		made, protect, later := m.grantTo(waiting[i:i+1:i+1], 1, now)
+		wait = sooner(wait, later)
+		if made > 0 {
+			m.trouble.pause = term.NextPause(m.trouble.pause)
+			m.trouble.next = now.Add(m.trouble.pause)
+			return protect, wait
+		}
+	}
+	return nil, wait
+}
+
+// grantTo makes grants for some of the Nodes that wait, or notes why they get nothing. It returns how many it made, which
+// objects must be protected first, and how long to wait for those Nodes that wait for one which could not be.
+func (m *memory) grantTo(waiting []*podcidr.Node, limit int, now time.Time) (made int, protect []podcidr.Ref, wait time.Duration) {
 	for again := true; again && made < limit; {
 		d := podcidr.Plan(m.books, m.ranges(), waiting, limit-made, now)
 		again = false
@@ -136,14 +152,7 @@ func (m *memory) plan(now time.Time) (protect []podcidr.Ref, wait time.Duration)
 			})
 		}
 	}
-	if trial && made == 0 && len(m.todo) > 0 {
-		wait = time.Millisecond // another one is to be tried
-	}
-	if trial && made > 0 {
-		m.trouble.pause = term.NextPause(m.trouble.pause)
-		m.trouble.next = now.Add(m.trouble.pause)
-	}
-	return protect, wait
+	return made, protect, wait
 }
 
 // chooses reports whether labels decide what Nodes get: an object is for certain Nodes.
@@ -204,11 +213,9 @@ func (m *memory) unheld(out []podcidr.Ref, now time.Time) []podcidr.Ref {
 	return out
 }
 
-// leastTried is the Node of which the fewest writes were refused, the oldest of those: each has its turn.
-func (m *memory) leastTried(nodes []*podcidr.Node) *podcidr.Node {
-	return slices.MinFunc(nodes, func(a, b *podcidr.Node) int {
-		return cmp.Or(cmp.Compare(m.todo[a.UID].waits.failures, m.todo[b.UID].waits.failures), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
-	})
+// inTurn is the order in which Nodes are tried: those first of which the fewest writes were refused, the oldest of those.
+func (m *memory) inTurn(a, b *podcidr.Node) int {
+	return cmp.Or(cmp.Compare(m.todo[a.UID].waits.failures, m.todo[b.UID].waits.failures), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
 
 func (m *memory) isOpen(ref podcidr.Ref) bool {
