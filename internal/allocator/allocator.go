@@ -149,11 +149,16 @@ func (a *Allocator) wake(key pools.Key) {
 
 // do has a job of a pool run as soon as a writer is free, for as long as the controller lives.
 func (a *Allocator) do(pool pools.Key, job func(context.Context)) {
-	ctx := context.Background()
-	if l := a.life.Load(); l != nil {
-		ctx = l.jobs
-	}
+	ctx := a.jobContext()
 	a.workers.Do(pool, func() { job(ctx) })
+}
+
+// jobContext lives as long as the controller.
+func (a *Allocator) jobContext() context.Context {
+	if l := a.life.Load(); l != nil {
+		return l.jobs
+	}
+	return context.Background()
 }
 
 func (a *Allocator) pool(key pools.Key) *grants.Pool {

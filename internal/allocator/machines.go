@@ -11,15 +11,37 @@ import (
 )
 
 // findMachines looks for the Machines of claims that wait, where subnets of the pool serve failure domains, so that the plan
-// knows of them, and returns when to look again, 0: never. Whoever holds the pool: without it nobody could tell whether there
-// is work.
+// knows of them, and returns when to look again, 0: never.
 func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
+	a.lookForMachines(ctx, p, a.beginLookups(p, now), func() time.Time { return now })
+	return a.nextLookup(p, now)
+}
+
+// seekMachines is findMachines beside the pool's turns, which do not wait for it: what a lookup hangs on is no concern of
+// those who are released, or whose Machines are known. Whoever holds the pool: without it nobody could tell whether there is
+// work.
+func (a *Allocator) seekMachines(p *grants.Pool, now time.Time) time.Duration {
+	if lookups := a.beginLookups(p, now); len(lookups) > 0 {
+		ctx := a.jobContext()
+		go func() {
+			a.lookForMachines(ctx, p, lookups, a.now)
+			a.wake(p.Key)
+		}()
+	}
+	return a.nextLookup(p, now)
+}
+
+func (a *Allocator) beginLookups(p *grants.Pool, now time.Time) []grants.Lookup {
 	if a.MachineOf == nil {
-		return 0
+		return nil
 	}
 	m := p.Lock()
-	lookups := m.Lookups(now, maxBatch)
-	m.Unlock()
+	defer m.Unlock()
+	return m.BeginLookups(now, maxBatch)
+}
+
+// lookForMachines looks for the Machines of claims. Each is known as soon as it is found.
+func (a *Allocator) lookForMachines(ctx context.Context, p *grants.Pool, lookups []grants.Lookup, now func() time.Time) {
 	ctx, cancel := timed(ctx)
 	defer cancel()
 	workqueue.ParallelizeUntil(ctx, a.Writers, len(lookups), func(i int) {
@@ -30,10 +52,20 @@ func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.T
 			problem = grants.Failed("the Machine of this claim, whose failure domain decides on its subnet, is not known: %v", err)
 		}
 		m := p.Lock()
-		m.NoteMachine(of, found, problem, now)
+		m.NoteMachine(of, found, problem, now())
 		m.Unlock()
 	})
-	m = p.Lock()
+	m := p.Lock()
+	m.EndLookups(lookups)
+	m.Unlock()
+}
+
+// nextLookup is when a Machine is to be looked for again, or what was found meanwhile to be looked at; 0: never.
+func (a *Allocator) nextLookup(p *grants.Pool, now time.Time) time.Duration {
+	if a.MachineOf == nil {
+		return 0
+	}
+	m := p.Lock()
 	defer m.Unlock()
 	return m.NextLookup(now)
 }

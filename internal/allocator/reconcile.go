@@ -65,7 +65,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	a.tellChildren(m)
 	m.Unlock()
 	a.tellElders(p)
-	look := a.findMachines(ctx, p, now)
+	look := a.seekMachines(p, now)
 	if a.isShut(p, now) {
 		return soonest(a.tellShut(ctx, p, now), look), nil
 	}

@@ -37,6 +37,8 @@ type MachineLook struct {
 	// looked: somebody has; problem is why it is not known all the same.
 	looked  bool
 	problem *Refusal
+	// looking: somebody does, now.
+	looking bool
 	// again is when it is looked for again, if that is to be; pause is how long the last one was after a problem.
 	again time.Time
 	pause time.Duration
@@ -55,7 +57,7 @@ func (l *MachineLook) sameOwners(other *MachineLook) bool {
 }
 
 func (l *MachineLook) isDue(now time.Time) bool {
-	return !l.looked || (!l.again.IsZero() && !l.again.After(now))
+	return !l.looking && (!l.looked || (!l.again.IsZero() && !l.again.After(now)))
 }
 
 // Lookup is a claim whose Machine is to be found, by its owners.
@@ -102,9 +104,34 @@ func (m *Memory) byMachine(c *Claimant) bool {
 	return m.HasZones() && c.Machine != nil && !c.Record.IsValid()
 }
 
-// Lookups are the claims whose Machines are to be found now, the oldest first, at most so many.
-func (m *Memory) Lookups(now time.Time, most int) (out []Lookup) {
-	if !m.HasZones() {
+// lookedAt is when a pool is looked at again of which a Machine is being looked for: what is known by then is enough to go on
+// with.
+const lookedAt = time.Second
+
+// BeginLookups returns the claims whose Machines are to be found now, the oldest first, at most so many at once. EndLookups
+// is to be called when that is over.
+func (m *Memory) BeginLookups(now time.Time, most int) []Lookup {
+	out := m.lookups(now, most-m.looking)
+	for _, of := range out {
+		m.Claimants[of.UID].Machine.looking = true
+	}
+	m.looking += len(out)
+	return out
+}
+
+// EndLookups notes that nobody looks any more for the Machines of some claims. Those that were not found are due again.
+func (m *Memory) EndLookups(of []Lookup) {
+	m.looking -= len(of)
+	for _, l := range of {
+		if c := m.Claimants[l.UID]; c != nil && c.Machine != nil && sameOwners(c.Machine.owners, l.Owners) {
+			c.Machine.looking = false
+		}
+	}
+}
+
+// lookups are the claims whose Machines are to be found now, the oldest first, at most so many.
+func (m *Memory) lookups(now time.Time, most int) (out []Lookup) {
+	if !m.HasZones() || most <= 0 {
 		return nil
 	}
 	m.Pending.Scan(func(c *Claimant) bool {
@@ -124,6 +151,8 @@ func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
 	m.Pending.Scan(func(c *Claimant) bool {
 		switch {
 		case !m.byMachine(c):
+		case c.Machine.looking:
+			wait = Sooner(wait, lookedAt)
 		case !c.Machine.looked:
 			wait = Sooner(wait, time.Millisecond)
 		case !c.Machine.again.IsZero():

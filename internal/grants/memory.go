@@ -66,6 +66,8 @@ type Memory struct {
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
 	Pending *btree.BTreeG[*Claimant]
 	Todo    map[types.UID]*Claimant
+	// looking is for how many claims Machines are being looked for.
+	looking int
 	// Retrying are claims of which the last try failed: those with a RetryAt.
 	Retrying map[types.UID]struct{}
 	// Orphans are IPAddresses without a claim that we know.
