@@ -233,10 +233,11 @@ func TestManyMeetAnObstacle(t *testing.T) {
 	spoil := action{"an invalid spec", func(w *world) bool {
 		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.Gateway = "192.0.2.1" }) == nil
 	}}
+	const twoManagers = "two managers"
 	nothing := action{"nothing", func(*world) bool { return true }}
 	for name, then := range map[string]struct{ do, undo action }{
 		"nothing": {nothing, nothing}, "cluster paused": {holdCluster(true), holdCluster(false)}, "pool paused": {pausePool(true), pausePool(false)},
-		"pool deleted": {dropPool, nothing}, "pool invalid": {spoil, nothing},
+		"pool deleted": {dropPool, nothing}, "pool invalid": {spoil, nothing}, twoManagers: {another, nothing},
 	} {
 		for i, o := range obstacles {
 			if testing.Short() && name != "nothing" && (i+len(name))%4 != 0 && o.name != "addresses-refused" {
@@ -246,6 +247,7 @@ func TestManyMeetAnObstacle(t *testing.T) {
 				// Who has a record is served whatever the pool says, others are not.
 				s := scenario{name: "many", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{many(n)}, ordered: true}
 				s.run(t, func(w *world) {
+					w.elected = name != twoManagers
 					w.obstruct(o, 5*time.Minute)
 					for at, a := range map[time.Duration]action{90 * time.Second: then.do, 6 * time.Minute: then.undo} {
 						w.After(0, at, func() {

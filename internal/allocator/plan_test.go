@@ -340,17 +340,17 @@ func TestMayTakeOver(t *testing.T) {
 		"a write that failed": {pool: func(p *grants.Memory) {
 			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
 			p.WorkSince = noon.Add(-term.Patience)
-		}, wait: 2*term.LastTry - term.Patience, reason: "a live holder has tried it, and tries again"},
+		}, wait: 10*time.Minute - term.Patience, reason: "a live holder has tried it, and tries again"},
 		"a write that failed, long ago": {pool: func(p *grants.Memory) {
 			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
-			p.WorkSince = noon.Add(-2 * term.LastTry)
+			p.WorkSince = noon.Add(-10 * time.Minute)
 		}, may: true, reason: "the holder that tried it is dead"},
 		"a write that failed, of a grant": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "uid-a"}}
 		}}, pool: func(p *grants.Memory) {
 			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
 			p.WorkSince = noon.Add(-term.Patience)
-		}, wait: 2*term.LastTry - term.Patience, reason: "as above"},
+		}, wait: 10*time.Minute - term.Patience, reason: "as above"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.Memory) {
 			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			seeAddress(p, "b", "10.0.0.1", "uid-b")

@@ -107,8 +107,10 @@ func (m *Memory) CommitLanded(answer v1alpha1.Pool, at time.Time) {
 	for _, uid := range m.Unanswered.Confirmed {
 		m.DropGrant(uid)
 	}
+	if len(m.Unanswered.Confirmed) > 0 || len(m.Retrying) == 0 {
+		m.Win() // else what is committed comes to nothing, here as with the other
+	}
 	m.Unanswered = nil
-	m.Win()
 	m.Refusal, m.commitPause, m.CommitAfter = nil, 0, time.Time{}
 	m.LastCommit = at
 	m.SetBase(answer)

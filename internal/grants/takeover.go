@@ -20,8 +20,9 @@ import (
 // slowPatience is how long those wait, in the place of term.Patience, that a live holder may have tried in vain.
 const slowPatience = time.Minute
 
-// vainPatience is how long a pool waits for which a live holder may try in vain what is refused: longer than it pauses.
-const vainPatience = 2 * term.LastTry
+// vainPatience is how long those wait for whom a write failed. A live holder tries it again, and need not write the pool for
+// that; a takeover from it serves none of them, and has each told in other words what this manager met.
+const vainPatience = 10 * time.Minute
 
 // MayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
 // (R5). Only the amount of work depends on the answer, never its safety.
