@@ -1,0 +1,58 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// poolless is an API server without a pool.
+type poolless struct{ *instant }
+
+func (poolless) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+// Claims can name any pool. No memory is left of one that does not exist when the last claim of it is gone, and no series of
+// a metric: else the manager grows with each name that a user thinks of.
+func TestNothingIsLeftOfPoolsThatDoNotExist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		api := poolless{&instant{}}
+		a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us"})
+		a.Start(ctx, func(pools.Key) {})
+		before := testutil.CollectAndCount(metrics.Refusals)
+		turn := func(key pools.Key) {
+			t.Helper()
+			if _, err := a.Reconcile(ctx, key, nil); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		told := 0
+		for i := range 50 {
+			c := newClaim(fmt.Sprint("c-", i), 0)
+			c.Spec.PoolRef.Name, c.ResourceVersion = fmt.Sprint("no-such-", i), api.next()
+			api.claims.Store(client.ObjectKeyFromObject(c), c)
+			key, _ := a.Observe(c)
+			turn(key)
+			told += testutil.CollectAndCount(metrics.Refusals) - before
+			a.Forget(c)
+			turn(key)
+		}
+		if left := testutil.CollectAndCount(metrics.Refusals) - before; told != 50 || left != 0 || len(a.pools) > 0 {
+			t.Errorf("%d claims were told; %d series are left of claims that are gone, and %d pools", told, left, len(a.pools))
+		}
+	})
+}
