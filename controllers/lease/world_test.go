@@ -184,6 +184,8 @@ type world struct {
 	// foreign are the addresses for which somebody foreign answers; rests, until when nobody is given one.
 	foreign map[netip.Addr]bool
 	rests   map[string]time.Time
+	// obstacle is what the API server refuses for a while; nil: nothing.
+	obstacle *obstacle
 }
 
 type action struct {
@@ -204,6 +206,12 @@ func TestWorlds(t *testing.T) {
 }
 
 func runWorld(t *testing.T, seed uint64) {
+	t.Helper()
+	runStory(t, seed, func(*world) {})
+}
+
+// runStory runs a world that something was done to before a manager starts.
+func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.New(), running: map[string]bool{}, last: map[string]string{}, announced: map[types.UID]bool{}, released: map[types.UID]bool{}, foreign: map[netip.Addr]bool{}, rests: map[string]time.Time{}}
@@ -230,6 +238,7 @@ func runWorld(t *testing.T, seed uint64) {
 		case 5:
 			w.script, w.trouble = unplaced(), 0
 		}
+		prepare(w)
 		for range 1 + seed%2 {
 			w.start()
 		}
@@ -264,7 +273,7 @@ func runWorld(t *testing.T, seed uint64) {
 func (w *world) start() {
 	name := string(rune('a' + len(w.managers)))
 	c := &cached{w.api.Client(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {}, other: {}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: &w.warnings, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
+	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {MaxBackoff: mostBackoff}, other: {MaxBackoff: mostBackoff}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: &w.warnings, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))
@@ -410,9 +419,10 @@ func (w *world) steps() []step {
 				continue
 			}
 			out = append(out, step{Text: m.name + ": reconcile " + name, Do: func() {
-				if time.Since(w.lastNews) > still/2 && time.Since(w.lastCall) > notMadeFor+twice {
+				if !w.obstacle.lasts() && time.Since(w.lastNews) > still/2 && time.Since(w.lastCall) > notMadeFor+twice {
 					w.Wrongf("manager %s reconciles at rest", m.name)
 				}
+				w.obstacle.kicked(m.name + " " + name)
 				q.Run(func() (reconcile.Result, error) {
 					return m.Reconcile(m.ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 				}, func(text string) { w.Wrongf("%s", text) })
@@ -452,6 +462,10 @@ func (w *world) serve(m *manager, r *faults.Request) {
 	w.calls++
 	w.lastCall = time.Now()
 	<-time.After(latency)
+	if w.obstacle.meets(w, r) {
+		w.answer(m, r, nil, w.obstacle.err)
+		return
+	}
 	if w.trouble > 0 && w.r.IntN(12) == 0 {
 		w.trouble--
 		w.lastNews = time.Now()

@@ -1,0 +1,106 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// refusalLasts is how long a refusal lasts, and mostEach how often one object is written meanwhile: what fails is tried again
+// after pauses that double.
+const (
+	refusalLasts = 4 * time.Minute
+	mostEach     = 40
+)
+
+// obstacle is what the API server refuses for a while: rights that are missing, a policy, a quota, a webhook that fails. How
+// much managers do is counted while it lasts.
+type obstacle struct {
+	of    func(*faults.Request) bool
+	err   error
+	over  bool
+	kicks map[string]int
+	calls map[string]int
+}
+
+func (f *obstacle) lasts() bool { return f != nil && !f.over }
+
+// meets reports whether a call is refused, and counts writes.
+func (f *obstacle) meets(w *world, r *faults.Request) bool {
+	if !f.lasts() {
+		return false
+	}
+	w.vainly = 0 // how much is done in vain, the refusal counts
+	if r.Write() {
+		f.calls[r.String()]++
+	}
+	if !f.of(r) {
+		return false
+	}
+	w.lastNews = time.Now()
+	return true
+}
+
+func (f *obstacle) kicked(queue string) {
+	if f.lasts() {
+		f.kicks[queue]++
+	}
+}
+
+// end says what was too much.
+func (f *obstacle) end(w *world) {
+	w.Notef("nothing is refused any more")
+	f.over, w.lastNews = true, time.Now()
+	for _, queue := range slices.Sorted(maps.Keys(f.kicks)) {
+		if n := f.kicks[queue]; n > int(refusalLasts/time.Second) {
+			w.Wrongf("rest: %d reconciles of %s while a refusal lasts %v", n, queue, refusalLasts)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(f.calls)) {
+		if n := f.calls[what]; n > mostEach {
+			w.Wrongf("rest: %d times %s while a refusal lasts %v", n, what, refusalLasts)
+		}
+	}
+}
+
+func isOf(kinds ...faults.Kind) func(*faults.Request) bool {
+	return func(r *faults.Request) bool { return r.Write() && slices.Contains(kinds, r.Ref.Kind) }
+}
+
+// TestRestWhileARefusalLasts has stories run while something is refused for good. There is at most one reconcile a
+// second for a namespace, and the writes of each object are bounded; when the refusal ends, all are served.
+func TestRestWhileARefusalLasts(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("a policy refuses it"))
+	obstacles := map[string]obstacle{
+		"all writes":                 {of: func(r *faults.Request) bool { return r.Write() }, err: forbidden},
+		"IPLeases":                   {of: isOf(faults.Leases), err: forbidden},
+		"status of IPLeases":         {of: func(r *faults.Request) bool { return isOf(faults.Leases)(r) && r.Status }, err: forbidden},
+		"Services":                   {of: isOf(faults.Services), err: forbidden},
+		"IPAddressPools":             {of: isOf(faults.MetalLBPools), err: forbidden},
+		"a webhook that answers 500": {of: isOf(faults.Leases, faults.Services), err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
+	}
+	seeds := 12
+	if testing.Short() {
+		seeds = 2
+	}
+	for _, name := range slices.Sorted(maps.Keys(obstacles)) {
+		for seed := range seeds {
+			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
+				runStory(t, uint64(seed), func(w *world) {
+					f := obstacles[name]
+					f.kicks, f.calls = map[string]int{}, map[string]int{}
+					w.obstacle, w.trouble = &f, 0
+					w.After(0, refusalLasts, func() { f.end(w) })
+				})
+			})
+		}
+	}
+}
