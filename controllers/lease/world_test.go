@@ -235,8 +235,10 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 			w.script = usurped()
 		case 4:
 			w.script, w.trouble = calm(), 0
+			w.act() // the lease is there before a manager starts, so that each has seen it when the Service comes
 		case 5:
 			w.script, w.trouble = unplaced(), 0
+			w.act()
 		}
 		prepare(w)
 		for range 1 + seed%2 {
