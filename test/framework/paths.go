@@ -48,11 +48,11 @@ func RepoRoot() (string, error) {
 }
 
 // Root is the directory of this module's go.mod, for a test that cannot go on without it.
-func Root(t testing.TB) string {
-	t.Helper()
+func Root(tb testing.TB) string {
+	tb.Helper()
 	dir, err := RepoRoot()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return dir
 }
