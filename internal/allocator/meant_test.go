@@ -21,7 +21,7 @@ func TestMeant(t *testing.T) {
 		missing      pools.Key
 		want, reason string
 	}{
-		"a slip":             {missing: namespaced("a", "machiens"), want: " (did you mean NetworkPool a/machines?)"},
+		"a slip":             {missing: namespaced("a", "machine"), want: " (did you mean NetworkPool a/machines?)"},
 		"the nearer of two":  {missing: namespaced("a", "machinezz"), want: " (did you mean NetworkPool a/machinez?)"},
 		"the other kind":     {missing: namespaced("a", "shared"), want: " (did you mean GlobalNetworkPool shared?)"},
 		"another namespace":  {missing: namespaced("a", "other"), want: " (another namespace has a pool of that name; only a GlobalNetworkPool is for all namespaces)", reason: "whose it is, is not said"},
