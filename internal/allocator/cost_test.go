@@ -51,6 +51,14 @@ var costs = map[string]struct {
 		have(m, n, ends, isMoved)
 		wait(m, n)
 	}},
+	"all are held after a move": {
+		pool: func(o *v1alpha1.NetworkPool) {
+			for i := range 1024 {
+				o.Status.Held = append(o.Status.Held, v1alpha1.HeldRange{First: nth(2 * i).String(), Last: nth(2 * i).String(), Reason: v1alpha1.MovedReason, ID: fmt.Sprint(i)})
+			}
+		},
+		filled: func(m *grants.Memory, n int) { have(m, n, ends, isMoved) },
+	},
 	"as many wait for a pool that is being deleted": {
 		pool: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} },
 		filled: func(m *grants.Memory, n int) {
@@ -137,6 +145,7 @@ func takeTurn(ctx context.Context, a *Allocator, m *grants.Memory) {
 	m.CoolReleases(noon, a.releases(ctx, m))
 	m.Prepare(noon)
 	m.Due(noon, grants.MaxJobs-m.Jobs, a.OrphanGrace, admission, a.releases(ctx, m))
+	m.EndsOfMoves(noon, grants.MaxJobs-m.Jobs)
 	m.NextWake(noon, 0)
 }
 

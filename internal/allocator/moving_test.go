@@ -43,14 +43,14 @@ func TestEndsOfMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
 			c := see(p, "c", 0, tc.is...)
-			if got := p.EndsOfMoves(noon); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
+			if got := p.EndsOfMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
 				t.Errorf("at once: %+v", got)
 			}
 			later := noon.Add(ending.Patience)
-			if got := p.EndsOfMoves(later).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
+			if got := p.EndsOfMoves(later, 9).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
 				t.Errorf("%v ends, want %v", got, tc.ends)
 			}
-			if got := p.EndsOfMoves(later.Add(time.Second)).Claimants; len(got) > 0 {
+			if got := p.EndsOfMoves(later.Add(time.Second), 9).Claimants; len(got) > 0 {
 				t.Errorf("%v again, a second later", got)
 			}
 			if tc.ends {
@@ -58,7 +58,7 @@ func TestEndsOfMoves(t *testing.T) {
 					t.Error(d)
 				}
 				p.Forget(c.Owner.UID)
-				if got := p.EndsOfMoves(later.Add(time.Hour)); len(got.Claimants) > 0 || got.Wait > 0 {
+				if got := p.EndsOfMoves(later.Add(time.Hour), 9); len(got.Claimants) > 0 || got.Wait > 0 {
 					t.Errorf("it is gone: %+v", got)
 				}
 			}
@@ -96,13 +96,13 @@ func TestEndOfAMovedAddress(t *testing.T) {
 			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Held = tc.held })
 			see(p, "c", 0, remembers("10.0.0.1"), bothReady)
 			p.ObserveAttached(tc.address)
-			p.EndsOfMoves(noon)
-			got := p.EndsOfMoves(noon.Add(ending.Patience)).Attached
+			p.EndsOfMoves(noon, 9)
+			got := p.EndsOfMoves(noon.Add(ending.Patience), 9).Attached
 			if (len(got) == 1) != tc.ends {
 				t.Errorf("%d end, want %v", len(got), tc.ends)
 			}
 			p.ForgetAttached("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
-			if got := p.EndsOfMoves(noon.Add(time.Hour)); len(got.Attached) > 0 || got.Wait > 0 {
+			if got := p.EndsOfMoves(noon.Add(time.Hour), 9); len(got.Attached) > 0 || got.Wait > 0 {
 				t.Errorf("it is gone: %+v", got)
 			}
 		})

@@ -22,8 +22,14 @@ type EndsOfMoves struct {
 	Wait      time.Duration
 }
 
-// EndsOfMoves returns what clusterctl has left behind of a move. Each is due once in a while: it is tried again.
-func (m *Memory) EndsOfMoves(now time.Time) (out EndsOfMoves) {
+// EndsOfMoves returns what clusterctl has left behind of a move, at most so many. Each is due once in a while: it is tried
+// again.
+func (m *Memory) EndsOfMoves(now time.Time, room int) (out EndsOfMoves) {
+	if len(m.moving)+len(m.movingAttached) == 0 {
+		clear(m.movingSince)
+		return out
+	}
+	held := m.heldOnRecord()
 	due := func(uid types.UID) bool {
 		since, known := m.movingSince[uid]
 		if !known {
@@ -35,17 +41,21 @@ func (m *Memory) EndsOfMoves(now time.Time) (out EndsOfMoves) {
 			out.Wait = Sooner(out.Wait, d)
 			return false
 		}
+		if room <= 0 {
+			return false // a job that ends wakes the pool
+		}
+		room--
 		m.movingSince[uid] = now
 		out.Wait = Sooner(out.Wait, ending.Patience)
 		return true
 	}
 	for uid, c := range m.moving {
-		if m.IsEndOfMove(c) && due(uid) {
+		if c.isEndOfMove(held) && due(uid) {
 			out.Claimants = append(out.Claimants, uid)
 		}
 	}
 	for uid, a := range m.movingAttached {
-		if a.Protected && (!a.IP.IsValid() || m.isHeldOnRecord(m.Ledger.Unit(a.IP))) && due(uid) {
+		if a.Protected && (!a.IP.IsValid() || holds(held, m.Ledger.Unit(a.IP))) && due(uid) {
 			out.Attached = append(out.Attached, a)
 		}
 	}
@@ -58,8 +68,10 @@ func (m *Memory) EndsOfMoves(now time.Time) (out EndsOfMoves) {
 }
 
 // IsEndOfMove reports whether our finalizers may come off a claimant that clusterctl has moved.
-func (m *Memory) IsEndOfMove(c *Claimant) bool {
-	return c.Moved && len(c.withoutOurs()) < len(c.Others)+ones(c.HasFinalizer) && (!c.HasRecord() || m.isHeldOnRecord(c.Record))
+func (m *Memory) IsEndOfMove(c *Claimant) bool { return c.Moved && c.isEndOfMove(m.heldOnRecord()) }
+
+func (c *Claimant) isEndOfMove(held *netipx.IPSet) bool {
+	return c.Moved && len(c.withoutOurs()) < len(c.Others)+ones(c.HasFinalizer) && (!c.HasRecord() || holds(held, c.Record))
 }
 
 // EndOfMove takes our finalizers off a claimant that clusterctl has moved.
@@ -85,16 +97,23 @@ func ones(is bool) int {
 	return 0
 }
 
-// isHeldOnRecord reports whether the status of the pool says that all of a range is kept back. A pool that is not there gives
-// nothing.
-func (m *Memory) isHeldOnRecord(r netipx.IPRange) bool {
+// heldOnRecord is what the status of the pool says is kept back; nil: the pool is not there, and gives nothing.
+func (m *Memory) heldOnRecord() *netipx.IPSet {
 	if m.Base == nil {
-		return true
+		return nil
 	}
+	var held netipx.IPSetBuilder
 	for _, h := range m.Base.PoolStatus().Held {
-		if held, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil && held.Contains(r.From()) && held.Contains(r.To()) {
-			return true
+		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
+			held.AddRange(r)
 		}
 	}
-	return false
+	set, err := held.IPSet()
+	if err != nil {
+		return &netipx.IPSet{} // nothing is known to be kept back
+	}
+	return set
 }
+
+// holds reports whether all of a range is kept back.
+func holds(held *netipx.IPSet, r netipx.IPRange) bool { return held == nil || held.ContainsRange(r) }
