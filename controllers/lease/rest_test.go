@@ -85,6 +85,7 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 		"status of IPLeases":         {of: func(r *faults.Request) bool { return isOf(faults.Leases)(r) && r.Status }, err: forbidden},
 		"Services":                   {of: isOf(faults.Services), err: forbidden},
 		"IPAddressPools":             {of: isOf(faults.MetalLBPools), err: forbidden},
+		"locks of addresses":         {of: isOf(faults.HostLeases), err: forbidden},
 		"a webhook that answers 500": {of: isOf(faults.Leases, faults.Services), err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
 	}
 	seeds := 12
