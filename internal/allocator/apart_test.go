@@ -442,6 +442,28 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 	}
 }
 
+// A pool that was made again under its name is another one: what was listed of the one before says nothing of it.
+func TestAPoolThatIsMadeAgainIsListedAgain(t *testing.T) {
+	lists, api := &existing{}, &oneWrite{}
+	a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
+	a.publish(o)
+	p := unlocked(a.pool(pools.KeyOf(o)))
+	p.SetBase(o)
+	look := func(uid types.UID, version string) []string {
+		a.ObservePool(aNeighbour("beside", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.UID, o.ResourceVersion = 2, uid, version }))
+		a.keepApart(t.Context(), grants.PoolOf(p))
+		return freeOf(p)
+	}
+	if free := look("first", "20"); !slices.Equal(free, []string{"10.0.0.1", "10.0.0.2"}) {
+		t.Fatalf("free are %v", free)
+	}
+	lists.has(pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: o.Namespace, Name: "beside"}, "x", "10.0.0.1")
+	if free := look("second", "30"); !slices.Equal(free, []string{"10.0.0.2"}) {
+		t.Errorf("free are %v, and another one of the name has 10.0.0.1", free)
+	}
+}
+
 // unlisted is an API server of which no list has an answer.
 type unlisted struct{}
 

@@ -58,7 +58,10 @@ func (m *Memory) NoteSeen(pool v1alpha1.Pool) {
 // note notes what a version of the pool says.
 func (m *Memory) note(pool v1alpha1.Pool) {
 	m.forgetSurveys(pool)
-	m.listed = m.listed && m.last.uid == pool.GetUID()
+	if m.last.uid != pool.GetUID() {
+		m.listed = false
+		clear(m.Surveyed) // another pool of the name was listed
+	}
 	edited := pool.GetGeneration() > 1 || pool.PoolSpec().Carve != nil
 	m.last = lastSeen{uid: pool.GetUID(), version: pool.GetResourceVersion(), status: pool.PoolStatus(), edited: edited}
 	m.seen = true
