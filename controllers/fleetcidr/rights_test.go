@@ -76,7 +76,7 @@ func refusing(t *testing.T, resource string) *httptest.Server {
 	return server
 }
 
-// A kubeconfig lacks a right in its workload cluster. The Cluster and its ClusterCIDR name it, nobody waits for a cache that is
+// A kubeconfig lacks a right in its workload cluster. The Cluster and its ClusterCIDR name it, no worker waits for a cache that is
 // never filled, and what the ClusterCIDR says of the Nodes that have CIDRs stays.
 func TestAMissingRightIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct {

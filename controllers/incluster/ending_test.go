@@ -53,7 +53,7 @@ func look(ctx context.Context, c client.Client) error {
 	return err
 }
 
-// A pool that clusterctl has moved goes, whoever names it still, and its mirror stays for clusterctl.
+// A pool that clusterctl has moved goes, also while claims name it, and its mirror stays for clusterctl.
 func TestEndOfAMove(t *testing.T) {
 	pool, mirror := deleted()
 	pool.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}) // it replaces all of them

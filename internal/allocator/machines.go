@@ -18,8 +18,8 @@ func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.T
 }
 
 // seekMachines is findMachines beside the pool's turns, which do not wait for it: what a lookup hangs on is no concern of
-// those who are released, or whose Machines are known. Whoever holds the pool: without it nobody could tell whether there is
-// work.
+// those who are released, or whose Machines are known. Also where another manager holds the pool: without it this one does not know whether
+// there is work.
 func (a *Allocator) seekMachines(p *grants.Pool, now time.Time) time.Duration {
 	if lookups := a.beginLookups(p, now); len(lookups) > 0 {
 		ctx := a.jobContext()

@@ -10,7 +10,7 @@ import (
 )
 
 // Delete deletes an object as it was read: the API server refuses it, by a conflict, where another object has the name by
-// now, or this one has changed since. Whoever decided on what it read is to read it again then.
+// now, or this one has changed since. A caller that decided by what it read reads it again then.
 func Delete(ctx context.Context, c client.Writer, o client.Object, opts ...client.DeleteOption) error {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	if uid == "" || version == "" {

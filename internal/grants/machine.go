@@ -34,10 +34,10 @@ type Machine struct {
 type MachineLook struct {
 	owners []metav1.OwnerReference
 	found  Machine
-	// looked: somebody has; problem is why it is not known all the same.
+	// looked: a lookup has ended; problem is why it is not known all the same.
 	looked  bool
 	problem *Refusal
-	// looking: somebody does, now.
+	// looking: a lookup is under way.
 	looking bool
 	// again is when it is looked for again, if that is to be; pause is how long the last one was after a problem.
 	again time.Time
@@ -119,7 +119,7 @@ func (m *Memory) BeginLookups(now time.Time, most int) []Lookup {
 	return out
 }
 
-// EndLookups notes that nobody looks any more for the Machines of some claims. Those that were not found are due again.
+// EndLookups notes that the lookups of some claims have ended. Those that were not found are due again.
 func (m *Memory) EndLookups(of []Lookup) {
 	m.looking -= len(of)
 	for _, l := range of {

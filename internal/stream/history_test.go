@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// An API server whose etcd is put back shows older resource versions than before: whoever reads on is told, and learns
+// An API server whose etcd is put back shows older resource versions than before: a reader gets an error, and learns
 // nothing of what is listed there.
 func TestWentBack(t *testing.T) {
 	// moments is at which one the API server is, one request after the other.

@@ -285,7 +285,7 @@ func (t *trial) names(ctx context.Context, s *site) []string {
 	return slices.Collect(maps.Keys(t.records(ctx, s)))
 }
 
-// look expects that nobody's record has changed, that no two have an address, on either side and over both, and that each
+// look expects that no record has changed, that no two have an address, on either side and over both, and that each
 // IPAddress is what its claim has on record.
 func (t *trial) look(ctx context.Context, g Gomega) {
 	GinkgoHelper()
