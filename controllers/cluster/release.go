@@ -50,7 +50,7 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (r
 // endMove takes our finalizer off a Cluster that clusterctl has moved and is deleting, where clusterctl was ended before it
 // took off all.
 func (r *Reconciler) endMove(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
-	if !controllerutil.ContainsFinalizer(cluster, v1alpha1.TenantNetworkFinalizer) || (r.WatchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != r.WatchFilter) {
+	if !controllerutil.ContainsFinalizer(cluster, v1alpha1.TenantNetworkFinalizer) || guard.IsAnothers(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
 	before := cluster.DeepCopy()

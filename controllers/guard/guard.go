@@ -26,7 +26,12 @@ const (
 
 // LeavesAlone reports whether a Cluster is moved away, paused, or not this manager's.
 func LeavesAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
-	return ending.IsMoved(cluster) || annotations.IsPaused(cluster, cluster) || (watchFilter != "" && cluster.Labels[clusterv1.WatchLabel] != watchFilter)
+	return ending.IsMoved(cluster) || annotations.IsPaused(cluster, cluster) || IsAnothers(cluster, watchFilter)
+}
+
+// IsAnothers reports whether an object is for another manager than the one with that --watch-filter; empty: it serves all.
+func IsAnothers(o metav1.Object, watchFilter string) bool {
+	return watchFilter != "" && o.GetLabels()[clusterv1.WatchLabel] != watchFilter
 }
 
 // Label gives an IPAllocation the label without which a manager with --watch-filter does not serve it. It reports

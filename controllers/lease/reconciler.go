@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -206,7 +205,7 @@ func (l *look) makeAll(ctx context.Context, made []leaseports.Made) (changed boo
 // leftAlone reports whether a lease is paused, or another manager's. All leases of a namespace have one IPAddressPool and
 // its Services, so they are decided on together, and its own is not written.
 func (l *look) leftAlone(o *v1alpha1.IPLease) bool {
-	return annotations.HasPaused(o) || (l.WatchFilter != "" && o.Labels[clusterv1.WatchLabel] != l.WatchFilter)
+	return annotations.HasPaused(o) || guard.IsAnothers(o, l.WatchFilter)
 }
 
 // addressOf is the address of a lease, or that of its record: after a move or a restore there is no status yet.
