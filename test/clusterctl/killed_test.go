@@ -88,14 +88,8 @@ func newTrial(ctx context.Context) *trial {
 	}
 	AddReportEntry("seed", fmt.Sprintf("-move-seed %d", seed))
 	t := &trial{draw: rand.New(rand.NewPCG(seed, 0)), known: map[string]string{}}
-	workload, err := framework.Start(framework.Options{})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(workload.Stop()).To(Succeed()) })
-	admin, err := workload.Client()
-	Expect(err).NotTo(HaveOccurred())
-	credentials, err := workload.NodesTenantKubeconfig(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	t.nodes = &joining{Client: admin}
+	nodes, credentials := startNodes(ctx)
+	t.nodes = nodes
 	t.from, t.to = startSite(), startSite()
 	t.home = t.from
 	for _, s := range []*site{t.from, t.to} {
@@ -103,18 +97,14 @@ func newTrial(ctx context.Context) *trial {
 		s.installInClusterPools(ctx)
 		s.add(ctx, "load-balancers", "leases", "in-cluster-pools", "fleet-node-cidrs")
 		s.run(ctx)
-		pods := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
-			PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: "pods", NodesPerBlock: 16},
-		}}
-		Expect(s.Create(ctx, framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj())).To(Succeed())
-		Expect(s.Create(ctx, pods)).To(Succeed())
+		s.addPodCIDRs(ctx)
 	}
 	t.fleet = newFleet(ctx, t.from, "fleet")
 	t.running(ctx, t.from)
 	t.granted(ctx, t.from)
 	t.from.makeInClusterPool(ctx, incluster.IPPool, t.ns, "hosts", "10.33.0.10-10.33.0.199")
 	t.from.makeInClusterPool(ctx, incluster.GlobalIPPool, "", "shared", "10.34.0.10-10.34.0.199")
-	_, err = framework.CreateClusterFor(ctx, t.from, credentials, metav1.ObjectMeta{
+	_, err := framework.CreateClusterFor(ctx, t.from, credentials, metav1.ObjectMeta{
 		Namespace: t.ns, Name: "nodes", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
 	})
 	Expect(err).NotTo(HaveOccurred())

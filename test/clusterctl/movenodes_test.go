@@ -54,26 +54,14 @@ func (j *joining) served(ctx context.Context) (has map[string]string) {
 
 var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func() {
 	It("takes its blocks along while Nodes join, and no CIDR changes or is given twice", func(ctx SpecContext) {
-		workload, err := framework.Start(framework.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(workload.Stop()).To(Succeed()) })
-		admin, err := workload.Client()
-		Expect(err).NotTo(HaveOccurred())
-		credentials, err := workload.NodesTenantKubeconfig(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		nodes := &joining{Client: admin}
+		nodes, credentials := startNodes(ctx)
 
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)
 			s.add(ctx, "fleet-node-cidrs")
 			s.run(ctx)
-			pool := framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj()
-			Expect(s.Create(ctx, pool)).To(Succeed())
-			ranged := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
-				PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 16},
-			}}
-			Expect(s.Create(ctx, ranged)).To(Succeed())
+			s.addPodCIDRs(ctx)
 		}
 		const ns = "nodes"
 		Expect(here.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
@@ -120,3 +108,26 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 		}
 	})
 })
+
+// startNodes starts a workload cluster, to whose Nodes a manager with the credentials may give pod CIDRs.
+func startNodes(ctx context.Context) (*joining, []byte) {
+	GinkgoHelper()
+	workload, err := framework.Start(framework.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(workload.Stop()).To(Succeed()) })
+	admin, err := workload.Client()
+	Expect(err).NotTo(HaveOccurred())
+	credentials, err := workload.NodesTenantKubeconfig(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	return &joining{Client: admin}, credentials
+}
+
+// addPodCIDRs creates a pool and a ClusterCIDR for the Nodes of all Clusters.
+func (s *site) addPodCIDRs(ctx context.Context) {
+	GinkgoHelper()
+	pool := framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj()
+	Expect(s.Create(ctx, pool)).To(Succeed())
+	Expect(s.Create(ctx, &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
+		PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 16},
+	}})).To(Succeed())
+}
