@@ -88,6 +88,8 @@ func run(o *options.Options) error {
 	if err != nil {
 		return err
 	}
+	apiClock := &process.APIClock{}
+	cfg.Wrap(apiClock.Watch)
 	part, err := shard.Parse(o.Shard)
 	if err != nil {
 		return fmt.Errorf("--shard: %w", err)
@@ -139,7 +141,7 @@ func run(o *options.Options) error {
 		return err
 	}
 	report(mgr, o)
-	return start(mgr, o, part)
+	return start(mgr, o, part, apiClock)
 }
 
 // reportTimeout is how long the manager waits at its start to be told its rights.
@@ -155,7 +157,7 @@ func report(mgr manager.Manager, o *options.Options) {
 	components.Report(ctx, mgr.GetClient(), mgr.GetLogger(), o.Namespace, components.Of(o))
 }
 
-func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
+func start(mgr manager.Manager, o *options.Options, part shard.Shard, apiClock *process.APIClock) error {
 	ctx := ctrl.SetupSignalHandler()
 	services, err := options.Prefixes(o.ServiceCIDRs)
 	if err != nil {
@@ -166,6 +168,7 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard) error {
 		WatchFilter:     o.WatchFilter,
 		Shard:           part,
 		Elected:         o.LeaderElect,
+		APITime:         apiClock.At,
 		Concurrency:     o.Concurrency,
 		Writers:         o.Writers,
 		OrphanGrace:     o.OrphanGrace,

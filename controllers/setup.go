@@ -44,6 +44,8 @@ type Options struct {
 	Shard shard.Shard
 	// Elected reports whether the manager works only while it is the leader.
 	Elected bool
+	// APITime is a moment of this machine's clock by that of the API server.
+	APITime func(time.Time) time.Time
 	// Concurrency is how many pools are reconciled at once, Writers how many writes are under way.
 	Concurrency, Writers int
 	// OrphanGrace is how long an orphan stays, ShrinkGrace how long a block that no Service uses.
@@ -175,6 +177,7 @@ func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, record
 		NodeQuota:         lookup.NodeQuota(mgr.GetClient(), blocks.Of),
 		Shard:             o.Shard,
 
+		APITime:        o.APITime,
 		MachineOf:      machineOf,
 		WithoutLeases:  !o.Leases,
 		InClusterPools: o.InClusterPools,

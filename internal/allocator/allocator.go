@@ -39,6 +39,9 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Clock is the source of time.
 	Clock clock.Clock
+	// APITime is a moment of it by the clock of the API server: what the next manager counts from is by that. Nil: both
+	// have one clock.
+	APITime func(time.Time) time.Time
 	// ID names this process among all managers that ever were.
 	ID string
 	// ManagementCluster is the UID of the namespace kube-system; empty: it could not be read.
@@ -114,6 +117,9 @@ func New(o Options) *Allocator {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.APITime == nil {
+		o.APITime = func(at time.Time) time.Time { return at }
+	}
 	if o.Writers == 0 {
 		o.Writers = 16
 	}
@@ -166,7 +172,9 @@ func (a *Allocator) pool(key pools.Key) *grants.Pool {
 	defer a.mu.Unlock()
 	p := a.pools[key]
 	if p == nil {
-		p = grants.PoolOf(grants.New(key, kinds, a.quota))
+		m := grants.New(key, kinds, a.quota)
+		m.APITime = a.APITime
+		p = grants.PoolOf(m)
 		a.pools[key] = p
 	}
 	return p

@@ -57,3 +57,46 @@ func TestTakeOverAfterOther(t *testing.T) {
 		})
 	}
 }
+
+// R10: the wait counts from what the manager before has written down, by the clock of the API server. The clocks of both
+// managers may be ahead of that, or behind.
+func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
+	const quarantine, passed = 75 * time.Second, 30 * time.Second
+	for name, c := range map[string]struct{ former, next time.Duration }{
+		"one clock":              {0, 0},
+		"the former was behind":  {-time.Hour, 0},
+		"the former was ahead":   {time.Hour, 0},
+		"the next one is behind": {0, -time.Hour},
+		"the next one is ahead":  {0, time.Hour},
+		"neither is right":       {-time.Hour, time.Hour},
+	} {
+		for _, mirror := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: ", of a mirror"}[mirror], func(t *testing.T) {
+				pool, claim := aPool, []func(*ipamv1.IPAddressClaim){remembers("10.0.0.11")}
+				if mirror {
+					pool, claim = aMirror, []func(*ipamv1.IPAddressClaim){naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }}
+				}
+				// take has a manager whose clock is wrong take the pool over as another one left it, and commit.
+				take := func(id string, wrong, later time.Duration, left func(*v1alpha1.NetworkPool)) (committed v1alpha1.Pool, wait time.Duration) {
+					p := pool(t, "10.0.0.10-10.0.0.20", left)
+					p.Holder = false
+					p.APITime = func(at time.Time) time.Time { return at.Add(-wrong) }
+					now := noon.Add(later + wrong)
+					api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, claim...)}}
+					a := New(Options{Client: api, Live: api, Lists: lists, ID: id, InClusterPools: true, Clock: clocktesting.NewFakeClock(now), APITime: p.APITime})
+					if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
+						t.Fatal(err)
+					}
+					return p.Prepare(now).Pool, p.QuarantineUntil.Sub(now)
+				}
+				left, wait := take("former", c.former, 0, func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} })
+				if wait != quarantine {
+					t.Errorf("the former waits %v", wait)
+				}
+				if _, wait = take("next", c.next, passed, func(o *v1alpha1.NetworkPool) { o.Status = *left.PoolStatus() }); wait != quarantine-passed {
+					t.Errorf("the next one waits %v", wait)
+				}
+			})
+		}
+	}
+}

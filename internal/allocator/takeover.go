@@ -84,7 +84,7 @@ func (a *Allocator) fence(ctx context.Context, p *grants.Pool) (term int64, err 
 		// an allocator: a move or a restore brings a pool before what was given from it.
 		ready := metav1.Condition{
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
-			Message: "the manager is reading the claims and addresses that this pool already has", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.now()),
+			Message: "the manager is reading the claims and addresses that this pool already has", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.APITime(a.now())),
 		}
 		if unserved {
 			// Or the wait would count from when that was said: the status is the same (QuarantineAfterOther).

@@ -17,7 +17,7 @@ type Arriving struct {
 	Lacks string
 	// Opened: the pool lacked a proof, and its annotation was removed by hand.
 	Opened bool
-	// last is when the last one arrived that has addresses, since this manager holds the pool.
+	// last is when the last one arrived that has addresses, since this manager holds the pool, by the clock of the API server.
 	last time.Time
 }
 
@@ -54,18 +54,21 @@ func (m *Memory) BeginQuarantine(now time.Time, length time.Duration) {
 
 // ExtendQuarantine has the quarantine count from the last arrival.
 func (m *Memory) ExtendQuarantine(now time.Time, length time.Duration) {
-	last := m.Arriving.last
-	if last.After(now) {
-		last = now // by another clock
+	if m.Arriving.last.IsZero() {
+		return
 	}
-	if until := last.Add(length); !last.IsZero() && until.After(m.QuarantineUntil) && until.After(now) {
+	last := m.begunBy(m.Arriving.last, now)
+	if until := last.Add(length); until.After(m.QuarantineUntil) && until.After(now) {
 		m.QuarantineUntil, m.quietSince = until, last
 	}
 }
 
 // keepQuiet has the condition Ready say since when nothing has arrived: the next manager counts from there.
 func (m *Memory) keepQuiet(ready *metav1.Condition) {
-	if ready != nil && ready.Reason == v1alpha1.AdoptingReason && m.quietSince.After(ready.LastTransitionTime.Time) {
-		ready.LastTransitionTime = metav1.NewTime(m.quietSince)
+	if ready == nil || ready.Reason != v1alpha1.AdoptingReason || m.quietSince.IsZero() {
+		return
+	}
+	if since := m.atAPI(m.quietSince); since.After(ready.LastTransitionTime.Time) {
+		ready.LastTransitionTime = metav1.NewTime(since)
 	}
 }

@@ -70,3 +70,25 @@ func TestABlockArrives(t *testing.T) {
 	see("b", "3", 30, had, 20)
 	see("c", "4", 40, had, 40)
 }
+
+// What the wait counts from is by the clock of the API server, which says when objects were made: that of the manager may be
+// ahead, or behind.
+func TestArrivalsAreByTheClockOfTheAPIServer(t *testing.T) {
+	const length = 75 * time.Second
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {
+		now := noon.Add(wrong + time.Minute)
+		m := &Memory{Base: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon.Add(wrong + length)}
+		m.APITime = func(at time.Time) time.Time { return at.Add(-wrong) }
+		m.noteArrival(noon.Add(50 * time.Second))
+		m.ExtendQuarantine(now, length)
+		if wait := m.QuarantineUntil.Sub(now); wait != length-10*time.Second {
+			t.Errorf("by a clock that is wrong by %v it waits %v", wrong, wait)
+		}
+		ready := &metav1.Condition{Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}
+		m.keepQuiet(ready)
+		if since := ready.LastTransitionTime.Time; !since.Equal(noon.Add(50 * time.Second)) {
+			t.Errorf("by a clock that is wrong by %v the condition counts from %v", wrong, since)
+		}
+	}
+}

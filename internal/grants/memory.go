@@ -129,7 +129,9 @@ type Memory struct {
 	// Changed is when the pool last moved on by another hand; WorkSince since when work has waited.
 	Changed, WorkSince time.Time
 	term.Contest
-	jitter          func(time.Duration) time.Duration
+	jitter func(time.Duration) time.Duration
+	// APITime is a moment by the clock of the API server; nil: all have one clock.
+	APITime         func(time.Time) time.Time
 	ListTook        time.Duration
 	TriedOnce       bool
 	QuarantineUntil time.Time

@@ -147,7 +147,7 @@ func (m *Memory) wasTakenAway() bool {
 func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
 	since := now
 	if c := m.WasAdopting(); c != nil {
-		since = begunBy(c, now)
+		since = m.begunBy(c.LastTransitionTime.Time, now)
 	}
 	for _, c := range m.Claimants {
 		if c.Mirrored && c.HasFinalizer && c.RecordText == "" {
@@ -162,5 +162,5 @@ func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
 // clusterctl moves arrives while the Cluster is paused, and its claim was told so.
 func (m *Memory) IsStrangers(c *Claimant, a *Attached) bool {
 	return a.Mirrored && !a.ByHand && a.ClaimantUID == c.Owner.UID && c.Pause == "" && c.PauseTold == "" &&
-		!m.AloneSince.IsZero() && a.Created > m.AloneSince.Unix()
+		!m.AloneSince.IsZero() && a.Created > m.atAPI(m.AloneSince).Unix()
 }

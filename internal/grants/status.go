@@ -96,7 +96,7 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 	slices.SortFunc(s.Held, func(a, b v1alpha1.HeldRange) int { return compareText(a.First, b.First) })
 	for _, c := range m.Conditions(n, now) {
 		c.ObservedGeneration = obj.GetGeneration()
-		c.LastTransitionTime = metav1.NewTime(now)
+		c.LastTransitionTime = metav1.NewTime(m.atAPI(now))
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	m.keepQuiet(meta.FindStatusCondition(s.Conditions, v1alpha1.ReadyCondition))

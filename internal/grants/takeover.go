@@ -228,17 +228,23 @@ func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
 // (R10). It survives a restart in the Ready condition.
 func (m *Memory) Quarantine(now time.Time, length time.Duration) {
 	if c := m.WasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
-		m.QuarantineUntil = begunBy(c, now).Add(length)
+		m.QuarantineUntil = m.begunBy(c.LastTransitionTime.Time, now).Add(length)
 	}
 }
 
-// begunBy is when a condition turned, now at the latest: whose clock was ahead when it was written closes no pool for as
-// long.
-func begunBy(c *metav1.Condition, now time.Time) time.Time {
-	if c.LastTransitionTime.After(now) {
-		return now
+// atAPI is a moment by the clock of the API server: by that one is written down what the next manager counts from, since its
+// own clock and that of the manager before may differ by any time (ADR 49).
+func (m *Memory) atAPI(at time.Time) time.Time {
+	if m.APITime == nil {
+		return at
 	}
-	return c.LastTransitionTime.Time
+	return m.APITime(at)
+}
+
+// begunBy is a moment of the clock of the API server by that of this manager, now at the latest: a clock that was ahead when
+// the moment was written down closes no pool for as long.
+func (m *Memory) begunBy(at, now time.Time) time.Time {
+	return now.Add(-max(m.atAPI(now).Sub(at), 0))
 }
 
 // WasAdopting returns the condition that a quarantine which is not over has left, if one has.
