@@ -40,6 +40,11 @@ func has(block string) func(*v1alpha1.IPAllocation) {
 	}
 }
 
+// recalls has an allocation come back with a record, and without our finalizer.
+func recalls(block string) func(*v1alpha1.IPAllocation) {
+	return func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = block }
+}
+
 // shows has the status say that a block is allocated, as Butler writes it.
 func shows(first, last string) func(*v1alpha1.IPAllocation) {
 	return func(o *v1alpha1.IPAllocation) {
@@ -129,8 +134,21 @@ func TestChooseBlock(t *testing.T) {
 		},
 		"what it remembers": {ask: []func(*v1alpha1.IPAllocation){has("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
 		"an annotation that a user wrote": {
-			ask:   []func(*v1alpha1.IPAllocation){func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.0/8" }},
+			ask:   []func(*v1alpha1.IPAllocation){recalls("10.0.0.0/8")},
 			count: 4, want: "10.0.0.1-10.0.0.4",
+		},
+		"a record that a restore took the finalizer off": {ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
+		"one of more than it asks for":                   {ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.32/28")}, count: 4, want: "10.0.0.1-10.0.0.4"},
+		"one of what is not handed out":                  {ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.60/30")}, count: 4, want: "10.0.0.1-10.0.0.4"},
+		"one of what another has": {
+			there: func(p *grants.Memory) { seeBlock(p, "y", 1, has("10.0.0.41/32")) },
+			ask:   []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
+		},
+		"one of what is kept for a name": {
+			pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.41")}, ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
+		},
+		"its pinned range before that": {
+			ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30"), pinned("10.0.0.20", "10.0.0.23")}, count: 4, want: "10.0.0.20-10.0.0.23",
 		},
 		"what its status says": {ask: []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
 		"what its status says, and another has": {

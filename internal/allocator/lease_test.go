@@ -38,6 +38,11 @@ func leasedAs(address string) func(*v1alpha1.IPLease) {
 	}
 }
 
+// recallsAddress has a lease come back with a record, and without our finalizer.
+func recallsAddress(address string) func(*v1alpha1.IPLease) {
+	return func(o *v1alpha1.IPLease) { o.Annotations = map[string]string{v1alpha1.AddressAnnotation: address} }
+}
+
 func leaseFor(address string) func(*v1alpha1.IPLease) {
 	return func(o *v1alpha1.IPLease) { o.Spec.Address = address }
 }
@@ -108,12 +113,21 @@ func TestChooseLease(t *testing.T) { // A7, H24
 			pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.25")}, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.25")},
 			want: "the requested address 10.0.0.25 is held by a preAllocation for claims named vip; wait until it is released, or create the lease again with another spec.address",
 		},
-		"no address":           {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.300")}, want: `spec.address "10.0.0.300" is not an IP address`},
-		"one elsewhere":        {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.77")}, want: "NetworkPool ns/pool does not hand out spec.address 10.0.0.77: it is outside the pool; spec.address is immutable"},
-		"one of a family":      {ask: []func(*v1alpha1.IPLease){leaseFor("fd00::1")}, want: "NetworkPool ns/pool does not hand out spec.address fd00::1: it is of another address family than the pool"},
-		"another's":            {there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.9")) }, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "is held by IPLease ns/y"},
-		"a claim's":            {there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.9", "uid-c") }, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "is held by IPAddress ns/c"},
-		"what its status says": {ask: []func(*v1alpha1.IPLease){showsAddress("10.0.0.40")}, want: "10.0.0.40"},
+		"no address":      {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.300")}, want: `spec.address "10.0.0.300" is not an IP address`},
+		"one elsewhere":   {ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.77")}, want: "NetworkPool ns/pool does not hand out spec.address 10.0.0.77: it is outside the pool; spec.address is immutable"},
+		"one of a family": {ask: []func(*v1alpha1.IPLease){leaseFor("fd00::1")}, want: "NetworkPool ns/pool does not hand out spec.address fd00::1: it is of another address family than the pool"},
+		"another's":       {there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.9")) }, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "is held by IPLease ns/y"},
+		"a claim's":       {there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.9", "uid-c") }, ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.9")}, want: "is held by IPAddress ns/c"},
+		"a record that a restore took the finalizer off": {ask: []func(*v1alpha1.IPLease){recallsAddress("10.0.0.40")}, want: "10.0.0.40"},
+		"such a record beyond the quota": {
+			pool: []func(*v1alpha1.NetworkPool){quota(0)}, ask: []func(*v1alpha1.IPLease){recallsAddress("10.0.0.40")}, want: "quotaPerNamespace allows: 0",
+		},
+		"one of what another has": {
+			there: func(p *grants.Memory) { seeLease(p, "y", leasedAs("10.0.0.40")) }, ask: []func(*v1alpha1.IPLease){recallsAddress("10.0.0.40")}, want: "10.0.0.41",
+		},
+		"one of many addresses":      {ask: []func(*v1alpha1.IPLease){recallsAddress("10.0.0.40/30")}, want: "10.0.0.1"},
+		"its spec.address before it": {ask: []func(*v1alpha1.IPLease){recallsAddress("10.0.0.40"), leaseFor("10.0.0.9")}, want: "10.0.0.9"},
+		"what its status says":       {ask: []func(*v1alpha1.IPLease){showsAddress("10.0.0.40")}, want: "10.0.0.40"},
 		"what its status says, and another has": {
 			there: func(p *grants.Memory) { seeBlock(p, "b", 4, has("10.0.0.40/30")) }, ask: []func(*v1alpha1.IPLease){showsAddress("10.0.0.40")},
 			want: "the status shows 10.0.0.40, which is held by IPAllocation ns/b",

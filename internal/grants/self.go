@@ -27,6 +27,17 @@ func (c *Claimant) OwnRange() netipx.IPRange {
 	return c.Shown
 }
 
+// AskedByRecord is what a claimant asks for by a record that came without our finalizer, as a restore leaves it that strips
+// finalizers; not valid where it does not fit, or another has some of it. Users can write that annotation, too: it says only
+// which range, of those that the claimant may have by all rules, it is to be (ADR 50).
+func (m *Memory) AskedByRecord(c *Claimant, fits func(netipx.IPRange) bool) netipx.IPRange {
+	r := c.Record
+	if c.HasFinalizer || !r.IsValid() || !fits(r) || !m.Ledger.InSpace(r) || m.Blocker(r, c.Owner) != nil {
+		return netipx.IPRange{}
+	}
+	return r
+}
+
 // NeedOf says what is to be done for a claimant that lives. complete reports whether its record and its status say all of
 // what it remembers.
 func (m *Memory) NeedOf(c *Claimant, complete func() bool) Need {

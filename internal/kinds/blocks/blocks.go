@@ -218,7 +218,7 @@ func (kind) Confirmed(_ *grants.Memory, c *grants.Claimant) bool { return c.HasR
 func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { return c.OwnRange() }
 
 // Designated finds what is meant for an allocation: what it remembers, what its status says it has, the range it is
-// pinned to, or the one that rests for its name.
+// pinned to, the one that a record without our finalizer names, or the one that rests for its name.
 func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
 	if blockFactsOf(c).isPrefix() {
 		if no := mayHave(m, c); no != nil {
@@ -255,7 +255,11 @@ func (k kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, 
 		return pinned, nil
 	}
 	s := k.Shape(m, c)
-	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return hasShape(r, s) }), nil
+	fits := func(r netipx.IPRange) bool { return hasShape(r, s) }
+	if asked := m.AskedByRecord(c, fits); asked.IsValid() {
+		return asked, nil
+	}
+	return m.CoolingFor(c.Owner, fits), nil
 }
 
 // hasShape reports whether a range is what was asked for.

@@ -109,7 +109,7 @@ func (kind) Confirmed(_ *grants.Memory, c *grants.Claimant) bool { return c.HasR
 func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { return c.OwnRange() }
 
 // Designated finds what is meant for a lease: what it remembers, what its status says it has, the address it asks for,
-// the one pinned to its name, or the one that rests for its name.
+// the one pinned to its name, the one that a record without our finalizer names, or the one that rests for its name.
 func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
 	if no := mayHave(m, c); no != nil {
 		return netipx.IPRange{}, no
@@ -128,6 +128,9 @@ func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *g
 	}
 	if r, no, is := m.PreAllocated(c); is {
 		return r, no
+	}
+	if asked := m.AskedByRecord(c, func(r netipx.IPRange) bool { return r.From() == r.To() }); asked.IsValid() {
+		return asked, nil
 	}
 	return m.RestingUnit(c), nil
 }
