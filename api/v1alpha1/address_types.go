@@ -12,6 +12,17 @@ import "maps"
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has host bits set; write the first address of the network before the slash"
 type Prefix = string
 
+// OptionalPrefix is a Prefix, or empty where there is none: templates of Helm leave a field empty for which no value is set.
+// +kubebuilder:validation:MaxLength=43
+// +kubebuilder:validation:XValidation:rule="self.size() == 0 || isCIDR(self)",message="must be a CIDR: an IPv4 or IPv6 address, a slash and a prefix length, such as 10.40.0.0/21 or fd00:40::/64"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has host bits set; write the first address of the network before the slash"
+type OptionalPrefix = string
+
+// OptionalAddress is an Address, or empty where there is none.
+// +kubebuilder:validation:MaxLength=39
+// +kubebuilder:validation:XValidation:rule="self.size() == 0 || isIP(self)",message="must be one IPv4 or IPv6 address, such as 10.40.0.1 or fd00:40::1"
+type OptionalAddress = string
+
 // Address is one address.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=39

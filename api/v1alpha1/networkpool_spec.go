@@ -6,26 +6,26 @@ package v1alpha1
 // prefix length it writes the digits one by one: the API server cannot bound the cost of string(int).
 
 // NetworkPoolSpec describes the addresses of a pool and how they are handed out.
-// +kubebuilder:validation:XValidation:rule="has(self.cidr) || has(self.carve) || (has(self.addresses) && self.addresses.size() > 0)",message="a pool needs addresses: set cidr, addresses, or both, or carve"
-// +kubebuilder:validation:XValidation:rule="!has(self.carve) || !(has(self.cidr) || has(self.addresses) || has(self.subnets) || has(self.prefix) || has(self.gateway) || has(self.network) || has(self.allowOverlap))",message="a pool that carves its addresses from another has them, their network and their gateway from there: remove cidr, addresses, subnets, prefix, gateway, network and allowOverlap, or carve"
+// +kubebuilder:validation:XValidation:rule="(has(self.cidr) && self.cidr.size() > 0) || has(self.carve) || (has(self.addresses) && self.addresses.size() > 0)",message="a pool needs addresses: set cidr, addresses, or both, or carve"
+// +kubebuilder:validation:XValidation:rule="!has(self.carve) || !((has(self.cidr) && self.cidr.size() > 0) || has(self.addresses) || has(self.subnets) || has(self.prefix) || (has(self.gateway) && self.gateway.size() > 0) || (has(self.network) && self.network.size() > 0) || has(self.allowOverlap))",message="a pool that carves its addresses from another has them, their network and their gateway from there: remove cidr, addresses, subnets, prefix, gateway, network and allowOverlap, or carve"
 // +kubebuilder:validation:XValidation:rule="has(self.carve) == has(oldSelf.carve)",message="cannot be added or removed later, because addresses are in use; make a new pool",fieldPath=".carve"
 // +kubebuilder:validation:XValidation:rule="!has(self.carve) || !has(self.allocationPrefixLength) || self.carve.prefixLength <= self.allocationPrefixLength",message="is longer than allocationPrefixLength: a block has to hold at least one prefix for a claim",fieldPath=".carve.prefixLength"
-// +kubebuilder:validation:XValidation:rule="[(has(self.cidr) ? [self.cidr] : []) + (has(self.gateway) ? [self.gateway] : []) + (has(self.addresses) ? self.addresses : []) + (has(self.subnets) ? self.subnets.map(s, s.cidr) : []) + (has(self.reserved) ? self.reserved.map(r, has(r.addresses) ? r.addresses : has(r.cidr) ? r.cidr : '-') : []) + (has(self.tenantAllocation) ? [self.tenantAllocation.start] : []) + (has(self.preAllocations) ? self.preAllocations.map(k, self.preAllocations[k]) : [])].all(l, l.all(a, a.contains(':')) || !l.exists(a, a.contains(':')))",message="a pool has addresses of one family, IPv4 or IPv6, in all of its fields: use one pool for each family"
+// +kubebuilder:validation:XValidation:rule="[(has(self.cidr) && self.cidr.size() > 0 ? [self.cidr] : []) + (has(self.gateway) && self.gateway.size() > 0 ? [self.gateway] : []) + (has(self.addresses) ? self.addresses : []) + (has(self.subnets) ? self.subnets.map(s, s.cidr) : []) + (has(self.reserved) ? self.reserved.map(r, has(r.addresses) ? r.addresses : has(r.cidr) ? r.cidr : '-') : []) + (has(self.tenantAllocation) ? [self.tenantAllocation.start] : []) + (has(self.preAllocations) ? self.preAllocations.map(k, self.preAllocations[k]) : [])].all(l, l.all(a, a.contains(':')) || !l.exists(a, a.contains(':')))",message="a pool has addresses of one family, IPv4 or IPv6, in all of its fields: use one pool for each family"
 // +kubebuilder:validation:XValidation:rule="!has(self.prefix) || self.prefix <= 32 || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".prefix"
 // +kubebuilder:validation:XValidation:rule="!has(self.allocationPrefixLength) || self.allocationPrefixLength <= 32 || has(self.carve) || (has(self.cidr) && self.cidr.contains(':')) || (has(self.addresses) && self.addresses.exists(a, a.contains(':')))",message="must be at most 32 in an IPv4 pool",fieldPath=".allocationPrefixLength"
 // +kubebuilder:validation:XValidation:rule="has(self.allocationPrefixLength) == has(oldSelf.allocationPrefixLength) && (!has(self.allocationPrefixLength) || self.allocationPrefixLength == oldSelf.allocationPrefixLength)",message="is immutable, and cannot be added or removed later: claims already hold what they were given; make a new pool",fieldPath=".allocationPrefixLength"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.reserved.all(r, (has(r.addresses) ? r.addresses : has(r.cidr) ? r.cidr : '-').split('-').all(p, isCIDR(p) ? cidr(self.cidr).containsCIDR(p) : !isIP(p) || cidr(self.cidr).containsIP(p)))",message="reserves addresses outside cidr; correct or remove the entry",fieldPath=".reserved"
 // +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || [self.tenantAllocation.start, self.tenantAllocation.end].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",message="start and end must lie inside cidr",fieldPath=".tenantAllocation"
 // +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || has(self.addresses) || !has(self.cidr) || !isCIDR(self.cidr) || self.preAllocations.all(k, !isIP(self.preAllocations[k]) || cidr(self.cidr).containsIP(self.preAllocations[k]))",message="keeps an address outside cidr; choose one that is inside",fieldPath=".preAllocations"
-// +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || !has(self.gateway) || self.preAllocations.all(k, self.preAllocations[k] != self.gateway)",message="keeps the gateway for a claim; choose another address",fieldPath=".preAllocations"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || has(self.prefix) || !has(self.cidr) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || cidr('fe80::/10').containsIP(self.gateway)",messageExpression="'is outside cidr; correct it, or, where the network is larger than cidr, set prefix to the length of the network' + (self.gateway.contains(':') ? ', describe several networks with subnets, or use a link-local gateway (fe80::/10)' : ', or describe several networks with subnets')",fieldPath=".gateway"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || !has(self.prefix) || self.prefix >= (self.gateway.contains(':') ? 128 : 32) || cidr('fe80::/10').containsIP(self.gateway) || [cidr(self.gateway + (self.prefix < 100 ? '/' : '/1') + '0123456789'.substring(self.prefix / 10 % 10, self.prefix < 10 ? 0 : self.prefix / 10 % 10 + 1) + '0123456789'.substring(self.prefix % 10, self.prefix % 10 + 1))].all(n, (!has(self.cidr) || !isCIDR(self.cidr) || n.containsCIDR(self.cidr)) && (!has(self.addresses) || self.addresses.all(r, r.split('-').all(p, isCIDR(p) ? n.containsCIDR(p) : !isIP(p) || n.containsIP(p)))))",messageExpression="'is not in the network, as long as prefix says, of all of the addresses of the pool; correct prefix or gateway' + (self.gateway.contains(':') ? ', describe several networks with subnets, or use a link-local gateway (fe80::/10)' : ', or describe several networks with subnets')",fieldPath=".gateway"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || has(self.cidr) || has(self.prefix) || has(self.subnets) || !has(self.addresses) || self.addresses.all(a, a.contains('/'))",message="needs prefix: without it the network that the addresses and the gateway share is not known",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.preAllocations) || !has(self.gateway) || self.gateway.size() == 0 || self.preAllocations.all(k, self.preAllocations[k] != self.gateway)",message="keeps the gateway for a claim; choose another address",fieldPath=".preAllocations"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || has(self.prefix) || !has(self.cidr) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || cidr('fe80::/10').containsIP(self.gateway)",messageExpression="self.gateway + ' is outside cidr ' + self.cidr + '; correct it, or, where the network is larger than cidr, set prefix to the length of the network' + (self.gateway.contains(':') ? ', describe several networks with subnets, or use a link-local gateway (fe80::/10)' : ', or describe several networks with subnets')",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || has(self.subnets) || !has(self.prefix) || self.prefix >= (self.gateway.contains(':') ? 128 : 32) || cidr('fe80::/10').containsIP(self.gateway) || [cidr(self.gateway + (self.prefix < 100 ? '/' : '/1') + '0123456789'.substring(self.prefix / 10 % 10, self.prefix < 10 ? 0 : self.prefix / 10 % 10 + 1) + '0123456789'.substring(self.prefix % 10, self.prefix % 10 + 1))].all(n, (!has(self.cidr) || !isCIDR(self.cidr) || n.containsCIDR(self.cidr)) && (!has(self.addresses) || self.addresses.all(r, r.split('-').all(p, isCIDR(p) ? n.containsCIDR(p) : !isIP(p) || n.containsIP(p)))))",messageExpression="self.gateway + ' is not in the network, as long as prefix says, of all of the addresses of the pool, such as ' + (has(self.cidr) && self.cidr.size() > 0 ? self.cidr : has(self.addresses) && self.addresses.size() > 0 ? self.addresses[0] : 'none') + '; correct prefix or gateway' + (self.gateway.contains(':') ? ', describe several networks with subnets, or use a link-local gateway (fe80::/10)' : ', or describe several networks with subnets')",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway.size() == 0 || (has(self.cidr) && self.cidr.size() > 0) || has(self.prefix) || has(self.subnets) || !has(self.addresses) || self.addresses.all(a, a.contains('/'))",message="needs prefix: without it the network that the addresses and the gateway share is not known",fieldPath=".gateway"
 type NetworkPoolSpec struct {
 	// cidr is the address block of the pool, for example 10.40.0.0/21 or fd00:40::/64. A pool has
-	// cidr, addresses, or both.
+	// cidr, addresses, or both. Empty is absent.
 	// +optional
-	CIDR Prefix `json:"cidr,omitempty"`
+	CIDR OptionalPrefix `json:"cidr,omitempty"`
 
 	// carve has the pool take its addresses from another pool, in blocks, instead of cidr and addresses. reserved,
 	// tenantAllocation and preAllocations then speak of the blocks that it has.
@@ -66,9 +66,9 @@ type NetworkPoolSpec struct {
 
 	// gateway is the gateway of the network the addresses live in: the short form of subnets. It lies
 	// in that network, or is a link-local address of IPv6 (fe80::/10), and is never handed out. Where
-	// prefix is 32 or 128 it may be any address.
+	// prefix is 32 or 128 it may be any address. Empty is absent.
 	// +optional
-	Gateway Address `json:"gateway,omitempty"`
+	Gateway OptionalAddress `json:"gateway,omitempty"`
 
 	// reserved are addresses of the pool that are never handed out, except to a claim that
 	// preAllocations names.
@@ -83,11 +83,10 @@ type NetworkPoolSpec struct {
 	TenantAllocation *TenantAllocation `json:"tenantAllocation,omitempty"`
 
 	// network names the layer-2 or routing domain the addresses belong to. Pools of one network must
-	// not overlap; the same range in two networks is two different ranges.
+	// not overlap; the same range in two networks is two different ranges. Empty is absent.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be a name of lower case letters, digits and hyphens, such as rack-7-storage"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || !format.dns1123Label().validate(self).hasValue()",message="must be a name of lower case letters, digits and hyphens, such as rack-7-storage"
 	Network string `json:"network,omitempty"`
 
 	// allowOverlap lets this pool hand out addresses although an older pool of the same network
@@ -141,15 +140,15 @@ const (
 
 // Subnet is a network that addresses of a pool live in.
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || self.gateway.contains(':') == self.cidr.contains(':')",message="is of another address family than its subnet",fieldPath=".gateway"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || self.gateway.contains(':') != self.cidr.contains(':') || cidr(self.cidr).containsIP(self.gateway) || cidr('fe80::/10').containsIP(self.gateway)",messageExpression="'is outside the subnet; a gateway is ' + (self.gateway.contains(':') ? 'an address of its own subnet, or link-local (fe80::/10)' : 'an address of its own subnet')",fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || self.gateway.contains(':') != self.cidr.contains(':') || cidr(self.cidr).containsIP(self.gateway) || cidr('fe80::/10').containsIP(self.gateway)",messageExpression="self.gateway + ' is outside the subnet ' + self.cidr + '; a gateway is ' + (self.gateway.contains(':') ? 'an address of its own subnet, or link-local (fe80::/10)' : 'an address of its own subnet')",fieldPath=".gateway"
 type Subnet struct {
 	// cidr of the subnet.
 	// +required
 	CIDR Prefix `json:"cidr"`
 	// gateway of the subnet: an address in it, or a link-local one of IPv6 (fe80::/10). It is never
-	// handed out.
+	// handed out. Empty is absent.
 	// +optional
-	Gateway Address `json:"gateway,omitempty"`
+	Gateway OptionalAddress `json:"gateway,omitempty"`
 	// failureDomains are the failure domains of Machines that the subnet serves: only claims of Machines in
 	// one of them get addresses of it. Absent, it serves the claims of all others.
 	// +optional

@@ -71,9 +71,9 @@ type ProviderNetwork struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Subnet string `json:"subnet,omitempty"`
-	// gateway of the machines.
+	// gateway of the machines. Empty is absent.
 	// +optional
-	Gateway Address `json:"gateway,omitempty"`
+	Gateway OptionalAddress `json:"gateway,omitempty"`
 	// dnsServers of the machines, in order.
 	// +optional
 	// +listType=atomic

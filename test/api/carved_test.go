@@ -44,6 +44,7 @@ func TestGoodCarvedPoolsAreTaken(t *testing.T) {
 	const from = `poolRef: {kind: GlobalNetworkPool, name: p}`
 	for name, spec := range map[string]string{
 		"the least":    `{carve: {` + from + `, prefixLength: 26}}`,
+		"empty texts":  `{cidr: "", gateway: "", network: "", carve: {` + from + `, prefixLength: 26}}`,
 		"the most":     `{carve: {` + from + `, prefixLength: 26, blocks: {min: 0, max: 128}, minAvailable: 8, network: Routed, gateway: Last}, carvable: {}}`,
 		"prefixes":     `{allocationPrefixLength: 64, carve: {` + from + `, prefixLength: 56}}`,
 		"with its own": `{carve: {` + from + `, prefixLength: 26}, reserved: [{cidr: 10.0.0.0/28}], preAllocations: {vip: 10.0.0.20}, addressReuseGracePeriodSeconds: 60}`,

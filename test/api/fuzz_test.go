@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -62,6 +64,9 @@ func checkPool(t *testing.T, b []byte) {
 	if global := refusal(t, &v1alpha1.GlobalNetworkPool{ObjectMeta: meta, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: *spec}}); (global == nil) != (no == nil) {
 		t.Errorf("%+v: NetworkPool %v, GlobalNetworkPool %v", spec, no, global)
 	}
+	if named := refusal(t, emptied(t, spec)); (named == nil) != (no == nil) {
+		t.Errorf("%+v: %v, with its absent texts empty %v", spec, no, named)
+	}
 	if len(errs) == 0 && no != nil {
 		for _, cause := range no.ErrStatus.Details.Causes {
 			known := false
@@ -73,6 +78,32 @@ func checkPool(t *testing.T, b []byte) {
 			}
 		}
 	}
+}
+
+// emptied is a pool whose absent texts are empty, as templates of Helm write fields for which no value is set.
+func emptied(t *testing.T, spec *v1alpha1.NetworkPoolSpec) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(of map[string]any, fields ...string) {
+		for _, f := range fields {
+			if _, has := of[f]; !has {
+				of[f] = ""
+			}
+		}
+	}
+	fill(content, "cidr", "gateway", "network")
+	subnets, _ := content["subnets"].([]any)
+	for _, s := range subnets {
+		fill(s.(map[string]any), "gateway")
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind))
+	u.SetGenerateName("p-")
+	u.SetNamespace(metav1.NamespaceDefault)
+	return u
 }
 
 func checkAllocation(t *testing.T, b []byte) {

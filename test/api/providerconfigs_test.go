@@ -69,6 +69,7 @@ func TestGoodProviderConfigsApply(t *testing.T) {
 		"subnet is a name":     `{network: {subnet: VM Network - VLAN 40, timeServers: [ntp.example.org, 10.0.0.2]}}`,
 		"elastic from nothing": `{network: {loadBalancer: {allocationMode: elastic, initialPoolSize: 0}}}`, // F18
 		"IPv6":                 `{network: {gateway: "fd00::1", dnsServers: ["fd00::53"]}}`,
+		"an empty gateway":     `{network: {gateway: ""}}`,
 		"everything else": `{provider: vsphere, credentialsRef: {name: s, namespace: secrets, key: k}, namespaceSelector: {matchLabels: {a: b}},
 			scope: {type: team, teamRef: {name: a}}, limits: {maxClustersPerTeam: 3, maxNodesPerTeam: 0}}`,
 		"what Butler says of the infrastructure": `{provider: harvester, harvester: {networkName: default/vlan40, namespace: default}}`,
