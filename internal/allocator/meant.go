@@ -43,6 +43,17 @@ func (o *overlaps) meant(missing pools.Key) string {
 	return ""
 }
 
+// Nearest returns the name that is nearest to another one, where it is a slip away, the first one of several; empty: none is.
+func Nearest(to string, among []string) string {
+	nearest, least := "", mostSlips+1
+	for _, name := range among {
+		if n := slips(name, to); n < least {
+			nearest, least = name, n
+		}
+	}
+	return nearest
+}
+
 // mostSlips is how many slips two names may be apart.
 const mostSlips = 2
 

@@ -15,6 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -151,11 +152,30 @@ func (c Case) ofAnother(e *Explanation, deleting bool) {
 	case c.Has != "":
 		e.Served, e.Verdict = true, "has "+c.Has
 		e.Findings = append(e.Findings, Finding{what, "nothing has to be done"})
+	case c.meantGroup() != "":
+		e.Findings = append(e.Findings, Finding{
+			fmt.Sprintf("its poolRef names %s %s of %q, a group that no provider is known for (did you mean %q?)", c.Ref.Kind, c.Ref.Name, c.Ref.APIGroup, c.meantGroup()),
+			c.anew(fmt.Sprintf("create the claim again with apiGroup %s: poolRef is immutable", c.meantGroup())),
+		})
 	default:
 		e.Findings = append(e.Findings, Finding{what + ", if there is one", c.anew(fmt.Sprintf(
 			"ask that provider; if a pool of this one is meant, set apiGroup %s and kind %s or %s: poolRef is immutable, so create the claim again",
 			v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))})
 	}
+}
+
+// meantGroup is the group that a poolRef may mean whose own is a slip away from it, or a part of it; empty: none is known.
+func (c Case) meantGroup() string {
+	ours := v1alpha1.GroupVersion.Group
+	group, _, _ := strings.Cut(c.Ref.APIGroup, "/")
+	if strings.Contains(group, ".") && strings.HasSuffix(ours, "."+group) {
+		return ours
+	}
+	known := []string{ours, incluster.GroupVersion.Group, "ipam.metal3.io"}
+	if slices.Contains(known, c.Ref.APIGroup) {
+		return ""
+	}
+	return allocator.Nearest(group, known)
 }
 
 // leaving says who holds an object that is being deleted.

@@ -74,6 +74,20 @@ func TestExplain(t *testing.T) {
 		"a pool of another provider that is not there": {nil, func(c *Case) { c.Ours, c.Missing = false, "InClusterIPPool ns/p" },
 			"waits: InClusterIPPool ns/p does not exist -> create it", false},
 		"another's kind": {nil, func(c *Case) { c.Ours = false }, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it, if there is one -> ask that provider", false},
+		"a slip in the group": {nil, func(c *Case) { c.Ours, c.Ref.APIGroup = false, "butler.butlerlab.dev" },
+			"names no pool of this provider: its poolRef names NetworkPool p of \"butler.butlerlab.dev\", a group that no provider is known for (did you mean \"butler.butlerlabs.dev\"?) -> " +
+				"create the claim again with apiGroup butler.butlerlabs.dev: poolRef is immutable", false},
+		"a part of the group": {nil, func(c *Case) { c.Ours, c.Ref.APIGroup = false, "butlerlabs.dev" },
+			"names no pool of this provider: its poolRef names NetworkPool p of \"butlerlabs.dev\", a group that no provider is known for (did you mean \"butler.butlerlabs.dev\"?) -> create", false},
+		"the group with a version": {nil, func(c *Case) { c.Ours, c.Ref.APIGroup = false, "butler.butlerlabs.dev/v1alpha1" },
+			"names no pool of this provider: its poolRef names NetworkPool p of \"butler.butlerlabs.dev/v1alpha1\", a group that no provider is known for (did you mean \"butler.butlerlabs.dev\"?) -> create", false},
+		"a slip in another's group": {nil, func(c *Case) {
+			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.oi", Kind: "InClusterIPPool", Name: "p"}
+		}, "names no pool of this provider: its poolRef names InClusterIPPool p of \"ipam.cluster.x-k8s.oi\", a group that no provider is known for (did you mean \"ipam.cluster.x-k8s.io\"?) -> " +
+			"create the claim again with apiGroup ipam.cluster.x-k8s.io: poolRef is immutable", false},
+		"another's group": {nil, func(c *Case) {
+			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "p"}
+		}, "names no pool of this provider: its poolRef names InClusterIPPool p of \"ipam.cluster.x-k8s.io\": another provider serves it, if there is one -> ask that provider", false},
 		"another's kind, served": {nil, func(c *Case) {
 			c.Ours, c.Has = false, "10.0.0.5 of InClusterIPPool nodes"
 		}, "has 10.0.0.5 of InClusterIPPool nodes: its poolRef names NetworkPool p of \"g\": another provider serves it -> nothing has to be done", true},

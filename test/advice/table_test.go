@@ -211,6 +211,7 @@ var table = map[string][]row{
 		{steps: "create another ClusterCIDR / delete this one", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
 		{steps: "create it / create this claim again with the right poolRef, which is immutable", by: []string{"test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the Cluster / delete the allocation if it is not needed", by: []string{"test/integration: the Cluster is created"}},
+		{steps: "create the claim again with apiGroup %s", by: []string{"test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the object again with its kind in poolRef, which is immutable / create the pool", by: []string{"test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the pool / create the object again with the right poolRef, which is immutable", by: []string{"test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the pool again, with these addresses in it", by: []string{"test/integration: is there again when its finalizer is taken off and it is applied anew"}},
