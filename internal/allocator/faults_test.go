@@ -424,6 +424,11 @@ var scenarios = []scenario{
 		claims: []string{"a", "b"}, script: []action{forceDelete(faults.Addresses, "a"), add("c"), discard("b"), forceDelete(faults.Addresses, "b"), remove("a")},
 	},
 	{
+		// An IPAddress that is deleted by hand stays with its claim, and goes with it.
+		name: "deleted by hand", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
+		claims: []string{"a"}, script: []action{discard("a"), add("b"), remove("a")}, want: map[string]string{"b": "10.0.0.1"},
+	},
+	{
 		name: "guarded", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
 		claims: []string{"a"}, script: []action{guard("a", true), remove("a"), add("b"), guard("a", false)},
 		want: map[string]string{"b": "10.0.0.1"},

@@ -94,6 +94,11 @@ func Explain(c Case) Explanation {
 		if c.Ours && c.Pool == nil {
 			add(c.poolName()+" does not exist: nothing keeps another pool from giving away what it has", c.remade())
 		}
+		if c.Address != nil {
+			if text := keptByItsClaim(c.Address); text != "" {
+				add(text, "delete the claim, or its machine, to release the address; otherwise nothing has to be done")
+			}
+		}
 		if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DemandSatisfiedCondition); d != nil && d.Status == metav1.ConditionFalse {
 			add(fmt.Sprintf("Services of its Cluster wait for more (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		} else if d != nil && d.Status == metav1.ConditionUnknown {
@@ -137,6 +142,14 @@ func Explain(c Case) Explanation {
 		e.Details = resting(c.Resting)
 	}
 	return e
+}
+
+// keptByItsClaim says why an IPAddress is there still that was deleted while its claim lives; empty: it was not.
+func keptByItsClaim(a *ipamv1.IPAddress) string {
+	if a.DeletionTimestamp == nil {
+		return ""
+	}
+	return fmt.Sprintf("IPAddress %s/%s was deleted, and stays as long as the claim: the finalizer %s keeps it", a.Namespace, a.Name, v1alpha1.AddressFinalizer)
 }
 
 // ofAnother explains a claim of a pool of another provider. Whether that serves it, only its address shows.

@@ -41,6 +41,10 @@ func TestExplain(t *testing.T) {
 			c.Has = "10.0.0.5"
 			said(metav1.ConditionTrue, "Ready")(c)
 		}, "has 10.0.0.5", true},
+		"served, and its IPAddress was deleted": {open(), func(c *Case) {
+			c.Has, c.Address = "10.0.0.5", &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}}
+			said(metav1.ConditionTrue, "Ready")(c)
+		}, "has 10.0.0.5: IPAddress ns/c was deleted, and stays as long as the claim: the finalizer ipam.cluster.x-k8s.io/ProtectAddress keeps it -> delete the claim, or its machine", true},
 		"served, but its Services want more": {open(), func(c *Case) {
 			c.Has = "10.0.0.1-10.0.0.2"
 			said(metav1.ConditionTrue, "Ready")(c)

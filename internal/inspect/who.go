@@ -146,6 +146,8 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 			s.Detail = "more than one object has it, which must never happen: run kubectl butler-ipam audit"
 		} else if child := s.Holders[0].ChildPool; child != "" {
 			s.State, s.Detail = Carved, "it is in a block of "+child
+		} else if text := deletedByHand(o, s.Holders[0]); text != "" {
+			s.Detail = text
 		} else if detail, do, is := ofNodes(s.Holders[0], a); is {
 			s.Detail, s.Do = detail, do
 		}
@@ -198,6 +200,20 @@ func holding(facts []*ledger.Fact) (used, refused []*ledger.Fact) {
 		}
 	}
 	return used, refused
+}
+
+// deletedByHand says that the IPAddress of a claim was deleted, and the claim was not; empty: that is not so.
+func deletedByHand(o pools.Objects, h Holder) string {
+	claim, is := h.Object.(*ipamv1.IPAddressClaim)
+	if !is || claim.DeletionTimestamp != nil {
+		return ""
+	}
+	for i := range o.Addresses {
+		if a := &o.Addresses[i]; a.Namespace == claim.Namespace && a.Name == claim.Name {
+			return keptByItsClaim(a)
+		}
+	}
+	return ""
 }
 
 // rememberedToo says who else remembers an address that somebody has.

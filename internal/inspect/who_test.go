@@ -58,6 +58,40 @@ func poolOfTwo() (o pools.Objects) {
 	return o
 }
 
+// An IPAddress that was deleted by hand stays with its claim, and that is said: also where nothing else happens for years.
+func TestWhoOfADeletedIPAddress(t *testing.T) {
+	const kept = "IPAddress ns/a was deleted, and stays as long as the claim: the finalizer ipam.cluster.x-k8s.io/ProtectAddress keeps it"
+	gone := ptr.To(metav1.Unix(1, 0))
+	for name, tc := range map[string]struct {
+		address, claim *metav1.Time
+		detail         string
+	}{
+		"neither is deleted":         {},
+		"the IPAddress is deleted":   {address: gone, detail: kept},
+		"it ends with its claim":     {address: gone, claim: gone},
+		"the claim ends before that": {claim: gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := poolOfTwo()
+			for i := range o.Addresses {
+				a := &o.Addresses[i]
+				a.OwnerReferences = []metav1.OwnerReference{{Kind: "IPAddressClaim", Name: a.Name, UID: "claim-" + types.UID(a.Name)}}
+				if a.Name == "a" {
+					a.DeletionTimestamp = tc.address
+				}
+			}
+			o.Claims = []ipamv1.IPAddressClaim{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "claim-a", DeletionTimestamp: tc.claim, Finalizers: []string{v1alpha1.ClaimFinalizer}},
+				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: o.Addresses[0].Spec.PoolRef},
+			}}
+			got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
+			if len(got) != 1 || got[0].State != Used || got[0].Detail != tc.detail {
+				t.Errorf("it is listed as %+v", got)
+			}
+		})
+	}
+}
+
 // A claim that remembers what another one has was left behind by a move, or copied: it has nothing, and is named.
 func TestWhoRemembersToo(t *testing.T) {
 	o := poolOfTwo()

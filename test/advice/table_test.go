@@ -216,6 +216,7 @@ var table = map[string][]row{
 		{steps: "create the pool / create the object again with the right poolRef, which is immutable", by: []string{"test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the pool again, with these addresses in it", by: []string{"test/integration: is there again when its finalizer is taken off and it is applied anew"}},
 		{steps: "delete all but one of them, so that they register anew", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
+		{steps: "delete the claim, or its machine, to release the address", by: []string{"internal/allocator: TestFaults"}},
 		{steps: "delete the Machine (docs/pools.md#claims-of-machines)", not: "the machine template is of another provider; docs/pools.md#claims-of-machines shows it"},
 		{steps: "delete the Machines of those claims, and what was made by hand (docs/gitops.md#pruning-a-pool-in-use)", by: []string{"test/integration: hold up the deletion of their pool, and none that has no block does"}},
 		{steps: "delete these Nodes, so that they register anew, and get CIDRs of another ClusterCIDR", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
