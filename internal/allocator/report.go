@@ -20,6 +20,8 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	s := m.Base.PoolStatus()
 	waiting, resting := m.Pending.Len(), m.Cooling.Len()
 	base, growth := m.Base, m.MayGrowBy()
+	untold := m.UntoldAdopting
+	m.UntoldAdopting = false
 	m.Unlock()
 	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))
@@ -44,7 +46,8 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 			continue // the first commit was refused
 		}
 		bad := (is.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
-		if bad && is.Reason != v1alpha1.WaitingForBlockReason && (old == nil || old.Status != is.Status || old.Reason != is.Reason) {
+		turned := old == nil || old.Status != is.Status || old.Reason != is.Reason || (untold && is.Reason == v1alpha1.AdoptingReason)
+		if bad && turned && is.Reason != v1alpha1.WaitingForBlockReason {
 			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+strings.TrimPrefix(is.Reason, "Pool"), "Allocate", "%s", is.Message)
 		}
 	}

@@ -100,6 +100,7 @@ func (a *Allocator) fence(ctx context.Context, p *grants.Pool) (term int64, err 
 	}
 	m = p.Lock()
 	defer m.Unlock()
+	m.UntoldAdopting = old == nil || unserved
 	m.SetBase(next)
 	return state.Term, nil
 }

@@ -3,8 +3,12 @@ package allocator
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,5 +85,55 @@ func TestOnlookerForgets(t *testing.T) {
 	}
 	if p.IsGone("gone") {
 		t.Error("it is remembered longer than a request can last")
+	}
+}
+
+// R10: a pool that is adopted says so in an event, also where the write of the takeover has turned its condition: after
+// status.allocator was taken away.
+func TestAdoptionIsAnEvent(t *testing.T) {
+	ready := func(o *v1alpha1.NetworkPool) {
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}}
+	}
+	lost := func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }
+	ours := func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} }
+	for name, tc := range map[string]struct {
+		pool []func(*v1alpha1.NetworkPool)
+		used bool
+		want []string
+	}{
+		"a restart":                         {pool: []func(*v1alpha1.NetworkPool){ready, ours}, used: true},
+		"a new pool":                        {pool: []func(*v1alpha1.NetworkPool){lost}},
+		"a new pool over what is in use":    {pool: []func(*v1alpha1.NetworkPool){lost}, used: true, want: []string{"PoolAdopting"}},
+		"status.allocator was taken away":   {pool: []func(*v1alpha1.NetworkPool){ready, ours, lost}, used: true, want: []string{"PoolAdopting"}},
+		"a move brought it before the rest": {pool: []func(*v1alpha1.NetworkPool){ours, lost}, want: []string{"PoolAdopting"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.1-10.0.0.9", append(tc.pool, func(o *v1alpha1.NetworkPool) {
+				if o.Status.Allocator != nil {
+					o.Status.Allocator.Holder = "you"
+				}
+			})...)
+			p.Holder = false
+			api, lists, recorder := &oneWrite{}, &existing{}, events.NewFakeRecorder(9)
+			if tc.used {
+				lists.has(testKey, "a", "10.0.0.1")
+			}
+			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				before := p.Base
+				p.SetBase(p.Prepare(noon).Pool)
+				a.report(grants.PoolOf(p), before)
+			}
+			var got []string
+			for len(recorder.Events) > 0 {
+				got = append(got, strings.Fields(<-recorder.Events)[1])
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%v, not %v", got, tc.want)
+			}
+		})
 	}
 }

@@ -141,9 +141,10 @@ type Memory struct {
 	Arriving Arriving
 	// AloneSince is when nothing can land any more that somebody else has sent before this term.
 	AloneSince time.Time
-	// Adopting: what exists is taken over from another allocator (R10).
-	Adopting   bool
-	LastCommit time.Time
+	// Adopting: what exists is taken over from another allocator (R10). UntoldAdopting: the write of the takeover has put
+	// that into the condition Ready, so no commit turns it, and no event has said it.
+	Adopting, UntoldAdopting bool
+	LastCommit               time.Time
 	// NextSweep is when orphans are looked for next.
 	NextSweep time.Time
 	// ToTell are claims that were not told what holds them up, with what they are to be told.
