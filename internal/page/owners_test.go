@@ -62,7 +62,7 @@ func TestLeasesOfPool(t *testing.T) {
 	if got := told[list](t, h, "leases", of(made[1])); len(got.Owners) != 0 || got.Owners == nil {
 		t.Errorf("of a pool without leases: %+v", got)
 	}
-	if p := lineOf(public.View); !p.GivesLeases || p.Leases != 6 || p.LeaseQuota == nil || *p.LeaseQuota != 2 {
+	if p := lineOf(public.View, false); !p.GivesLeases || p.Leases != 6 || p.LeaseQuota == nil || *p.LeaseQuota != 2 {
 		t.Errorf("the list of pools says %+v", p)
 	}
 	for i := range 300 {

@@ -79,7 +79,7 @@ func TestPools(t *testing.T) {
 	}
 	want := pool{
 		ID: "NetworkPool/team-a/services", Kind: "NetworkPool", Namespace: "team-a", Name: "services", Addresses: "192.0.2.64/26",
-		Total: 64, Used: 64, Owners: 1, Waiting: 3, Holder: true, Ready: "True", ReadyReason: "Ready",
+		Total: 64, Used: 64, Owners: 1, Waiting: 3, Grade: bad, Full: bad, Holder: true, Ready: "True", ReadyReason: "Ready",
 	}
 	if d := cmp.Diff(want, got.Pools[2]); d != "" {
 		t.Errorf("-want +got:\n%s", d)

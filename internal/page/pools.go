@@ -12,24 +12,28 @@ import (
 
 // pool is a line of the list of pools.
 type pool struct {
-	ID           string `json:"id"`
-	Kind         string `json:"kind"`
-	Namespace    string `json:"namespace,omitempty"`
-	Name         string `json:"name"`
-	Parent       string `json:"parent,omitempty"`
-	Addresses    string `json:"addresses"`
-	Prefixes     int    `json:"prefixes,omitempty"`
-	Total        int64  `json:"total"`
-	Used         int64  `json:"used"`
-	Available    int64  `json:"available"`
-	OutOfRange   int64  `json:"outOfRange,omitempty"`
-	Owners       int64  `json:"owners"`
-	LargestFree  int64  `json:"largestFree"`
-	Fragmented   int32  `json:"fragmented"`
-	Waiting      int    `json:"waiting,omitempty"`
-	Leases       int    `json:"leases,omitempty"`
-	GivesLeases  bool   `json:"givesLeases,omitempty"`
-	LeaseQuota   *int32 `json:"leaseQuota,omitempty"`
+	ID          string `json:"id"`
+	Kind        string `json:"kind"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name"`
+	Parent      string `json:"parent,omitempty"`
+	Addresses   string `json:"addresses"`
+	Prefixes    int    `json:"prefixes,omitempty"`
+	Total       int64  `json:"total"`
+	Used        int64  `json:"used"`
+	Available   int64  `json:"available"`
+	OutOfRange  int64  `json:"outOfRange,omitempty"`
+	Owners      int64  `json:"owners"`
+	LargestFree int64  `json:"largestFree"`
+	Fragmented  int32  `json:"fragmented"`
+	Waiting     int    `json:"waiting,omitempty"`
+	Leases      int    `json:"leases,omitempty"`
+	GivesLeases bool   `json:"givesLeases,omitempty"`
+	LeaseQuota  *int32 `json:"leaseQuota,omitempty"`
+	// Grade is how bad the pool is, Full how bad it is that so much of it is used. IsParent: others are carved from it.
+	Grade        grade  `json:"grade,omitempty"`
+	Full         grade  `json:"full,omitempty"`
+	IsParent     bool   `json:"isParent,omitempty"`
 	Holder       bool   `json:"holder"`
 	Ready        string `json:"ready"`
 	ReadyReason  string `json:"readyReason,omitempty"`
@@ -45,8 +49,10 @@ func (p *Page) pools(*http.Request) (any, error) {
 		Elected bool   `json:"elected"`
 		Pools   []pool `json:"pools"`
 	}{Elected: p.elected(), Pools: []pool{}}
-	for _, v := range p.Pools.Views() {
-		out.Pools = append(out.Pools, lineOf(v))
+	views := p.Pools.Views()
+	parents := parentsAmong(views)
+	for _, v := range views {
+		out.Pools = append(out.Pools, lineOf(v, parents[v.Key]))
 	}
 	return out, nil
 }
@@ -60,12 +66,13 @@ func (p *Page) elected() bool {
 	}
 }
 
-func lineOf(v grants.View) pool {
+func lineOf(v grants.View, isParent bool) pool {
 	out := pool{
 		ID: idOf(v.Key), Kind: v.Key.Kind, Namespace: v.Key.Namespace, Name: v.Key.Name,
 		Total: v.Counts.Total, Used: v.Counts.Allocated, Available: v.Counts.Available, OutOfRange: v.Counts.OutOfRange,
 		Owners: v.Counts.Owners, LargestFree: v.Counts.LargestFree, Fragmented: v.Counts.FragmentationPercent,
 		Waiting: v.Waiting, Leases: v.Leases, GivesLeases: v.GivesLeases, LeaseQuota: v.LeaseQuota, Holder: v.Holder,
+		Grade: gradeOf(v, isParent), Full: fullness(v, isParent), IsParent: isParent,
 		Ready: string(v.Ready.Status), ReadyReason: v.Ready.Reason, ReadyMessage: v.Ready.Message,
 	}
 	if v.Parent != (pools.Key{}) {

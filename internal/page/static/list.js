@@ -4,23 +4,30 @@ import { grid, poolName } from './owners.js';
 import { spark } from './spark.js';
 
 export const share = (p) => (p.total ? p.used / p.total : 0);
-// grade is how worried to be: the tiers of the pool's own conditions.
-export const grade = (p) => (p.ready === 'False' || p.waiting || share(p) >= 0.95 ? 'bad' : share(p) >= 0.85 || p.outOfRange ? 'warn' : '');
+// grade is how much a pool is in trouble, for whatever reason; p.full is how bad it is that so much of it is used.
+export const grade = (p) => p.grade ?? '';
 export const hashOf = (id) => `#${encodeURIComponent(id)}`;
 export const link = (id) => h('a', { href: hashOf(id) }, poolName(id));
 
 export function bar(p) {
   const fill = h('div');
   fill.style.width = `${100 * share(p)}%`;
-  return h('div', { class: `bar ${grade(p)}`, 'aria-hidden': 'true' }, fill);
+  return h('div', { class: `bar ${p.full ?? ''}`, 'aria-hidden': 'true' }, fill);
 }
 
-// sorted puts the pools in trouble first, then the fullest; those that are carved are below their parent.
-export function sorted(pools, filter) {
-  const rank = { bad: 0, warn: 1, '': 2 };
-  const found = pools.filter((p) => `${p.namespace ?? ''}/${p.name} ${p.addresses}`.toLowerCase().includes(filter));
-  return tree(found.sort((a, b) => rank[grade(a)] - rank[grade(b)] || share(b) - share(a)));
+// urgent compares pools: those in trouble come first, then the fullest. That a parent is full of blocks is no trouble.
+function urgent(a, b) {
+  const rank = { bad: 0, warn: 1, '': 2 }, weight = (p) => (p.isParent && !grade(p) ? 0 : share(p));
+  return rank[grade(a)] - rank[grade(b)] || weight(b) - weight(a);
 }
+
+// sorted puts the most urgent pools first; those that are carved are below their parent.
+export function sorted(pools, filter) {
+  return tree(pools.filter((p) => `${p.namespace ?? ''}/${p.name} ${p.addresses}`.toLowerCase().includes(filter)).sort(urgent));
+}
+
+// mostUrgent is the pool to begin with; undefined: there is none.
+export const mostUrgent = (pools) => [...pools].sort(urgent)[0];
 
 // tree puts pools below the one that they are carved from, where that is there, at the place of the first of them.
 function tree(found) {

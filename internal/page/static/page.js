@@ -2,7 +2,7 @@
 import { Refused, changed, forget, get, useToken } from './api.js';
 import { UsageChart, summary } from './chart.js';
 import { byId, h, number, percent, put } from './dom.js';
-import { beside, family, hashOf, link, listPools, reveal, share, sorted } from './list.js';
+import { beside, family, hashOf, link, listPools, mostUrgent, reveal } from './list.js';
 import { AddressMap } from './map.js';
 import { describe, leases, poolName, ranges, samples, table } from './owners.js';
 import { hourly } from './series.js';
@@ -30,7 +30,7 @@ async function refresh() {
     if (answer) { pools = answer.pools; notice(answer); list(); }
     byId('login').hidden = true;
     byId('layout').hidden = false;
-    if (!poolOf(chosen)) choose(wanted && poolOf(wanted) ? wanted : sorted(pools, '')[0]?.id);
+    if (!poolOf(chosen)) choose(wanted && poolOf(wanted) ? wanted : mostUrgent(pools)?.id);
     else if (answer) header();
     await readPool();
     if (problem) say('The page is up to date again.');
@@ -94,8 +94,8 @@ function header() {
   const units = p.prefixes ? `Prefixes of /${p.prefixes}` : 'Addresses';
   put('head', h('h2', { id: 'pool-title' }, p.name), h('p', { class: 'soft' }, `${p.kind}${p.namespace ? ` in namespace ${p.namespace}` : ''} · ${p.addresses || 'no addresses'}`, p.parent ? ' · carved from ' : '', p.parent ? link(p.parent) : ''),
     p.ready === 'False' ? h('p', { class: 'ready bad' }, `Not ready: ${p.readyReason}: ${p.readyMessage}`) : p.readyMessage ? h('p', { class: 'ready soft' }, p.readyMessage) : '',
-    h('dl', { class: 'figures' }, figure('In use', percent(p.used, p.total), share(p) >= 0.95), figure(`${units} in use`, `${number(p.used)} of ${number(p.total)}`),
-      figure('Free to hand out', number(p.available), p.total && !p.available), figure('Largest free block', number(p.largestFree)),
+    h('dl', { class: 'figures' }, figure('In use', percent(p.used, p.total), p.full === 'bad'), figure(`${units} in use`, `${number(p.used)} of ${number(p.total)}`),
+      figure('Free to hand out', number(p.available), p.total && !p.available && (!p.isParent || p.waiting)), figure('Largest free block', number(p.largestFree)),
       figure('Waiting', number(p.waiting ?? 0), p.waiting),
       ...(p.outOfRange ? [figure('In use outside the spec', number(p.outOfRange), true)] : [])));
   const carved = family(pools, p);
