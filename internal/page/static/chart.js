@@ -1,17 +1,10 @@
 // Usage over time, drawn by uPlot (vendor/): axes, a legend, and the values under the cursor.
-import { compact, number, percent, span, when } from './dom.js';
+import { number, percent, span, when } from './dom.js';
 import { series } from './series.js';
+import { counts, times } from './ticks.js';
 import { colours } from './uses.js';
 
 const height = 200;
-const two = (n) => String(n).padStart(2, '0');
-
-// clock labels a time axis: the hour, or the day where one begins.
-function clock(seconds) {
-  const t = new Date(seconds * 1000);
-  const midnight = t.getHours() + t.getMinutes() === 0;
-  return midnight ? t.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' }) : `${two(t.getHours())}:${two(t.getMinutes())}`;
-}
 
 export class UsageChart {
   // tell is called with what the keys of the keyboard point at.
@@ -53,8 +46,8 @@ export class UsageChart {
       hooks: { setCursor: [() => this.rest()] },
       scales: { y: { range: () => [0, this.top()] } },
       axes: [
-        { ...axis, values: (u, splits) => splits.map(clock), space: 60, size: 34 },
-        { ...axis, values: (u, splits) => splits.map((v) => (Number.isInteger(v) ? compact(v) : '')), size: (u, values) => 18 + 7.5 * Math.max(2, ...(values ?? []).map((v) => v.length)) },
+        { ...axis, values: (u, splits) => times(splits), space: 68, size: 34 },
+        { ...axis, values: (u, splits) => counts(splits), size: (u, values) => 18 + 7.5 * Math.max(2, ...(values ?? []).map((v) => v.length)) },
       ],
       series: [
         { label: 'Time', value: (u, v) => (v === null ? '' : when(v)) },

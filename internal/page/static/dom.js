@@ -46,9 +46,9 @@ export function number(n) {
   return `${(n / 10 ** power).toFixed(1)} × 10${[...String(power)].map((d) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[d]).join('')}`;
 }
 
-// compact is n in few letters: 12k, 131M.
+// compact is n in few letters: 12K, 131M, 2.5e15.
 export function compact(n) {
-  return n < 1e4 ? n.toLocaleString('en-US') : n < 1e15 ? new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 }).format(n) : n.toExponential(0);
+  return n < 1e4 ? n.toLocaleString('en-US') : n < 1e15 ? new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 }).format(n) : n.toExponential(1).replace('.0e', 'e').replace('+', '');
 }
 
 // percent is 100 only where nothing is left, and 0 only where nothing is used.
