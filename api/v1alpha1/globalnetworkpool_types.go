@@ -23,13 +23,15 @@ type GlobalNetworkPoolSpec struct {
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=ipam-butler"
 // +kubebuilder:metadata:labels="cluster.x-k8s.io/v1beta2=v1alpha1"
-// +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec['cidr','addresses']`
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="First Range",type=string,JSONPath=`.spec.addresses[0]`
 // +kubebuilder:printcolumn:name="Parent",type=string,JSONPath=`.spec.carve.poolRef.name`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalIPs`
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.availableIPs`
 // +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.allocatedIPs`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="All Ranges",type=string,priority=1,JSONPath=`.spec.addresses`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type GlobalNetworkPool struct {

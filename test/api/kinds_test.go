@@ -19,7 +19,7 @@ import (
 // What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o
 // wide.
 func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
-	const poolColumns = "Name Addresses Parent Total Free Used Ready Reason Age | Message"
+	const poolColumns = "Name CIDR First Range Parent Total Free Used Ready Reason Age | All Ranges Message"
 	kinds := map[string]struct {
 		kind, short string
 		cluster     bool
@@ -71,7 +71,7 @@ func columnsOf(t *testing.T, resource string) string {
 	return strings.TrimSpace(strings.Join(always, " ") + " | " + strings.Join(wide, " "))
 }
 
-// A pool shows what it has, in whichever field that is.
+// A pool shows what it has, in whichever field that is, and no JSON: of several ranges the first one, and all with -o wide.
 func TestAddressesOfPools(t *testing.T) {
 	g, ns := NewWithT(t), "columns"
 	g.Expect(k8s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
@@ -83,12 +83,12 @@ func TestAddressesOfPools(t *testing.T) {
 		g.Expect(k8s.Create(t.Context(), pool)).To(Succeed(), name)
 	}
 	table := tableOf(t, "networkpools", ns)
-	got := map[any]any{}
+	got := map[any][]any{}
 	for _, row := range table.Rows {
-		got[row.Cells[0]] = row.Cells[1]
+		got[row.Cells[0]] = row.Cells[1:3]
 	}
-	g.Expect(table.ColumnDefinitions[1].Name).To(Equal("Addresses"))
-	g.Expect(got).To(Equal(map[any]any{"cidr": "10.0.0.0/24", "ranges": `["10.0.1.1-10.0.1.9","10.0.1.20"]`, "both": "10.0.2.0/24"}))
+	g.Expect(table.ColumnDefinitions[1].Name + " " + table.ColumnDefinitions[2].Name).To(Equal("CIDR First Range"))
+	g.Expect(got).To(Equal(map[any][]any{"cidr": {"10.0.0.0/24", nil}, "ranges": {nil, "10.0.1.1-10.0.1.9"}, "both": {"10.0.2.0/24", "10.0.3.1"}}))
 }
 
 // tableOf is what the API server has kubectl get print.
