@@ -1,6 +1,7 @@
 // The map: a cell is an address where there are at most 4096, or 1024 on a narrow screen; above that a cell is a block,
 // painted by how much of it is used for what, and a click opens it.
 import { Row } from './address.js';
+import { Layout } from './layout.js';
 import { Runs } from './runs.js';
 import { colours, inUse, paint } from './uses.js';
 import { number } from './dom.js';
@@ -59,8 +60,10 @@ export class AddressMap {
   refresh() {
     const { start, n } = this.level;
     this.size = sizeOf(n, this.most);
-    this.cells = Math.ceil(n / this.size);
-    this.counts = this.runs.counts(start, this.cells, this.size, this.uses.length);
+    this.layout = new Layout(this.row.extents, { start, n }, this.size);
+    this.cells = this.layout.cells;
+    this.counts = new Float64Array(this.cells * this.uses.length);
+    for (const p of this.layout.parts) this.counts.set(this.runs.counts(p.start, p.end, this.size, this.uses.length), p.cell * this.uses.length);
     this.draw();
     this.look(this.level);
   }
@@ -78,21 +81,24 @@ export class AddressMap {
     if (width < narrow) {
       const columns = this.size > 1 && this.cells <= 64 ? 8 : this.cells <= 512 ? 16 : 32;
       const cell = Math.min(44, width / columns);
-      return { columns, label: 0, cell, high: this.size > 1 ? Math.max(Math.min(cell, 28), 14) : cell, rows: Math.ceil(this.cells / columns) };
+      const high = this.size > 1 ? Math.max(Math.min(cell, 28), 14) : cell;
+      return { columns, label: 0, cell, high, rows: this.layout.arrange(columns, 1) };
     }
     let columns = this.cells <= 64 ? 16 : this.cells <= 512 ? 32 : this.cells <= 1024 ? 64 : 128;
     while (columns > 16 && width / columns < 6) columns /= 2;
     const label = this.label(columns);
-    const cell = Math.min(26, (width - label) / columns);
-    return { columns, label, cell, high: this.size > 1 ? Math.max(cell, 14) : cell, rows: Math.ceil(this.cells / columns) };
+    const cell = Math.min(26, (width - label) / columns), high = this.size > 1 ? Math.max(cell, 14) : cell;
+    let every = 1; // rows from one label to the next
+    while (every * high < 15) every *= 2;
+    return { columns, label, cell, high, rows: this.layout.arrange(columns, every) };
   }
 
   // label is how much room the addresses beside the rows take.
   label(columns) {
-    const g = this.canvas.getContext('2d'), last = Math.floor((this.cells - 1) / columns) * columns;
+    const g = this.canvas.getContext('2d'), ends = this.layout.parts.flatMap((p) => [p.start, p.start + Math.floor((p.cells - 1) / columns) * columns * this.size]);
     g.font = font;
-    const wide = [0, last].map((cell) => g.measureText(this.row.first(this.level.start + cell * this.size)).width);
-    return Math.min(160, Math.ceil(Math.max(...wide)) + 14);
+    const wide = ends.map((number) => g.measureText(this.row.first(number)).width);
+    return Math.min(160, Math.ceil(Math.max(0, ...wide)) + 14);
   }
 
   draw() {
@@ -109,28 +115,24 @@ export class AddressMap {
     g.font = font;
     g.textBaseline = 'middle';
     const gap = cell > 9 ? 1.5 : cell > 5 ? 1 : 0.5;
-    let every = 1; // rows from one label to the next
-    while (every * high < 15) every *= 2;
-    for (let row = 0; row < rows; row++) {
-      if (label && row % every === 0) {
-        g.fillStyle = colour.soft;
-        g.fillText(this.row.first(this.level.start + row * columns * this.size), 0, row * high + Math.max(7, high / 2), label - 8);
-      }
-      for (let column = 0; column < columns; column++) {
-        const i = row * columns + column;
-        if (i < this.cells) this.drawCell(g, colour, i, label + column * cell, row * high, cell - gap, high - gap);
+    g.fillStyle = colour.soft;
+    for (const { row, number } of label ? this.layout.labels() : []) g.fillText(this.row.first(number), 0, row * high + Math.max(7, high / 2), label - 8);
+    for (const p of this.layout.parts) {
+      for (let i = 0; i < p.cells; i++) {
+        this.drawCell(g, colour, p.cell + i, label + (i % columns) * cell, (p.row + Math.floor(i / columns)) * high, cell - gap, high - gap);
       }
     }
     if (this.cursor >= 0) {
+      const { column, row } = this.layout.place(this.cursor);
       g.strokeStyle = colour.ink;
       g.lineWidth = 2;
-      g.strokeRect(label + (this.cursor % columns) * cell - 1, Math.floor(this.cursor / columns) * high - 1, cell + 1, high + 1);
+      g.strokeRect(label + column * cell - 1, row * high - 1, cell + 1, high + 1);
     }
     performance.measure('map', { start: began, end: performance.now() });
   }
 
   drawCell(g, colour, i, x, y, width, height) {
-    const n = this.uses.length, size = this.sizeAt(i);
+    const n = this.uses.length, { first, last } = this.layout.within(i), size = last - first + 1;
     g.fillStyle = colour.free;
     g.fillRect(x, y, width, height);
     let from = x;
@@ -145,19 +147,9 @@ export class AddressMap {
     }
   }
 
-  sizeAt(cell) { return Math.min(this.size, this.level.n - cell * this.size); }
-
-  // within are the numbers of a cell.
-  within(cell) {
-    const first = this.level.start + cell * this.size;
-    return { first, last: first + this.sizeAt(cell) - 1 };
-  }
-
   at(event) {
-    const { columns, label, cell, high } = this.form;
-    const column = Math.floor((event.offsetX - label) / cell), row = Math.floor(event.offsetY / high);
-    const i = row * columns + column;
-    return column < 0 || column >= columns || i < 0 || i >= this.cells ? -1 : i;
+    const { label, cell, high } = this.form;
+    return this.layout.cellAt(Math.floor((event.offsetX - label) / cell), Math.floor(event.offsetY / high));
   }
 
   point(cell, event) {
@@ -165,8 +157,8 @@ export class AddressMap {
     this.cursor = cell;
     this.draw();
     if (cell < 0) { this.show(undefined); return; }
-    const { columns, label, cell: wide, high } = this.form;
-    const n = this.uses.length, { first, last } = this.within(cell);
+    const { label, cell: wide, high } = this.form, { column, row } = this.layout.place(cell);
+    const n = this.uses.length, { first, last } = this.layout.within(cell);
     const counts = {};
     let used = 0;
     for (let use = 0; use < n; use++) {
@@ -176,14 +168,14 @@ export class AddressMap {
     }
     this.show({
       name: this.row.span(first, last), first: this.row.first(first), last: this.row.last(last), n: last - first + 1, used, counts,
-      x: label + (cell % columns) * wide + wide, y: Math.floor(cell / columns) * high + high, byKey: !event,
+      x: label + column * wide + wide, y: row * high + high, byKey: !event,
     });
   }
 
   // enter looks into a block.
   enter(cell) {
     if (cell < 0 || this.size === 1) return;
-    const { first, last } = this.within(cell);
+    const { first, last } = this.layout.within(cell);
     this.levels.push({ start: first, n: last - first + 1 });
     this.point(-1);
     this.refresh();
@@ -202,12 +194,12 @@ export class AddressMap {
     if (i === undefined) return false;
     this.levels.length = 1;
     while (sizeOf(this.level.n, this.most) > 1) {
-      const { start, n } = this.level, size = sizeOf(n, this.most), first = start + Math.floor((i - start) / size) * size;
-      this.levels.push({ start: first, n: Math.min(size, start + n - first) });
+      const layout = new Layout(this.row.extents, this.level, sizeOf(this.level.n, this.most)), { first, last } = layout.within(layout.cellOf(i));
+      this.levels.push({ start: first, n: last - first + 1 });
     }
     this.cursor = -1;
     this.refresh();
-    this.point(i - this.level.start);
+    this.point(this.layout.cellOf(i));
     return true;
   }
 
@@ -228,9 +220,11 @@ export class AddressMap {
   }
 
   key(e) {
-    const columns = this.form.columns, last = this.cells - 1;
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[e.key];
-    const to = step === undefined ? { Home: 0, End: last }[e.key] : this.cursor < 0 ? 0 : this.cursor + step;
+    const last = this.cells - 1, from = this.cursor;
+    const to = {
+      Home: () => 0, End: () => last, ArrowRight: () => from + 1, ArrowLeft: () => from - 1,
+      ArrowDown: () => (from < 0 ? 0 : this.layout.below(from, 1)), ArrowUp: () => (from < 0 ? 0 : this.layout.below(from, -1)),
+    }[e.key]?.();
     if (to !== undefined) this.point(Math.min(Math.max(to, 0), last));
     else if (e.key === 'Enter') this.enter(this.cursor);
     else if (e.key === 'Escape' || e.key === 'Backspace') this.leave(this.levels.length - 2);

@@ -24,10 +24,9 @@ export class Runs {
     return low;
   }
 
-  // counts returns, for cells of so many numbers each from start on, how many each use has: uses numbers a cell.
-  counts(start, cells, size, uses) {
-    const out = new Float64Array(cells * uses);
-    const stop = start + cells * size;
+  // counts returns, for cells of so many numbers each from start on, before stop, how many each use has: uses numbers a cell.
+  counts(start, stop, size, uses) {
+    const out = new Float64Array(Math.ceil((stop - start) / size) * uses);
     for (let r = this.from(start); r < this.end.length && this.first[r] < stop; r++) {
       let i = Math.max(this.first[r], start);
       const end = Math.min(this.end[r], stop);
