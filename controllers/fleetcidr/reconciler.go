@@ -147,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	next, err := r.look(ctx, cluster, objects)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us
+		return guard.Behind(), nil // what is there now is on its way to us
 	}
 	return reconcile.Result{RequeueAfter: next}, err
 }

@@ -55,13 +55,13 @@ func SinceRead(before client.Object) client.Patch {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
-// Retry makes a conflict a quiet retry: what is there now is read first.
+// Retry makes a conflict a quiet retry: what is there now is read first, and is on its way to us.
 func Retry(err error, doing string) (reconcile.Result, error) {
 	switch {
 	case err == nil:
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+		return Behind(), nil
 	}
 	return reconcile.Result{}, fmt.Errorf("%s: %w", doing, err)
 }

@@ -81,8 +81,8 @@ func TestRetry(t *testing.T) {
 	if result, err := Retry(nil, "writing"); err != nil || result != (reconcile.Result{}) {
 		t.Errorf("what is written is done: %+v, %v", result, err)
 	}
-	if result, err := Retry(apierrors.NewConflict(corev1.Resource("pods"), "a", broken), "writing"); err != nil || result.RequeueAfter == 0 {
-		t.Errorf("a conflict is no error: %+v, %v", result, err)
+	if result, err := Retry(apierrors.NewConflict(corev1.Resource("pods"), "a", broken), "writing"); err != nil || result != Behind() {
+		t.Errorf("a conflict is no error, and the pause grows: %+v, %v", result, err)
 	}
 	if _, err := Retry(broken, "writing"); !errors.Is(err, broken) || err.Error() != "writing: broken" {
 		t.Errorf("an error says what was being done: %v", err)

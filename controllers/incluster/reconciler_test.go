@@ -153,7 +153,7 @@ func TestABehindCacheIsNoWarning(t *testing.T) {
 				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return failure },
 			})
 			r := over(behind)
-			if result, err := r.Reconcile(t.Context(), itself); err == nil && result.RequeueAfter == 0 {
+			if result, err := r.Reconcile(t.Context(), itself); err == nil && result.IsZero() {
 				t.Error("it is not tried again")
 			}
 			if says := told(r); len(says) > 0 {

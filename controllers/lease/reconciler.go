@@ -122,10 +122,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.mu.Unlock()
 	if ownGone(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind
+		return guard.Behind(), nil
 	}
 	result, err := guard.Retry(err, "serving the leases of namespace "+l.namespace)
-	if err == nil && result.RequeueAfter == 0 {
+	if err == nil && result.IsZero() {
 		result.RequeueAfter = l.wait
 	}
 	return result, err

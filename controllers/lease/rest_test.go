@@ -88,7 +88,7 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 		"locks of addresses":         {of: isOf(faults.HostLeases), err: forbidden},
 		"a webhook that answers 500": {of: isOf(faults.Leases, faults.Services), err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
 	}
-	seeds := 12
+	seeds := 30
 	if testing.Short() {
 		seeds = 2
 	}

@@ -6,13 +6,11 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,13 +91,6 @@ func leasesOf(o client.Object) []string {
 	return nil
 }
 
-// minBackoff and mostBackoff bound how long a namespace waits whose reconcile failed: what is refused for an hour is not to wait
-// for a quarter of one when it is refused no more, as it would by the default.
-const (
-	minBackoff  = 5 * time.Millisecond
-	mostBackoff = time.Minute
-)
-
 // SetupWithManager registers the watches: each wakes the namespaces that it concerns.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, part shard.Shard) error {
 	for _, index := range []struct {
@@ -116,9 +107,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 	ofPools := handler.EnqueueRequestsFromMapFunc(r.ofPool)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("lease").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: concurrency, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, mostBackoff),
-		}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: guard.Backoff()}).
 		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return namespaces(o.GetNamespace())
 		})).

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -114,6 +115,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ProviderConfig{}).
+		WithOptions(controller.Options{RateLimiter: guard.Backoff()}).
 		Watches(&v1alpha1.NetworkPool{}, users).
 		Watches(&v1alpha1.GlobalNetworkPool{}, users).
 		Complete(guard.OfShard(r.Shard, "ProviderConfig", r))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/cluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -181,7 +182,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	}
 	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.Live(), index.Beside(elsewhere{index}), nil)
 	for i, r := range []reconcile.Reconciler{p.clusters, p.tenants} {
-		p.lines[i] = &line{reconciler: r}
+		p.lines[i] = &line{reconciler: r, queue: schedule.Queue{MaxBackoff: guard.MostBackoff}}
 		p.lines[i].queue.Wake()
 		_ = index.Source().Start(ctx, p.lines[i]) // there is nothing that fails
 	}

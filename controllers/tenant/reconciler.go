@@ -109,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	next, err := r.slow.look(ctx, key, func(ctx context.Context) (wait, error) { return l.reconcile(ctx, r.Blocks.Of(key)) })
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // what is there now is on its way to us, and wakes us
+		return guard.Behind(), nil // what is there now is on its way to us
 	}
 	if err != nil {
 		return reconcile.Result{}, err

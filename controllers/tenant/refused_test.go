@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
@@ -15,12 +16,12 @@ import (
 // lasting is for how long something is refused, or does not answer.
 const lasting = 15 * time.Minute
 
-// longestPause is longer than a queue of controller-runtime waits at most.
-const longestPause = 17 * time.Minute
+// longestPause is longer than a queue waits at most.
+const longestPause = guard.MostBackoff + 10*time.Second
 
 // perPause is how often an object is written at most after each thing that the user does: a pause that begins with 5 ms and
-// doubles is as long as lasting after so many.
-const perPause = 20
+// doubles is a minute after fourteen, and as many minutes are left.
+const perPause = 30
 
 // A refusal that lasts is met with a growing pause: while it lasts there is at most one reconcile a second of each controller,
 // and each object is written as often as the pause of its queue allows, which doubles. When it ends, all that wait are served.

@@ -25,7 +25,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) (err error) {
 	r.controller, err = ctrl.NewControllerManagedBy(mgr).
 		Named("tenant").
 		For(&clusterv1.Cluster{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff()}).
 		WatchesRawSource(r.Blocks.Source()).
 		WatchesRawSource(workloads.Source(r.Clusters, "tenant")).
 		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(lookup.MoreRoom)).

@@ -38,8 +38,8 @@ func (q *Queue) Due() bool {
 	return q.queued && !q.running
 }
 
-// Run begins a reconcile. After an error the next one comes with controller-runtime's delays. broken is told of a
-// panic.
+// Run begins a reconcile. After an error, or with Requeue, the next one comes with controller-runtime's delays. broken is told
+// of a panic.
 func (q *Queue) Run(do func() (reconcile.Result, error), broken func(string)) {
 	q.mu.Lock()
 	q.running, q.queued = true, false
@@ -55,7 +55,7 @@ func (q *Queue) Run(do func() (reconcile.Result, error), broken func(string)) {
 		defer q.mu.Unlock()
 		q.running = false
 		after := result.RequeueAfter
-		if err == nil {
+		if again := after == 0 && result.Requeue; err == nil && !again { //nolint:staticcheck // guard.Behind uses it
 			q.failures = 0
 		} else {
 			after = min(5*time.Millisecond<<min(q.failures, 20), cmp.Or(q.MaxBackoff, 1000*time.Second))

@@ -1,0 +1,41 @@
+package docs
+
+import (
+	"go/ast"
+	"strings"
+	"testing"
+)
+
+// What is refused for an hour is tried again a minute at most after it is refused no more: no controller has the default of
+// controller-runtime, by which that may be a quarter of an hour.
+func TestControllersWaitAMinuteAtMost(t *testing.T) {
+	controllers, limiters := 0, 0
+	for dir, files := range readSource(t).files {
+		made, limited := 0, 0
+		for _, file := range files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					if strings.HasSuffix(n.Sel.Name, "ControllerManagedBy") {
+						made++
+					}
+					if n.Sel.Name == "RateLimiter" {
+						limited++
+					}
+				case *ast.KeyValueExpr:
+					if key, is := n.Key.(*ast.Ident); is && key.Name == "RateLimiter" {
+						limited++
+					}
+				}
+				return true
+			})
+		}
+		if made > limited {
+			t.Errorf("%s makes %d controllers, and says of %d how long they wait after errors: let guard.Backoff say it", dir, made, limited)
+		}
+		controllers, limiters = controllers+made, limiters+limited
+	}
+	if controllers < 8 || limiters < 8 {
+		t.Errorf("there are %d controllers and %d pauses; this test does not see them", controllers, limiters)
+	}
+}
