@@ -61,6 +61,7 @@ type Reconciler struct {
 	ranges ranges
 	// answers are those of API servers that are not connected to.
 	answers workloads.Answers
+	slow    workloads.Slow
 }
 
 // Wants reports whether a Cluster is to be connected to.
@@ -97,6 +98,7 @@ func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
 	r.sites.end(key)
 	r.ranges.forget(key)
 	r.answers.Forget(key)
+	r.slow.Forget(key)
 	for _, name := range r.using(ctx, key) {
 		r.ranges.look(name)
 	}
@@ -145,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.ranges.forget(key)
 		return reconcile.Result{}, r.withdraw(ctx, cluster)
 	}
-	next, err := r.look(ctx, cluster, objects)
+	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, objects) })
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
 	}

@@ -62,7 +62,7 @@ type Reconciler struct {
 
 	controller controller.Controller
 	notes      notes
-	slow       slowClusters
+	slow       workloads.Slow
 	objects    objectsOf
 }
 
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 		r.notes.forget(key)
-		r.slow.forget(key)
+		r.slow.Forget(key)
 		r.objects.end(key)
 		if !shown {
 			return reconcile.Result{}, nil
@@ -107,14 +107,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	l := &look{
 		Reconciler: r, cluster: cluster, key: key, ref: v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}, now: r.Clock.Now(),
 	}
-	next, err := r.slow.look(ctx, key, func(ctx context.Context) (wait, error) { return l.reconcile(ctx, r.Blocks.Of(key)) })
+	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) {
+		next, err := l.reconcile(ctx, r.Blocks.Of(key))
+		return time.Duration(next), err
+	})
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: time.Duration(next.or(wait(guard.ServedBackstop)))}, nil
+	return reconcile.Result{RequeueAfter: time.Duration(wait(next).or(wait(guard.ServedBackstop)))}, nil
 }
 
 func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {

@@ -430,9 +430,10 @@ func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
 	if look {
 		m.recordedAt = s.Now()
 	}
+	lasting := context.WithoutCancel(ctx) // a write may wait for its place for longer than the turn that hands it out; its own time bounds it
 	for _, g := range due {
 		m.begin(g)
-		s.Workers.Do(s.Key, func() { s.run(ctx, g) })
+		s.Workers.Do(s.Key, func() { s.run(lasting, g) })
 	}
 	return wait, nil
 }

@@ -90,6 +90,9 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			body, err := patch.Data(o)
 			c.notef("patch %T %s", o, body)
+			if ended := ctx.Err(); ended != nil {
+				return ended
+			}
 			return errors.Join(err, in.Patch(ctx, o, patch, opts...))
 		},
 	})
@@ -151,6 +154,30 @@ func TestTheOrderOfAGrant(t *testing.T) {
 		want := `patch *v1.Node {"metadata":{"annotations":{"butler.butlerlabs.dev/cluster-cidr":"c"},"uid":"uid-a"},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`
 		if got := c.all[c.at("patch *v1.Node")]; got != want {
 			t.Errorf("the patch is\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// A write waits for its place for longer than the turn has that hands it out: it is made all the same.
+func TestAWriteOutlivesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := siteOf(t, newNode(), newRange())
+		s.Workers = workers.New[Key](1)
+		taken := make(chan struct{})
+		s.Workers.Do(s.Key, func() { <-taken })
+		turn, end := context.WithCancel(t.Context())
+		if _, err := s.Reconcile(turn); err != nil {
+			t.Fatal(err)
+		}
+		end()
+		close(taken)
+		synctest.Wait()
+		var n corev1.Node
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "a"}, &n); err != nil {
+			t.Fatal(err)
+		}
+		if len(n.Spec.PodCIDRs) == 0 {
+			t.Errorf("the Node has no pod CIDR:\n%s", strings.Join(c.all, "\n"))
 		}
 	})
 }
