@@ -31,8 +31,8 @@ type calls struct {
 	client.WithWatch
 	mu  sync.Mutex
 	all []string
-	// deaf: no read is answered.
-	deaf bool
+	// deaf: no read is answered. away: nothing is.
+	deaf, away bool
 }
 
 func (c *calls) notef(format string, args ...any) {
@@ -73,25 +73,39 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 	c := &calls{}
 	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.ClusterCIDR{}).Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, in client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if c.deaf {
+			if c.deaf || c.away {
 				return timeout
 			}
 			return in.Get(ctx, key, o, opts...)
 		},
+		List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
+			if c.away {
+				return timeout
+			}
+			return in.List(ctx, all, opts...)
+		},
 		Create: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			c.notef("create %T", o)
+			if c.away {
+				return timeout
+			}
 			return in.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			err := in.Update(ctx, o, opts...)
 			c.notef("update %T", o)
-			return err
+			if c.away {
+				return timeout
+			}
+			return in.Update(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			body, err := patch.Data(o)
 			c.notef("patch %T %s", o, body)
 			if ended := ctx.Err(); ended != nil {
 				return ended
+			}
+			if c.away {
+				return timeout
 			}
 			return errors.Join(err, in.Patch(ctx, o, patch, opts...))
 		},

@@ -133,7 +133,7 @@ func TestAGrantEndsWithPodCIDRs(t *testing.T) {
 	take(t, b, r, "e")
 }
 
-// Four discontiguous ranges serve 32 Nodes, as in a story of the KEP.
+// K44: four discontiguous ranges serve 32 Nodes, eight each.
 func TestDiscontiguous(t *testing.T) {
 	b := NewBooks(nil)
 	ranges := []*Range{
@@ -149,11 +149,19 @@ func TestDiscontiguous(t *testing.T) {
 		t.Errorf("%d have something, %d have nothing", len(d.Grants), len(d.Refused))
 	}
 	var all []netip.Prefix
+	from := map[string]int{}
 	for _, g := range d.Grants {
 		if slices.ContainsFunc(all, g.CIDRs[0].Overlaps) {
 			t.Errorf("%v twice", g.CIDRs[0])
 		}
 		all = append(all, g.CIDRs[0])
+		from[g.From.Name]++
+		if r := ranges[slices.IndexFunc(ranges, func(r *Range) bool { return r.Ref == g.From })]; g.CIDRs[0].Bits() != 24 || !r.Has(g.CIDRs) {
+			t.Errorf("%s gives %v", r.Name, g.CIDRs)
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"1": 8, "2": 8, "3": 8, "4": 8}, from); diff != "" {
+		t.Errorf("Nodes of each (-want +got):\n%s", diff)
 	}
 }
 

@@ -160,6 +160,40 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "new")).To(Equal([]string{"10.1.2.0/24"}))
 	})
 
+	It("are counted like any other where the range of a Node has none of their family", func(ctx SpecContext) { // N4, K28
+		has := func(name string, cidrs ...string) *corev1.Node {
+			n := node(name, "six")
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
+			return n
+		}
+		// The one ClusterCIDR that selects these Nodes is for IPv6: they have a CIDR of IPv4, or of both families.
+		create(ctx, clusterCIDR("six", 8, "", "fd00:6::/119", "six"), has("four", "10.66.0.0/24"), has("dual", "10.66.1.0/24", "fd00:6::/120"))
+		m := nodes(ctx)
+		Eventually(eventsOf(ctx, "four", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.0.0/24 is in no ClusterCIDR; it stays"))
+		Eventually(eventsOf(ctx, "dual", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.1.0/24 is in no ClusterCIDR; it stays"))
+		for range 2 { // the process lives, and does so when it begins anew: what was before is adopted at each start
+			Expect(m.Kill()).To(Succeed())
+			w.waitNoMore(ctx)
+			m = nodes(ctx)
+		}
+
+		By("giving what is left of the range, and nothing of what they have")
+		create(ctx, node("new", "six"), clusterCIDR("any", 8, "10.66.0.0/23", ""), node("plain"))
+		Expect(cidrsOf(ctx, "new")).To(Equal([]string{"fd00:6::100/120"}))
+		Eventually(eventsOf(ctx, "plain", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full")))
+		Expect(read(ctx, "plain").Spec.PodCIDRs).To(BeEmpty())
+
+		By("counting them as Nodes of the range that has their addresses, and setting their CIDRs free with them")
+		Eventually(func(g Gomega) {
+			c := &v1alpha1.ClusterCIDR{}
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.mine + "-six"}, c)).To(Succeed())
+			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 2, 0}))
+		}).Should(Succeed())
+		remove(ctx, has("four", "10.66.0.0/24"))
+		Expect(cidrsOf(ctx, "plain")).To(Equal([]string{"10.66.0.0/24"}))
+		Expect(read(ctx, "dual").Spec.PodCIDRs).To(Equal([]string{"10.66.1.0/24", "fd00:6::/120"}))
+	})
+
 	It("say that the ConfigMap cannot be read", func(ctx SpecContext) {
 		create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}, Data: map[string]string{"state": "{"},

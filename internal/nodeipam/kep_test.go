@@ -1,0 +1,344 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+func named(name string, cidrs ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
+}
+
+// turnsOf has a site work for some minutes; an API server that is away fails each turn.
+func turnsOf(t *testing.T, s *Site, away bool) {
+	t.Helper()
+	for range 30 {
+		if _, err := s.Reconcile(t.Context()); err != nil && !away {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		<-time.After(10 * time.Second)
+	}
+}
+
+// writesOf are the writes of Nodes, of all calls from one on.
+func (c *calls) writesOf(from int) (out []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, text := range c.all[from:] {
+		if strings.Contains(text, "*v1.Node ") {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// K18, K19: the pod CIDRs of a Node are never written again, whoever set them, and whatever becomes of the ranges.
+func TestPodCIDRsAreWrittenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := siteOf(t, newRange(), named("ours", "10.0.0.0/24"), named("foreign", "192.168.7.0/24"), named("both", "10.0.1.0/25", "fd00::/120"))
+		turnsOf(t, s, false) // what was before is adopted
+		other := newRange()
+		other.Name, other.UID, other.Spec.IPv4 = "d", "uid-d", "10.9.0.0/16"
+		if err := c.Create(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			what   string
+			change func()
+		}{
+			{"nothing", func() {}},
+			{"a range that fits better", func() { s.SetObjects([]Object{ObjectOf(newRange()), ObjectOf(other)}) }},
+			{"Services have its CIDR", func() { s.SetServices([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}) }},
+			{"its labels are other ones", func() {
+				n := named("ours", "10.0.0.0/24")
+				n.ResourceVersion, n.Labels = "77", map[string]string{"size": "big"}
+				s.Observe(n)
+			}},
+			{"no range has it any more", func() { s.SetObjects([]Object{ObjectOf(other)}) }},
+			{"no range at all", func() { s.SetObjects(nil) }},
+		} {
+			tc.change()
+			turnsOf(t, s, false)
+			if got := c.writesOf(0); len(got) > 0 {
+				t.Fatalf("%s: %v", tc.what, got)
+			}
+		}
+		s.SetServices(nil)
+		s.SetObjects([]Object{ObjectOf(other)})
+		s.Observe(named("waits"))
+		if err := c.Create(t.Context(), named("waits")); err != nil {
+			t.Fatal(err)
+		}
+		turnsOf(t, s, false)
+		if got := c.writesOf(0); len(got) != 1 || !strings.Contains(got[0], `"uid":"uid-waits"`) {
+			t.Errorf("one Node waits, and these are written: %v", got)
+		}
+	})
+}
+
+// K32: why a Node gets nothing is said once for each reason, however long it lasts, and however often it comes back.
+func TestWhyANodeWaitsIsSaidOnceForEachReason(t *testing.T) {
+	big := aNode("big")
+	big.Labels = map[string]string{"size": "big"}
+	m := holding(t, "10.0.0.0/24", aNode("a", "10.0.0.0/24"), aNode("b"), big)
+	full, none := m.objects, ObjectOf(&v1alpha1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "none", UID: "none"},
+		Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.9.0.0/24", NodeSelector: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{"huge"}}}}},
+		}},
+	})
+	var objects []Object
+	for _, o := range full {
+		objects = append(objects, o)
+	}
+	now := noon
+	for i, tc := range []struct {
+		objects []Object
+		says    string
+	}{
+		{objects, "all ClusterCIDRs that match are full: c (1 Node)"},
+		{[]Object{none}, "no ClusterCIDR selects it; there are none"},
+		{nil, "there is no ClusterCIDR"},
+		{objects, ""},        // it was said
+		{[]Object{none}, ""}, // as was this
+		{nil, ""},
+	} {
+		m.setObjects(tc.objects)
+		for range 100 {
+			now = now.Add(time.Minute)
+			m.plan(now)
+		}
+		of := map[string][]string{}
+		for _, n := range m.notes {
+			if n.reason == CIDRNotAvailable {
+				of[n.node] = append(of[n.node], n.message)
+			}
+		}
+		for _, name := range []string{"b", "big"} {
+			switch got := of[name]; {
+			case tc.says == "" && len(got) > 0:
+				t.Errorf("%d: %s is told again %q", i, name, got)
+			case tc.says != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.says)):
+				t.Errorf("%d: %s is told %q, and is to be told once %q", i, name, got, tc.says)
+			}
+		}
+		if len(of["a"]) > 0 {
+			t.Errorf("%d: a Node that has its CIDR is told %q", i, of["a"])
+		}
+		m.notes = nil // they were said
+	}
+}
+
+// K42: hundreds of ClusterCIDRs, each for Nodes of its own, serve thousands of Nodes, each from its own, in its size.
+func TestHundredsOfClusterCIDRs(t *testing.T) {
+	const nodes, ranges = 5_000, 300
+	m := newMemory(Key{}, 0)
+	var objects []Object
+	for i := range ranges {
+		c := newRange("x")
+		c.Name, c.UID, c.Spec.IPv4 = fmt.Sprint("c", i), types.UID(fmt.Sprint("c", i)), "10.0.0.0/8"
+		c.Spec.PerNodeHostBits = int32(6 + i%4)
+		c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint(i)}}},
+		}}}
+		objects = append(objects, ObjectOf(c))
+	}
+	m.setObjects(objects)
+	m.takeovers++
+	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*node{}, noon)
+	rack := map[types.UID]int{}
+	for i := range nodes {
+		n := aNode(fmt.Sprintf("worker-%05d", i))
+		rack[n.UID], n.Labels = i%ranges, map[string]string{"rack": fmt.Sprint(i % ranges)}
+		m.observe(n, "1", noon)
+	}
+	given := map[types.UID]podcidr.Grant{}
+	for now := noon; len(given) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+		m.plan(now)
+		if _, p, _ := m.next(now); p != nil {
+			m.landed(p, false, now)
+		}
+		for uid, g := range m.grants {
+			given[uid] = g.Grant
+			n := *g.Node
+			n.CIDRs, n.Labels, n.From = g.CIDRs, nil, g.From.Name
+			m.observe(&n, "2", now)
+		}
+	}
+	var all []netip.Prefix
+	for uid, g := range given {
+		if want := rack[uid]; g.From.Name != fmt.Sprint("c", want) || g.CIDRs[0].Bits() != 32-6-want%4 || g.Tries != 1 {
+			t.Fatalf("a Node of rack %d gets %v of %s, of which %d were looked at", want, g.CIDRs, g.From.Name, g.Tries)
+		}
+		all = append(all, g.CIDRs[0])
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for i := 1; i < len(all); i++ {
+		if all[i].Overlaps(all[i-1]) {
+			t.Fatalf("%s and %s are given", all[i-1], all[i])
+		}
+	}
+	if len(all) != nodes {
+		t.Errorf("%d of %d Nodes are served", len(all), nodes)
+	}
+}
+
+// K44, K40: a cluster that is full is expanded by a ClusterCIDR apart, and again; what Nodes have stays.
+func TestAFullClusterIsExpanded(t *testing.T) {
+	m := holding(t, "10.0.0.0/23", aNode("a", "10.0.0.0/24"), aNode("b", "10.0.1.0/24"), aNode("c"), aNode("d"), aNode("e"))
+	if got := m.grantAll(t); len(got) > 0 {
+		t.Fatalf("a full range gives %v", got)
+	}
+	var objects []Object
+	for _, o := range m.objects {
+		objects = append(objects, o)
+	}
+	had := map[string]string{}
+	for i, cidr := range []string{"172.16.9.0/24", "192.168.0.0/23"} {
+		more := newRange(v1alpha1.ClusterCIDRFinalizer)
+		more.Name, more.UID, more.Spec.IPv4 = fmt.Sprint("more", i), types.UID(fmt.Sprint("more", i)), cidr
+		objects = append(objects, ObjectOf(more))
+		m.setObjects(objects)
+		m.grantAll(t) // it is opened by a commit, and given from by the next
+		got := m.grantAll(t)
+		for name, is := range had {
+			if got[name] != is {
+				t.Errorf("%s has %s after it had %s", name, got[name], is)
+			}
+		}
+		had = got
+	}
+	want := map[string]string{"c": "172.16.9.0/24", "d": "192.168.0.0/24", "e": "192.168.1.0/24"}
+	if fmt.Sprint(had) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", had, want)
+	}
+	for name, cidr := range map[types.UID]string{"a": "10.0.0.0/24", "b": "10.0.1.0/24"} {
+		if got := m.nodes[name].CIDRs; len(got) != 1 || got[0].String() != cidr {
+			t.Errorf("%s has %v", name, got)
+		}
+	}
+}
+
+// K45: metrics are called as node-ipam-controller calls them, and count what was given and what came back.
+func TestMetricsOfAGrant(t *testing.T) {
+	for want, of := range map[string]prometheus.Collector{
+		"cidrs_allocations_total": metrics.NodeCIDRAllocations, "cidrs_releases_total": metrics.NodeCIDRReleases,
+		"usage_cidrs": metrics.NodeCIDRUsage, "max_cidrs": metrics.NodeCIDRMax, "allocation_tries_per_request": metrics.NodeCIDRTries,
+	} {
+		all := make(chan *prometheus.Desc, 1)
+		of.Describe(all)
+		if text := (<-all).String(); !strings.Contains(text, `fqName: "node_ipam_controller_multicidrset_`+want+`"`) {
+			t.Errorf("%s is not called so: %s", want, text)
+		}
+	}
+	tries := func() *dto.Histogram {
+		var is dto.Metric
+		if err := metrics.NodeCIDRTries.Write(&is); err != nil {
+			t.Fatal(err)
+		}
+		return is.GetHistogram()
+	}
+	if b := tries().GetBucket(); len(b) < 4 || b[2].GetUpperBound() != 25 || b[3].GetUpperBound() != 125 {
+		t.Errorf("more than 25 tries cannot be told from more than 125: %v", b)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := siteOf(t, newRange(), named("a"), named("b"))
+		s.Key = Key{Namespace: "counted", Name: "counted"}
+		t.Cleanup(s.Close)
+		of := []string{"10.0.0.0/23", "c", "counted", "counted"}
+		before, looked := tries().GetSampleCount(), tries().GetSampleSum()
+		given, gone := metrics.NodeCIDRAllocations.WithLabelValues(of...), metrics.NodeCIDRReleases.WithLabelValues(of...)
+		givenBefore, goneBefore := testutil.ToFloat64(given), testutil.ToFloat64(gone) // they are the process's
+		counts := func() [4]float64 {
+			s.Report()
+			return [4]float64{
+				testutil.ToFloat64(given) - givenBefore, testutil.ToFloat64(gone) - goneBefore,
+				testutil.ToFloat64(metrics.NodeCIDRUsage.WithLabelValues(of...)), testutil.ToFloat64(metrics.NodeCIDRMax.WithLabelValues(of...)),
+			}
+		}
+		turnsOf(t, s, false)
+		if got := counts(); got != [4]float64{2, 0, 1, 2} {
+			t.Errorf("after two Nodes: %v", got)
+		}
+		if n, sum := tries().GetSampleCount()-before, tries().GetSampleSum()-looked; n != 2 || sum != 2 {
+			t.Errorf("%d Nodes were given something, by %v looks", n, sum)
+		}
+		s.Forget(named("a"))
+		s.Forget(named("a")) // that it is gone is seen twice
+		turnsOf(t, s, false)
+		if got := counts(); got != [4]float64{2, 1, 0.5, 2} {
+			t.Errorf("after one is gone: %v", got)
+		}
+	})
+}
+
+// K49: while the API server is away Nodes wait, nothing is taken from those that have something, and nothing is let go of; when it
+// is back those that wait are served with what is free.
+func TestNodesWaitWhileTheAPIServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := siteOf(t, newRange(), named("a"))
+		turnsOf(t, s, false)
+		var a corev1.Node
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "a"}, &a); err != nil || len(a.Spec.PodCIDRs) != 1 {
+			t.Fatalf("%v: the Node has %v", err, a.Spec.PodCIDRs)
+		}
+		if err := c.Create(t.Context(), named("b")); err != nil {
+			t.Fatal(err)
+		}
+		c.away = true
+		from := len(c.all)
+		s.Observe(named("b"))
+		turnsOf(t, s, true)
+		deleting := newRange(v1alpha1.ClusterCIDRFinalizer)
+		deleting.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		s.SetObjects([]Object{ObjectOf(deleting)}) // the watch showed that before
+		turnsOf(t, s, true)
+		for _, text := range c.writesOf(from) {
+			if strings.Contains(text, "uid-a") {
+				t.Errorf("a Node that has its CIDR is written: %s", text)
+			}
+		}
+		if m := s.lock(); len(m.nodes["uid-a"].CIDRs) != 1 {
+			t.Errorf("of the Node this is known: %v", m.nodes["uid-a"].CIDRs)
+			m.Unlock()
+		} else {
+			m.Unlock()
+		}
+		c.away = false
+		var held v1alpha1.ClusterCIDR
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "c"}, &held); err != nil || !slices.Contains(held.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
+			t.Errorf("%v: the ClusterCIDR is held by %v", err, held.Finalizers)
+		}
+		s.SetObjects([]Object{ObjectOf(&held)})
+		turnsOf(t, s, false)
+		var b, again corev1.Node
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, &b); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "a"}, &again); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(a.Spec.PodCIDRs, again.Spec.PodCIDRs) || len(b.Spec.PodCIDRs) != 1 || b.Spec.PodCIDRs[0] == a.Spec.PodCIDRs[0] {
+			t.Errorf("a had %v and has %v, b has %v", a.Spec.PodCIDRs, again.Spec.PodCIDRs, b.Spec.PodCIDRs)
+		}
+	})
+}
