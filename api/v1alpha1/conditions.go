@@ -116,6 +116,8 @@ const (
 	InUseAgainReason = "InUseAgain"
 	// TenantUnreachableReason: the API server of the Cluster does not answer.
 	TenantUnreachableReason = "TenantUnreachable"
+	// TenantRefusedReason: the API server of the Cluster answers, and refuses what is asked of it, for lack of rights.
+	TenantRefusedReason = "TenantRefused"
 	// ForeignPoolReason: the workload cluster has a pool of somebody else where the blocks are to be shown.
 	ForeignPoolReason = "ForeignPool"
 	// ForeignAdvertisementReason: it has an L2Advertisement of somebody else in the place of ours, which does not announce the

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
@@ -203,5 +204,5 @@ func (s *site) refused() error {
 
 // refusal says what to do about what the API server of a workload cluster refuses.
 func refusal(err error) error {
-	return fmt.Errorf("the API server of the Cluster refuses what its kubeconfig asks for, and new Nodes wait: give its user the rights in %s: %w", rightsFile, err)
+	return workloads.Refusal(err, "new Nodes wait", rightsFile)
 }

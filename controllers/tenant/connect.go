@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 )
 
@@ -36,11 +37,31 @@ func (l *look) connect(ctx context.Context) (w workload, err error) {
 	return w, l.watch(ctx, &corev1.Service{})
 }
 
-// observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever.
+// observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever; one that never will be, not at all.
 func (l *look) observe(ctx context.Context, w workload) (balancer.Observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, objectsTimeout)
 	defer cancel()
-	return l.balancer().Observe(ctx, w.cached, w.objects, w.live)
+	if !w.objects.readable {
+		err := l.mayRead(ctx, w.live)
+		if workloads.IsRefusal(err) {
+			return nil, err
+		}
+		w.objects.readable = err == nil
+	}
+	observed, err := l.balancer().Observe(ctx, w.cached, w.objects, w.live)
+	if err != nil {
+		w.objects.readable = false // the right may have been withdrawn
+	}
+	return observed, err
+}
+
+// mayRead asks whether the manager may list what it reads of a workload cluster by caches.
+func (l *look) mayRead(ctx context.Context, live client.Reader) error {
+	if err := workloads.MayList(ctx, live, "", &corev1.ServiceList{}); err != nil {
+		return err
+	}
+	_, namespace := l.balancer().Watched()
+	return workloads.MayList(ctx, live, namespace, l.balancer().Lists()...)
 }
 
 // watch has changes of a kind in the workload cluster bring us back.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -64,16 +65,18 @@ type waiting struct {
 // its own has served its last Service before that pool is taken away.
 func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v1alpha1.IPAllocation) (waiting, error) {
 	leaving := l.now.Sub(l.notes.leavingSince(a.UID, l.now))
-	unreachable := waiting{v1alpha1.TenantUnreachableReason, unreachableHint, in(guard.WaitingBackstop)}
 	if live == nil {
-		return unreachable, nil
+		return l.unknown(l.refused), nil
 	}
 	emptying := apart && !l.notes.isEmptied(a.UID)
 	why, err := l.stillUsed(ctx, live, a, emptying)
 	switch {
 	case err != nil:
 		l.notes.doubt(a.UID)
-		return unreachable, nil //nolint:nilerr // it is asked again
+		if !workloads.IsRefusal(err) {
+			err = nil
+		}
+		return l.unknown(err), nil // it is asked again
 	case why != "":
 		l.notes.doubt(a.UID)
 		return waiting{v1alpha1.ConfirmingReason, why, in(time.Second)}, nil
@@ -99,6 +102,16 @@ func (l *look) stillUsed(ctx context.Context, live client.Reader, a *v1alpha1.IP
 		return l.balancer().Empty(ctx, live, a.Name, r)
 	}
 	return l.balancer().LetGo(ctx, live, r)
+}
+
+// unknown is what a block waits for of which is not known whether it is in use: its Cluster refuses to say it, or does not answer.
+func (l *look) unknown(refused error) waiting {
+	out := waiting{v1alpha1.TenantUnreachableReason, unreachableHint, in(guard.WaitingBackstop)}
+	if refused != nil {
+		out.reason = v1alpha1.TenantRefusedReason
+		out.message = workloads.Refusal(refused, "the manager cannot tell whether the block is still in use", rightsFiles[l.serving.By]).Error()
+	}
+	return out
 }
 
 const unreachableHint = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +

@@ -43,6 +43,8 @@ type objects struct {
 	balancer   balancer.Balancer
 	stop       context.CancelFunc
 	watched    bool
+	// readable: what is read by caches may be listed.
+	readable bool
 }
 
 // end forgets a Cluster, or that it was connected.

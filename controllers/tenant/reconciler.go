@@ -63,10 +63,14 @@ type Reconciler struct {
 	controller controller.Controller
 	notes      notes
 	slow       workloads.Slow
-	objects    objectsOf
+	// answers are those of API servers that are not connected to.
+	answers workloads.Answers
+	// wake queues a Cluster.
+	wake    func(client.ObjectKey)
+	objects objectsOf
 }
 
-// look is one look at a Cluster. Nothing in it changes.
+// look is one look at a Cluster.
 type look struct {
 	*Reconciler
 
@@ -77,6 +81,8 @@ type look struct {
 	// serving says which load balancer is dealt with, aside are the blocks that wait for another one.
 	serving tenancy.Serving
 	aside   allocations
+	// refused is what the API server of the Cluster refuses, where that is why nothing is known.
+	refused error
 }
 
 // Reconcile brings one Cluster forward.
@@ -91,6 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		r.notes.forget(key)
 		r.slow.Forget(key)
+		r.answers.Forget(key)
 		r.objects.end(key)
 		if !shown {
 			return reconcile.Result{}, nil
@@ -146,6 +153,9 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 		return 0, err
 	}
 	observed, err := l.observe(ctx, w)
+	if workloads.IsRefusal(err) {
+		return l.refuses(ctx, w.live, err, all)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("reading Cluster %s: %w", l.key, err)
 	}
@@ -265,12 +275,42 @@ func (l *look) unreachable(ctx context.Context, all allocations) (wait, error) {
 		is.Message = why
 	}
 	// One that was never looked at is being built; one that was not tried yet may answer.
-	if tried := l.Clusters.GetHealthCheckingState(ctx, l.key); is == nil && tried.ConsecutiveFailures > 0 && slices.ContainsFunc(all, lookedAt) {
-		is = tenantUnreachable()
+	if tried := l.Clusters.GetHealthCheckingState(ctx, l.key); is == nil && tried.ConsecutiveFailures > 0 {
+		if refused := l.refusal(ctx); refused != "" {
+			return l.refuses(ctx, nil, errors.New(refused), all)
+		}
+		if slices.ContainsFunc(all, lookedAt) {
+			is = tenantUnreachable()
+		}
 	}
 	all, unsaid := l.say(ctx, is, all)
 	_, next, failed := l.drain(ctx, nil, tenancy.Settings{}, all)
 	return next.or(wait(guard.WaitingBackstop)), errors.Join(err, unsaid, failed)
+}
+
+// refusal is what the API server of a Cluster that is not connected to refuses, as far as is known; empty: nothing.
+func (l *look) refusal(ctx context.Context) string {
+	if !workloads.IsBuilt(l.cluster) {
+		return ""
+	}
+	return l.answers.Refusal(ctx, l.Live, l.key, func() { l.wake(l.key) })
+}
+
+// refuses says which right is missing in the workload cluster, and keeps all that the Cluster has. No watch shows that the right
+// is there.
+func (l *look) refuses(ctx context.Context, live client.Client, why error, all allocations) (wait, error) {
+	l.refused = why
+	all, unsaid := l.say(ctx, &metav1.Condition{
+		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantRefusedReason,
+		Message: workloads.Refusal(why, "the Cluster keeps all of its blocks, and gets no others", rightsFiles[l.serving.By]).Error(),
+	}, all)
+	_, next, failed := l.drain(ctx, live, tenancy.Settings{}, all)
+	return next.or(wait(guard.WaitingBackstop)), errors.Join(unsaid, failed)
+}
+
+// rightsFiles have the rights that the user of a kubeconfig needs in a workload cluster, by its load balancer.
+var rightsFiles = map[v1alpha1.LoadBalancerType]string{
+	v1alpha1.MetalLBLoadBalancer: "config/tenant/role.yaml", v1alpha1.CiliumLoadBalancer: "config/tenant/cilium_role.yaml",
 }
 
 // lookedAt reports whether the Services of a Cluster were seen.

@@ -3,6 +3,7 @@ package tenant
 import (
 	"context"
 
+	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
@@ -26,6 +28,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) (err error) {
 		Named("tenant").
 		For(&clusterv1.Cluster{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff()}).
+		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.wake = func(key client.ObjectKey) { q.Add(reconcile.Request{NamespacedName: key}) }
+			return nil
+		})).
 		WatchesRawSource(r.Blocks.Source()).
 		WatchesRawSource(workloads.Source(r.Clusters, "tenant")).
 		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(lookup.MoreRoom)).

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,7 +87,7 @@ func askRoot(ctx context.Context, live client.Reader, cluster client.ObjectKey) 
 		return ""
 	}
 	err = asking.RESTClient().Get().AbsPath("/").Do(ctx).Error()
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	if IsRefusal(err) {
 		return fmt.Sprintf("GET / of %s: %v", config.Host, err)
 	}
 	return ""

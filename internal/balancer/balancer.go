@@ -17,6 +17,8 @@ type Balancer interface {
 	Pool() string
 	// Watched are the kinds of its objects that bring news, and the namespace that they are in; none: they are of the cluster.
 	Watched() (kinds []client.Object, namespace string)
+	// Lists are empty lists of these kinds.
+	Lists() []client.ObjectList
 	// Missing is what is said of a cluster that does not have it.
 	Missing() (reason, message string)
 	// Observe reads a workload cluster: Services from one cache, the load balancer's objects from another. A cache of a kind

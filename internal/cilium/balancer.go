@@ -26,6 +26,9 @@ func (Balancer) Watched() (kinds []client.Object, namespace string) {
 	return []client.Object{&Pool{}}, ""
 }
 
+// Lists are those of pools.
+func (Balancer) Lists() []client.ObjectList { return []client.ObjectList{&PoolList{}} }
+
 // Missing says what happens when it is there.
 func (Balancer) Missing() (reason, message string) {
 	return v1alpha1.CiliumMissingReason, "the kind CiliumLoadBalancerIPPool of " + GroupVersion.String() +

@@ -28,6 +28,11 @@ func (Balancer) Watched() ([]client.Object, string) {
 	return []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}}, Namespace
 }
 
+// Lists are those of what is configured.
+func (Balancer) Lists() []client.ObjectList {
+	return []client.ObjectList{&metallbv1beta1.IPAddressPoolList{}, &metallbv1beta1.L2AdvertisementList{}}
+}
+
 // Missing says what happens when it is there.
 func (Balancer) Missing() (reason, message string) {
 	return v1alpha1.MetalLBMissingReason, "MetalLB is not installed in the Cluster (namespace " + Namespace + "); the blocks of the Cluster are added to MetalLB as soon as it is"

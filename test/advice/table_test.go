@@ -8,7 +8,6 @@ var table = map[string][]row{
 	"controllers/fleetcidr": {
 		{steps: "add one / change the labels of the Cluster", by: []string{"test/integration: end with the label, and come back with it"}},
 		{steps: "find out who has them", not: "people find out who has the addresses: the message names the blocks"},
-		{steps: "give its user the rights in %s", by: []string{"controllers/fleetcidr: TestAMissingRightIsNamed"}},
 	},
 	"controllers/incluster": {
 		{steps: "create it / create this object again with the right poolRef", by: []string{"controllers/incluster: TestWhatNamesNoPoolIsServedWithIt"}},
@@ -29,6 +28,9 @@ var table = map[string][]row{
 	"controllers/tenant": {
 		{steps: "delete its Cluster object / annotate this IPAllocation with %s", by: []string{"test/e2e: gives a block back unconfirmed when an operator says so"}},
 		{steps: "set loadBalancer.type back / delete the IPAllocations of the Cluster, which are made anew", by: []string{"test/e2e: stays with it when the ProviderConfig names another, until its blocks are deleted"}},
+	},
+	"controllers/workloads": {
+		{steps: "give its user the rights in %s", by: []string{"controllers/fleetcidr: TestAMissingRightIsNamed", "controllers/tenant: TestAMissingRightIsNamed"}},
 	},
 	"internal/allocator": {
 		{steps: "add the component in-cluster-pools / hand the pools back with kubectl butler-ipam hand-back", by: []string{"test/cli: TestHandBack"}},

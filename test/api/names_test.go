@@ -181,6 +181,7 @@ var names = map[string]string{
 	"TenantNetworkFinalizer":         "butler.butlerlabs.dev/tenant-network",
 	"TenantPoolFinalizer":            "butler.butlerlabs.dev/tenant-pool",
 	"CiliumPoolFinalizer":            "butler.butlerlabs.dev/cilium-pool",
+	"TenantRefusedReason":            "TenantRefused",
 	"TenantUnreachableReason":        "TenantUnreachable",
 	"TriedAddressesAnnotation":       "butler.butlerlabs.dev/tried-addresses",
 	"TriedGrowthPoolsAnnotation":     "butler.butlerlabs.dev/tried-growth-pools",
