@@ -32,7 +32,7 @@ import (
 // is held, and the Cluster says that nothing is known. What is written says that, once.
 func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	server := httptest.NewServer(nil)
-	server.Close() // nobody listens
+	server.Close() // nothing listens there
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}}, Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c"}}, CurrentContext: "c",
 	})

@@ -51,7 +51,7 @@ func (c *calls) writesOf(from int) (out []string) {
 	return out
 }
 
-// K18, K19: the pod CIDRs of a Node are never written again, whoever set them, and whatever becomes of the ranges.
+// K18, K19: the pod CIDRs of a Node are never written again, whether a manager or a person set them, and whatever becomes of the ranges.
 func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := siteOf(t, newRange(), named("ours", "10.0.0.0/24"), named("foreign", "192.168.7.0/24"), named("both", "10.0.1.0/25", "fd00::/120"))
@@ -291,7 +291,7 @@ func TestMetricsOfAGrant(t *testing.T) {
 	})
 }
 
-// K49: while the API server is away Nodes wait, nothing is taken from those that have something, and nothing is let go of; when it
+// K49: while the API server is away Nodes wait, nothing is taken from those that have something, and no range is given up; when it
 // is back those that wait are served with what is free.
 func TestNodesWaitWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -85,7 +85,7 @@ func TestFamiliesAreThoseOfTheRange(t *testing.T) {
 	}
 }
 
-// K44: Nodes of two sizes, from ranges apart and from one that both sizes are cut from; each has its size, and nobody what another
+// K44: Nodes of two sizes, from ranges apart and from one that both sizes are cut from; each has its size, and none what another
 // one has.
 func TestSizesFromRangesApart(t *testing.T) {
 	ranges := []*Range{
