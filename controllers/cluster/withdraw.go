@@ -19,9 +19,10 @@ import (
 )
 
 // withdraw ends what a Cluster has of us that has come to want nothing more: what it asked for, then, when a person has
-// deleted what it was given, our finalizer, and last the condition, by which it is known that there is something to end.
+// deleted what it was given, our finalizer, and last the condition, by which it is known that there is something to end. What was
+// asked for as that ended is seen by itself.
 func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster, why string) (reconcile.Result, error) {
-	if conditionOf(cluster) == nil {
+	if conditionOf(cluster) == nil && !r.asked(cluster) {
 		return reconcile.Result{}, nil
 	}
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
@@ -48,6 +49,15 @@ func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster, w
 	}
 	err = r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
 	return guard.Retry(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
+}
+
+// asked reports whether a Cluster has IPAllocations that were made here: growth is, whatever else the Cluster has of us; another
+// one is, if the Cluster has our finalizer, which comes before the first.
+func (r *Reconciler) asked(cluster *clusterv1.Cluster) bool {
+	served := controllerutil.ContainsFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
+	return slices.ContainsFunc(r.Blocks.Of(client.ObjectKeyFromObject(cluster)), func(a *v1alpha1.IPAllocation) bool {
+		return !tenancy.StandingOf(a).Manual && (served || tenancy.Role(a) == v1alpha1.GrowthRole)
+	})
 }
 
 // letGo takes off a Cluster what was noted there for load balancers.

@@ -102,6 +102,20 @@ func (w *world) check() {
 	}
 }
 
+// labelled reports whether the Cluster names a ProviderConfig: one that does not gets nothing more.
+func (w *world) labelled() bool {
+	return slices.ContainsFunc(listed[*clusterv1.Cluster](w.mgmt, faults.Clusters), func(c *clusterv1.Cluster) bool {
+		return c.Labels[v1alpha1.ProviderConfigLabel] != ""
+	})
+}
+
+// saysRemain reports whether the Cluster says that it keeps IPAllocations.
+func (w *world) saysRemain() bool {
+	return slices.ContainsFunc(listed[*clusterv1.Cluster](w.mgmt, faults.Clusters), func(c *clusterv1.Cluster) bool {
+		return strings.Contains(conditionsOf(c.GetConditions()), v1alpha1.AllocationsRemainReason)
+	})
+}
+
 func (w *world) objects() pools.Objects {
 	out := pools.Objects{}
 	for _, p := range w.pools() {
@@ -120,28 +134,37 @@ func (w *world) examine() {
 	}
 	var shown []string
 	var blocks []netipx.IPRange
-	room := w.quota
+	room, unshown := w.quota, false
 	for _, a := range w.allocations() {
 		r, has := recordOf(a)
 		switch {
 		case a.DeletionTimestamp != nil:
 			w.Wrongf("%s is still being deleted", a.Name)
+		case !has && !w.labelled():
+			w.Wrongf("%s is asked for still, for a Cluster that gets nothing more", a.Name)
 		case !has && a.Status.Phase != v1alpha1.AllocationFailed:
 			w.Wrongf("%s is still waiting", a.Name)
 		case tenancy.Leaving(a):
 			w.Wrongf("%s is still draining", a.Name)
-		case has && !tenancy.Projected(a):
+		case has && !tenancy.Projected(a) && w.labelled():
 			w.Wrongf("%s is not shown, and was never to be", a.Name)
 		}
 		if !has {
 			continue
 		}
 		room -= a.Status.AllocatedCount
+		if !w.labelled() && !tenancy.Projected(a) {
+			unshown = true // it was granted before that was known, and the workload cluster is not looked at any more
+			continue
+		}
 		blocks = append(blocks, r)
 		shown = append(shown, r.String())
 		if tenancy.Role(a) == v1alpha1.GrowthRole && !slices.ContainsFunc(w.services(), func(s *corev1.Service) bool { return r.Contains(addressOf(s)) }) {
 			w.Wrongf("%s is kept, and no Service uses it", a.Name)
 		}
+	}
+	if unshown && !w.saysRemain() {
+		w.Wrongf("the Cluster keeps a block, and does not say so")
 	}
 	if w.ended {
 		if len(w.allocations())+len(w.mgmt.List(faults.Clusters)) > 0 {
@@ -176,13 +199,17 @@ func (w *world) examine() {
 		}
 	}
 	full := (w.quota > 0 && room <= 0) || available == 0
-	if waiting > 0 && !full {
+	if waiting > 0 && !full && w.labelled() {
 		w.Wrongf("%d Services have no address, and there is room", waiting)
 	}
 }
 
-// outcome is what a run comes to, whichever addresses and moments it chose, and in however many blocks.
+// outcome is what a run comes to, whichever addresses and moments it chose, and in however many blocks. What a Cluster keeps that
+// names no ProviderConfig any more is what was granted in time, and its blocks say what they said then.
 func (w *world) outcome() string {
+	if !w.ended && !w.labelled() {
+		return "the Cluster names no ProviderConfig"
+	}
 	var out []string
 	for _, c := range listed[*clusterv1.Cluster](w.mgmt, faults.Clusters) {
 		out = append(out, fmt.Sprintf("Cluster %v %v %s", c.Finalizers, c.Annotations, conditionsOf(c.GetConditions())))

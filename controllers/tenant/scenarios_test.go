@@ -152,6 +152,11 @@ func openPool(name string) action {
 	}}
 }
 
+// takeLabelOff has the Cluster name no ProviderConfig any more: it keeps what it has, and gets nothing more.
+var takeLabelOff = action{text: "take the label off the Cluster", do: func(w *world) {
+	_ = w.mgmt.Edit(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) { o.SetLabels(nil) })
+}}
+
 // careful is what a person does whose Services must not have such addresses.
 var careful = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
 	_ = w.work.Edit(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
@@ -243,6 +248,13 @@ var scenarios = []scenario{
 	}},
 	{name: "overlaps while it is asked", addresses: "10.0.0.1-10.0.0.4", second: "10.1.0.1", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), at(asking, closePool("pool", v1alpha1.OverlapReason)), add("c"), later(2*grace, openPool("pool")), remove("b c"),
+	}},
+	{name: "label taken off while it lacks room", addresses: "10.0.0.1 10.0.0.3", initial: 1, increment: 1, script: []action{
+		add("a b c"), takeLabelOff, remove("b"),
+	}},
+	{name: "label taken off while it asks", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, takeLabelOff), add("c")}},
+	{name: "label taken off while it asks for its first", addresses: "10.0.0.1", increment: 2, script: []action{
+		add("a"), at(asking, takeLabelOff),
 	}},
 	{name: "apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b")}},
 	{name: "back apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
