@@ -58,7 +58,7 @@ type Reconciler struct {
 }
 
 // sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any; or that is to
-// last: that no host has its address, or that MetalLB has not given a Service one.
+// last: that no host has its address, that MetalLB has not given a Service one, or that a Service does not find its lease.
 type sight struct {
 	lease types.UID
 	port  leaseports.Port
@@ -66,8 +66,9 @@ type sight struct {
 	by leaseports.Ref
 	// without a host.
 	without bool
-	// service without an address of MetalLB.
+	// service without an address of MetalLB; unfound: without a lease that it names.
 	service types.UID
+	unfound bool
 }
 
 // look is one reconcile of a namespace. What it has read is the cache's, and is not changed.
@@ -162,6 +163,7 @@ func (l *look) bringForward(ctx context.Context) error {
 		l.wait = grants.Sooner(l.wait, next)
 	}
 	l.awaitMetalLB()
+	l.awaitLeases()
 	if changed, err := l.makeAll(ctx, made); changed || err != nil {
 		return err
 	}

@@ -308,6 +308,9 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 		if v.Reason == v1alpha1.GrantedReason {
 			v = l.placed(s, &l.asking[i], v)
 		}
+		if l.awaited(s, v) {
+			continue // it is looked at again
+		}
 		next, is := s.DeepCopy(), conditionOf(s)
 		c := metav1.Condition{
 			Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: text.Message(v.Message),

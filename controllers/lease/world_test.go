@@ -236,7 +236,12 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 			w.script = usurped()
 		case 4:
 			w.script, w.trouble = calm(), 0
-			w.act() // the lease is there before a manager starts, so that each has seen it when the Service comes
+			switch seed % 30 {
+			case 14:
+				w.script = together()
+			case 24:
+				w.script = unfound()
+			}
 		case 5:
 			w.script, w.trouble = unplaced(), 0
 			w.act()
@@ -251,7 +256,7 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 		}
 		switch warned := w.obstacle == nil; { // what a refusal has Services told is another matter
 		case warned && seed%10 == 4:
-			w.wantWarnings()
+			w.wantWarnings(unfoundWarnings(seed)...)
 		case warned && seed%10 == 5:
 			w.wantWarnings("web NotPlaced: the Service has TCP/80 of 10.0.0.1, and MetalLB has not given it the address; see its events, and the condition Announced of IPLease shop")
 		}
@@ -999,6 +1004,42 @@ func calm() []action {
 	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 	return []action{
 		newLease("shop"), newService(ns, "web", "shop", ports), newServiceOfClass("classy", "", ports), newServiceOnHosts(ns, "dock", "", ports),
+	}
+}
+
+// together is a story of a Service and a guest that are made a moment before the lease that they name, as one file may have them.
+func together() []action {
+	ports := func(n int32) []corev1.ServicePort {
+		return []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: n}}
+	}
+	web, guest, lease := newService(ns, "web", "front", ports(80)), newService(other, "guest", ns+"/front", ports(443)), newLease("front")
+	return []action{{"Service web and Service guest of other, then lease front, which they name", func(w *world) {
+		web.do(w)
+		guest.do(w)
+		w.After(0, 2*time.Second, func() {
+			lease.do(w)
+			_ = w.api.Edit(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "front"}, func(o client.Object) {
+				o.(*v1alpha1.IPLease).Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
+			})
+			w.lastNews = time.Now()
+		})
+	}}}
+}
+
+// unfound is a story of a Service and a guest that name a lease which never comes.
+func unfound() []action {
+	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	return []action{newService(ns, "web", "lost", ports), newService(other, "guest", ns+"/lost", ports)}
+}
+
+// unfoundWarnings are the Warning events of a story in which little goes wrong.
+func unfoundWarnings(seed uint64) []string {
+	if seed%30 != 24 {
+		return nil
+	}
+	return []string{
+		"guest NotAllowed: there is no IPLease lost that Services of namespace other may use; its spec.namespaceSelector has to select that",
+		"web LeaseNotFound: there is no IPLease lost in this namespace; create it, or correct the annotation butler.butlerlabs.dev/lease",
 	}
 }
 
