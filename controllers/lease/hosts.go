@@ -46,7 +46,11 @@ func (l *look) gatherHosts(ctx context.Context) error {
 			return fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
 		is := l.onHost(o, lock)
-		is.Local = l.local(o)
+		if is.Local = l.local(o); is.Silent {
+			if is.Reached, err = l.reached(ctx, o, is.Holder); err != nil {
+				return err
+			}
+		}
 		l.onHosts[o.UID] = is
 	}
 	return nil

@@ -59,6 +59,7 @@ three     -DNODES=2 -DDELETES=1 -DLOST -DMANAGERS=3
 three-range  -DNODES=2 -DDELETES=1 -DRANGES -DONE -DLOST -DMANAGERS=3
 three-map -DNODES=2 -DDELETES=1 -DRANGES -DONE -DDROPS=0 -DWIPE=1 -DMANAGERS=3
 hosts     -DHOSTS=2 -DCUTS=2 -DPARTS=2
+host-cut  -DHOSTS=2 -DCUTS=2 -DSTAYS
 host-late    -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DLEAVES=1 -DLATE=2
 host-killed  -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DSTOPS=2
 host-behind  -DHOSTS=2 -DCUTS=1 -DPARTS=1 -DDELETES=1 -DBEHIND=1
@@ -162,6 +163,7 @@ H_CAS           host-late
 H_SURE          host-late
 H_LAPSE         hosts
 H_FRESH         hosts
+H_HEARD         host-cut
 H_REREAD        host-behind
 H_LEASE         host-ends
 H_LEASE_AFTER   host-ends

@@ -88,7 +88,8 @@ Host h[HOSTS];
 #define WRONG(j) (h[j].on && !h[j].excused)
 
 /* H1: two hosts answer on one side of the wire only if one of them was cut off, from the API server and the wire of who took the address over.
- * H2: none answers, but for such a one, for an address that was given back. */
+ * H2: none answers, but for such a one, for an address that was given back.
+ * H4: where STAYS, hosts are cut off from the API server and nothing else befalls them, no address leaves a host as its lock was taken. */
 inline pair(j,k) { assert(!(BOTH(j,k) && !h[j].excused && !h[k].excused)) /* H1 */ }
 inline check() { pair(0,1); THIRD(pair(0,2); pair(1,2);)
 	assert(!(lease==0 && (WRONG(0) || WRONG(1) THIRD(|| WRONG(2))))) /* H2 */ }
@@ -137,6 +138,13 @@ inline abandon(j) {
 #define TAKEABLE (h[i].knowsLeft || !h[i].sawEnds)
 #else
 #define TAKEABLE !h[i].sawEnds
+#endif
+/* The holder does not answer on the wire. */
+#define HOLDER h[h[i].knowsHolder-1]
+#ifndef NO_H_HEARD
+#define UNHEARD (h[i].sawEnds || !(HOLDER.on && HOLDER.side==h[i].side))
+#else
+#define UNHEARD true
 #endif
 #ifndef NO_H_REREAD
 #define DEAD(j) (j==0 || h[j-1].old)
@@ -210,6 +218,9 @@ end:	do
 	:: d_step { CALLS && (!h[i].knows || !h[i].newest) -> printf("host %d: is shown the lock, of %d\n",ME,holder);
 		h[i].knows = true; h[i].newest = true; h[i].knowsOne = exists; h[i].knowsLeft = left; h[i].knowsHolder = holder;
 		h[i].sure = (h[i].sure && holder==ME); h[i].silent = (h[i].silent && (holder==ME || !ANEW));
+#ifdef STAYS
+		assert(!(h[i].on && holder!=ME)); /* H4 */
+#endif
 		if
 #ifndef NO_H_OFF
 		:: h[i].on && holder!=ME -> printf("host %d: takes the address off\n",ME); off(i)
@@ -220,9 +231,9 @@ end:	do
 		fi;
 		check() }
 	:: d_step { CALLS && (h[i].saw!=lease || h[i].sawEnds!=ends) -> printf("host %d: is shown lease %d\n",ME,lease); h[i].saw = lease; h[i].sawEnds = ends }
-	/* T2. It takes a lock, or takes it once more. go: hostlb.Decide, hostlb.decider.hold, hostlb.Memory.write */
+	/* T2. It takes a lock, or takes it once more. go: hostlb.Decide, hostlb.decider.hold, hostlb.decider.asksBefore, hostlb.Memory.write */
 	:: d_step { CALLS && FRESH && h[i].op==NOTHING && h[i].newest && h[i].saw!=0 && !h[i].out && !h[i].on &&
-		(h[i].knowsHolder==ME -> !h[i].sawEnds && !SURE : (h[i].knowsHolder==0 -> TAKEABLE : BELIEVES || behind>0)) ->
+		(h[i].knowsHolder==ME -> !h[i].sawEnds && !SURE : (h[i].knowsHolder==0 -> TAKEABLE : (BELIEVES || behind>0) && UNHEARD)) ->
 		printf("host %d: is to take the lock of %d\n",ME,h[i].knowsHolder);
 		send(TAKE); h[i].by = h[i].saw; h[i].byEnds = h[i].sawEnds; h[i].dead = (h[i].knowsHolder!=ME -> h[i].knowsHolder : 0);
 		behind = (h[i].dead!=0 && !BELIEVES -> behind-1 : behind) }

@@ -109,6 +109,8 @@ type View struct {
 	// Wire is what the wire said since the lock is ours; Claimed, when another MAC last claimed to have an address of ours.
 	Wire    map[netip.Addr]Asked
 	Claimed map[netip.Addr]time.Time
+	// Before is what the wire said of an address whose lock a silent host has: Another if that host answers for it.
+	Before map[netip.Addr]Asked
 	// Failed is what could not be done.
 	Failed map[netip.Addr]Failure
 	// Stopping: the host is to give up all that it has.
@@ -220,7 +222,7 @@ func (d *decider) without(a netip.Addr, w *Wanted, l *Lock) {
 	}
 	switch {
 	case l.Holder != "" && d.alive(l.Holder):
-		d.out.again(d.v.Heard[l.Holder].Add(d.t.Patience()))
+		d.foresee(a, w, l)
 		return
 	case l.Holder == "" && l.Left == "" && w.Ends:
 		return // it is off the wire: nobody holds it
@@ -235,17 +237,56 @@ func (d *decider) without(a netip.Addr, w *Wanted, l *Lock) {
 		d.out.again(at)
 		return
 	}
+	if l.Holder != "" && !w.Ends && !d.asksBefore(a, rank) {
+		return
+	}
 	d.out.Lock = append(d.out.Lock, a)
 }
 
-// rank is the place of the host among the living that may have an address, -1: it may not. Who has left it comes last. One that
-// ends may be taken by any that reaches it.
+// foresee is for an address whose lock a host has that is not silent for long enough. Who is the first to take it asks the wire a
+// little before that, so that asking makes nothing later.
+func (d *decider) foresee(a netip.Addr, w *Wanted, l *Lock) {
+	dead := d.v.Heard[l.Holder].Add(d.t.Patience())
+	at := dead.Add(-d.t.Again)
+	if d.now.Before(at) {
+		d.out.again(at)
+		return
+	}
+	d.out.again(dead)
+	if !w.Ends && d.rank(a, w, l) == 0 {
+		d.asksBefore(a, 0)
+	}
+}
+
+// asksBefore asks the wire for an address before its lock is taken from a host that is silent. It reports whether the lock is to be
+// taken: not while that host answers, as it is cut off from the API server alone, and would have the address until it hears that
+// its lock was taken: then the address moves for nothing. Those that would take it later ask less often. Where the wire cannot be
+// asked the lock is taken: that it cannot is said in it.
+func (d *decider) asksBefore(a netip.Addr, rank int) bool {
+	asked, is := d.v.Before[a]
+	again := d.t.Again
+	if asked.Word == Another {
+		again = min(time.Duration(1+rank)*d.t.Again, d.t.Lifetime)
+	}
+	switch at := asked.At.Add(again); {
+	case !is || !d.now.Before(at):
+		d.out.Probe = append(d.out.Probe, a)
+		return false
+	case asked.Word == Another:
+		d.out.again(at)
+		return false
+	}
+	return true
+}
+
+// rank is the place of the host among the living that may take an address, -1: it may not. Who has it does not take it, and who has
+// left it comes last. One that ends may be taken by any that reaches it.
 func (d *decider) rank(a netip.Addr, w *Wanted, l *Lock) int {
 	nodes := w.Nodes
 	if w.Ends {
 		nodes = nil
 	}
-	all := Rank(a, d.living, nodes)
+	all := Rank(a, slices.DeleteFunc(slices.Clone(d.living), func(h Host) bool { return h.Name == l.Holder }), nodes)
 	if i := slices.Index(all, l.Left); i >= 0 {
 		all = append(slices.Delete(all, i, i+1), l.Left)
 	}

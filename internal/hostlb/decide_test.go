@@ -47,6 +47,9 @@ func TestDecide(t *testing.T) {
 		return func(v *View) { v.Ours[a] = ago(d).Add(DefaultTiming().refresh()) }
 	}
 	said := func(w Word, d time.Duration) func(*View) { return func(v *View) { v.Wire[a] = Asked{w, ago(d), "m"} } }
+	before := func(w Word, d time.Duration) func(*View) {
+		return func(v *View) { v.Before = map[netip.Addr]Asked{a: {w, ago(d), "m"}} }
+	}
 	silent := func(name string, d time.Duration) func(*View) { return func(v *View) { v.Heard[name] = ago(d) } }
 	old := func(v *View) { v.Fresh = false }
 	ends := func(v *View) { v.Wanted[0].Ends = true }
@@ -68,9 +71,18 @@ func TestDecide(t *testing.T) {
 		"it ends, and nobody has asked":         {me, base(left("h9"), free(time.Hour), ends), Plan{Lock: these}},
 		"it could not add it, not long ago":     {me, base(free(time.Hour), failed(time.Hour, 10*time.Second)), Plan{Next: now.Add(50 * time.Second)}},
 		"it could not add it, long ago":         {me, base(free(time.Hour), failed(time.Hour, time.Minute)), Plan{Lock: these}},
-		"another one has it":                    {me, base(held(other)), Plan{Next: now.Add(12500 * time.Millisecond)}},
-		"another one is dead":                   {me, base(held(other), silent(other, time.Minute), free(0)), Plan{Lock: these}},
-		"another one was never heard":           {me, base(held("gone"), free(0)), Plan{Lock: these}},
+		"another one has it":                    {me, base(held(other)), Plan{Next: now.Add(11500 * time.Millisecond)}},
+		"the first one has it":                  {other, base(held(me)), Plan{Next: now.Add(11500 * time.Millisecond)}},
+		"another one was not heard for a while": {me, base(held(other), silent(other, 12*time.Second)), Plan{Probe: these, Next: now.Add(500 * time.Millisecond)}},
+		"another one is dead":                   {me, base(held(other), silent(other, time.Minute), free(0)), Plan{Probe: these}},
+		"another one is dead, and silent":       {me, base(held(other), silent(other, time.Minute), free(0), before(Silent, 0)), Plan{Lock: these}},
+		"another one is dead, and was silent":   {me, base(held(other), silent(other, time.Minute), free(0), before(Silent, time.Second)), Plan{Probe: these}},
+		"another one is dead, and not asked":    {me, base(held(other), silent(other, time.Minute), free(0), before(Unasked, 0)), Plan{Lock: these}},
+		"another one is dead, and answers":      {me, base(held(other), silent(other, time.Minute), free(0), before(Another, 0)), Plan{Next: now.Add(time.Second)}},
+		"another one is dead, and answered":     {me, base(held(other), silent(other, time.Minute), free(0), before(Another, time.Second)), Plan{Probe: these}},
+		"a third one is dead, and answers":      {other, base(held("h9"), silent("h9", time.Minute), free(time.Minute), before(Another, time.Second)), Plan{Next: now.Add(time.Second)}},
+		"a dead one answers, and it ends":       {me, base(held(other), silent(other, time.Minute), free(0), before(Another, 0), ends), Plan{Lock: these}},
+		"another one was never heard":           {me, base(held("gone"), free(0)), Plan{Probe: these}},
 		"it has the lock, by what was read":     {me, base(unsure), Plan{Lock: these}},
 		"it has the lock":                       {me, base(held(me)), Plan{Probe: these}},
 		"the wire is silent":                    {me, base(held(me), said(Silent, 0)), Plan{Add: these}},

@@ -99,6 +99,10 @@ func (m *Memory) due(now time.Time, op *Op) time.Time {
 // heardOf takes in what the wire said of an address. What it was asked before the lock was taken says nothing of who answers since.
 func (m *Memory) heardOf(now time.Time, op *Op, r *Result) {
 	a := op.Address
+	if l := m.locks[a]; l != nil && l.holder != m.Self.Name && l.holder != "" {
+		m.heardBefore(now, a, l.holder, r)
+		return
+	}
 	if r.Err != nil {
 		m.did(now, a, r.Err)
 		return
@@ -120,6 +124,19 @@ func (m *Memory) heardOf(now time.Time, op *Op, r *Result) {
 		is.Word = Foreign
 	}
 	m.wire[a] = is
+}
+
+// heardBefore takes in what the wire said of an address whose lock another host has. What cannot be asked is Unasked, and no failure:
+// whoever takes the lock finds out.
+func (m *Memory) heardBefore(now time.Time, a netip.Addr, holder string, r *Result) {
+	is := Asked{Silent, now, r.MAC}
+	switch {
+	case r.Err != nil:
+		is.Word = Unasked
+	case r.MAC != "" && m.hostOf(r.MAC) == holder:
+		is.Word = Another
+	}
+	m.before[a] = is
 }
 
 // did notes what could not be done.

@@ -23,6 +23,7 @@ type Memory struct {
 	heard  map[string]*heard
 	ours   map[netip.Addr]time.Time
 	wire   map[netip.Addr]Asked
+	before map[netip.Addr]Asked
 	failed map[netip.Addr]Failure
 	ports  map[netip.Addr][]PortReport
 	// claimed is who last claimed an address of ours; defended, when it was last announced for that.
@@ -69,7 +70,7 @@ type heard struct {
 // NewMemory is that of a host that has just begun.
 func NewMemory(self Host, t Timing) *Memory {
 	return &Memory{
-		Self: self, Timing: t, heard: map[string]*heard{}, ours: map[netip.Addr]time.Time{}, wire: map[netip.Addr]Asked{},
+		Self: self, Timing: t, heard: map[string]*heard{}, ours: map[netip.Addr]time.Time{}, wire: map[netip.Addr]Asked{}, before: map[netip.Addr]Asked{},
 		failed: map[netip.Addr]Failure{}, ports: map[netip.Addr][]PortReport{}, claimed: map[netip.Addr]Asked{}, defended: map[netip.Addr]time.Time{},
 		announced: map[netip.Addr]*announced{}, asking: map[netip.Addr]bool{},
 	}
@@ -236,7 +237,7 @@ func (m *Memory) patience(h *heard) time.Duration {
 func (m *Memory) View(now time.Time) *View {
 	v := &View{
 		Wanted: m.wanted, Fresh: m.Fresh(now), Heard: map[string]time.Time{}, Free: map[netip.Addr]time.Time{}, Ours: m.ours,
-		Wire: m.wire, Claimed: map[netip.Addr]time.Time{}, Failed: m.failed, Stopping: m.Stopping, Hosts: []Host{m.Self},
+		Wire: m.wire, Before: m.before, Claimed: map[netip.Addr]time.Time{}, Failed: m.failed, Stopping: m.Stopping, Hosts: []Host{m.Self},
 	}
 	for name, h := range m.heard {
 		// It is dead a while after that: by its own lifetime, where that is longer than ours.
@@ -319,5 +320,6 @@ func (m *Memory) Forget() {
 	gone := func(a netip.Addr) bool { return !is[a] }
 	maps.DeleteFunc(m.failed, func(a netip.Addr, _ Failure) bool { return gone(a) })
 	maps.DeleteFunc(m.wire, func(a netip.Addr, _ Asked) bool { return gone(a) })
+	maps.DeleteFunc(m.before, func(a netip.Addr, _ Asked) bool { return gone(a) })
 	maps.DeleteFunc(m.claimed, func(a netip.Addr, _ Asked) bool { return gone(a) })
 }

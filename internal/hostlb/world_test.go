@@ -42,7 +42,7 @@ type simulated struct {
 	off         bool
 	frozenUntil time.Time
 	cut         bool      // from the API server
-	cutAt       time.Time // when it last was
+	cutAt       time.Time // when it last was, or was not answered for so long that others may take it for dead
 	side        int       // of the wire
 	broken      bool      // it can neither ask the wire nor add an address
 	// behindUntil is until when its cache shows nothing new.
@@ -184,6 +184,54 @@ func TestOutage(t *testing.T) {
 			stays(time.Duration(w.r.IntN(30)) * tick)
 		}
 		stays(time.Minute)
+		if w.wrong != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, w.wrong, strings.Join(w.texts, "\n"))
+		}
+	}
+}
+
+// An address stays on a host that is cut off from the API server alone, and is there when it is back: those that hear it answer do
+// not take its lock. Where it ends meanwhile, another host has the address as soon as after any other end.
+func TestCutOff(t *testing.T) {
+	for seed := range 60 {
+		w := newWorld(uint64(seed), 2+seed%3)
+		w.calm = true
+		for i, a := range addresses {
+			w.wanted[a] = &Wanted{Address: a, Lease: fmt.Sprint(i)}
+		}
+		pass := func(d time.Duration, holds func() bool, what string) {
+			for until := w.now.Add(d); w.now.Before(until) && w.wrong == ""; {
+				w.now = w.now.Add(tick)
+				if w.step(); !holds() && w.wrong == "" {
+					w.wrong = what
+				}
+			}
+		}
+		pass(20*time.Second, func() bool { return true }, "")
+		a := addresses[0]
+		all := w.answering(a)
+		if len(all) != 1 {
+			t.Fatalf("seed %d: %s is on %d hosts", seed, a, len(all))
+		}
+		h := all[0]
+		stays := func() bool {
+			now := w.answering(a)
+			return len(now) == 1 && now[0] == h && w.locks[a].Holder == h.name
+		}
+		h.cut = true
+		w.notef("%s cut off from the API server", h.name)
+		pass(time.Minute+time.Duration(w.r.IntN(100))*tick, stays, "the address leaves a host that is cut off from the API server alone")
+		if seed%4 == 0 {
+			h.off = true
+			w.notef("%s killed", h.name)
+			pass(DefaultTiming().Lifetime+3*time.Second, func() bool { return len(w.answering(a)) < 2 }, "two hosts answer")
+			stays = func() bool { now := w.answering(a); return len(now) == 1 && now[0] != h }
+			pass(time.Minute, stays, "no other host has the address of one that was killed while it was cut off")
+		} else {
+			h.cut, h.behindUntil = false, w.now.Add(time.Duration(w.r.IntN(50))*tick)
+			w.notef("%s not cut off", h.name)
+			pass(time.Minute, stays, "the address leaves a host that is back")
+		}
 		if w.wrong != "" {
 			t.Fatalf("seed %d: %s\n%s", seed, w.wrong, strings.Join(w.texts, "\n"))
 		}
@@ -370,7 +418,7 @@ func (w *world) step() {
 	w.flights = slices.DeleteFunc(w.flights, func(f *flight) bool { return f.told })
 	for _, i := range w.r.Perm(len(w.hosts)) {
 		h := w.hosts[i]
-		if h.cut {
+		if h.cut || h.unheard(w.now) {
 			h.cutAt = w.now
 		}
 		for a, until := range h.kernel {
@@ -383,6 +431,11 @@ func (w *world) step() {
 		}
 		w.check()
 	}
+}
+
+// unheard reports whether a host that runs has had an answer of the API server, and has had none for D: writes may take longer.
+func (h *simulated) unheard(now time.Time) bool {
+	return !h.off && !now.Before(h.frozenUntil) && h.lapses > 0 && !h.Fresh(now)
 }
 
 // manage gives an address back of a lease that ends (P6): an empty lock, or none, says that nobody shows it.

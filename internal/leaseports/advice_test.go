@@ -190,6 +190,10 @@ func TestWhatIsSaidOfHostsHelps(t *testing.T) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
+	cut := OnHost{Locked: true, Holder: "h1", Silent: true, Reached: true}
+	if v := cut.Announced(true); v.Reason != v1alpha1.ContestedReason || !strings.Contains(v.Message, "restore its way there, or stop butler-host-lb on it") {
+		t.Errorf("%+v", v)
+	}
 	if v := announces.Announced(true); v.Reason != v1alpha1.AnnouncedReason { // what a host that does so reports
 		t.Errorf("%+v", v)
 	}

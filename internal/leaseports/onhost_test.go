@@ -39,6 +39,8 @@ func TestAnnounced(t *testing.T) {
 		"it was not heard yet":                 {h: with(says(alive, announced), func(h *OnHost) { h.Alive = false })},
 		"it is silent":                         {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent = false, true })},
 		"it is silent, for long":               {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
+		"it is silent, and another could ask":  {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent, h.Reached = false, true, true })},
+		"the same, for long":                   {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent, h.Reached = false, true, true }), waited: true, want: "Contested: host h1, which has the address, is silent, and other hosts do not take it while"},
 		"no lock":                              {h: OnHost{}},
 		"no lock, for long":                    {h: OnHost{}, waited: true, want: "NoHost: no host has the address; run butler-host-lb"},
 		"no lock, for long, of local Services": {h: OnHost{Local: true}, waited: true, want: "NoHost: no host has the address; butler-host-lb has to run on a Node"},

@@ -304,6 +304,7 @@ var table = map[string][]row{
 		{steps: "name one of each, or one", by: []string{"internal/leaseports: TestWhatARefusedServiceIsToldHelps"}},
 		{steps: "name that one / correct the pools", by: []string{"internal/leaseports: TestWhatARefusedServiceIsToldHelps"}},
 		{steps: "remove that", by: []string{"internal/leaseports: TestWhatAWrongServiceIsToldHelps"}},
+		{steps: "restore its way there / stop butler-host-lb on it", by: []string{"internal/leaseports: TestWhatIsSaidOfHostsHelps"}},
 		{steps: "run butler-host-lb on one that has an address of the same subnet", by: []string{"internal/leaseports: TestWhatIsSaidOfHostsHelps"}},
 		{steps: "start butler-host-lb on a host of its subnet", by: []string{"internal/leaseports: TestWhatIsSaidOfHostsHelps"}},
 		{steps: "start butler-host-lb there again, or on another host of its subnet", by: []string{"internal/leaseports: TestWhatIsSaidOfHostsHelps"}},

@@ -120,22 +120,39 @@ var _ = Describe("Hosts", func() {
 		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
 	})
 
-	// T3: who takes it over hears it, and waits.
-	It("leave the address to one that is cut off from the API server alone, until it has heard", func(ctx SpecContext) {
-		w := newWorld(ctx, 2)
+	// T2: who would take it over hears it, and leaves it where it is.
+	It("leave the address to one that is cut off from the API server alone, which has it when it is back", func(ctx SpecContext) {
+		w := newWorld(ctx, 3)
+		w.lease(ctx, four)
+		h := w.theOne(four)
+		most := w.atMostOne(four)
+		stays := func() string {
+			if !h.has(four) {
+				return ""
+			}
+			_, holder := w.lock(ctx, four)
+			return holder
+		}
+		h.Relay.Cut()
+		Consistently(stays).WithTimeout(2 * forLong).Should(Equal(h.name))
+		Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		Consistently(stays).WithTimeout(forLong).Should(Equal(h.name))
+		Expect(most()).To(Equal(1))
+		Eventually(w.report(ctx, four)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
+	})
+
+	It("take the address over of one that is killed while it is cut off from the API server", func(ctx SpecContext) {
+		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
 		h := w.theOne(four)
 		most := w.atMostOne(four)
 		h.Relay.Cut()
-		other := w.others(h)[0]
-		Eventually(w.report(ctx, four)).Should(And(
-			HaveField("Reason", v1alpha1.ContestedReason), HaveField("Message", ContainSubstring("host "+h.name)), HaveField("Announced", false),
-		))
-		Consistently(func() bool { return h.has(four) }).WithTimeout(lifetime).Should(BeTrue())
-		Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
-		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
+		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		killed := time.Now()
+		Expect(h.Kill()).To(Succeed())
+		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		AddReportEntry("kill -9 of one that is cut off: seconds until another host answers, D="+lifetime.String(), time.Since(killed).Seconds())
 		Expect(most()).To(Equal(1))
-		Eventually(w.report(ctx, four)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
 	})
 
 	It("leave the address where it is when the wire parts, and the API server is there", func(ctx SpecContext) {
