@@ -14,9 +14,7 @@ func (m *Memory) Done(now time.Time, op *Op, r Result) {
 	switch op.Kind {
 	case Beat:
 		if m.beating = false; r.Err == nil && now.Sub(op.At) < m.Timing.Lifetime {
-			if m.beaten.IsZero() {
-				m.listenAnew(now)
-			}
+			m.listenOn(now, op.At)
 			m.beaten = op.At
 		}
 	case Take, Leave, Empty, Tell:
@@ -83,12 +81,24 @@ func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
 	}
 }
 
-// listenAnew begins to count anew for how long other hosts are silent: this one was not answered either, and the API server may
-// have been away for all.
-func (m *Memory) listenAnew(now time.Time) {
+// listenOn counts for how long other hosts are silent without the time in which this one was not answered either, up to a heartbeat
+// that was sent at a time: the API server may have been away for all. After a lapse all begins anew.
+func (m *Memory) listenOn(now, at time.Time) {
 	for _, h := range m.heard {
-		h.since = now
+		switch missed := at.Sub(m.beaten) - m.Timing.refresh(); {
+		case m.beaten.IsZero():
+			h.since = now
+		case missed >= m.Timing.Again:
+			h.since = earlier(now, h.since.Add(missed))
+		}
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // due is when an address is to be refreshed: well before its lifetime is over.

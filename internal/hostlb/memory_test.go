@@ -59,6 +59,45 @@ func (h *told) does(not types.GomegaMatcher) {
 
 func (h *told) answer(op *Op, r Result) { h.Done(h.now, op, r) }
 
+// The silence of another host counts only while the host is answered itself, so the lock of one that is silent for 12.5 s is taken
+// that much later: by all of it after a lapse, by what it was not answered for before one.
+func TestSilenceWhileUnanswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		// unanswered is for how long no heartbeat of the host is answered; what is before it and after it is seconds.
+		before, unanswered, taken time.Duration
+	}{
+		"answered all the time": {before: 0, unanswered: 0, taken: 12500 * time.Millisecond},
+		"a lapse":               {before: 2 * time.Second, unanswered: time.Minute, taken: 62*time.Second + 12500*time.Millisecond},
+		"a short lapse":         {before: 2 * time.Second, unanswered: 10 * time.Second, taken: 12*time.Second + 12500*time.Millisecond},
+		"no lapse":              {before: 2 * time.Second, unanswered: 7 * time.Second, taken: 19 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hosts := hostsOf(2)
+			h := &told{NewMemory(hosts[0], DefaultTiming()), NewWithT(t), start}
+			locks := map[netip.Addr]ReadLock{addresses[0]: {Version: "1", Holder: hosts[1].Name}}
+			for taken := false; !taken; h.now = h.now.Add(tick) {
+				h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, locks, []ReadHost{{hosts[1], "1"}})
+				ops, _ := h.Next(h.now)
+				since := h.now.Sub(start)
+				for i := range ops {
+					switch op := &ops[i]; {
+					case op.Kind == Beat && since >= c.before && since < c.before+c.unanswered:
+						h.answer(op, Result{Err: errors.New("no answer")})
+					case op.Kind == Take:
+						taken = true
+						h.Expect(since).To(BeNumerically("~", c.taken, time.Second))
+					default:
+						h.answer(op, Result{})
+					}
+				}
+				if since > 2*time.Minute {
+					t.Fatal("the lock is never taken")
+				}
+			}
+		})
+	}
+}
+
 // What a host is sure of, and what ends that.
 func TestSure(t *testing.T) {
 	for name, c := range map[string]struct {
