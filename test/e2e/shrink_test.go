@@ -57,15 +57,28 @@ var _ = Describe("A tenant", func() {
 	})
 
 	It("keeps a block that is older than the grace, when it is idle for a moment", func(ctx SpecContext) { // F1, B50
+		const patience = 20 * time.Second // a moment is shorter than that, on a busy machine too
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
-		startManager(ctx, "--shrink-grace=1h")
+		startManager(ctx, "--shrink-grace="+patience.String())
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
+		was := s.blocks(ctx)["lb-1"]
+		Expect(was).NotTo(BeNil())
+		Eventually(func() time.Duration { return time.Since(was.CreationTimestamp.Time) }).WithTimeout(2 * patience).Should(BeNumerically(">", patience+time.Second))
+		stays := func(g Gomega) {
+			is := s.blocks(ctx)["lb-1"]
+			g.Expect(is).NotTo(BeNil())
+			g.Expect(is.UID).To(Equal(was.UID))
+			g.Expect(is.DeletionTimestamp).To(BeNil())
+			g.Expect(meta.IsStatusConditionTrue(is.Status.Conditions, v1alpha1.DrainingCondition)).To(BeFalse())
+		}
 		s.stop(ctx, second)
 		s.condition(ctx, "lb-1", v1alpha1.InUseCondition, metav1.ConditionFalse, v1alpha1.IdleReason)
+		Consistently(stays).WithTimeout(patience / 5).Should(Succeed())
 		s.served(ctx, "third", "11")
 		s.condition(ctx, "lb-1", v1alpha1.InUseCondition, metav1.ConditionTrue, v1alpha1.InUseReason)
+		Consistently(stays).WithTimeout(patience / 5).Should(Succeed())
 		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
 	})
 
