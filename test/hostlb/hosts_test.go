@@ -4,6 +4,7 @@ package hostlb
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -195,6 +196,34 @@ var _ = Describe("Hosts", func() {
 		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
 		Expect(h.Unplug(false)).To(Succeed())
 		Consistently(func() string { return w.reached(ctx, four) }).WithTimeout(lifetime).Should(Equal(h.name), "it does not go back")
+	})
+
+	It("show addresses on a bridge, and hand them on when the cable of its port is pulled", func(ctx SpecContext) { // H29
+		w := newWorld(ctx, 0)
+		begin := func(number int) *host {
+			h := w.join(ctx, fmt.Sprintf("h%d", number), number)
+			Expect(h.Bridge("br0")).To(Succeed())
+			h.serve(ctx)
+			h.start()
+			h.awaitHeartbeat(ctx)
+			return h
+		}
+		h := begin(1)
+		all := []netip.Addr{four, six}
+		for _, a := range all {
+			w.lease(ctx, a)
+			w.theOne(a)
+			Eventually(func() string { return w.reached(ctx, a) }).Should(Equal(h.name))
+		}
+		other := begin(2)
+		most := w.atMostOne(four)
+		Expect(h.Unplug(true)).To(Succeed())
+		for _, a := range all {
+			Eventually(func() string { return w.reached(ctx, a) }).Should(Equal(other.name))
+		}
+		Expect(h.Unplug(false)).To(Succeed())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Expect(most()).To(Equal(1))
 	})
 
 	// The one case of two hosts with one address: docs/design.md.

@@ -166,6 +166,46 @@ func add(name string, a netip.Prefix) error {
 	return netlink.AddrAdd(l, address)
 }
 
+// Bridge puts the interface of a host into a bridge on the host, which has its addresses from then on.
+func (s *Space) Bridge(name string) error {
+	return s.Do(func() error {
+		l, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		if err := netlink.LinkAdd(br); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMaster(l, br); err != nil {
+			return err
+		}
+		if err := up(name); err != nil {
+			return err
+		}
+		for i := range addresses {
+			if addresses[i].IP.IsLinkLocalUnicast() {
+				continue
+			}
+			if err := netlink.AddrDel(l, &addresses[i]); err != nil {
+				return err
+			}
+			prefix, err := netip.ParsePrefix(addresses[i].IPNet.String())
+			if err != nil {
+				return err
+			}
+			if err := add(name, prefix); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Do does something in the namespace: on a thread of its own, which ends then. What it begins on others is not in there, but
 // processes that it starts and sockets that it opens stay in it.
 func (s *Space) Do(what func() error) error {
