@@ -137,7 +137,7 @@ func (m *Memory) heardOf(now time.Time, op *Op, r *Result) {
 }
 
 // heardBefore takes in what the wire said of an address whose lock another host has. What cannot be asked is Unasked, and no failure:
-// whoever takes the lock finds out.
+// the host that takes the lock finds out.
 func (m *Memory) heardBefore(now time.Time, a netip.Addr, holder string, r *Result) {
 	is := Asked{Silent, now, r.MAC}
 	switch {
