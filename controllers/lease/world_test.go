@@ -229,7 +229,9 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 		}
 		switch seed % 10 {
 		case 0, 1:
-			w.script = unheard()
+			if w.script = unheard(); seed%20 == 10 {
+				w.script = renamed()
+			}
 		case 2:
 			w.script = attempts(seed%20 == 2)
 		case 3:
@@ -997,6 +999,22 @@ func unheard() []action {
 		newLease("shop"), newLease("mail"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "mail", ports), freeze(40 * time.Second),
 		deletion(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}), deletion(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}),
 	}
+}
+
+// renamed is a story of a Service that names its lease no more, asks for its port still, and shows its address, since a policy
+// refuses what is written of it: the next one waits for the port.
+func renamed() []action {
+	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	return []action{newLease("shop"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "shop", ports), {"s0 is to name no lease soon", func(w *world) {
+		w.After(0, time.Minute, func() {
+			if w.obstacle == nil {
+				w.obstacle = &obstacle{of: isOf(faults.Services), err: errors.New("a policy refuses it"), kicks: map[string]int{}, calls: map[string]int{}}
+				w.After(0, refusalLasts, func() { w.obstacle.end(w) })
+			}
+			_ = w.api.Edit(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}, func(o client.Object) { delete(o.GetAnnotations(), v1alpha1.LeaseAnnotation) })
+			w.lastNews = time.Now()
+		})
+	}}}
 }
 
 // calm is a story of Services that get what they ask for at once.
