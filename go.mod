@@ -3,6 +3,7 @@ module github.com/butlerdotdev/cluster-api-ipam-provider-butler
 go 1.26.0
 
 require (
+	github.com/agext/levenshtein v1.2.3
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-json-experiment/json v1.27.2
 	github.com/go-logr/logr v1.4.4

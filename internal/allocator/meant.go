@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/agext/levenshtein"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -57,34 +59,11 @@ func Nearest(to string, among []string) string {
 // mostSlips is how many slips two names may be apart.
 const mostSlips = 2
 
-// slips counts the characters that are added, left out, replaced or swapped with their neighbour between two names, as far as
-// mostSlips. Names of up to mostSlips characters are never near to each other.
+// slips counts the characters that are added, left out or replaced between two names, as far as mostSlips. Names of up to
+// mostSlips characters are never near to each other.
 func slips(a, b string) int {
-	if a == b {
-		return 0
-	}
-	if min(len(a), len(b)) <= mostSlips || max(len(a), len(b))-min(len(a), len(b)) > mostSlips {
+	if a != b && min(len(a), len(b)) <= mostSlips {
 		return mostSlips + 1
 	}
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			changed := 1
-			if a[i-1] == b[j-1] {
-				changed = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+changed)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
+	return levenshtein.Distance(a, b, levenshtein.NewParams().MaxCost(mostSlips))
 }
