@@ -55,7 +55,8 @@ func (c *ControlPlane) Backup(folder string) error {
 	return c.offline(func(data string) error { return os.CopyFS(folder, os.DirFS(data)) })
 }
 
-// Restore puts back what Backup has copied. Whoever has seen what was written since is to be stopped first.
+// Restore puts back what Backup has copied, and starts the API server anew, as Kubernetes asks for it: one that goes on answers
+// from the caches of before. A process that has seen what was written since is to be stopped first, or to notice.
 func (c *ControlPlane) Restore(folder string) error {
 	return c.offline(func(data string) error {
 		return errors.Join(os.RemoveAll(data), os.Mkdir(data, 0o700), os.CopyFS(data, os.DirFS(folder)))
