@@ -36,28 +36,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			namespace, _, err := p.namespace()
-			if err != nil {
-				return err
-			}
-			kind, name, _ := strings.Cut(args[0], "/")
-			var e inspect.Explanation
-			switch strings.ToLower(kind) {
-			case "claim", "ipaddressclaim", "ipaddressclaims":
-				e, err = explainClaim(cmd.Context(), c, namespace, name, p.Now())
-			case "ipallocation", "ipallocations", "ipa", "allocation":
-				e, err = explainAllocation(cmd.Context(), c, namespace, name, p.Now())
-			case "iplease", "ipleases", "ipl", "lease":
-				e, err = explainLease(cmd.Context(), c, namespace, name, p.Now())
-			case "np", "networkpool", "networkpools", "gnp", "globalnetworkpool", "globalnetworkpools":
-				e, err = p.explainPool(cmd.Context(), c, args[0])
-			case "node", "nodes", "no":
-				e, err = explainNode(cmd.Context(), c, name, p.Now())
-			case "cc", "clustercidr", "clustercidrs":
-				e, err = explainClusterCIDR(cmd.Context(), c, name, p.Now())
-			default:
-				return fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, iplease/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", args[0])
-			}
+			e, err := p.explainObject(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
@@ -67,6 +46,30 @@ func (p *plugin) explainCommand() *cobra.Command {
 		},
 		ValidArgsFunction: p.completeExplained,
 	}
+}
+
+// explainObject explains what a person names as KIND/NAME.
+func (p *plugin) explainObject(ctx context.Context, c client.Client, arg string) (inspect.Explanation, error) {
+	namespace, _, err := p.namespace()
+	if err != nil {
+		return inspect.Explanation{}, err
+	}
+	kind, name, _ := strings.Cut(arg, "/")
+	switch strings.ToLower(kind) {
+	case "claim", "ipaddressclaim", "ipaddressclaims":
+		return explainClaim(ctx, c, namespace, name, p.Now())
+	case "ipallocation", "ipallocations", "ipa", "allocation":
+		return explainAllocation(ctx, c, namespace, name, p.Now())
+	case "iplease", "ipleases", "ipl", "lease":
+		return explainLease(ctx, c, namespace, name, p.Now())
+	case "np", "networkpool", "networkpools", "gnp", "globalnetworkpool", "globalnetworkpools":
+		return p.explainPool(ctx, c, arg)
+	case "node", "nodes", "no":
+		return explainNode(ctx, c, name, p.Now())
+	case "cc", "clustercidr", "clustercidrs":
+		return explainClusterCIDR(ctx, c, name, p.Now())
+	}
+	return inspect.Explanation{}, fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, iplease/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", arg)
 }
 
 func (p *plugin) explainText(e inspect.Explanation) string {

@@ -51,7 +51,7 @@ func adviceOnOverlap(pool v1alpha1.Pool) string {
 	if grants.MirroredPool(pool) != "" {
 		return adviceFor(pool, v1alpha1.OverlapReason)
 	}
-	return "give one of the two pools other addresses or another spec.network, or set spec.allowOverlap of the younger one, after which both may give the same address"
+	return "give one of the two pools other addresses or another spec.network, unless both are to give the same addresses (spec.allowOverlap of the younger one)"
 }
 
 // isUnseen reports whether no manager has looked at a pool: one that leaves it alone says so.

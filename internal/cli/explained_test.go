@@ -1,0 +1,407 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// home is the UID of the management cluster.
+const home = "home"
+
+// management is a management cluster in memory, in which a manager runs when it is asked to.
+type management struct {
+	client.WithWatch
+
+	t     *testing.T
+	alloc *allocator.Allocator
+	// seen are the objects that the watches of the manager have shown.
+	seen map[types.UID]client.Object
+	// filter is the value of the label by which the manager selects claims.
+	filter string
+	// refused: the API server refuses IPAddresses.
+	refused bool
+	made    int
+}
+
+func newManagement(t *testing.T) *management {
+	t.Helper()
+	known, err := scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &management{t: t, seen: map[types.UID]client.Object{}}
+	w.WithWatch = fake.NewClientBuilder().WithScheme(known).
+		WithStatusSubresource(&v1alpha1.NetworkPool{}, &v1alpha1.GlobalNetworkPool{}, &ipamv1.IPAddressClaim{}, &v1alpha1.IPAllocation{}, &v1alpha1.IPLease{}, &v1alpha1.ClusterCIDR{}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: w.createObject}).Build()
+	return w
+}
+
+// createObject creates an object with what an API server gives it.
+func (w *management) createObject(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	if _, is := o.(*ipamv1.IPAddress); is && w.refused {
+		return apierrors.NewForbidden(ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource(), o.GetName(), errors.New("a policy refuses it"))
+	}
+	w.made++
+	o.SetUID(types.UID(fmt.Sprint("uid-", w.made)))
+	o.SetGeneration(1)
+	o.SetCreationTimestamp(metav1.Now())
+	return c.Create(ctx, o, opts...)
+}
+
+// create creates objects, one after the other.
+func (w *management) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		if err := w.Create(w.t.Context(), o.DeepCopyObject().(client.Object)); err != nil {
+			w.t.Fatal(err)
+		}
+		<-time.After(time.Second)
+	}
+}
+
+// get reads an object anew.
+func (w *management) get(o client.Object) {
+	w.t.Helper()
+	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// edit changes an object of a kind and a name, as with kubectl edit.
+func edit[O client.Object](w *management, o O, name string, change func(O)) {
+	w.t.Helper()
+	o.SetName(name)
+	place(o)
+	w.get(o)
+	change(o)
+	o.SetGeneration(o.GetGeneration() + 1)
+	if err := w.Update(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// delete deletes an object of a kind and a name.
+func (w *management) delete(o client.Object, name string) {
+	w.t.Helper()
+	o.SetName(name)
+	place(o)
+	if err := w.Delete(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// list visits what the manager watches.
+func (w *management) list(visit func(client.Object)) {
+	w.t.Helper()
+	for _, l := range []client.ObjectList{
+		&ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}, &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{},
+	} {
+		if err := w.List(w.t.Context(), l); err != nil {
+			w.t.Fatal(err)
+		}
+		items, err := meta.ExtractList(l)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, o := range items {
+			visit(o.(client.Object))
+		}
+	}
+}
+
+// lists are those of a manager.
+type lists struct{ *management }
+
+// List implements allocator.Lister.
+func (l lists) List(_ context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	l.list(func(o client.Object) {
+		if fmt.Sprintf("%T", o) == fmt.Sprintf("%T", of) && (namespace == "" || o.GetNamespace() == namespace) {
+			visit(o)
+		}
+	})
+	return "1", nil
+}
+
+// serve runs the manager until nothing is due any more.
+func (w *management) serve() {
+	w.t.Helper()
+	if w.alloc == nil {
+		w.alloc = allocator.New(allocator.Options{
+			Client: w, Live: w, Lists: lists{w}, Recorder: events.NewFakeRecorder(1000), ID: "me", Elected: true, ManagementCluster: home, WatchFilter: w.filter,
+		})
+		w.alloc.Start(w.t.Context(), func(pools.Key) {})
+	}
+	for range 16 {
+		for _, pool := range w.watch() {
+			if _, err := w.alloc.Reconcile(w.t.Context(), pools.KeyOf(pool), pool); err != nil {
+				w.t.Logf("%s: %v", pools.KeyOf(pool), err)
+			}
+		}
+		synctest.Wait()
+		<-time.After(15 * time.Second)
+	}
+}
+
+// watch shows the manager what has changed, and returns the pools.
+func (w *management) watch() (all []v1alpha1.Pool) {
+	now := map[types.UID]client.Object{}
+	w.list(func(o client.Object) {
+		now[o.GetUID()] = o
+		if pool, is := o.(v1alpha1.Pool); is {
+			w.alloc.ObservePool(pool)
+			all = append(all, pool)
+			return
+		}
+		w.alloc.Observe(o)
+	})
+	for _, uid := range slices.Sorted(maps.Keys(w.seen)) {
+		if now[uid] != nil {
+			continue
+		}
+		if pool, is := w.seen[uid].(v1alpha1.Pool); is {
+			_, _ = w.alloc.Reconcile(w.t.Context(), pools.KeyOf(pool), nil)
+			continue
+		}
+		w.alloc.Forget(w.seen[uid])
+	}
+	w.seen = now
+	return all
+}
+
+// place puts an object into the namespace, where its kind has one.
+func place(o client.Object) {
+	if _, global := o.(*v1alpha1.GlobalNetworkPool); !global {
+		o.SetNamespace("ns")
+	}
+}
+
+// explain is what the plugin prints.
+func (w *management) explain(arg string) string {
+	w.t.Helper()
+	flags := genericclioptions.NewConfigFlags(true)
+	*flags.Namespace = "ns"
+	p := &plugin{Env: Streams(nil, nil, nil, time.Now), flags: flags}
+	e, err := p.explainObject(w.t.Context(), w, arg)
+	if apierrors.IsNotFound(err) {
+		return "is gone"
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p.explainText(e)
+}
+
+// finding is what explain finds, and the doing of what it says.
+type finding struct {
+	there []client.Object
+	// before is done when the manager has served what is there.
+	before func(*management)
+	// unserved: no manager runs before explain is asked.
+	unserved bool
+	of       string
+	why, do  string
+	doing    func(*management)
+	// want is what is said of it then.
+	want string
+}
+
+// W29: what explain says to do helps: it is done, a manager serves, and explain finds it no more.
+func TestWhatExplainSaysToDoHelps(t *testing.T) {
+	ours := v1alpha1.GroupVersion.Group
+	pool := func(addresses ...string) *framework.PoolBuilder {
+		return framework.MakePool("p").Namespace("ns").Addresses(addresses...).Prefix(24)
+	}
+	elder := func() *v1alpha1.NetworkPool {
+		return framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.9").Prefix(24).Obj()
+	}
+	two := pool("10.0.0.1-10.0.0.2").Obj()
+	claim := func(name string) *framework.ClaimBuilder { return framework.MakeClaim("ns", name).Pool("p") }
+	c := claim("c").Obj()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "tenant"}}
+	of := func(objects ...client.Object) []client.Object { return objects }
+	add := func(objects ...client.Object) func(*management) {
+		return func(w *management) { w.create(objects...) }
+	}
+	editPool := func(name string, change func(*v1alpha1.NetworkPool)) func(*management) {
+		return func(w *management) { edit(w, &v1alpha1.NetworkPool{}, name, change) }
+	}
+	editClaim := func(change func(*ipamv1.IPAddressClaim)) func(*management) {
+		return func(w *management) { edit(w, &ipamv1.IPAddressClaim{}, "c", change) }
+	}
+	// remake deletes an object and creates it again with something else, as what is immutable is changed.
+	remake := func(o client.Object) func(*management) {
+		return func(w *management) {
+			w.delete(o.DeepCopyObject().(client.Object), o.GetName())
+			w.serve()
+			w.create(o)
+		}
+	}
+	widen := editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = append(p.Spec.Addresses, "10.0.0.32-10.0.0.63") })
+	drop := func(o client.Object, name string) func(*management) {
+		return func(w *management) { w.delete(o.DeepCopyObject().(client.Object), name) }
+	}
+	resumed := func(o metav1.Object) {
+		a := o.GetAnnotations()
+		delete(a, clusterv1.PausedAnnotation)
+		o.SetAnnotations(a)
+	}
+	held := func(o metav1.Object) { o.SetFinalizers(append(o.GetFinalizers(), "example.com/hold")) }
+	freed := func(o metav1.Object) {
+		o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == "example.com/hold" }))
+	}
+	then := func(steps ...func(*management)) func(*management) {
+		return func(w *management) {
+			for _, s := range steps {
+				s(w)
+			}
+		}
+	}
+	served := func(w *management) { w.serve() }
+	nothing := func(*management) {}
+	const has, lack = "has 10.0.0.1 of NetworkPool p", "NetworkPool ns/p does not exist"
+
+	for name, tc := range map[string]finding{
+		"the pool is created":                {there: of(c), of: "claim/c", why: lack, do: "create the pool", doing: add(two), want: has},
+		"the claim names a pool that exists": {there: of(two, claim("c").Pool("q").Obj()), of: "claim/c", why: "NetworkPool ns/q does not exist", do: "or create the object again with the right poolRef", doing: remake(c), want: has},
+		"the claim names the kind that is":   {there: of(two, claim("c").GlobalPool("p").Obj()), of: "claim/c", why: "GlobalNetworkPool p does not exist", do: "there is a NetworkPool ns/p: if that is meant, create the object again with its kind", doing: remake(c), want: has},
+		"the pool is created all the same":   {there: of(framework.MakeGlobalPool("p").Addresses("10.9.0.1").Prefix(24).Obj(), c), of: "claim/c", why: lack, do: "else create the pool", doing: add(two), want: has},
+		"the claim has our group":            {there: of(two, claim("c").PoolRef("butler.butlerlab.dev", "NetworkPool", "p").Obj()), of: "claim/c", why: "a group that no provider is known for", do: "create the claim again with apiGroup " + ours, doing: remake(c), want: has},
+		"the claim has our group after all":  {there: of(two, claim("c").PoolRef("example.com", "NetworkPool", "p").Obj()), of: "claim/c", why: "another provider serves it, if there is one", do: "set apiGroup " + ours + " and kind NetworkPool", doing: remake(c), want: has},
+		"the claim has a kind of ours":       {there: of(two, claim("c").PoolRef(ours, "networkpool", "p").Obj()), of: "claim/c", why: "its poolRef names kind networkpool", do: "create the claim again with kind NetworkPool", doing: remake(c), want: has},
+		"the claim names a pool of ours":     {there: of(two, claim("c").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "p").Obj()), of: "claim/c", why: "InClusterIPPool ns/p does not exist", do: "create this claim again with the right poolRef", doing: remake(c), want: has},
+		"a manager runs for a claim":         {there: of(two, c), unserved: true, of: "claim/c", why: "no manager has looked at NetworkPool ns/p yet", do: "is the manager running", doing: nothing, want: has},
+		"a manager runs for a pool":          {there: of(two), unserved: true, of: "np/p", why: "no manager has looked at it", do: "is the manager running", doing: nothing, want: "grants addresses"},
+		"a manager comes to see the spec":    {there: of(two), before: then(served, widen), unserved: true, of: "np/p", why: "the manager has not seen this spec yet", do: "check that a manager is running", doing: nothing, want: "grants addresses"},
+		"a manager comes to serve a claim":   {there: of(two), before: then(served, add(c)), unserved: true, of: "claim/c", why: "nothing is in its way", do: "is one running", doing: nothing, want: has},
+		"a claim has the label of the filter": {there: of(two, c), before: func(w *management) { w.filter = "x" }, of: "claim/c", why: "nothing is in its way", do: "does its --watch-filter select the label " + clusterv1.WatchLabel + ", which is not set here",
+			doing: editClaim(func(c *ipamv1.IPAddressClaim) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }), want: has},
+
+		"a younger pool has other addresses":               {there: of(elder(), two, c), of: "claim/c", why: "grants nothing now (Overlap)", do: "give the pool other addresses", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "has 10.0.0.32"},
+		"a younger pool is in another network":             {there: of(elder(), two, c), of: "np/p", why: "Overlap", do: "or another spec.network", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
+		"a younger pool may overlap":                       {there: of(elder(), two, c), of: "claim/c", why: "grants nothing now (Overlap)", do: "or set spec.allowOverlap", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true }), want: has},
+		"an elder pool has other addresses":                {there: of(elder(), two), of: "np/elder", why: "NetworkPool ns/p", do: "give one of the two pools other addresses", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "grants addresses"},
+		"of two that both grant one is in another network": {there: of(elder(), pool("10.0.0.1").AllowOverlap().Obj()), of: "np/p", why: "NetworkPool ns/elder", do: "or another spec.network, unless both are to give the same addresses", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
+		"a spec is corrected":                              {there: of(pool("10.0.0.9-10.0.0.1").Obj(), c), of: "claim/c", why: "grants nothing now (ValidationFailed)", do: "correct the field of the pool that the message names", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.1-10.0.0.9"} }), want: has},
+		"a pool that leaves nothing is widened":            {there: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj(), c), of: "claim/c", why: "grants nothing now (PoolExhausted)", do: "add addresses to the pool", doing: widen, want: "has 10.0.0.32"},
+		"a pool that leaves nothing reserves fewer":        {there: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj()), of: "np/p", why: "PoolExhausted", do: "or reserve fewer", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil }), want: "grants addresses"},
+		"a pool that is deleted is not used":               {there: of(two, claim("x").Obj(), otherPool("q"), c), before: then(served, drop(two, "p"), add(claim("d").Obj()), served), of: "claim/d", why: "grants nothing now (Deleting)", do: "use another pool", doing: remake(claim("d").Pool("q").Obj()), want: "has 10.1.0.1"},
+		"what a deleted pool has is deleted":               {there: of(two, c), before: then(served, drop(two, "p"), served), of: "np/p", why: "Deleting", do: "delete the Machines of those claims, and what was made by hand", doing: drop(c, "c"), want: "is gone"},
+
+		"a claim is paused no more": {there: of(two), before: add(claim("c").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "claim/c", why: "it is paused by its annotation", do: "kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", doing: editClaim(func(c *ipamv1.IPAddressClaim) { resumed(c) }), want: has},
+		"a pool is paused no more":  {there: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj(), c), of: "claim/c", why: "NetworkPool ns/p is paused", do: "remove the annotation", doing: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: has},
+		"the pool says so, too":     {there: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "np/p", why: "it is paused", do: "remove the annotation", doing: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: "grants addresses"},
+		"a Cluster is paused no more": {there: of(pausedCluster(true), two, claim("c").Cluster("tenant").Obj()), of: "claim/c", why: "its Cluster ns/tenant is paused", do: `{"spec":{"paused":false}}`, doing: func(w *management) {
+			edit(w, &clusterv1.Cluster{}, "tenant", func(c *clusterv1.Cluster) { c.Spec.Paused = new(bool) })
+		}, want: has},
+		"a Cluster has no annotation any more": {there: of(two, claim("c").Cluster("tenant").Obj()), before: func(w *management) {
+			k := cluster.DeepCopy()
+			k.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+			w.create(k)
+		}, of: "claim/c", why: "its Cluster ns/tenant is paused", do: "or remove the annotation " + clusterv1.PausedAnnotation, doing: func(w *management) {
+			edit(w, &clusterv1.Cluster{}, "tenant", func(c *clusterv1.Cluster) { resumed(c) })
+		}, want: has},
+		"the Cluster of a claim is created": {there: of(two, claim("c").Cluster("tenant").Obj()), of: "claim/c", why: "tenant", do: "create the Cluster", doing: add(cluster), want: has},
+
+		"a full pool has more addresses":     {there: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", why: "has no free address", do: "add addresses to the pool", doing: widen, want: "has 10.0.0.32"},
+		"a full pool has fewer claims":       {there: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", why: "has no free address", do: "or delete machines or claims", doing: drop(c, "x"), want: has},
+		"a pool is full no more":             {there: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", why: "0/2 IPs available", do: "add addresses to the pool", doing: widen, want: "grants addresses"},
+		"a pool has fewer claims":            {there: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", why: "0/2 IPs available", do: "or delete machines or claims that are not needed", doing: drop(c, "x"), want: "grants addresses"},
+		"another address is asked for":       {there: of(two, claim("c").Request("10.0.0.99").Obj()), of: "claim/c", why: "10.0.0.99", do: "ask for another", doing: editClaim(func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = "10.0.0.1" }), want: has},
+		"no address is asked for":            {there: of(two, claim("c").Request("10.0.0.99").Obj()), of: "claim/c", why: "10.0.0.99", do: "or remove the annotation", doing: editClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) }), want: has},
+		"a block asks for fewer":             {there: of(cluster, two, framework.MakeAllocation("ns", "b").Count(4).Obj()), of: "ipallocation/b", why: "(2 free, at most 2 in a row)", do: "ask for fewer", doing: remake(framework.MakeAllocation("ns", "b").Count(2).Obj()), want: "has 10.0.0.1-10.0.0.2"},
+		"a lease asks for another":           {there: of(leased(two), framework.MakeLease("ns", "l").Address("10.0.0.99").Obj()), of: "iplease/l", why: "10.0.0.99", do: "spec.address is immutable, so create the lease again with another one", doing: remake(framework.MakeLease("ns", "l").Address("10.0.0.1").Obj()), want: has},
+		"what refuses the writes is changed": {there: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", why: "a policy refuses it", do: "change the quota, policy or schema that refuses it", doing: func(w *management) { w.refused = false }, want: has},
+
+		"a finalizer of a claim is removed": {there: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), served), of: "claim/c", why: "the finalizer example.com/hold holds it", do: "whoever set it has to remove it", doing: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
+		"a finalizer of an IPAddress is removed": {there: of(two, c), before: then(served, func(w *management) {
+			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { held(a) })
+		}, drop(c, "c"), served), of: "claim/c", why: "IPAddress ns/c is kept by finalizer example.com/hold", do: "ask its owner to remove it", doing: func(w *management) {
+			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { freed(a) })
+		}, want: "is gone"},
+		"the claim of a deleted IPAddress is deleted": {there: of(two, c), before: then(served, drop(&ipamv1.IPAddress{}, "c"), served), of: "claim/c", why: "IPAddress ns/c was deleted, and stays as long as the claim", do: "delete the claim", doing: drop(c, "c"), want: "is gone"},
+		"a manager releases a claim":                  {there: of(two, c), before: then(served, drop(c, "c")), unserved: true, of: "claim/c", why: "no finalizer of another controller and no pause holds it", do: "if not, check that a manager is running", doing: nothing, want: "is gone"},
+		"a pool that is gone is created again": {there: of(two, c), before: then(served, func(w *management) {
+			edit(w, &v1alpha1.NetworkPool{}, "p", func(p *v1alpha1.NetworkPool) { p.Finalizers = nil })
+		}, drop(two, "p")), unserved: true, of: "claim/c", why: lack + ": nothing keeps another pool from giving away what it has", do: "create the pool again, with these addresses in it", doing: add(two), want: has},
+		"the Cluster of a block is created": {there: of(two, framework.MakeAllocation("ns", "b").Count(2).Obj()), of: "ipallocation/b", why: "tenant", do: "create the Cluster", doing: add(cluster), want: "has 10.0.0.1-10.0.0.2"},
+		"a copied pool is opened": {there: of(framework.MakeGlobalPool("g").Addresses("10.0.0.1").Prefix(24).Obj()), before: func(w *management) {
+			edit(w, &v1alpha1.GlobalNetworkPool{}, "g", func(g *v1alpha1.GlobalNetworkPool) {
+				g.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another"}
+			})
+		}, of: "gnp/g", why: "Copied", do: "`kubectl annotate globalnetworkpool NAME " + v1alpha1.ManagementClusterAnnotation + "-`", doing: func(w *management) {
+			edit(w, &v1alpha1.GlobalNetworkPool{}, "g", func(g *v1alpha1.GlobalNetworkPool) { g.Annotations = nil })
+		}, want: "grants addresses"},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, tc.run) })
+	}
+}
+
+func (tc finding) run(t *testing.T) {
+	w := newManagement(t)
+	w.create(tc.there...)
+	if tc.before != nil {
+		tc.before(w)
+	}
+	if !tc.unserved {
+		w.serve()
+	}
+	said := w.explain(tc.of)
+	why, do := "", ""
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if is, found := strings.CutPrefix(line, "why:"); found && strings.Contains(is, tc.why) {
+			why = is
+		} else if is, found := strings.CutPrefix(line, "to do:"); found && why != "" && do == "" {
+			do = is
+		}
+	}
+	if why == "" || !strings.Contains(do, tc.do) {
+		t.Fatalf("%s", said)
+	}
+	tc.doing(w)
+	w.serve()
+	after := w.explain(tc.of)
+	if strings.Contains(after, why) || !strings.Contains(after, tc.want) {
+		t.Errorf("it said\n%sand says then\n%s", said, after)
+	}
+}
+
+// leased is a pool that gives leases.
+func leased(p *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
+	p = p.DeepCopy()
+	p.Spec.Leases = &v1alpha1.Leases{}
+	return p
+}
+
+// otherPool is a pool of other addresses.
+func otherPool(name string) *v1alpha1.NetworkPool {
+	return framework.MakePool(name).Namespace("ns").Addresses("10.1.0.1").Prefix(24).Obj()
+}
+
+func pausedCluster(paused bool) *clusterv1.Cluster {
+	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "tenant"}, Spec: clusterv1.ClusterSpec{Paused: &paused}}
+}
