@@ -15,10 +15,11 @@ import (
 )
 
 // refusalLasts is how long a refusal lasts, and mostEach how often one object is written meanwhile: what fails is tried again
-// after pauses that double.
+// after pauses that double, a dozen times in 10 s, for which a watch is behind in some stories. The pauses begin anew where
+// something else of the namespace succeeds, which it does a few times.
 const (
 	refusalLasts = 4 * time.Minute
-	mostEach     = 40
+	mostEach     = 60
 )
 
 // obstacle is what the API server refuses for a while: rights that are missing, a policy, a quota, a webhook that fails. How

@@ -168,7 +168,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		}
 		// The one ClusterCIDR that selects these Nodes is for IPv6: they have a CIDR of IPv4, or of both families.
 		create(ctx, clusterCIDR("six", 8, "", "fd00:6::/119", "six"), has("four", "10.66.0.0/24"), has("dual", "10.66.1.0/24", "fd00:6::/120"))
-		m := nodes(ctx)
+		m := nodes(ctx, "--audit-interval=1s")
 		Eventually(eventsOf(ctx, "four", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.0.0/24 is in no ClusterCIDR; it stays"))
 		Eventually(eventsOf(ctx, "dual", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.1.0/24 is in no ClusterCIDR; it stays"))
 		for range 2 { // the process lives, and does so when it begins anew: what was before is adopted at each start
