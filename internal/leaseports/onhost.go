@@ -61,9 +61,9 @@ func (h *OnHost) Announced(waited bool) Verdict {
 		return out
 	case h.Announces():
 		return Verdict{v1alpha1.AnnouncedReason, fmt.Sprintf("host %s has the address", h.Holder)}
-	case waited && h.Silent && h.Reached:
-		return Verdict{v1alpha1.ContestedReason, fmt.Sprintf("host %s, which has the address, is silent, and other hosts do not take it while that one answers for it: "+
-			"it is cut off from the API server; restore its way there, or stop butler-host-lb on it", h.Holder)}
+	case waited && h.Silent && h.Reached && !h.Local:
+		return Verdict{v1alpha1.ContestedReason, fmt.Sprintf("host %s, which has the address, is silent, and no other host takes it. If that host answers for the address still, "+
+			"it is cut off from the API server: restore its way there, or stop butler-host-lb on it", h.Holder)}
 	case waited:
 		return Verdict{v1alpha1.NoHostReason, h.without()}
 	}
