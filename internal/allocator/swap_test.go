@@ -1,6 +1,8 @@
 package allocator
 
 import (
+	"encoding/json"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -13,15 +15,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
+// ready has a pool say something of itself since a time.
+func ready(status metav1.ConditionStatus, reason string, since time.Time) func(*v1alpha1.NetworkPool) {
+	return func(o *v1alpha1.NetworkPool) {
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}}
+	}
+}
+
+// closed has a pool be closed since an hour ago.
+func closed(reason string) func(*v1alpha1.NetworkPool) {
+	return ready(metav1.ConditionFalse, reason, noon.Add(-time.Hour))
+}
+
 // The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is
 // granted until that has landed.
 func TestTakeOverAfterOther(t *testing.T) {
 	const quarantine = 75 * time.Second
-	ready := func(status metav1.ConditionStatus, reason string, since time.Time) func(*v1alpha1.NetworkPool) {
-		return func(o *v1alpha1.NetworkPool) {
-			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}}
-		}
-	}
 	served := ready(metav1.ConditionTrue, v1alpha1.ReadyReason, noon.Add(-time.Hour))
 	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }
 	for name, c := range map[string]struct {
@@ -62,13 +71,20 @@ func TestTakeOverAfterOther(t *testing.T) {
 // managers may be ahead of that, or behind.
 func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 	const quarantine, passed = 75 * time.Second, 30 * time.Second
-	for name, c := range map[string]struct{ former, next time.Duration }{
-		"one clock":              {0, 0},
-		"the former was behind":  {-time.Hour, 0},
-		"the former was ahead":   {time.Hour, 0},
-		"the next one is behind": {0, -time.Hour},
-		"the next one is ahead":  {0, time.Hour},
-		"neither is right":       {-time.Hour, time.Hour},
+	for name, c := range map[string]struct {
+		former, next time.Duration
+		// closed is for what the pool was closed an hour ago, with the same status.
+		closed string
+	}{
+		"one clock":                 {},
+		"the former was behind":     {former: -time.Hour},
+		"the former was ahead":      {former: time.Hour},
+		"the next one is behind":    {next: -time.Hour},
+		"the next one is ahead":     {next: time.Hour},
+		"neither is right":          {former: -time.Hour, next: time.Hour},
+		"closed before by its spec": {closed: v1alpha1.ValidationFailedReason},
+		"closed before by a move":   {closed: v1alpha1.MovedReason},
+		"not served before":         {closed: v1alpha1.NotServedReason},
 	} {
 		for _, mirror := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", of a mirror"}[mirror], func(t *testing.T) {
@@ -89,7 +105,13 @@ func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 					}
 					return p.Prepare(now).Pool, p.QuarantineUntil.Sub(now)
 				}
-				left, wait := take("former", c.former, 0, func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} })
+				left, wait := take("former", c.former, 0, func(o *v1alpha1.NetworkPool) {
+					o.Status = v1alpha1.NetworkPoolStatus{}
+					if c.closed != "" {
+						o.Finalizers = []string{v1alpha1.PoolFinalizer}
+						closed(c.closed)(o)
+					}
+				})
 				if wait != quarantine {
 					t.Errorf("the former waits %v", wait)
 				}
@@ -99,4 +121,68 @@ func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A mirror that was closed for another reason when its wait begins says since when it waits: the next manager counts from
+// there, and not from when the pool closed.
+func TestTheWaitOfAClosedMirrorOutlivesItsManager(t *testing.T) {
+	const quarantine, passed = 75 * time.Second, 30 * time.Second
+	left := closed(v1alpha1.ValidationFailedReason)
+	for _, later := range []time.Duration{0, passed} {
+		p := aMirror(t, "10.0.0.10-10.0.0.20", left)
+		see(p, "c", -600, naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} })
+		now := noon.Add(later)
+		p.QuarantineAfterOther(now, quarantine)
+		if wait := p.QuarantineUntil.Sub(now); wait != quarantine-later {
+			t.Errorf("after %v it waits %v", later, wait)
+		}
+		status := p.Prepare(now).Pool.PoolStatus()
+		left = func(o *v1alpha1.NetworkPool) { o.Status = *status }
+	}
+}
+
+// A difference of clocks is known from times without fractions, and so is a little different with each answer: a pool that
+// waits for hours is not written for that.
+func TestAWaitCostsNoWrites(t *testing.T) {
+	for seed := range uint64(8) {
+		chance := rand.New(rand.NewPCG(seed, 0))
+		p := aPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "there"}
+		}, closed(v1alpha1.MovedReason))
+		p.ManagementCluster = "here"
+		var off time.Duration
+		p.APITime = func(at time.Time) time.Time { return at.Add(off) }
+		writes := 0
+		for i := range 2000 {
+			now := noon.Add(time.Duration(i)*time.Second + time.Duration(chance.Int64N(int64(time.Second))))
+			off = time.Hour - time.Duration(chance.Int64N(int64(2*time.Second)))
+			if i == 100 {
+				see(p, "late", 3600+99, remembers("10.0.0.11"))
+			}
+			p.BeginQuarantine(now, 75*time.Second)
+			p.ExtendQuarantine(now, 75*time.Second)
+			next := p.Prepare(now)
+			if differs, _ := next.News(p.Base); differs {
+				writes++
+				p.SetBase(asStored(t, next.Pool))
+			}
+		}
+		if writes > 6 { // the first, the arrival, and each up to two seconds that the clocks waver
+			t.Errorf("seed %d: the pool is written %d times", seed, writes)
+		}
+	}
+}
+
+// asStored is a pool as the API server stores it: its times have no fractions.
+func asStored(t *testing.T, obj v1alpha1.Pool) v1alpha1.Pool {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &v1alpha1.NetworkPool{}
+	if err := json.Unmarshal(text, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

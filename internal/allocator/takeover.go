@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -86,14 +85,10 @@ func (a *Allocator) fence(ctx context.Context, p *grants.Pool) (term int64, err 
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "the manager is reading the claims and addresses that this pool already has", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.APITime(a.now())),
 		}
-		if unserved {
-			// Or the wait would count from when that was said: the status is the same (QuarantineAfterOther).
-			meta.RemoveStatusCondition(&next.PoolStatus().Conditions, v1alpha1.ReadyCondition)
-		}
 		if unserved || controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
 			ready.Status = metav1.ConditionFalse
 		}
-		meta.SetStatusCondition(&next.PoolStatus().Conditions, ready)
+		grants.SetCondition(&next.PoolStatus().Conditions, ready)
 	}
 	if err := a.updateStatus(ctx, next); err != nil {
 		return 0, fmt.Errorf("taking over %s: %w", p.Key, err)

@@ -48,7 +48,8 @@ func (m *Memory) noteArrival(created time.Time) {
 // it, and may not have come to its Clusters yet, which are not paused until then.
 func (m *Memory) BeginQuarantine(now time.Time, length time.Duration) {
 	if m.comesFromElsewhere() && m.WasAdopting() == nil && !m.QuarantineUntil.After(now) {
-		m.QuarantineUntil, m.quietSince = now.Add(length), now
+		m.closeUntil(now.Add(length))
+		m.quietSince = m.atAPI(now).Truncate(time.Second)
 	}
 }
 
@@ -57,10 +58,21 @@ func (m *Memory) ExtendQuarantine(now time.Time, length time.Duration) {
 	if m.Arriving.last.IsZero() {
 		return
 	}
-	last := m.begunBy(m.Arriving.last, now)
-	if until := last.Add(length); until.After(m.QuarantineUntil) && until.After(now) {
-		m.QuarantineUntil, m.quietSince = until, last
+	until := m.begunBy(m.Arriving.last, now).Add(length)
+	if !until.After(m.QuarantineUntil) || !until.After(now) {
+		return
 	}
+	m.closeUntil(until)
+	m.quietSince = m.Arriving.last
+	if is := m.atAPI(now); m.quietSince.After(is) {
+		m.quietSince = is.Truncate(time.Second)
+	}
+}
+
+// closeUntil closes the pool for a quarantine. What users read of it is by the clock of the API server, and is made once:
+// the difference of the clocks is a little different with each answer, and a text that follows it is a write a second.
+func (m *Memory) closeUntil(until time.Time) {
+	m.QuarantineUntil, m.opensAt = until, m.atAPI(until).Round(time.Second)
 }
 
 // keepQuiet has the condition Ready say since when nothing has arrived: the next manager counts from there.
@@ -68,7 +80,7 @@ func (m *Memory) keepQuiet(ready *metav1.Condition) {
 	if ready == nil || ready.Reason != v1alpha1.AdoptingReason || m.quietSince.IsZero() {
 		return
 	}
-	if since := m.atAPI(m.quietSince); since.After(ready.LastTransitionTime.Time) {
-		ready.LastTransitionTime = metav1.NewTime(since)
+	if m.quietSince.After(ready.LastTransitionTime.Time) {
+		ready.LastTransitionTime = metav1.NewTime(m.quietSince)
 	}
 }

@@ -19,7 +19,7 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
 	if m.Base != nil && m.Base.GetUID() != seen.GetUID() {
-		m.Holder, m.QuarantineUntil, m.generation, m.Arriving = false, time.Time{}, 0, Arriving{}
+		m.Holder, m.QuarantineUntil, m.quietSince, m.generation, m.Arriving = false, time.Time{}, time.Time{}, 0, Arriving{}
 		m.removePins()
 		m.Layout = nil // the new one promised nothing of that
 		for uid := range m.Grants {

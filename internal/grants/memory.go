@@ -135,8 +135,9 @@ type Memory struct {
 	ListTook        time.Duration
 	TriedOnce       bool
 	QuarantineUntil time.Time
-	// quietSince is what the quarantine counts from, where that was an arrival.
-	quietSince time.Time
+	// quietSince is what the quarantine counts from, where that was an arrival, and opensAt is when it ends: by the clock of
+	// the API server, in whole seconds.
+	quietSince, opensAt time.Time
 	// Arriving is what is known of the objects that come along with the pool.
 	Arriving Arriving
 	// AloneSince is when nothing can land any more that somebody else has sent before this term.

@@ -151,7 +151,7 @@ func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
 	}
 	for _, c := range m.Claimants {
 		if c.Mirrored && c.HasFinalizer && c.RecordText == "" {
-			m.QuarantineUntil = since.Add(length)
+			m.closeUntil(since.Add(length))
 			return
 		}
 	}

@@ -97,7 +97,7 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 	for _, c := range m.Conditions(n, now) {
 		c.ObservedGeneration = obj.GetGeneration()
 		c.LastTransitionTime = metav1.NewTime(m.atAPI(now))
-		meta.SetStatusCondition(&s.Conditions, c)
+		SetCondition(&s.Conditions, c)
 	}
 	m.keepQuiet(meta.FindStatusCondition(s.Conditions, v1alpha1.ReadyCondition))
 	setPaused(s, obj, now)
@@ -151,7 +151,7 @@ func (m *Memory) Closed(now time.Time) (reason, message string) {
 	adopting := m.Arriving.Lacks
 	if adopting == "" {
 		adopting = "another manager or provider may have given out addresses of this pool; new grants start at " +
-			m.QuarantineUntil.UTC().Format(time.RFC3339) + ", when its last writes have settled"
+			m.opensAt.UTC().Format(time.RFC3339) + ", when its last writes have settled"
 	}
 	switch reason {
 	case v1alpha1.DeletingReason: // claims are told this, and whom the pool waits for changes with every release

@@ -228,7 +228,7 @@ func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
 // (R10). It survives a restart in the Ready condition.
 func (m *Memory) Quarantine(now time.Time, length time.Duration) {
 	if c := m.WasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
-		m.QuarantineUntil = m.begunBy(c.LastTransitionTime.Time, now).Add(length)
+		m.closeUntil(m.begunBy(c.LastTransitionTime.Time, now).Add(length))
 	}
 }
 
@@ -245,6 +245,15 @@ func (m *Memory) atAPI(at time.Time) time.Time {
 // the moment was written down closes no pool for as long.
 func (m *Memory) begunBy(at, now time.Time) time.Time {
 	return now.Add(-max(m.atAPI(now).Sub(at), 0))
+}
+
+// SetCondition sets a condition of a pool. A wait counts from when it begins: not from when the pool closed for another
+// reason, which has the same status.
+func SetCondition(all *[]metav1.Condition, c metav1.Condition) {
+	if was := meta.FindStatusCondition(*all, c.Type); c.Reason == v1alpha1.AdoptingReason && was != nil && was.Reason != c.Reason {
+		meta.RemoveStatusCondition(all, c.Type)
+	}
+	meta.SetStatusCondition(all, c)
 }
 
 // WasAdopting returns the condition that a quarantine which is not over has left, if one has.
