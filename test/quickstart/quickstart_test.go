@@ -64,10 +64,10 @@ func TestQuickstart(t *testing.T) {
 			`lab-edge +loadbalancer +Allocated +10\.20\.0\.200/30 +4 +allocated 4 IPs`,
 			`lab-too-large +loadbalancer +Failed +- +0 +no contiguous block available`,
 			`default-lab-lb +loadbalancer +Allocated +10\.20\.0\.\S+ +8 +allocated 8 IPs`,
-			`lab +10\.20\.0\.0/24 +- +\d+ +\d+ +22 +True +Ready `,
-			`team-a +- +datacentre +64 +64 +0 +True +Ready `,
-			`datacentre +10\.64\.0\.0/12 +- +\d+ +\d+ +64 +True +Ready `,
-			`fleet-prefixes +fd00:20::/48 +- +\d+ +\d+ +1 +True +Ready `,
+			`lab +10\.20\.0\.0/24 +- +- +\d+ +\d+ +22 +True +Ready `,
+			`team-a +- +- +datacentre +64 +64 +0 +True +Ready `,
+			`datacentre +10\.64\.0\.0/12 +- +- +\d+ +\d+ +64 +True +Ready `,
+			`fleet-prefixes +fd00:20::/48 +- +- +\d+ +\d+ +1 +True +Ready `,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
 				t.Errorf("no row %q", row)

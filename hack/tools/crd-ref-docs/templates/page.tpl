@@ -50,7 +50,7 @@ Generated from [api/v1alpha1](../api/v1alpha1) by `make generate`; `kubectl expl
 {{- define "named" -}}
 {{- $all := "" -}}{{- $one := . -}}
 {{- if and (not .Name) .UnderlyingType }}{{ $all = " array" }}{{ $one = .UnderlyingType }}{{ end -}}
-{{- if has $one.Name (list "Address" "PinnedAddress" "Prefix" "Range") }}{{ $one.Name | lower }}{{ $all }}{{ else }}{{ markdownRenderType . }}{{ end -}}
+{{- if has $one.Name (list "Address" "OptionalAddress" "OptionalPrefix" "PinnedAddress" "Prefix" "Range") }}{{ $one.Name | trimPrefix "Optional" | lower }}{{ $all }}{{ else }}{{ markdownRenderType . }}{{ end -}}
 {{- end -}}
 
 {{- /* What is neither optional nor has a default must be there. */ -}}
