@@ -176,6 +176,7 @@ func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objec
 	if err != nil {
 		return 0, err
 	}
+	r.answers.Forget(key) // what it refused before is no news of the next outage
 	if err := s.takeServices(cluster); err != nil {
 		return 0, err
 	}
@@ -231,8 +232,8 @@ func (r *Reconciler) unreachable(ctx context.Context, cluster *clusterv1.Cluster
 	}
 	is := unreachableCondition(why)
 	key := client.ObjectKeyFromObject(cluster)
-	if refused := r.answers.Refusal(ctx, r.Live, key, func() { r.wake(key) }); why == "" && refused != "" {
-		is = refusedCondition(refusal(errors.New(refused)))
+	if refused := r.answers.Refusal(ctx, r.Live, key, func() { r.wake(key) }); why == "" && refused != nil {
+		is = refusedCondition(refusal(key, refused))
 	}
 	_, err = r.show(ctx, cluster, nil, is)
 	return err

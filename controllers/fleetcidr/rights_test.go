@@ -161,6 +161,55 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
+// An API server that refused, was connected to since, and is not any more, is none that refuses, as far as is known.
+func TestARefusalEndsWithAConnection(t *testing.T) {
+	server := refusing(t, "")
+	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}}, Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c"}}, CurrentContext: "c",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}}
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: secret.Name("prod", secret.Kubeconfig)}, Data: map[string][]byte{secret.KubeconfigDataName: kubeconfig}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, credentials).WithStatusSubresource(cluster).Build()
+	woken := make(chan nodeipam.Key, 100)
+	r := &Reconciler{
+		Client: c, Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: tick(),
+		ctx: t.Context(), wake: func(key nodeipam.Key) { woken <- key },
+	}
+	key := types.NamespacedName{Namespace: "team", Name: "prod"}
+	t.Cleanup(func() { r.sites.end(key) })
+	says := func(reason string) {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), key, cluster); err != nil {
+			t.Fatal(err)
+		}
+		if is := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition); is == nil || is.Reason != reason {
+			t.Errorf("not %s, but %+v", reason, is)
+		}
+	}
+	says(v1alpha1.TenantUnreachableReason)
+	<-woken // it refuses
+	says(v1alpha1.NodesRefusedReason)
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	r.Clusters = connections{config: &rest.Config{Host: server.URL}, client: fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).Build()}
+	says(v1alpha1.NodesRefusedReason) // as before: nothing is read yet
+	r.Clusters = connections{}
+	says(v1alpha1.TenantUnreachableReason)
+}
+
 // tick is a clock that is a minute on at each look: nothing is too early to be said.
 func tick() func() time.Time {
 	var minutes atomic.Int64

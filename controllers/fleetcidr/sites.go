@@ -196,13 +196,13 @@ func (s *site) isRead() bool {
 func (s *site) refused() error {
 	for _, f := range s.feeds() {
 		if err := f.Refused(); err != nil {
-			return refusal(err)
+			return refusal(s.Key, err)
 		}
 	}
 	return nil
 }
 
 // refusal says what to do about what the API server of a workload cluster refuses.
-func refusal(err error) error {
-	return workloads.Refusal(err, "new Nodes wait", rightsFile)
+func refusal(cluster client.ObjectKey, err error) error {
+	return workloads.Refusal(cluster, err, "new Nodes wait", rightsFile)
 }

@@ -48,11 +48,30 @@ func (l *look) observe(ctx context.Context, w workload) (balancer.Observed, erro
 		}
 		w.objects.readable = err == nil
 	}
-	observed, err := l.balancer().Observe(ctx, w.cached, w.objects, w.live)
+	observed, err := l.balancer().Observe(ctx, namespaceReader{w.cached, w}, w.objects, w.live)
 	if err != nil {
-		w.objects.readable = false // the right may have been withdrawn
+		w.objects.readable, w.objects.namespaces = false, false // the right may have been withdrawn
 	}
 	return observed, err
+}
+
+// namespaceReader reads by a cache, and asks whether Namespaces may be listed before it reads them for the first time. Who gives
+// the manager few rights, and has no pool that selects Namespaces, need not give this one.
+type namespaceReader struct {
+	client.Reader
+	workload
+}
+
+// List implements client.Reader.
+func (r namespaceReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	if into.GetObjectKind().GroupVersionKind().Kind == "NamespaceList" && !r.objects.namespaces {
+		err := workloads.MayList(ctx, r.live, "", &corev1.NamespaceList{})
+		if workloads.IsRefusal(err) {
+			return err
+		}
+		r.objects.namespaces = err == nil
+	}
+	return r.Reader.List(ctx, into, opts...)
 }
 
 // mayRead asks whether the manager may list what it reads of a workload cluster by caches.

@@ -109,13 +109,16 @@ func (l *look) unknown(refused error) waiting {
 	out := waiting{v1alpha1.TenantUnreachableReason, unreachableHint, in(guard.WaitingBackstop)}
 	if refused != nil {
 		out.reason = v1alpha1.TenantRefusedReason
-		out.message = workloads.Refusal(refused, "the manager cannot tell whether the block is still in use", rightsFiles[l.serving.By]).Error()
+		out.message = workloads.Refusal(l.key, refused, "the manager cannot tell whether the block is still in use", rightsFiles[l.serving.By]).Error() + "; " + unconfirmedHint
 	}
 	return out
 }
 
 const unreachableHint = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +
-	"if the Cluster is gone for good, delete its Cluster object; if you know that nothing uses the block any more, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
+	"if the Cluster is gone for good, delete its Cluster object; " + unconfirmedHint
+
+// unconfirmedHint is the way out that needs nothing of the Cluster.
+const unconfirmedHint = "if you know that nothing uses the block any more, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
 
 // giveBack deletes a block, as it was when that was decided, and lets go of it.
 func (l *look) giveBack(ctx context.Context, a *v1alpha1.IPAllocation) error {

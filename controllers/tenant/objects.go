@@ -43,8 +43,8 @@ type objects struct {
 	balancer   balancer.Balancer
 	stop       context.CancelFunc
 	watched    bool
-	// readable: what is read by caches may be listed.
-	readable bool
+	// readable: what is read by caches may be listed; namespaces: so may Namespaces, which are read only where a pool selects by them.
+	readable, namespaces bool
 }
 
 // end forgets a Cluster, or that it was connected.

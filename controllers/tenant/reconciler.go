@@ -152,6 +152,7 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 	if err != nil {
 		return 0, err
 	}
+	l.answers.Forget(l.key) // what it refused before is no news of the next outage
 	observed, err := l.observe(ctx, w)
 	if workloads.IsRefusal(err) {
 		return l.refuses(ctx, w.live, err, all)
@@ -276,8 +277,8 @@ func (l *look) unreachable(ctx context.Context, all allocations) (wait, error) {
 	}
 	// One that was never looked at is being built; one that was not tried yet may answer.
 	if tried := l.Clusters.GetHealthCheckingState(ctx, l.key); is == nil && tried.ConsecutiveFailures > 0 {
-		if refused := l.refusal(ctx); refused != "" {
-			return l.refuses(ctx, nil, errors.New(refused), all)
+		if refused := l.refusal(ctx); refused != nil {
+			return l.refuses(ctx, nil, refused, all)
 		}
 		if slices.ContainsFunc(all, lookedAt) {
 			is = tenantUnreachable()
@@ -288,10 +289,10 @@ func (l *look) unreachable(ctx context.Context, all allocations) (wait, error) {
 	return next.or(wait(guard.WaitingBackstop)), errors.Join(err, unsaid, failed)
 }
 
-// refusal is what the API server of a Cluster that is not connected to refuses, as far as is known; empty: nothing.
-func (l *look) refusal(ctx context.Context) string {
+// refusal is what the API server of a Cluster that is not connected to refuses, as far as is known; nil: nothing.
+func (l *look) refusal(ctx context.Context) error {
 	if !workloads.IsBuilt(l.cluster) {
-		return ""
+		return nil
 	}
 	return l.answers.Refusal(ctx, l.Live, l.key, func() { l.wake(l.key) })
 }
@@ -302,7 +303,7 @@ func (l *look) refuses(ctx context.Context, live client.Client, why error, all a
 	l.refused = why
 	all, unsaid := l.say(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantRefusedReason,
-		Message: workloads.Refusal(why, "the Cluster keeps all of its blocks, and gets no others", rightsFiles[l.serving.By]).Error(),
+		Message: workloads.Refusal(l.key, why, "the Cluster keeps all of its blocks, and gets no others", rightsFiles[l.serving.By]).Error(),
 	}, all)
 	_, next, failed := l.drain(ctx, live, tenancy.Settings{}, all)
 	return next.or(wait(guard.WaitingBackstop)), errors.Join(unsaid, failed)

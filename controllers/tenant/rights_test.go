@@ -3,9 +3,12 @@ package tenant
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,15 +67,46 @@ func (unfilledClient) List(ctx context.Context, _ client.ObjectList, _ ...client
 	return ctx.Err()
 }
 
+// withoutNamespaces is a client whose cache of Namespaces is never filled.
+type withoutNamespaces struct{ client.Client }
+
+func (c withoutNamespaces) List(ctx context.Context, all client.ObjectList, opts ...client.ListOption) error {
+	if all.GetObjectKind().GroupVersionKind().Kind == "NamespaceList" {
+		return unfilledClient{}.List(ctx, all, opts...)
+	}
+	return c.Client.List(ctx, all, opts...)
+}
+
+// filled is a cache that shows what a client does.
+type filled struct {
+	cache.Cache
+	client client.Client
+}
+
+func (filled) Start(context.Context) error { return nil }
+
+func (f filled) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return f.client.Get(ctx, key, o, opts...)
+}
+
+func (f filled) List(ctx context.Context, all client.ObjectList, opts ...client.ListOption) error {
+	return f.client.List(ctx, all, opts...)
+}
+
 // refusing are connections to a workload cluster; without a client it is not connected to.
 type refusing struct {
 	clustercache.ClusterCache
 	live client.Client
+	// cached reads by the cache of the connection; nil: which is never filled.
+	cached client.Client
 }
 
 func (c refusing) GetClient(context.Context, client.ObjectKey) (client.Client, error) {
 	if c.live == nil {
 		return nil, clustercache.ErrClusterNotConnected
+	}
+	if c.cached != nil {
+		return c.cached, nil
 	}
 	return unfilledClient{}, nil
 }
@@ -101,7 +135,7 @@ func refused(t *testing.T, connections refusing, server string) (*Reconciler, cl
 		}
 	}
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server}}, Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c"}}, CurrentContext: "c",
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server, InsecureSkipTLSVerify: true}}, Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c"}}, CurrentContext: "c",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +183,11 @@ func lookAt(t *testing.T, r *Reconciler) reconcile.Result {
 	return result
 }
 
-// saysRefused checks what the blocks say.
-func saysRefused(t *testing.T, c client.Client, says string) {
+// giveRights is what to do where a right is missing.
+const giveRights = "give its user the rights in config/tenant/role.yaml: "
+
+// saysRefused checks what the blocks say, and what is to be done.
+func saysRefused(t *testing.T, c client.Client, says, do string) {
 	t.Helper()
 	for name, condition := range map[string]string{"first": v1alpha1.DemandSatisfiedCondition, "leaving": v1alpha1.DrainingCondition} {
 		var a v1alpha1.IPAllocation
@@ -158,7 +195,7 @@ func saysRefused(t *testing.T, c client.Client, says string) {
 			t.Fatal(err)
 		}
 		is := meta.FindStatusCondition(a.Status.Conditions, condition)
-		if is == nil || is.Reason != v1alpha1.TenantRefusedReason || !strings.Contains(is.Message, says) || !strings.Contains(is.Message, "give its user the rights in config/tenant/role.yaml") {
+		if is == nil || is.Reason != v1alpha1.TenantRefusedReason || !strings.Contains(is.Message, says) || !strings.Contains(is.Message, do) {
 			t.Errorf("%s says %+v", name, is)
 		}
 	}
@@ -201,29 +238,212 @@ func TestAMissingRightIsNamed(t *testing.T) {
 				if took := time.Since(begin); took != 0 || asked > 5 {
 					t.Errorf("a worker was held for %v, and the API server was asked %d times", took, asked)
 				}
-				saysRefused(t, c, resource+" is forbidden")
+				saysRefused(t, c, resource+" is forbidden", giveRights)
 			})
 		})
 	}
 }
 
-// An API server that refuses to say whether it answers is not connected to: it is asked what it refuses, beside the workers.
-func TestARefusedConnectionIsNamed(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		status := apierrors.NewForbidden(schema.GroupResource{}, "", nil).Status()
-		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+// The right to list Namespaces is asked for where a pool of MetalLB selects by their labels, and nowhere else.
+func TestAMissingRightToNamespacesIsNamed(t *testing.T) {
+	for name, selects := range map[string]bool{"a pool selects Namespaces": true, "none does": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				scheme := runtime.NewScheme()
+				for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, metallbv1beta1.AddToScheme} {
+					if err := add(scheme); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pool := &metallbv1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "theirs"}}
+				pool.Spec.Addresses = []string{"192.0.2.0/28"}
+				if selects {
+					pool.Spec.AllocateTo = &metallbv1beta1.ServiceAllocation{NamespaceSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}
+				}
+				has := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
+				live := interceptor.NewClient(has, interceptor.Funcs{
+					List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
+						if _, is := all.(*corev1.NamespaceList); is {
+							return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", nil)
+						}
+						return in.List(ctx, all, opts...)
+					},
+				})
+				r, c := refused(t, refusing{live: live, cached: withoutNamespaces{has}}, "https://127.0.0.1:1")
+				r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: has}, nil }
+				t.Cleanup(func() { r.objects.end(clusterKey) })
+				begin := time.Now()
+				lookAt(t, r)
+				if took := time.Since(begin); took != 0 {
+					t.Errorf("a worker was held for %v", took)
+				}
+				is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition)
+				refused := is != nil && is.Reason == v1alpha1.TenantRefusedReason
+				if refused != selects {
+					t.Errorf("it says %+v", is)
+				}
+				if refused && (!strings.Contains(is.Message, "namespaces is forbidden") || !strings.Contains(is.Message, giveRights)) {
+					t.Errorf("it says %s", is.Message)
+				}
+			})
+		})
+	}
+}
+
+// conditionOf is a condition of a block.
+func conditionOf(t *testing.T, c client.Client, name, of string) *metav1.Condition {
+	t.Helper()
+	var a v1alpha1.IPAllocation
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &a); err != nil {
+		t.Fatal(err)
+	}
+	return meta.FindStatusCondition(a.Status.Conditions, of)
+}
+
+// serveStatus is an API server that answers everything with a status; none: with success. No two refusals are the same: each wakes.
+func serveStatus(t *testing.T, is func(*http.Request) *apierrors.StatusError) string {
+	t.Helper()
+	var n atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		err := is(r)
+		if err == nil {
+			_, _ = w.Write([]byte(`{"paths":[]}`))
+			return
+		}
+		status := err.Status()
+		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		status.Message = fmt.Sprintf("%s (%d)", status.Message, n.Add(1))
 		w.WriteHeader(int(status.Code))
 		_ = json.NewEncoder(w).Encode(status)
 	}))
 	t.Cleanup(server.Close)
-	r, c := refused(t, refusing{}, server.URL)
-	woken := make(chan client.ObjectKey, 10)
-	r.wake = func(key client.ObjectKey) { woken <- key }
-	lookAt(t, r)
-	if key := <-woken; key != clusterKey { // its answer is another one than before
-		t.Errorf("%s is woken", key)
+	return server.URL
+}
+
+// connect connects to a Cluster that has no MetalLB, and looks at it.
+func connect(t *testing.T, r *Reconciler) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
 	}
+	connected := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).Build(), interceptor.Funcs{
+		List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
+			if _, is := all.(*corev1.ServiceList); is {
+				return in.List(ctx, all, opts...)
+			}
+			return &meta.NoKindMatchError{} // MetalLB is not installed
+		},
+	})
+	r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: connected}, nil }
+	r.Clusters = refusing{live: connected, cached: connected}
+	t.Cleanup(func() { r.objects.end(clusterKey) })
 	lookAt(t, r)
-	saysRefused(t, c, "GET / of "+server.URL)
+}
+
+// askAndWait returns what looks at the Cluster, and waits for the answer to what its API server is asked.
+func askAndWait(t *testing.T, r *Reconciler) func() {
+	t.Helper()
+	woken := make(chan client.ObjectKey, 1)
+	r.wake = func(key client.ObjectKey) { woken <- key }
+	return func() {
+		lookAt(t, r)
+		if key := <-woken; key != clusterKey {
+			t.Errorf("%s is woken", key)
+		}
+	}
+}
+
+// An API server that refuses to say whether it answers is not connected to: it is asked what it refuses, beside the workers. Until
+// it is connected to; another outage is none that it refuses, as far as is known.
+func TestARefusedConnectionIsNamed(t *testing.T) {
+	url := serveStatus(t, func(*http.Request) *apierrors.StatusError {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+	})
+	r, c := refused(t, refusing{}, url)
+	ask := askAndWait(t, r)
+	ask()
+	ask()
+	saysRefused(t, c, "GET / of "+url, giveRights)
+
+	connect(t, r)
+	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.MetalLBMissingReason {
+		t.Errorf("of a Cluster that is connected to it says %+v", is)
+	}
+	r.Clusters = refusing{}
+	ask()
+	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.TenantUnreachableReason {
+		t.Errorf("of a Cluster that is not connected to any more it says %+v", is)
+	}
+}
+
+// The credentials of a kubeconfig are not good any more: no rights help, a new kubeconfig does.
+func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
+	var accepted atomic.Bool
+	url := serveStatus(t, func(r *http.Request) *apierrors.StatusError {
+		if r.Header.Get("Authorization") == "Bearer new" {
+			accepted.Store(true)
+			return nil
+		}
+		return apierrors.NewUnauthorized("the token has expired")
+	})
+	r, c := refused(t, refusing{}, url)
+	ask := askAndWait(t, r)
+	ask()
+	ask()
+	name := client.ObjectKey{Namespace: clusterKey.Namespace, Name: secret.Name(clusterKey.Name, secret.Kubeconfig)}
+	saysRefused(t, c, "the token has expired", "renew the kubeconfig in Secret "+name.String()+": ")
+
+	var credentials corev1.Secret
+	if err := c.Get(t.Context(), name, &credentials); err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.Load(credentials.Data[secret.KubeconfigDataName])
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.AuthInfos, config.Contexts["c"].AuthInfo = map[string]*clientcmdapi.AuthInfo{"u": {Token: "new"}}, "u"
+	if credentials.Data[secret.KubeconfigDataName], err = clientcmd.Write(*config); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Update(t.Context(), &credentials); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+	if !accepted.Load() {
+		t.Error("it is asked with the former kubeconfig")
+	}
+	connect(t, r)
+	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.MetalLBMissingReason {
+		t.Errorf("with a new kubeconfig it says %+v", is)
+	}
+}
+
+// A block that is being given up names a way out that needs nothing of a Cluster that refuses.
+func TestABlockIsGivenBackUnconfirmedWhileRefused(t *testing.T) {
+	url := serveStatus(t, func(*http.Request) *apierrors.StatusError {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+	})
+	r, c := refused(t, refusing{}, url)
+	ask := askAndWait(t, r)
+	ask()
+	ask()
+	is := conditionOf(t, c, "leaving", v1alpha1.DrainingCondition)
+	if is == nil || is.Reason != v1alpha1.TenantRefusedReason || !strings.HasSuffix(is.Message, "annotate this IPAllocation with "+v1alpha1.ReleaseUnconfirmedAnnotation) {
+		t.Fatalf("it says %+v", is)
+	}
+	key := client.ObjectKey{Namespace: namespace, Name: "leaving"}
+	var a v1alpha1.IPAllocation
+	if err := c.Get(t.Context(), key, &a); err != nil {
+		t.Fatal(err)
+	}
+	metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.ReleaseUnconfirmedAnnotation, "")
+	if err := c.Update(t.Context(), &a); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+	if err := c.Get(t.Context(), key, &a); err != nil || slices.Contains(a.Finalizers, v1alpha1.TenantPoolFinalizer) {
+		t.Errorf("%v: it is held by %v", err, a.Finalizers)
+	}
 }

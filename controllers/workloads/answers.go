@@ -28,12 +28,12 @@ type Answers struct {
 
 type answer struct {
 	asked bool
-	why   string
+	why   error
 }
 
 // Refusal returns what the API server of a Cluster refused when it was asked last, and has it asked again; wake is called when
-// it answers something else. Empty: nothing, as far as is known. It does not wait for the server.
-func (a *Answers) Refusal(ctx context.Context, live client.Reader, cluster client.ObjectKey, wake func()) string {
+// it answers something else. Nil: nothing, as far as is known. It does not wait for the server.
+func (a *Answers) Refusal(ctx context.Context, live client.Reader, cluster client.ObjectKey, wake func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.by == nil {
@@ -67,28 +67,28 @@ func (a *Answers) ask(ctx context.Context, live client.Reader, cluster client.Ob
 	}
 }
 
-func (a *Answers) note(is *answer, why string) (changed bool) {
+func (a *Answers) note(is *answer, why error) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed = is.why != why
+	changed = fmt.Sprint(is.why) != fmt.Sprint(why)
 	is.asked, is.why = false, why
 	return changed
 }
 
 // askRoot asks what clustercache asks to see whether a server answers, and returns what is refused.
-func askRoot(ctx context.Context, live client.Reader, cluster client.ObjectKey) string {
+func askRoot(ctx context.Context, live client.Reader, cluster client.ObjectKey) error {
 	config, err := kubeconfig.ConfigOf(ctx, live, cluster)
 	if err != nil {
-		return "" // WithoutKubeconfig says so
+		return nil // WithoutKubeconfig says so
 	}
 	config.Timeout = answerTimeout
 	asking, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return ""
+		return nil
 	}
 	err = asking.RESTClient().Get().AbsPath("/").Do(ctx).Error()
 	if IsRefusal(err) {
-		return fmt.Sprintf("GET / of %s: %v", config.Host, err)
+		return fmt.Errorf("GET / of %s: %w", config.Host, err)
 	}
-	return ""
+	return nil
 }

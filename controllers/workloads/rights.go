@@ -8,14 +8,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kubeconfig"
 )
 
 // IsRefusal reports whether an API server answers, and refuses: rights are missing, or the credentials are not good any more.
 func IsRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// Refusal says what comes of what the API server of a workload cluster refuses, and what to do: rights is the file that has all
-// that the user of the kubeconfig needs.
-func Refusal(err error, comes, rights string) error {
+// Refusal says what comes of what the API server of a Cluster refuses, and what to do: rights is the file that has all that the
+// user of the kubeconfig needs. To a server that does not know the user, rights are no help.
+func Refusal(cluster client.ObjectKey, err error, comes, rights string) error {
+	if apierrors.IsUnauthorized(err) {
+		return fmt.Errorf("the API server of the Cluster does not accept the credentials of its kubeconfig, and %s: renew the kubeconfig in Secret %s: %w",
+			comes, kubeconfig.SecretOf(cluster), err)
+	}
 	return fmt.Errorf("the API server of the Cluster refuses what its kubeconfig asks for, and %s: give its user the rights in %s: %w", comes, rights, err)
 }
 

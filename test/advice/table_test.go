@@ -26,11 +26,13 @@ var table = map[string][]row{
 		{steps: "remove it to resume", by: []string{"test/integration: has its ProviderConfig name the entry that is wrong, and say that it is paused"}},
 	},
 	"controllers/tenant": {
-		{steps: "delete its Cluster object / annotate this IPAllocation with %s", by: []string{"test/e2e: gives a block back unconfirmed when an operator says so"}},
+		{steps: "annotate this IPAllocation with %s", by: []string{"controllers/tenant: TestABlockIsGivenBackUnconfirmedWhileRefused", "test/e2e: gives a block back unconfirmed when an operator says so"}},
+		{steps: "delete its Cluster object", by: []string{"test/e2e: gives a block back unconfirmed when an operator says so"}},
 		{steps: "set loadBalancer.type back / delete the IPAllocations of the Cluster, which are made anew", by: []string{"test/e2e: stays with it when the ProviderConfig names another, until its blocks are deleted"}},
 	},
 	"controllers/workloads": {
 		{steps: "give its user the rights in %s", by: []string{"controllers/fleetcidr: TestAMissingRightIsNamed", "controllers/tenant: TestAMissingRightIsNamed"}},
+		{steps: "renew the kubeconfig in Secret %s", by: []string{"controllers/tenant: TestCredentialsThatAreNotAcceptedAreRenewed"}},
 	},
 	"internal/allocator": {
 		{steps: "add the component in-cluster-pools / hand the pools back with kubectl butler-ipam hand-back", by: []string{"test/cli: TestHandBack"}},
