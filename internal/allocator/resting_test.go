@@ -287,3 +287,53 @@ func TestRestOfAClockThatWasAhead(t *testing.T) { // W32
 		}
 	}
 }
+
+// R9, P7: a rest ends by the clock of the API server, whatever the clocks of the manager that notes it and of the next one say.
+func TestRestsAreByTheClockOfTheAPIServer(t *testing.T) {
+	for name, wrong := range map[string]struct{ former, next time.Duration }{
+		"the former was behind":  {former: -2 * time.Hour},
+		"the former was ahead":   {former: 2 * time.Hour},
+		"the next one is behind": {next: -2 * time.Hour},
+		"the next one is ahead":  {next: 2 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			manager := func(wrong time.Duration) *grants.Memory {
+				p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
+				p.APITime = func(at time.Time) time.Time { return at.Add(-wrong) }
+				return p
+			}
+			former, next := manager(wrong.former), manager(wrong.next)
+			gone := func(last byte) grants.Ending {
+				ip := netip.AddrFrom4([4]byte{10, 0, 0, last})
+				return grants.Ending{Range: former.Ledger.Unit(ip), Owner: ledger.Owner{Namespace: "ns", Name: ip.String()}, Grace: time.Minute}
+			}
+			inUse := gone(2)
+			inUse.Grace, inUse.Nameless = grants.InUseRest, true
+			for _, e := range []grants.Ending{gone(1), inUse} {
+				former.StartCooling(e, noon.Add(wrong.former))
+			}
+			status := former.Prepare(noon.Add(wrong.former)).Pool.PoolStatus()
+			next.LoadCooling(status)
+			if next.NeedsCooling(gone(1), noon.Add(wrong.next)) {
+				t.Error("what rests is to be noted again")
+			}
+			next.Base.PoolStatus().Cooling = []v1alpha1.CoolingGroup{{Until: status.Cooling[0].Until, Addresses: strings.Repeat("x", cooling.MaxText)}}
+			if wait := next.RestEnds(noon.Add(wrong.next)); wait < time.Minute || wait > 70*time.Second {
+				t.Errorf("room comes after %v", wait)
+			}
+			for _, at := range []struct {
+				after time.Duration
+				free  int64
+			}{{0, 7}, {59 * time.Second, 7}, {70 * time.Second, 8}, {59 * time.Minute, 8}, {70 * time.Minute, 9}} {
+				now := noon.Add(wrong.next + at.after)
+				next.ExpireCooling(now)
+				if n := next.Ledger.Counts().Available; n != at.free {
+					t.Errorf("after %v %d addresses are free, not %d", at.after, n, at.free)
+				}
+				if wake := next.NextWake(now, 0); (wake > 0) != (at.free < 9) || wake > 70*time.Minute {
+					t.Errorf("after %v it wakes up in %v", at.after, wake)
+				}
+			}
+		})
+	}
+}

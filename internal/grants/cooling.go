@@ -95,9 +95,10 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 // the pool.
 func (m *Memory) mayNote(now time.Time) bool { return !m.RestsLate && !now.Before(m.CommitAfter) }
 
-// StartCooling has what is given up rest from now on. False: there is no room on record.
+// StartCooling has what is given up rest from now on, until a time of the clock of the API server, by which the next manager
+// ends it (ADR 49). False: there is no room on record.
 func (m *Memory) StartCooling(e Ending, now time.Time) bool {
-	rest := cooling.Rest{Range: e.Range, Until: cooling.Until(now, e.Grace), For: NameOf(e.Owner)}
+	rest := cooling.Rest{Range: e.Range, Until: cooling.Until(m.atAPI(now), e.Grace), For: NameOf(e.Owner)}
 	if e.Nameless {
 		rest.For = types.NamespacedName{}
 	}
@@ -107,6 +108,7 @@ func (m *Memory) StartCooling(e Ending, now time.Time) bool {
 // ExpireCooling ends the rest of ranges whose time has come. None lasts longer than one that begins now: its end is of a
 // clock that was ahead, or of a longer grace.
 func (m *Memory) ExpireCooling(now time.Time) {
+	now = m.atAPI(now)
 	for _, rest := range m.Cooling.All() {
 		if !rest.Until.After(now) {
 			m.Cooling.Remove(rest.Range)
@@ -114,7 +116,7 @@ func (m *Memory) ExpireCooling(now time.Time) {
 			continue
 		}
 		grace := m.longestRest(rest)
-		if most := cooling.Until(now, grace); rest.Until.After(most.Add(cooling.Step(grace))) {
+		if most := cooling.Until(now, grace); rest.Until.After(most.Add(cooling.Step(grace) + clockError)) {
 			rest.Until = most
 			m.Cooling.Put(rest)
 		}
@@ -195,7 +197,7 @@ func (m *Memory) RestEnds(now time.Time) time.Duration {
 		return 0
 	}
 	first := slices.MinFunc(groups, func(a, b v1alpha1.CoolingGroup) int { return a.Until.Compare(b.Until.Time) })
-	return max(first.Until.Sub(now), 0)
+	return max(first.Until.Sub(m.atAPI(now)), 0)
 }
 
 // CoolingFor finds a range that rests for the name of an owner, and fits.
@@ -220,7 +222,7 @@ func (m *Memory) NeedsCooling(e Ending, now time.Time) bool {
 			return false
 		case h.Source == ledger.Cooling:
 			rest := m.restOf(h)
-			return rest.Until.Sub(now) > e.Grace/2 && (!e.Nameless || rest.For.Name == "")
+			return rest.Until.Sub(m.atAPI(now)) > e.Grace/2 && (!e.Nameless || rest.For.Name == "")
 		}
 		return h.Source.Uses() && h.Owner.UID != e.Owner.UID
 	}) == nil

@@ -84,12 +84,13 @@ func (m *Memory) NextRetry(now time.Time) time.Duration {
 // NextWake is how long until the pool has something to do by itself, wait at most; 0: never. What is past by now this turn
 // has dealt with, or it waits for something else.
 func (m *Memory) NextWake(now time.Time, wait time.Duration) time.Duration {
-	times := []time.Time{m.QuarantineUntil, m.CommitAfter}
+	waits := []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now)}
+	there := m.atAPI(now)
 	for _, rest := range m.Cooling.All() {
-		times = append(times, rest.Until)
+		waits = append(waits, rest.Until.Sub(there))
 	}
-	for _, at := range times {
-		if d := at.Sub(now); d > 0 {
+	for _, d := range waits {
+		if d > 0 {
 			wait = Sooner(wait, d)
 		}
 	}

@@ -232,6 +232,10 @@ func (m *Memory) Quarantine(now time.Time, length time.Duration) {
 	}
 }
 
+// clockError is by how much a moment of the API server may be wrong here: its clock is read from times without fractions, at
+// the end of answers that take up to a second, and what is written down loses its fraction.
+const clockError = 3 * time.Second
+
 // atAPI is a moment by the clock of the API server: by that one is written down what the next manager counts from, since its
 // own clock and that of the manager before may differ by any time (ADR 49).
 func (m *Memory) atAPI(at time.Time) time.Time {
