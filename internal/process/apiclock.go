@@ -9,6 +9,10 @@ import (
 // slowAnswer is how long a request may last whose answer still says what time it is: what is older says what time it was.
 const slowAnswer = time.Second
 
+// wavers is by how much a Date is behind at most when it is read: it has no fractions, and may be of the moment when the
+// answer began.
+const wavers = slowAnswer + time.Second
+
 // APIClock knows what time it is by the clock of the API server, from the Date of its answers. Managers that follow each
 // other have clocks of their own; what one writes down for the next one is by this one.
 type APIClock struct {
@@ -43,7 +47,8 @@ type watched struct {
 func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	begun := w.clock.local()
 	answer, err := w.RoundTripper.RoundTrip(req)
-	if err == nil {
+	// What a load balancer answers in the place of the API server has a clock of its own.
+	if err == nil && answer.StatusCode < http.StatusInternalServerError {
 		w.clock.note(answer.Header.Get("Date"), begun)
 	}
 	return answer, err
@@ -52,7 +57,8 @@ func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 // WrappedRoundTripper is how client-go finds the transport inside.
 func (w watched) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
 
-// note sets the clock by the Date of an answer to a request that was sent at a moment.
+// note sets the clock by the Date of an answer to a request that was sent at a moment. A Date is never ahead, so of those
+// that may speak of one clock the one that is ahead of the others is the best.
 func (c *APIClock) note(date string, begun time.Time) {
 	there, err := http.ParseTime(date)
 	here := c.local()
@@ -61,6 +67,12 @@ func (c *APIClock) note(date string, begun time.Time) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.there.IsZero() {
+		is := c.there.Add(here.Sub(c.here))
+		if ahead := is.Sub(there); ahead >= 0 && ahead <= wavers {
+			return
+		}
+	}
 	c.there, c.here = there, here
 }
 
