@@ -79,12 +79,12 @@ func (a *Answers) note(is *answer, why error) (changed bool) {
 func askRoot(ctx context.Context, live client.Reader, cluster client.ObjectKey) error {
 	config, err := kubeconfig.ConfigOf(ctx, live, cluster)
 	if err != nil {
-		return nil // WithoutKubeconfig says so
+		return nil //nolint:nilerr // WithoutKubeconfig says so
 	}
 	config.Timeout = answerTimeout
 	asking, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // it refuses nothing, as far as is known
 	}
 	err = asking.RESTClient().Get().AbsPath("/").Do(ctx).Error()
 	if IsRefusal(err) {

@@ -281,6 +281,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		}
 	}
 	served := func(w *management) { w.serve() }
+	again := served // after something else was done
 	nothing := func(*management) {}
 	const has, lack = "has 10.0.0.1 of NetworkPool p", "NetworkPool ns/p does not exist"
 
@@ -308,8 +309,8 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		"a spec is corrected":                              {there: of(pool("10.0.0.9-10.0.0.1").Obj(), c), of: "claim/c", why: "grants nothing now (ValidationFailed)", do: "correct the field of the pool that the message names", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.1-10.0.0.9"} }), want: has},
 		"a pool that leaves nothing is widened":            {there: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj(), c), of: "claim/c", why: "grants nothing now (PoolExhausted)", do: "add addresses to the pool", doing: widen, want: "has 10.0.0.32"},
 		"a pool that leaves nothing reserves fewer":        {there: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj()), of: "np/p", why: "PoolExhausted", do: "or reserve fewer", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil }), want: "grants addresses"},
-		"a pool that is deleted is not used":               {there: of(two, claim("x").Obj(), otherPool("q"), c), before: then(served, drop(two, "p"), add(claim("d").Obj()), served), of: "claim/d", why: "grants nothing now (Deleting)", do: "use another pool", doing: remake(claim("d").Pool("q").Obj()), want: "has 10.1.0.1"},
-		"what a deleted pool has is deleted":               {there: of(two, c), before: then(served, drop(two, "p"), served), of: "np/p", why: "Deleting", do: "delete the Machines of those claims, and what was made by hand", doing: drop(c, "c"), want: "is gone"},
+		"a pool that is deleted is not used":               {there: of(two, claim("x").Obj(), otherPool("q"), c), before: then(served, drop(two, "p"), add(claim("d").Obj()), again), of: "claim/d", why: "grants nothing now (Deleting)", do: "use another pool", doing: remake(claim("d").Pool("q").Obj()), want: "has 10.1.0.1"},
+		"what a deleted pool has is deleted":               {there: of(two, c), before: then(served, drop(two, "p"), again), of: "np/p", why: "Deleting", do: "delete the Machines of those claims, and what was made by hand", doing: drop(c, "c"), want: "is gone"},
 
 		"a claim is paused no more": {there: of(two), before: add(claim("c").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "claim/c", why: "it is paused by its annotation", do: "kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", doing: editClaim(func(c *ipamv1.IPAddressClaim) { resumed(c) }), want: has},
 		"a pool is paused no more":  {there: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj(), c), of: "claim/c", why: "NetworkPool ns/p is paused", do: "remove the annotation", doing: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: has},
@@ -336,13 +337,13 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		"a lease asks for another":           {there: of(leased(two), framework.MakeLease("ns", "l").Address("10.0.0.99").Obj()), of: "iplease/l", why: "10.0.0.99", do: "spec.address is immutable, so create the lease again with another one", doing: remake(framework.MakeLease("ns", "l").Address("10.0.0.1").Obj()), want: has},
 		"what refuses the writes is changed": {there: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", why: "a policy refuses it", do: "change the quota, policy or schema that refuses it", doing: func(w *management) { w.refused = false }, want: has},
 
-		"a finalizer of a claim is removed": {there: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), served), of: "claim/c", why: "the finalizer example.com/hold holds it", do: "whoever set it has to remove it", doing: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
+		"a finalizer of a claim is removed": {there: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), again), of: "claim/c", why: "the finalizer example.com/hold holds it", do: "whoever set it has to remove it", doing: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
 		"a finalizer of an IPAddress is removed": {there: of(two, c), before: then(served, func(w *management) {
 			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { held(a) })
-		}, drop(c, "c"), served), of: "claim/c", why: "IPAddress ns/c is kept by finalizer example.com/hold", do: "ask its owner to remove it", doing: func(w *management) {
+		}, drop(c, "c"), again), of: "claim/c", why: "IPAddress ns/c is kept by finalizer example.com/hold", do: "ask its owner to remove it", doing: func(w *management) {
 			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { freed(a) })
 		}, want: "is gone"},
-		"the claim of a deleted IPAddress is deleted": {there: of(two, c), before: then(served, drop(&ipamv1.IPAddress{}, "c"), served), of: "claim/c", why: "IPAddress ns/c was deleted, and stays as long as the claim", do: "delete the claim", doing: drop(c, "c"), want: "is gone"},
+		"the claim of a deleted IPAddress is deleted": {there: of(two, c), before: then(served, drop(&ipamv1.IPAddress{}, "c"), again), of: "claim/c", why: "IPAddress ns/c was deleted, and stays as long as the claim", do: "delete the claim", doing: drop(c, "c"), want: "is gone"},
 		"a manager releases a claim":                  {there: of(two, c), before: then(served, drop(c, "c")), unserved: true, of: "claim/c", why: "no finalizer of another controller and no pause holds it", do: "if not, check that a manager is running", doing: nothing, want: "is gone"},
 		"a pool that is gone is created again": {there: of(two, c), before: then(served, func(w *management) {
 			edit(w, &v1alpha1.NetworkPool{}, "p", func(p *v1alpha1.NetworkPool) { p.Finalizers = nil })
