@@ -24,7 +24,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("cluster").
 		For(&clusterv1.Cluster{}).
-		WithOptions(controller.Options{RateLimiter: guard.Backoff()}).
+		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
 		WatchesRawSource(r.Blocks.Source()).
 		Watches(&v1alpha1.NetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoom)).
 		Watches(&v1alpha1.GlobalNetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoom)).

@@ -31,7 +31,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) (er
 		Named("fleetcidr").
 		For(&clusterv1.Cluster{}).
 		// A site whose books are in a state that cannot be must not go on: the next process begins anew.
-		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff(), RecoverPanic: ptr.To(false)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff[reconcile.Request](), RecoverPanic: ptr.To(false)}).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.wake = func(key nodeipam.Key) { q.Add(reconcile.Request{NamespacedName: key}) }
 			return nil
@@ -46,7 +46,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) (er
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fleetcidr-ranges").
 		For(&v1alpha1.ClusterCIDR{}, builder.WithPredicates(news)).
-		WithOptions(controller.Options{RateLimiter: guard.Backoff()}).
+		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.ranges.start(q)
 			return nil

@@ -15,9 +15,9 @@ const (
 	MostBackoff  = time.Minute
 )
 
-// Backoff returns the pauses of a controller. Each has its own: they are kept by the names of objects.
-func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](LeastBackoff, MostBackoff)
+// Backoff returns the pauses of a controller, whose requests are of a type. Each has its own: they are kept by the requests.
+func Backoff[T comparable]() workqueue.TypedRateLimiter[T] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](LeastBackoff, MostBackoff)
 }
 
 // Behind is the result of a reconcile that met what the cache does not show yet. It is no error. The watch wakes the object;

@@ -63,7 +63,7 @@ func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, ho
 		}
 		r := &Reconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Home: home, Names: names, kind: kind}
 		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).
-			WithOptions(controller.Options{RateLimiter: guard.Backoff()}).
+			WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
 			Watches(kind.NewMirror(), handler.EnqueueRequestsFromMapFunc(r.mirroredBy)).Complete(guard.OfShard(part, kind.Name, r))
 		if err != nil {
 			return fmt.Errorf("setting up the controller of %s: %w", kind.Name, err)

@@ -107,7 +107,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 	ofPools := handler.EnqueueRequestsFromMapFunc(r.ofPool)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("lease").
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: guard.Backoff()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: guard.Backoff[reconcile.Request]()}).
 		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return namespaces(o.GetNamespace())
 		})).

@@ -22,8 +22,6 @@ import (
 const (
 	// backstop has the site looked at now and then, whatever the watches say.
 	backstop = time.Minute
-	// minBackoff is how long the site waits after the first error.
-	minBackoff = 5 * time.Millisecond
 	// reportEvery bounds how often what is known is gathered, numbersEvery how often the numbers of one ClusterCIDR are
 	// written: a burst of Nodes must not be as many writes of ClusterCIDRs.
 	reportEvery  = time.Second

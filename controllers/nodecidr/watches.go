@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
@@ -43,7 +44,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, nodes feed.Source, live 
 		n.said, n.at = map[types.UID]map[string]bool{}, map[types.UID]map[string]time.Time{}
 	}
 	options.RecoverPanic = ptr.To(false) // the books are in a state that cannot be: the next process begins anew
-	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[nodeipam.Key](minBackoff, backstop)
+	options.RateLimiter = guard.Backoff[nodeipam.Key]()
 	b := builder.TypedControllerManagedBy[nodeipam.Key](mgr).
 		Named("nodecidr").
 		WithOptions(options).

@@ -37,9 +37,6 @@ import (
 // backstop has every pool looked at now and then, whatever the watches say.
 const backstop = time.Minute
 
-// minBackoff is how long a pool waits after the first error.
-const minBackoff = 5 * time.Millisecond
-
 // Reconciler reconciles NetworkPools and GlobalNetworkPools. It is the sole allocator.
 type Reconciler struct {
 	Client    client.Client

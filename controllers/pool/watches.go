@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
@@ -54,7 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Typed
 // After an outage no pool sleeps for longer than the backstop.
 func poolOptions(o controller.TypedOptions[pools.Key]) controller.TypedOptions[pools.Key] {
 	o.RecoverPanic = ptr.To(false)
-	o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[pools.Key](minBackoff, backstop)
+	o.RateLimiter = guard.Backoff[pools.Key]()
 	return o
 }
 

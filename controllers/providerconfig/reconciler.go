@@ -115,7 +115,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ProviderConfig{}).
-		WithOptions(controller.Options{RateLimiter: guard.Backoff()}).
+		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
 		Watches(&v1alpha1.NetworkPool{}, users).
 		Watches(&v1alpha1.GlobalNetworkPool{}, users).
 		Complete(guard.OfShard(r.Shard, "ProviderConfig", r))

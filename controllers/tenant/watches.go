@@ -27,7 +27,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) (err error) {
 	r.controller, err = ctrl.NewControllerManagedBy(mgr).
 		Named("tenant").
 		For(&clusterv1.Cluster{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff[reconcile.Request]()}).
 		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.wake = func(key client.ObjectKey) { q.Add(reconcile.Request{NamespacedName: key}) }
 			return nil

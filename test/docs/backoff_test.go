@@ -14,18 +14,15 @@ func TestControllersWaitAMinuteAtMost(t *testing.T) {
 		made, limited := 0, 0
 		for _, file := range files {
 			ast.Inspect(file, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.SelectorExpr:
-					if strings.HasSuffix(n.Sel.Name, "ControllerManagedBy") {
-						made++
-					}
-					if n.Sel.Name == "RateLimiter" {
-						limited++
-					}
-				case *ast.KeyValueExpr:
-					if key, is := n.Key.(*ast.Ident); is && key.Name == "RateLimiter" {
-						limited++
-					}
+				called, is := n.(*ast.SelectorExpr)
+				if !is {
+					return true
+				}
+				if strings.HasSuffix(called.Sel.Name, "ControllerManagedBy") {
+					made++
+				}
+				if of, is := called.X.(*ast.Ident); is && of.Name == "guard" && called.Sel.Name == "Backoff" {
+					limited++
 				}
 				return true
 			})
