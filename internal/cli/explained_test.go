@@ -337,7 +337,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		"a lease asks for another":           {there: of(leased(two), framework.MakeLease("ns", "l").Address("10.0.0.99").Obj()), of: "iplease/l", why: "10.0.0.99", do: "spec.address is immutable, so create the lease again with another one", doing: remake(framework.MakeLease("ns", "l").Address("10.0.0.1").Obj()), want: has},
 		"what refuses the writes is changed": {there: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", why: "a policy refuses it", do: "change the quota, policy or schema that refuses it", doing: func(w *management) { w.refused = false }, want: has},
 
-		"a finalizer of a claim is removed": {there: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), again), of: "claim/c", why: "the finalizer example.com/hold holds it", do: "whoever set it has to remove it", doing: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
+		"a finalizer of a claim is removed": {there: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), again), of: "claim/c", why: "the finalizer example.com/hold holds it", do: "the controller that set it has to remove it", doing: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
 		"a finalizer of an IPAddress is removed": {there: of(two, c), before: then(served, func(w *management) {
 			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { held(a) })
 		}, drop(c, "c"), again), of: "claim/c", why: "IPAddress ns/c is kept by finalizer example.com/hold", do: "ask its owner to remove it", doing: func(w *management) {

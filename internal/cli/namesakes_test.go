@@ -23,4 +23,7 @@ func TestNamesakes(t *testing.T) {
 			t.Errorf("%s/%s: %q", c.namespace, c.name, got)
 		}
 	}
+	if got := namesakeTexts([]v1alpha1.Pool{local, global}, nil); len(got) > 0 { // W29: it is deleted, and nothing makes it again
+		t.Errorf("%q", got)
+	}
 }

@@ -203,13 +203,13 @@ func (c Case) leaving(add func(what, do string)) {
 			}
 			add(text, "see docs/elastic.md: a Cluster that does not answer keeps its block; the component load-balancers takes the finalizer "+f+" off (docs/install.md#removing-load-balancers)")
 		case f == v1alpha1.LeaseShownFinalizer:
-			text, do := "its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; whoever set the finalizer takes it off then: the component service-leases or host-load-balancers, or a controller of yours (docs/install.md#removing-a-component)"
+			text, do := "its address is shown to the world still: the finalizer "+f+" holds it", "delete what shows the address; the controller that set the finalizer takes it off then: the component service-leases or host-load-balancers, or one of yours (docs/install.md#removing-a-component)"
 			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
 				text, do = "its address is shown to the world still: "+d.Message, "see docs/leases.md#with-metallb"
 			}
 			add(text, do)
 		case !slices.Contains(ours, f):
-			add("the finalizer "+f+" holds it", "whoever set it has to remove it")
+			add("the finalizer "+f+" holds it", "the controller that set it has to remove it")
 		}
 	}
 	if c.Address == nil || c.Address.DeletionTimestamp == nil {

@@ -118,7 +118,7 @@ func TestExplain(t *testing.T) {
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			c.Object.SetFinalizers([]string{v1alpha1.IPLeaseFinalizer, v1alpha1.LeaseShownFinalizer})
 		}, "is being deleted: its address is shown to the world still: the finalizer butler.butlerlabs.dev/lease-shown holds it -> " +
-			"delete what shows the address; whoever set the finalizer takes it off then: the component service-leases or host-load-balancers", false},
+			"delete what shows the address; the controller that set the finalizer takes it off then: the component service-leases or host-load-balancers", false},
 		"a block that its Cluster has": {open(), func(c *Case) {
 			c.Kind, c.Object = "IPAllocation", &v1alpha1.IPAllocation{}
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
@@ -168,7 +168,7 @@ func TestExplain(t *testing.T) {
 		"a foreign finalizer": {open(), func(c *Case) {
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			c.Object.SetFinalizers([]string{v1alpha1.ClaimFinalizer, "x/y"})
-		}, "is being deleted: the finalizer x/y holds it -> whoever set it", false},
+		}, "is being deleted: the finalizer x/y holds it -> the controller that set it", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := Case{

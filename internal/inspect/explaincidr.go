@@ -122,7 +122,7 @@ func (x *explainedRange) leaves() {
 	}
 	for _, f := range x.object.Finalizers {
 		if f != v1alpha1.ClusterCIDRFinalizer {
-			x.add("the finalizer "+f+" holds it", "whoever set it has to remove it")
+			x.add("the finalizer "+f+" holds it", "the controller that set it has to remove it")
 		}
 	}
 	if x.local && x.NodesHidden {

@@ -62,7 +62,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 		},
 		"It goes, and somebody else holds it": {
 			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "10.1.0.0/23", beingDeleted, func(c *v1alpha1.ClusterCIDR) { c.Finalizers = []string{"x/y"} })), State: held},
-			"waits: is being deleted\nwhy: the finalizer x/y holds it -> whoever set it has to remove it\nrange: 10.1.0.0/23, for all Nodes",
+			"waits: is being deleted\nwhy: the finalizer x/y holds it -> the controller that set it has to remove it\nrange: 10.1.0.0/23, for all Nodes",
 		},
 		"It goes": {
 			PodCIDRs{ClusterCIDRs: ranges(aRange("r", "10.1.0.0/23", beingDeleted)), State: held},

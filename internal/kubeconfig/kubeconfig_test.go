@@ -52,3 +52,59 @@ func TestReaderRefusesFilesAndPrograms(t *testing.T) {
 		})
 	}
 }
+
+// W29: with what a refusal says to write in the place of a file or a program, a kubeconfig is read.
+func TestWhatARefusedKubeconfigIsToldHelps(t *testing.T) {
+	const file = "/etc/passwd"
+	asToken := func(_ *api.Cluster, a *api.AuthInfo) { *a = api.AuthInfo{Token: "t"} }
+	asCertificate := func(_ *api.Cluster, a *api.AuthInfo) {
+		*a = api.AuthInfo{ClientCertificateData: []byte("c"), ClientKeyData: []byte("k")}
+	}
+	read := func(changes ...func(*api.Cluster, *api.AuthInfo)) error {
+		config := api.NewConfig()
+		config.Clusters["c"], config.AuthInfos["u"] = &api.Cluster{Server: "https://127.0.0.1:1"}, &api.AuthInfo{}
+		config.Contexts["x"], config.CurrentContext = &api.Context{Cluster: "c", AuthInfo: "u"}, "x"
+		for _, change := range changes {
+			change(config.Clusters["c"], config.AuthInfos["u"])
+		}
+		text, err := clientcmd.Write(*config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "prod-kubeconfig"}, Data: map[string][]byte{"value": text}}
+		return Reader{fake.NewFakeClient(s)}.Get(t.Context(), client.ObjectKeyFromObject(s), &corev1.Secret{})
+	}
+	for name, c := range map[string]struct {
+		change func(*api.Cluster, *api.AuthInfo)
+		want   string
+		steps  []func(*api.Cluster, *api.AuthInfo)
+	}{
+		"a file of a CA": {
+			func(c *api.Cluster, a *api.AuthInfo) { c.CertificateAuthority, a.Token = file, "t" }, "write certificate-authority-data",
+			[]func(*api.Cluster, *api.AuthInfo){func(c *api.Cluster, _ *api.AuthInfo) {
+				c.CertificateAuthority, c.CertificateAuthorityData = "", []byte("c")
+			}},
+		},
+		"a file of a token": {
+			func(_ *api.Cluster, a *api.AuthInfo) { a.TokenFile = file }, "client-certificate-data and client-key-data",
+			[]func(*api.Cluster, *api.AuthInfo){asToken, asCertificate},
+		},
+		"a program": {
+			func(_ *api.Cluster, a *api.AuthInfo) {
+				a.Exec = &api.ExecConfig{Command: "/x", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode}
+			}, "write token, or client-certificate-data and client-key-data",
+			[]func(*api.Cluster, *api.AuthInfo){asToken, asCertificate},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := read(c.change); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatal(err)
+			}
+			for i, step := range c.steps {
+				if err := read(c.change, step); err != nil {
+					t.Errorf("after step %d: %v", i, err)
+				}
+			}
+		})
+	}
+}

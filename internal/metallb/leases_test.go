@@ -47,6 +47,12 @@ func TestForeignLeasePool(t *testing.T) {
 	if changed || err == nil || !strings.Contains(err.Error(), "give it another name") {
 		t.Errorf("with a lease: %v %v", changed, err)
 	}
+	// W29: under another name it is out of the way, and none is observed under ours.
+	p.Name = "another"
+	c := tenant(t, true, p)
+	if changed, _, err := ShowLeases(t.Context(), c, c, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, nil); !changed || err != nil {
+		t.Errorf("with another name: %v %v", changed, err)
+	}
 }
 
 // The leases of a namespace that select other namespaces are in an IPAddressPool of their own, which says so.

@@ -2,6 +2,7 @@ package metallb
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +90,26 @@ func TestServiceOf(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// W29: a Service that asks for an address in both ways asks for it in one when the other is removed.
+func TestAServiceThatAsksTwiceIsCorrected(t *testing.T) {
+	both := service(func(s *corev1.Service) {
+		s.Spec.LoadBalancerIP = "10.0.0.9"
+		note("metallb.io/loadBalancerIPs", "10.0.0.9")(s)
+	})
+	if said := ServiceOf(both).WantsError; !strings.HasSuffix(said, "; remove one") {
+		t.Fatal(said)
+	}
+	for name, remove := range map[string]func(*corev1.Service){
+		"the field":      func(s *corev1.Service) { s.Spec.LoadBalancerIP = "" },
+		"the annotation": func(s *corev1.Service) { s.Annotations = nil },
+	} {
+		s := both.DeepCopy()
+		remove(s)
+		if got := ServiceOf(s); got.WantsError != "" || len(got.WantsIPs) != 1 {
+			t.Errorf("without %s: %v, %q", name, got.WantsIPs, got.WantsError)
+		}
 	}
 }

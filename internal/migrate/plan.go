@@ -201,7 +201,7 @@ func (p *Plan) clusters(in *found, withoutCluster bool) {
 	}
 	for i := range in.claims {
 		if c := &in.claims[i]; clusterOf(c).Name == "" && !withoutCluster {
-			p.problemf("make sure that whoever made the claim does not mind an import, and pass --without-cluster",
+			p.problemf("make sure that an import does not disturb what created the claim, and pass --without-cluster",
 				"claim %s names no Cluster that could be paused", client.ObjectKeyFromObject(c))
 		}
 	}

@@ -53,7 +53,7 @@ func TestLookAtLeases(t *testing.T) {
 		"ipl/late": {1, "IPLease " + ns + "/late waits\n  why:    the leases of namespace " + ns + " have as many addresses of NetworkPool " + ns +
 			"/p as its spec.leases.quotaPerNamespace allows: 2\n  to do:  delete leases, or raise the quota\n"},
 		"lease/leaving": {1, "IPLease " + ns + "/leaving is being deleted\n  why:    its address is shown to the world still: the finalizer butler.butlerlabs.dev/lease-shown holds it\n" +
-			"  to do:  delete what shows the address; whoever set the finalizer takes it off then: the component service-leases or host-load-balancers, or a controller of yours (docs/install.md#removing-a-component)\n"},
+			"  to do:  delete what shows the address; the controller that set the finalizer takes it off then: the component service-leases or host-load-balancers, or one of yours (docs/install.md#removing-a-component)\n"},
 	} {
 		t.Run("explain "+name, func(t *testing.T) { expect(t, c.code, c.want, "explain", name, "-n", ns) })
 	}
