@@ -149,6 +149,18 @@ func TestKeepApart(t *testing.T) {
 			if len(q.Yields) != tc.yields {
 				t.Errorf("%s: the younger one yields to %v", tc.reason, q.Yields)
 			}
+			if !tc.waits {
+				return
+			}
+			// W29: a manager serves the younger pool, and says in its status what that yields.
+			served := tc.younger.DeepCopy()
+			served.ResourceVersion, served.Status.Yields = "11", q.Yields
+			a.publish(served)
+			q.SetBase(served)
+			a.keepApart(t.Context(), grants.PoolOf(p))
+			if free := freeOf(p); p.WaitsFor != "" || len(free) != 4 {
+				t.Errorf("%s: it waits when that is served: %q; free are %v", tc.reason, p.WaitsFor, free)
+			}
 		})
 	}
 }
@@ -598,6 +610,14 @@ func TestYieldsToAPoolOutOfView(t *testing.T) {
 			look()
 			api.exists, a.lists.lists = nil, unlisted{}
 			look()
+			if tc.fails { // W29: it has the right to list
+				clock.Step(time.Minute)
+				a.lists.lists, api.exists = lists, tc.exists
+				a.keepApart(t.Context(), grants.PoolOf(p))
+				if reason, message := p.Closed(noon); reason != "" {
+					t.Errorf("it is closed where it can read: %q: %s", reason, message)
+				}
+			}
 			if clock.Step(time.Minute); tc.exists != nil {
 				a.keepApart(t.Context(), grants.PoolOf(p))
 				if reason, _ := p.Closed(noon); reason != "" || len(freeOf(p)) != 4 {

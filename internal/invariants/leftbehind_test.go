@@ -40,7 +40,7 @@ func TestLeftBehind(t *testing.T) {
 		"Twice": {
 			reason: "it was left behind by a move, or copied: only one of the two can have it",
 			pools:  pool, claims: []ipamv1.IPAddressClaim{claim("a"), remembers("c", "10.0.0.1")},
-			want: []string{"claim ns/c remembers 10.0.0.1 of NetworkPool ns/p, which ns/a has: find out which of the two uses it, and delete the other"},
+			want:  []string{"claim ns/c remembers 10.0.0.1 of NetworkPool ns/p, which ns/a has: find out which of the two uses it, and delete the other"},
 			helps: []func(*pools.Objects){deleted("a"), deleted("c")},
 		},
 		"Mirrored": {
@@ -52,7 +52,7 @@ func TestLeftBehind(t *testing.T) {
 			reason: "nobody counts it, and the next pool of these addresses gives it again",
 			claims: []ipamv1.IPAddressClaim{claim("a")},
 			want:   []string{"claim ns/a has 10.0.0.1 of NetworkPool ns/p, which does not exist, so that another pool may give it: create the pool again, or delete the claim"},
-			helps: []func(*pools.Objects){func(o *pools.Objects) { o.Pools = pool }, deleted("a")},
+			helps:  []func(*pools.Objects){func(o *pools.Objects) { o.Pools = pool }, deleted("a")},
 		},
 	}
 	for name, tc := range tests {

@@ -5,6 +5,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"syscall"
@@ -53,6 +54,52 @@ func TestMaxFiles(t *testing.T) {
 	f.Set(t.Context(), nil)
 	if n := used(f); n != 0 {
 		t.Errorf("%d files of ports that are closed", n)
+	}
+}
+
+// W29: a port that has no room for all who ask has it with a higher --open-files or --udp-sessions, and where one that is idle ends.
+func TestAFullPortHasRoomWithMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		protocol    corev1.Protocol
+		scarce, has *Forwarder
+	}{
+		"connections, by files": {corev1.ProtocolTCP, &Forwarder{MaxFiles: filesOfConnection}, &Forwarder{MaxFiles: 2 * filesOfConnection}},
+		"clients, by files":     {corev1.ProtocolUDP, &Forwarder{MaxFiles: filesOfSession}, &Forwarder{MaxFiles: 2 * filesOfSession}},
+		"clients, by sessions":  {corev1.ProtocolUDP, &Forwarder{MaxSessions: 1}, &Forwarder{MaxSessions: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, f := range []*Forwarder{c.scarce, c.has} {
+				p := at(t, c.protocol, fmt.Sprintf("127.77.0.%d", 24+i))
+				if c.protocol == corev1.ProtocolUDP {
+					begin(t, f, p, echo(t, "a"))
+					for range 2 {
+						if got := ask(t, client(t, p), "1"); got != "a: 1" {
+							t.Errorf("%q", got)
+						}
+					}
+					if n := of(f, p).Displaced; n != int64(1-i) {
+						t.Errorf("%d are displaced", n)
+					}
+					continue
+				}
+				begin(t, f, p, backend(t, "a"))
+				idle := reach(t, p)
+				until(t, func() bool { return of(f, p).Open == 1 })
+				if i == 0 {
+					if !refused(t, p) {
+						t.Error("the second one is not refused")
+					}
+					_ = idle.Close() // it ends
+					until(t, func() bool { return used(f) == 0 })
+				}
+				if got := say(t, p, "2"); got != "a: 2" {
+					t.Errorf("%q", got)
+				}
+				if n := of(f, p).Refused; n != int64(1-i) {
+					t.Errorf("%d are refused", n)
+				}
+			}
+		})
 	}
 }
 

@@ -153,7 +153,16 @@ func TestInUse(t *testing.T) {
 		if err := failed[p]; !errors.As(err, &in) || !in.Wildcard || !strings.Contains(err.Error(), "stop it, or choose another port") {
 			t.Errorf("%s on all addresses: %v", protocol, failed)
 		}
+		forwards := func(p Port) { // W29
+			f := &Forwarder{}
+			if failed := f.Set(t.Context(), map[Port]Target{p: {}}); len(failed) > 0 {
+				t.Errorf("%s: %v", protocol, failed)
+			}
+			f.Set(t.Context(), nil)
+		}
+		forwards(at(t, protocol, "127.77.0.7")) // another port
 		_ = all.Close()
+		forwards(p) // it is stopped
 		held, _ := open(t, p)
 		failed = (&Forwarder{}).Set(t.Context(), map[Port]Target{p: {}})
 		if err := failed[p]; !errors.As(err, &in) || in.Wildcard || !strings.Contains(err.Error(), "a process of the host listens on it") {
