@@ -44,7 +44,9 @@ type management struct {
 	filter string
 	// refused: the API server refuses IPAddresses.
 	refused bool
-	made    int
+	// quota is how many addresses a Cluster may have; 0: there is none.
+	quota int64
+	made  int
 }
 
 func newManagement(t *testing.T) *management {
@@ -152,6 +154,7 @@ func (w *management) serve() {
 	if w.alloc == nil {
 		w.alloc = allocator.New(allocator.Options{
 			Client: w, Live: w, Lists: lists{w}, Recorder: events.NewFakeRecorder(1000), ID: "me", Elected: true, ManagementCluster: home, WatchFilter: w.filter,
+			NodeQuota: func(context.Context, types.NamespacedName) (int64, bool) { return w.quota, w.quota > 0 },
 		})
 		w.alloc.Start(w.t.Context(), func(pools.Key) {})
 	}
@@ -194,7 +197,9 @@ func (w *management) watch() (all []v1alpha1.Pool) {
 
 // place puts an object into the namespace, where its kind has one.
 func place(o client.Object) {
-	if _, global := o.(*v1alpha1.GlobalNetworkPool); !global {
+	switch o.(type) {
+	case *v1alpha1.GlobalNetworkPool, *v1alpha1.ClusterCIDR: // they have none
+	default:
 		o.SetNamespace("ns")
 	}
 }
@@ -283,6 +288,11 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 	served := func(w *management) { w.serve() }
 	again := served // after something else was done
 	nothing := func(*management) {}
+	// ofQuota: a Cluster may have one address, has it, and asks for another one.
+	ofQuota := func(w *management) {
+		w.quota = 1
+		w.create(claim("x").Cluster("tenant").Obj(), claim("c").Cluster("tenant").Obj())
+	}
 	const has, lack = "has 10.0.0.1 of NetworkPool p", "NetworkPool ns/p does not exist"
 
 	for name, tc := range map[string]finding{
@@ -349,6 +359,27 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 			edit(w, &v1alpha1.NetworkPool{}, "p", func(p *v1alpha1.NetworkPool) { p.Finalizers = nil })
 		}, drop(two, "p")), unserved: true, of: "claim/c", why: lack + ": nothing keeps another pool from giving away what it has", do: "create the pool again, with these addresses in it", doing: add(two), want: has},
 		"the Cluster of a block is created": {there: of(two, framework.MakeAllocation("ns", "b").Count(2).Obj()), of: "ipallocation/b", why: "tenant", do: "create the Cluster", doing: add(cluster), want: "has 10.0.0.1-10.0.0.2"},
+		"a load balancer lets go of a block": {there: of(cluster, two, framework.MakeAllocation("ns", "b").Count(2).Obj()), before: then(served, func(w *management) {
+			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { b.Finalizers = append(b.Finalizers, v1alpha1.TenantPoolFinalizer) })
+		}, drop(&v1alpha1.IPAllocation{}, "b"), again), of: "ipallocation/b", why: "the Cluster has not let go of the block yet", do: "the component load-balancers takes the finalizer " + v1alpha1.TenantPoolFinalizer + " off", doing: func(w *management) {
+			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) {
+				b.Finalizers = slices.DeleteFunc(b.Finalizers, func(f string) bool { return f == v1alpha1.TenantPoolFinalizer })
+			})
+		}, want: "is gone"},
+		"a lease is shown no more": {there: of(leased(two), framework.MakeLease("ns", "l").Obj()), before: then(served, func(w *management) {
+			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { l.Finalizers = append(l.Finalizers, v1alpha1.LeaseShownFinalizer) })
+		}, drop(&v1alpha1.IPLease{}, "l"), again), of: "iplease/l", why: "its address is shown to the world still", do: "the controller that set the finalizer takes it off then", doing: func(w *management) {
+			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) {
+				l.Finalizers = slices.DeleteFunc(l.Finalizers, func(f string) bool { return f == v1alpha1.LeaseShownFinalizer })
+			})
+		}, want: "is gone"},
+		"a quota is raised":      {there: of(cluster, two), before: ofQuota, of: "claim/c", why: "quota", do: "raise the quota", doing: func(w *management) { w.quota = 2 }, want: "has 10.0.0.2"},
+		"a quota has room again": {there: of(cluster, two), before: ofQuota, of: "claim/c", why: "quota", do: "delete claims", doing: drop(c, "x"), want: has},
+		"a finalizer of a ClusterCIDR is removed": {there: of(&v1alpha1.ClusterCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "r", Finalizers: []string{"example.com/hold"}}, Spec: v1alpha1.ClusterCIDRSpec{IPv4: "10.128.0.0/16", PerNodeHostBits: 8},
+		}), before: drop(&v1alpha1.ClusterCIDR{}, "r"), of: "cc/r", why: "the finalizer example.com/hold holds it", do: "the controller that set it has to remove it", doing: func(w *management) {
+			edit(w, &v1alpha1.ClusterCIDR{}, "r", func(r *v1alpha1.ClusterCIDR) { freed(r) })
+		}, want: "is gone"},
 		"a copied pool is opened": {there: of(framework.MakeGlobalPool("g").Addresses("10.0.0.1").Prefix(24).Obj()), before: func(w *management) {
 			edit(w, &v1alpha1.GlobalNetworkPool{}, "g", func(g *v1alpha1.GlobalNetworkPool) {
 				g.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another"}

@@ -144,7 +144,7 @@ var table = map[string][]row{
 		{steps: "create the claim again for another address", by: []string{"test/integration: has no claim adopt an address whose block a restore has not brought"}},
 		{steps: "create this object again with a poolRef that names that, as its template has to", by: []string{"test/integration: leaves a pool of its own behind, when nothing names it any more"}},
 		{steps: "create this object again without the annotation", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
-		{steps: "delete claims / raise the quota", by: []string{"internal/allocator: TestQuota"}},
+		{steps: "delete claims / raise the quota", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "internal/allocator: TestQuota"}},
 		{steps: "delete the machines, claims and allocations that have some", by: []string{"test/integration: hold up the deletion of their pool, and none that has no block does"}},
 		{steps: "end the move of %s / remove its annotation %s if it is not being moved", by: []string{"internal/allocator: TestAPoolThatMovedIsOpened"}},
 		{steps: "end the move, which takes this one away, too / remove the annotation %s from it", by: []string{"test/integration: grants nothing from a mirror that is made anew in the middle of a move"}},
