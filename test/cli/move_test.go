@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,6 +61,15 @@ func TestAuditBeforeMove(t *testing.T) { // C51
 		if code != 1 || strings.Count(out, "  move  ") != 2 || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, and it does not say %q:\n%s", code, want, out)
 		}
+	}
+	// W29: a claim that is labelled is taken along.
+	stays := framework.MakeClaim(ns, "stays").Obj()
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1alpha1.MoveLabel+`":""}}}`))
+	if err := k8s.Patch(t.Context(), stays, label); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, code := run(t, "audit", "--move"); code != 1 || strings.Contains(out, "/stays") || strings.Count(out, "  move  ") != 1 {
+		t.Errorf("exit code %d, when it is labelled:\n%s", code, out)
 	}
 	remove(t, ns)
 	remove(t, other)
