@@ -441,8 +441,8 @@ func TestQuarantine(t *testing.T) {
 		},
 		"an allocator is on record": {used: true},
 		"nothing is used":           {change: adopting(metav1.ConditionUnknown)},
-		"something is used":         {change: adopting(metav1.ConditionUnknown), used: true, want: noon.Add(45 * time.Second)},
-		"there was an allocator":    {change: adopting(metav1.ConditionFalse), want: noon.Add(45 * time.Second)},
+		"something is used":         {change: adopting(metav1.ConditionUnknown), used: true, want: noon.Add(48 * time.Second)},
+		"there was an allocator":    {change: adopting(metav1.ConditionFalse), want: noon.Add(48 * time.Second)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func (a *Allocator) tellUnserved(ctx context.Context, seen v1alpha1.Pool, no *gr
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
 	meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NotServedReason, Message: no.Message,
-		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(a.now()),
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(a.APITime(a.now())),
 	})
 	switch err := a.updateStatus(ctx, next); {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):

@@ -147,7 +147,7 @@ func (m *Memory) wasTakenAway() bool {
 func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
 	since := now
 	if c := m.WasAdopting(); c != nil {
-		since = m.begunBy(c.LastTransitionTime.Time, now)
+		since = m.waitBegan(c, now)
 	}
 	for _, c := range m.Claimants {
 		if c.Mirrored && c.HasFinalizer && c.RecordText == "" {

@@ -100,8 +100,8 @@ func (m *Memory) Describe(obj v1alpha1.Pool, now time.Time) {
 		SetCondition(&s.Conditions, c)
 	}
 	m.keepQuiet(meta.FindStatusCondition(s.Conditions, v1alpha1.ReadyCondition))
-	setPaused(s, obj, now)
-	s.CapacityEvents = CapacityEvents(s, now)
+	setPaused(s, obj, m.atAPI(now))
+	s.CapacityEvents = CapacityEvents(s, m.atAPI(now))
 }
 
 // Conditions says what the pool is worth to a person. All are always present.

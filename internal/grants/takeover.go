@@ -228,7 +228,7 @@ func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
 // (R10). It survives a restart in the Ready condition.
 func (m *Memory) Quarantine(now time.Time, length time.Duration) {
 	if c := m.WasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
-		m.closeUntil(m.begunBy(c.LastTransitionTime.Time, now).Add(length))
+		m.closeUntil(m.waitBegan(c, now).Add(length))
 	}
 }
 
@@ -249,6 +249,12 @@ func (m *Memory) atAPI(at time.Time) time.Time {
 // the moment was written down closes no pool for as long.
 func (m *Memory) begunBy(at, now time.Time) time.Time {
 	return now.Add(-max(m.atAPI(now).Sub(at), 0))
+}
+
+// waitBegan is when a wait began that is on record, by the clock of this manager, and now at the latest. No error of the
+// clocks makes the wait shorter.
+func (m *Memory) waitBegan(c *metav1.Condition, now time.Time) time.Time {
+	return m.begunBy(c.LastTransitionTime.Add(clockError), now)
 }
 
 // SetCondition sets a condition of a pool. A wait counts from when it begins: not from when the pool closed for another
