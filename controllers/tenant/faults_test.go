@@ -11,17 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard())
-	goleak.VerifyTestMain(m) // no goroutine outlives its test
-}
+func TestMain(m *testing.M) { schedule.Main(m) }
 
 // part is one of how many schedules are run: all with -full, a third of them with -short. To run one alone, give that
 // too:

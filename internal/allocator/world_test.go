@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,7 +20,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
@@ -61,10 +58,7 @@ const (
 
 var poolKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
 
-func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard())
-	goleak.VerifyTestMain(m) // no goroutine outlives its test
-}
+func TestMain(m *testing.M) { schedule.Main(m) }
 
 // quiet drops the events of pools.
 type quiet struct{}
@@ -134,6 +128,9 @@ type world struct {
 	owners  map[types.UID]types.UID
 	grace   bool
 	seenLog map[faults.Kind]int
+	// read is what the server had at a version.
+	read   pools.Objects
+	readAt int64
 	// calls and kicks are the calls of managers and the reconciles there were; atRest, those before all was at rest.
 	calls, kicks int
 	atRest       *[2]int
@@ -588,7 +585,15 @@ func (w *world) news(kind faults.Kind) []faults.Change {
 	return news
 }
 
+// objects returns what the server has, not to be changed.
 func (w *world) objects() pools.Objects {
+	if v := w.api.Version(); w.readAt != v {
+		w.read, w.readAt = w.readAll(), v
+	}
+	return w.read
+}
+
+func (w *world) readAll() pools.Objects {
 	var out pools.Objects
 	for _, kind := range faults.Kinds {
 		for _, o := range w.api.List(kind) {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,10 +57,7 @@ const (
 	patience = 100
 )
 
-func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard())
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { schedule.Main(m) }
 
 // class is a kind of step.
 type class int
