@@ -83,8 +83,9 @@ MODULES := . $(TEST_MODULES) $(filter-out hack/tools/cilium,$(patsubst %/go.mod,
 # among them: it does not compile with the controller-runtime of the manager.
 ALIGNED := etcd kubernetes clusterctl
 
-# More flags for go test and for the programs behind quickstart and bench.
+# More flags for go test, for ginkgo, and for the programs behind quickstart and bench.
 TESTFLAGS ?=
+SPECFLAGS ?=
 ARGS      ?=
 
 ##@ Use
@@ -299,21 +300,29 @@ align: ## Raise the modules that the control plane and the manager both compile 
 
 ##@ Check
 
-# What takes minutes to compile is compiled before, not beside tests that watch the clock. What takes longest begins first.
-# $(call gotest,flags)
+# What takes minutes to compile is compiled before, not beside tests that watch the clock.
 define gotest
-	go test -count=1 $(1) $(TESTFLAGS) ./test/integration ./...
-	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 $(1) $(TESTFLAGS) ./...) || exit 1; done
+	@$(MAKE) --no-print-directory -j2 test-specs test-packages SHORT=$(1)
 endef
 
 .PHONY: test
 test: control-plane manager ## Run the tests: about ten minutes. Whole systems are left out, loads are smaller (go test -short).
-	$(call gotest,-short -timeout=20m)
+	$(call gotest,yes)
 
 # The tests of the image build the last two once more.
 .PHONY: test-all
 test-all: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
-	$(call gotest,-timeout=60m)
+	$(call gotest,)
+
+# The specs of test/integration wait more than they compute: some processes share them, each with an API server of its own.
+.PHONY: test-specs
+test-specs: control-plane
+	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -no-color $(SPECFLAGS) ./test/integration -- $(if $(SHORT),-test.short)
+
+.PHONY: test-packages
+test-packages: control-plane
+	go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
+	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 $(if $(SHORT),-short) -timeout=60m $(TESTFLAGS) ./...) || exit 1; done
 
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
 NPM := $(BIN)/npm/node_modules

@@ -38,14 +38,18 @@ func TestIntegration(t *testing.T) {
 	RunSpecs(t, "Integration")
 }
 
-var _ = BeforeSuite(func(ctx SpecContext) {
+// The first process builds the manager for all that share the specs. Each has an API server of its own.
+var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
+	built, err := framework.BuildManager(ctx, GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	return []byte(built)
+}, func(_ SpecContext, built []byte) {
+	binary = string(built)
 	var err error
 	cp, err = framework.Start(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
 	k8s, err = cp.Client()
-	Expect(err).NotTo(HaveOccurred())
-	binary, err = framework.BuildManager(ctx, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
 })
 
