@@ -5,6 +5,7 @@ package schedule
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,9 +24,11 @@ var Epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // megabytes, and changes all the time: with Go's 100 %, a third of the time goes into collecting it.
 const garbage = 800
 
-// Main is TestMain of a package with runs. No goroutine may outlive its test.
+// Main is TestMain of a package with runs. No goroutine may outlive its test. One at a time runs in a bubble, more or less:
+// on one processor it goes on with the next at once, on two it wakes up the other one, and waits for it where others are busy.
 func Main(m *testing.M) {
 	debug.SetGCPercent(garbage)
+	runtime.GOMAXPROCS(1)
 	log.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m)
 }
