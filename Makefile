@@ -314,14 +314,18 @@ test: control-plane manager ## Run the tests: about ten minutes. Whole systems a
 test-all: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
 	$(call gotest,)
 
-# The specs of test/integration wait more than they compute: some processes share them, each with an API server of its own.
+# Suites that wait more than they compute: some processes share the specs of each, and have an API server each.
+SHARED_SUITES := integration hostlb e2e
+
 .PHONY: test-specs
 test-specs: control-plane
-	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -no-color $(SPECFLAGS) ./test/integration -- $(if $(SHORT),-test.short)
+	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color $(SPECFLAGS) \
+		$(addprefix ./test/,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES))) -- $(if $(SHORT),-test.short)
 
 .PHONY: test-packages
 test-packages: control-plane
-	go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
+	go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS) \
+		$$(go list ./... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$))
 	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 $(if $(SHORT),-short) -timeout=60m $(TESTFLAGS) ./...) || exit 1; done
 
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
