@@ -167,7 +167,7 @@ var table = map[string][]row{
 	},
 	"internal/hostlb": {
 		{steps: "set its spec.allocateLoadBalancerNodePorts to true / run the hosts with --backends=clusterip or endpoints", by: []string{"internal/hostlb: TestWhatIsSaidOfAPortHelps"}},
-		{steps: "take the address off that host, or out of the pool (spec.reserved) / use another one", by: []string{"internal/hostlb: TestOwnAddresses"}},
+		{steps: "take the address off that host, or out of the pool (spec.reserved) / use another one", by: []string{"internal/hostlb: TestOwnAddresses", "test/hostlb: add an address that one of them has itself when it is taken off that one"}},
 		{steps: "take the address off that machine", by: []string{"test/hostlb: do not add an address that somebody else has"}},
 		{steps: "take the address off that machine / use another one", by: []string{"test/hostlb: do not add an address that somebody else has"}},
 		{steps: "use a lease of the other family / run the hosts with --backends=clusterip or endpoints", by: []string{"internal/hostlb: TestWhatIsSaidOfAPortHelps"}},
@@ -181,7 +181,7 @@ var table = map[string][]row{
 		{steps: "stop it / choose another port", by: []string{"internal/hostlb/forward: TestInUse"}},
 	},
 	"internal/hostlb/netif": {
-		{steps: "take it off / use another one for the lease", by: []string{"internal/hostlb: TestOwnAddresses"}},
+		{steps: "take it off / use another one for the lease", by: []string{"internal/hostlb: TestOwnAddresses", "test/hostlb: add an address that one of them has itself when it is taken off that one"}},
 	},
 	"internal/hostlb/record": {
 		{steps: "delete the Lease, its host makes it again", by: []string{"internal/hostlb/record: TestALeaseThatIsMadeAgainCanBeRead"}},

@@ -5,6 +5,7 @@ package hostlb
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -261,6 +263,30 @@ var _ = Describe("Hosts", func() {
 			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring(mac))))
 			Expect(w.on(a)).To(BeEmpty())
 			Expect(foreign.Unplug(true)).To(Succeed())
+			w.theOne(a)
+			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
+		}
+	})
+
+	It("add an address that one of them has itself when it is taken off that one", func(ctx SpecContext) {
+		w := newWorld(ctx, 2)
+		for i, a := range []netip.Addr{four, six} {
+			h, own := w.hosts[i], &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen()/2, a.BitLen())}, Flags: unix.IFA_F_NODAD}
+			change := func(change func(netlink.Link, *netlink.Addr) error) error {
+				return h.Do(func() error {
+					l, err := netlink.LinkByName("eth0")
+					if err != nil {
+						return err
+					}
+					return change(l, own)
+				})
+			}
+			Expect(change(netlink.AddrAdd)).To(Succeed())
+			w.lease(ctx, a)
+			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", v1alpha1.AddressInUseReason),
+				HaveField("Message", ContainSubstring("host %s has %s itself; take the address off that host", h.name, a))))
+			Expect(w.on(a)).To(BeEmpty())
+			Expect(change(netlink.AddrDel)).To(Succeed())
 			w.theOne(a)
 			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
 		}
