@@ -322,7 +322,9 @@ test-specs: control-plane
 	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color $(SPECFLAGS) \
 		$(addprefix ./test/,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES))) -- $(if $(SHORT),-test.short)
 
+# Some tests run make themselves, which is not to take part in this one's jobs.
 .PHONY: test-packages
+test-packages: export MAKEFLAGS =
 test-packages: control-plane
 	go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS) \
 		$$(go list ./... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$))
