@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // mostBytes is what may be remembered of a claim that has its address, and of its IPAddress: what was measured, which
@@ -41,9 +42,7 @@ func TestFootprint(t *testing.T) {
 // footprint is what is remembered of each of n claims and of its IPAddress, in bytes.
 func footprint(tb testing.TB, n int) float64 {
 	tb.Helper()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := schedule.HeapInUse()
 	a := with(claimed(tb, 0))
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
@@ -52,10 +51,9 @@ func footprint(tb testing.TB, n int) float64 {
 		a.Observe(decoded(tb, addr))
 		ip = ip.Next()
 	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
+	is := float64(schedule.HeapInUse()-before) / float64(n)
 	runtime.KeepAlive(a)
-	return float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+	return is
 }
 
 // decoded is an object as an answer of the API server makes it: no two of its texts share memory.

@@ -33,6 +33,15 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// HeapInUse returns how many bytes live. Two collections: the first one leaves what pools had, and runs the finalizers.
+func HeapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var is runtime.MemStats
+	runtime.ReadMemStats(&is)
+	return int64(is.HeapAlloc)
+}
+
 // Run is what has happened in a run, what was wrong with that, and what is put off.
 type Run struct {
 	// Writes is how many there were.
