@@ -173,7 +173,12 @@ func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err e
 	if n > 0 {
 		res.violations = append(res.violations, fmt.Sprintf("%d Nodes are left", n))
 	}
-	res.violations = append(res.violations, allFree(ctx, o, c)...)
+	if bad := allFree(ctx, o, c); len(bad) > 0 {
+		grants := &corev1.ConfigMap{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: fence.Namespace, Name: fence.Name}, grants)
+		fmt.Fprintf(say, "the record (%v): %v %v\nthe manager:\n%s\n", err, grants.Annotations, grants.Data, m.LogTail(60))
+		res.violations = append(res.violations, bad...)
+	}
 	res.kills, res.freezes, res.restarts, res.edits, res.took = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(begin)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -144,7 +144,7 @@ func (s *site) run(ctx context.Context) {
 	// The API server takes a moment to ask; what it hears then is our refusal.
 	Eventually(func() error {
 		return s.Create(ctx, framework.MakePool("asked").Namespace("default").Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
-	}).Should(Satisfy(apierrors.IsInvalid))
+	}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsInvalid))
 }
 
 // grants is how many addresses its manager has granted to Machines. A block that moves is granted what it remembers.
