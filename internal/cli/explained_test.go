@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
@@ -274,10 +275,9 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		delete(a, clusterv1.PausedAnnotation)
 		o.SetAnnotations(a)
 	}
-	held := func(o metav1.Object) { o.SetFinalizers(append(o.GetFinalizers(), "example.com/hold")) }
-	freed := func(o metav1.Object) {
-		o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == "example.com/hold" }))
-	}
+	const foreign = "example.com/hold"
+	held := func(o client.Object) { controllerutil.AddFinalizer(o, foreign) }
+	freed := func(o client.Object) { controllerutil.RemoveFinalizer(o, foreign) }
 	then := func(steps ...func(*management)) func(*management) {
 		return func(w *management) {
 			for _, s := range steps {
@@ -359,19 +359,15 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 			edit(w, &v1alpha1.NetworkPool{}, "p", func(p *v1alpha1.NetworkPool) { p.Finalizers = nil })
 		}, drop(two, "p")), unserved: true, of: "claim/c", why: lack + ": nothing keeps another pool from giving away what it has", do: "create the pool again, with these addresses in it", doing: add(two), want: has},
 		"the Cluster of a block is created": {there: of(two, framework.MakeAllocation("ns", "b").Count(2).Obj()), of: "ipallocation/b", why: "tenant", do: "create the Cluster", doing: add(cluster), want: "has 10.0.0.1-10.0.0.2"},
-		"a load balancer lets go of a block": {there: of(cluster, two, framework.MakeAllocation("ns", "b").Count(2).Obj()), before: then(served, func(w *management) {
-			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { b.Finalizers = append(b.Finalizers, v1alpha1.TenantPoolFinalizer) })
+		"a load balancer releases a block": {there: of(cluster, two, framework.MakeAllocation("ns", "b").Count(2).Obj()), before: then(served, func(w *management) {
+			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { controllerutil.AddFinalizer(b, v1alpha1.TenantPoolFinalizer) })
 		}, drop(&v1alpha1.IPAllocation{}, "b"), again), of: "ipallocation/b", why: "the Cluster has not let go of the block yet", do: "the component load-balancers takes the finalizer " + v1alpha1.TenantPoolFinalizer + " off", doing: func(w *management) {
-			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) {
-				b.Finalizers = slices.DeleteFunc(b.Finalizers, func(f string) bool { return f == v1alpha1.TenantPoolFinalizer })
-			})
+			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { controllerutil.RemoveFinalizer(b, v1alpha1.TenantPoolFinalizer) })
 		}, want: "is gone"},
 		"a lease is shown no more": {there: of(leased(two), framework.MakeLease("ns", "l").Obj()), before: then(served, func(w *management) {
-			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { l.Finalizers = append(l.Finalizers, v1alpha1.LeaseShownFinalizer) })
+			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { controllerutil.AddFinalizer(l, v1alpha1.LeaseShownFinalizer) })
 		}, drop(&v1alpha1.IPLease{}, "l"), again), of: "iplease/l", why: "its address is shown to the world still", do: "the controller that set the finalizer takes it off then", doing: func(w *management) {
-			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) {
-				l.Finalizers = slices.DeleteFunc(l.Finalizers, func(f string) bool { return f == v1alpha1.LeaseShownFinalizer })
-			})
+			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { controllerutil.RemoveFinalizer(l, v1alpha1.LeaseShownFinalizer) })
 		}, want: "is gone"},
 		"a quota is raised":      {there: of(cluster, two), before: ofQuota, of: "claim/c", why: "quota", do: "raise the quota", doing: func(w *management) { w.quota = 2 }, want: "has 10.0.0.2"},
 		"a quota has room again": {there: of(cluster, two), before: ofQuota, of: "claim/c", why: "quota", do: "delete claims", doing: drop(c, "x"), want: has},
