@@ -1,0 +1,9 @@
+package hostlb
+
+import (
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+)
+
+func TestMain(m *testing.M) { schedule.Main(m) }
