@@ -301,9 +301,11 @@ align: ## Raise the modules that the control plane and the manager both compile 
 ##@ Check
 
 # What takes minutes to compile is compiled before, not beside tests that watch the clock.
+# $(call gotest,SHORT)
 define gotest
 	@$(MAKE) --no-print-directory -j2 test-specs test-packages SHORT=$(1)
 endef
+GOTEST = go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS)
 
 .PHONY: test
 test: control-plane manager ## Run the tests: about ten minutes. Whole systems are left out, loads are smaller (go test -short).
@@ -319,16 +321,15 @@ SHARED_SUITES := integration hostlb e2e
 
 .PHONY: test-specs
 test-specs: control-plane
-	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color $(SPECFLAGS) \
+	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color -timeout=$(if $(SHORT),40m,90m) $(SPECFLAGS) \
 		$(addprefix ./test/,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES))) -- $(if $(SHORT),-test.short)
 
 # Some tests run make themselves, which is not to take part in this one's jobs.
 .PHONY: test-packages
 test-packages: export MAKEFLAGS =
 test-packages: control-plane
-	go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS) \
-		$$(go list ./... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$))
-	@for m in $(TEST_MODULES); do (cd $$m && go test -count=1 $(if $(SHORT),-short) -timeout=60m $(TESTFLAGS) ./...) || exit 1; done
+	$(GOTEST) $$(go list ./... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$))
+	@for m in $(TEST_MODULES); do (cd $$m && $(GOTEST) ./...) || exit 1; done
 
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
 NPM := $(BIN)/npm/node_modules
