@@ -23,6 +23,9 @@ import (
 // numbersEvery bounds how often the numbers of a ClusterCIDR are written: many Clusters may use it.
 const numbersEvery = time.Minute
 
+// outdatedFor is how long a number stays wrong before the holder of its Cluster's Nodes counts as gone: longer than a write waits.
+const outdatedFor = 2 * numbersEvery
+
 // ranges has what is known of the ClusterCIDRs of Clusters. Its zero value knows nothing.
 type ranges struct {
 	mu sync.Mutex

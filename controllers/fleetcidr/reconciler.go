@@ -23,6 +23,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	jobs "github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
@@ -147,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.ranges.forget(key)
 		return reconcile.Result{}, r.withdraw(ctx, cluster)
 	}
-	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, objects) })
+	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, all, objects) })
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
 	}
@@ -166,7 +167,7 @@ func objectsFor(all []v1alpha1.ClusterCIDR, key nodeipam.Key, has labels.Set) []
 }
 
 // look is one look at a Cluster.
-func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objects []nodeipam.Object) (time.Duration, error) {
+func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, all []v1alpha1.ClusterCIDR, objects []nodeipam.Object) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(cluster)
 	s, err := r.connect(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
@@ -192,7 +193,7 @@ func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objec
 	if read {
 		wait, failed = s.Reconcile(ctx)
 	}
-	again, err := r.report(ctx, cluster, s, len(objects) > 0)
+	again, err := r.report(ctx, cluster, s, len(objects) > 0, all)
 	next := guard.ServedBackstop
 	for _, w := range []time.Duration{wait, again} {
 		if w > 0 {
@@ -206,7 +207,7 @@ func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, objec
 }
 
 // report takes what is known of a Cluster, and shows it. It returns when there is more to show.
-func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *site, selected bool) (time.Duration, error) {
+func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *site, selected bool, all []v1alpha1.ClusterCIDR) (time.Duration, error) {
 	now := r.Now()
 	if since := now.Sub(s.reported); since < reportEvery {
 		return reportEvery - since, nil
@@ -214,10 +215,23 @@ func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *
 	s.reported = now
 	found, speaks := s.Report()
 	if !speaks {
-		return 0, nil
+		return s.ClaimOutdated(outdated(found, all, s.Key), outdatedFor), nil
 	}
 	r.ranges.take(s.Key, found)
 	return r.show(ctx, cluster, s, conditionOf(found, selected))
+}
+
+// outdated are the numbers of Nodes in entries of a Cluster that nobody has written since they have changed.
+func outdated(found nodeipam.Report, all []v1alpha1.ClusterCIDR, key nodeipam.Key) map[podcidr.Ref]string {
+	out := map[podcidr.Ref]string{}
+	for i := range all {
+		entry := nodeipam.EntryOf(&all[i], key)
+		usage, known := found.Ranges[nodeipam.RefOf(&all[i])]
+		if entry != nil && known && !usage.Blind && entry.Nodes != usage.Allocated {
+			out[nodeipam.RefOf(&all[i])] = fmt.Sprint(entry.Nodes)
+		}
+	}
+	return out
 }
 
 // unreachable says that nothing is known of the Nodes of a Cluster. What they have stays theirs. The connection wakes us.

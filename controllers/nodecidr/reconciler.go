@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	// written: a burst of Nodes must not be as many writes of ClusterCIDRs.
 	reportEvery  = time.Second
 	numbersEvery = 10 * time.Second
+	// outdatedFor is how long a status stays wrong before its holder counts as gone: several times as long as it takes to write.
+	outdatedFor = 3 * numbersEvery
 )
 
 // Reconciler gives the Nodes of the manager's own cluster their pod CIDRs.
@@ -115,7 +118,7 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	r.reported = now
 	found, speaks := r.Site.Report()
 	if !speaks {
-		return 0, nil
+		return r.Site.ClaimOutdated(outdated(found, all), outdatedFor), nil
 	}
 	wait := r.NetworkingX.say(found)
 	for i := range all {
@@ -143,6 +146,19 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 		}
 	}
 	return wait, nil
+}
+
+// outdated are the statuses that nobody has written since what they say has changed. What is free depends on more than Nodes.
+func outdated(found nodeipam.Report, all []v1alpha1.ClusterCIDR) map[podcidr.Ref]string {
+	out := map[podcidr.Ref]string{}
+	for i := range all {
+		c := &all[i]
+		usage, known := found.Ranges[nodeipam.RefOf(c)]
+		if known && !usage.Blind && (c.Status.ObservedGeneration != c.Generation || c.Status.Allocated != usage.Allocated) {
+			out[nodeipam.RefOf(c)] = fmt.Sprint(c.Status.ObservedGeneration, c.Status.Allocated)
+		}
+	}
+	return out
 }
 
 // Ready returns nil when all Nodes that exist were read.

@@ -116,7 +116,8 @@ type memory struct {
 	// unread: it was not looked yet what the last holder has left; left: grants in flight.
 	unread, left bool
 	// claimed: it is to be taken over, though no Node waits.
-	claimed bool
+	claimed  bool
+	outdated outdated
 	// takeovers counts those that were begun.
 	takeovers int
 	// suspect: a Node that had CIDRs is shown without: what is known was of another past.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
@@ -355,4 +357,46 @@ func TestClaim(t *testing.T) {
 	if step(); s.Holds() {
 		t.Error("it was taken over again")
 	}
+}
+
+// Statuses that nobody writes have the site taken over once; a holder that writes, however late, keeps it.
+func TestClaimOutdated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := siteOf(t)
+		s.Elected = false
+		ask := func(allocated string) (taken bool) {
+			t.Helper()
+			statuses := map[podcidr.Ref]string{}
+			if allocated != "" {
+				statuses[podcidr.Ref{Name: "c"}] = allocated
+			}
+			for end := time.Now().Add(3 * time.Minute); time.Now().Before(end) && !s.Holds(); <-time.After(time.Second) {
+				s.ClaimOutdated(statuses, time.Minute)
+				if _, err := s.Reconcile(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return s.Holds()
+		}
+		for i := range 5 {
+			s.ClaimOutdated(map[podcidr.Ref]string{{Name: "c"}: strconv.Itoa(i)}, time.Minute)
+			<-time.After(59 * time.Second)
+		}
+		if s.ClaimOutdated(nil, time.Minute); ask("") {
+			t.Fatal("it was taken over from one that writes")
+		}
+		if !ask("4") {
+			t.Fatal("it was not taken over")
+		}
+		lose := func() {
+			s.memory.lose(time.Now(), func(time.Duration) time.Duration { return 0 })
+			s.memory.NotBefore = time.Time{}
+		}
+		if lose(); ask("4") {
+			t.Error("it was taken over again for the same")
+		}
+		if ask(""); !ask("4") {
+			t.Error("it was not taken over for what is outdated since")
+		}
+	})
 }
