@@ -45,12 +45,25 @@ func startSite() *site {
 	admin, err := cp.Client()
 	Expect(err).NotTo(HaveOccurred())
 	s := &site{ControlPlane: cp, WithWatch: admin}
-	DeferCleanup(func() {
+	DeferCleanup(func(ctx SpecContext) {
+		if CurrentSpecReport().Failed() {
+			s.describe(ctx)
+		}
 		if s.manager != nil {
 			Expect(s.manager.Kill()).To(Succeed()) // nothing, where the spec has ended it
 		}
 	})
 	return s
+}
+
+// describe prints what there is, for a spec that has failed.
+func (s *site) describe(ctx context.Context) {
+	all := "clusters,networkpools,globalnetworkpools,ipallocations,ipleases,clustercidrs"
+	out, err := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "k8s", "kubectl"), "--kubeconfig="+s.Kubeconfig, "get", all, "-A", "-o", "yaml").CombinedOutput()
+	GinkgoWriter.Printf("%s\n%v\n", out, err)
+	if s.manager != nil {
+		GinkgoWriter.Println(s.manager.LogTail(300))
+	}
 }
 
 // clusterctl runs clusterctl against the site, and returns what it prints.

@@ -268,6 +268,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(poolOf(mine).Spec).To(And(
 			HaveField("Addresses", []string{address + "-" + address}), HaveField("AutoAssign", HaveValue(BeFalse())),
 			HaveField("AllocateTo.Namespaces", []string{mine.ns}), HaveField("AllocateTo.ServiceSelectors", []metav1.LabelSelector{{MatchLabels: map[string]string{"butler.butlerlabs.dev/leased": "true"}}})))
+		theirs.says(ctx, "shop", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "") // which is written last
 		before := []client.Object{theirs.lease(ctx, Default, "shop"), other}
 		poolBefore := poolOf(theirs)
 
