@@ -208,6 +208,24 @@ func TestALostBlockIsInUse(t *testing.T) {
 	}
 }
 
+// A ClusterCIDR whose blocks are all waited for gives nothing now, which is not for the CIDRs of Services.
+func TestALostBlockIsNotForServices(t *testing.T) {
+	b := aBlock("prod-pods-4-1", "")
+	m := growing(t, []Block{b}, aNode("a", "10.0.0.0/24"))
+	m.setServices(prefixes("10.96.0.0/12"))
+	m.setOpen([]fence.Open{{Kind: b.Kind, Name: b.Name, UID: b.UID, For: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
+	for _, u := range m.report().Ranges {
+		if u.Capacity != 2 || u.Allocated != 1 {
+			t.Fatalf("setup: %+v", u)
+		}
+		for _, c := range u.Conditions {
+			if c.Reason == v1alpha1.ServiceCIDRReason {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+}
+
 // A ClusterCIDR with a pool of each family, of which the API server has refused one request: it is made again after a while,
 // and blocks that are waited for are not given back meanwhile.
 func TestBothFamiliesAreAskedForAgain(t *testing.T) {

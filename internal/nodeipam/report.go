@@ -172,7 +172,8 @@ func (m *memory) isUselessRange(r *podcidr.Range) bool {
 	}
 	empty := podcidr.NewBooks(m.services)
 	empty.Watch(r)
-	m.useless[r] = len(m.services) > 0 && r.Serves() > 0 && empty.Room(r) == 0
+	closed := slices.ContainsFunc(r.Families(), func(f podcidr.Family) bool { return len(r.Gives(f)) == 0 })
+	m.useless[r] = len(m.services) > 0 && !closed && empty.Room(r) == 0
 	return m.useless[r]
 }
 
