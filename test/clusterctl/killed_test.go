@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -225,9 +226,24 @@ func (t *trial) resume(ctx context.Context) {
 			t.to.takeOff(ctx, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}})
 		}
 	}
-	if t.unpauseAll(ctx, t.from) {
+	if t.unpauseAll(ctx, t.from) && t.hasBlocks(ctx, t.from) {
 		t.nodes.served(ctx)
 	}
+}
+
+// hasBlocks reports whether a side has the blocks of all pod CIDRs. clusterctl deletes blocks before their Cluster: when one is
+// gone from the source, the pool there is closed (Moved), and Nodes wait for the end of the move.
+func (t *trial) hasBlocks(ctx context.Context, s *site) bool {
+	GinkgoHelper()
+	blocks, nodes := &v1alpha1.IPAllocationList{}, &corev1.NodeList{}
+	Expect(s.List(ctx, blocks, client.InNamespace(t.ns))).To(Succeed())
+	Expect(t.nodes.List(ctx, nodes)).To(Succeed())
+	return !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
+		return n.Spec.PodCIDR != "" && !slices.ContainsFunc(blocks.Items, func(b v1alpha1.IPAllocation) bool {
+			whole, err := netip.ParsePrefix(b.Status.CIDR)
+			return err == nil && b.DeletionTimestamp == nil && whole.Contains(netip.MustParsePrefix(n.Spec.PodCIDR).Addr())
+		})
+	})
 }
 
 // takeOff deletes an object at once, where there is one.
