@@ -59,6 +59,23 @@ func (h *told) does(not types.GomegaMatcher) {
 
 func (h *told) answer(op *Op, r Result) { h.Done(h.now, op, r) }
 
+// A host whose heartbeat is not answered looks again when it may be taken for dead, and not at once, again and again: the API server
+// may be away for long. The answer, or that there is none, wakes it before.
+func TestUnansweredHeartbeat(t *testing.T) {
+	h := newTold(t)
+	h.Read(h.now, nil, nil, nil)
+	h.now = h.now.Add(h.Timing.refresh())
+	beat := h.next(Beat)
+	for range 50 {
+		h.now = h.now.Add(tick)
+		ops, again := h.Next(h.now)
+		h.Expect(ops).To(BeEmpty())
+		h.Expect(again).To(Equal(start.Add(h.Timing.Lifetime)))
+	}
+	h.answer(beat, Result{Err: errTrouble})
+	h.next(Beat)
+}
+
 // The silence of another host counts only while the host is answered itself, so the lock of one that is silent for 12.5 s is taken
 // that much later: by all of it after a lapse, by what it was not answered for before one.
 func TestSilenceWhileUnanswered(t *testing.T) {

@@ -13,6 +13,7 @@ func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
 	until := time.Time{}
 	if v.Fresh {
 		until = m.beaten.Add(m.Timing.Lifetime)
+		p.again(until)
 	}
 	add := func(kind Kind, all []netip.Addr) {
 		for _, a := range all {
@@ -23,12 +24,15 @@ func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
 	add(Add, p.Add)
 	add(Refresh, p.Refresh)
 	ops = append(ops, m.announcements(now, v, &p)...)
-	if at := m.beatAt.Add(m.beatEvery()); !m.beating && !m.Stopping && !now.Before(at) {
+	switch at := m.beatAt.Add(m.beatEvery()); {
+	case m.Stopping, m.beating: // its answer has the host look again
+	case now.Before(at):
+		p.again(at)
+	default:
 		m.beating, m.beatAt = true, now
 		ops = append(ops, Op{Kind: Beat, At: now, Host: m.Self})
-	} else if !m.Stopping {
-		p.again(at)
 	}
+	m.outlast(now, &p)
 	for _, a := range p.Probe {
 		if !m.asking[a] {
 			m.asking[a] = true
@@ -50,6 +54,15 @@ func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
 		}
 	}
 	return ops, p.Next
+}
+
+// outlast has the host look again when a lock that it has written, and that the cache does not show, counts as deleted (Read).
+func (m *Memory) outlast(now time.Time, p *Plan) {
+	for _, l := range m.locks {
+		if at := l.wrote.Add(m.Timing.Lifetime); !l.wrote.IsZero() && !l.shown && now.Before(at) {
+			p.again(at)
+		}
+	}
 }
 
 // beatEvery is how long after one heartbeat the next is sent: sooner where the last one was not answered.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,12 @@ type simulated struct {
 	// kernel has the addresses, each with when it goes.
 	kernel map[netip.Addr]time.Time
 	cache  cache
+	// due is when it is to look again if nothing happens; news, that something has since it last looked, when it had read seen and
+	// its kernel had the addresses had.
+	due  time.Time
+	news bool
+	seen cache
+	had  []netip.Addr
 	// life counts its processes: what one has begun another hears nothing of.
 	life int
 }
@@ -58,6 +65,19 @@ type cache struct {
 	wanted []Wanted
 	locks  map[netip.Addr]ReadLock
 	hosts  []ReadHost
+}
+
+// Done is that of Memory, which is news.
+func (h *simulated) Done(now time.Time, op *Op, r Result) {
+	h.news = true
+	h.Memory.Done(now, op, r)
+}
+
+// Claim is that of Memory, which is news where it is to be answered.
+func (h *simulated) Claim(now time.Time, a netip.Addr, mac string) bool {
+	answers := h.Memory.Claim(now, a, mac)
+	h.news = h.news || answers
+	return answers
 }
 
 // flight is an Op under way.
@@ -306,7 +326,7 @@ func (w *world) disturb() {
 			w.notef("%s killed", h.name)
 		}
 	case 4:
-		h.Stopping = true
+		h.Stopping, h.news = true, true
 		w.notef("%s stops", h.name)
 	case 5, 6, 7:
 		if w.wanted[a] == nil {
@@ -377,7 +397,7 @@ func (w *world) disturb() {
 // begin starts a host: it remembers nothing, and its kernel has what has not gone yet.
 func (w *world) begin(h *simulated) {
 	w.notef("%s begins", h.name)
-	h.off, h.frozenUntil = false, time.Time{}
+	h.off, h.frozenUntil, h.news = false, time.Time{}, true
 	h.life++
 	h.Memory, h.cache = NewMemory(h.host, DefaultTiming()), cache{}
 }
@@ -509,7 +529,8 @@ func (w *world) look(h *simulated) {
 		h.Read(w.now, h.cache.wanted, h.cache.locks, h.cache.hosts)
 	}
 	h.OnInterface(slices.Collect(maps.Keys(h.kernel)))
-	ops, _ := h.Next(w.now)
+	ops, again := h.Next(w.now)
+	w.waits(h, ops, again)
 	for _, op := range ops {
 		if op.Kind != Beat && op.Kind != Refresh && op.Kind != Announce {
 			w.busy++
@@ -530,6 +551,30 @@ func (w *world) look(h *simulated) {
 		}
 	}
 	h.Forget()
+}
+
+// waits checks when a host is to look again, having decided on what to do: later, unless there was something to do; and it has done
+// nothing before the time that it had named, unless there was news or it waits for an answer. A host that names a time in the past
+// looks all the time, and one that names none sleeps through its turn; here all look at each tick, so neither shows otherwise.
+func (w *world) waits(h *simulated, ops []Op, again time.Time) {
+	has := slices.SortedFunc(maps.Keys(h.kernel), netip.Addr.Compare)
+	news := func() bool { return h.news || !slices.Equal(has, h.had) || !reflect.DeepEqual(h.cache, h.seen) }
+	switch {
+	case w.wrong != "":
+	case len(ops) == 0 && !again.IsZero() && !again.After(w.now):
+		w.wrong = fmt.Sprintf("%s has nothing to do, and was to look again %s ago", h.name, w.now.Sub(again))
+	case len(ops) > 0 && w.now.Before(h.due) && !h.unanswered() && !news():
+		w.wrong = fmt.Sprintf("%s was to look again %s later, and has to %s already", h.name, h.due.Sub(w.now), ops[0].Kind)
+	}
+	if h.due = again; again.IsZero() {
+		h.due = w.now.Add(h.Timing.Lifetime)
+	}
+	h.news, h.had, h.seen = false, has, h.cache
+}
+
+// unanswered reports whether a write of a lock or a question to the wire is under way, which wakes the host.
+func (h *simulated) unanswered() bool {
+	return len(h.asking) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(h.locks)), func(l *lock) bool { return l.writing })
 }
 
 // read is all that the API server has.
