@@ -142,20 +142,25 @@ func (a *Agent) NeedLeaderElection() bool { return false }
 func (a *Agent) Start(ctx context.Context) error {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := netif.Watch(watching, a.Wake); err != nil {
+	err := netif.Watch(watching, a.Wake)
+	if err != nil {
 		return err
 	}
 	defer a.close()
 	a.asleep = suspended()
 	stop := ctx.Done()
 	var over <-chan time.Time
-	for {
-		began := time.Now()
-		again, err := a.look(watching)
-		took := time.Since(began)
-		if err != nil {
-			return err
+	var again time.Time
+	var took time.Duration
+	for news := true; ; {
+		if news {
+			began := time.Now()
+			if again, err = a.look(watching); err != nil {
+				return err
+			}
+			took = time.Since(began)
 		}
+		news = true
 		if a.memory.Stopping && !a.memory.Holds() && !a.memory.Busy() {
 			return a.beats.end(watching, a)
 		}
@@ -172,7 +177,7 @@ func (a *Agent) Start(ctx context.Context) error {
 				return err
 			}
 		case c := <-a.claims:
-			a.claimed(c)
+			news = a.claimed(c)
 		case <-a.wake:
 			<-time.After(max(settle, took)) // more of it comes
 		case <-time.After(time.Until(again)):
@@ -309,13 +314,15 @@ func (a *Agent) tell(what string, err error) {
 	a.told[what] = text
 }
 
-// claimed takes in that a machine says to have an address of ours: while the lock is ours, it is told again who has it.
-func (a *Agent) claimed(c wire.Claim) {
+// claimed takes in that a machine says to have an address of ours: while the lock is ours, it is told again who has it. It reports
+// whether that is to be done. Otherwise the host does not look for it: anyone on the wire may claim addresses as often as he likes.
+func (a *Agent) claimed(c wire.Claim) bool {
 	if c.Probe || !a.memory.Claim(time.Now(), c.Address, c.MAC.String()) {
-		return
+		return false
 	}
 	a.metrics.conflicts.WithLabelValues("claim").Inc()
 	a.Log.Info("Somebody claims an address of this host", "address", c.Address, "mac", c.MAC.String())
+	return true
 }
 
 // errTwin says that two machines have the name of the host.
