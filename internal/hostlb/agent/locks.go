@@ -31,25 +31,18 @@ func (a *Agent) write(ctx context.Context, op *hostlb.Op, lease client.ObjectKey
 			return hostlb.Result{Err: err}
 		}
 	}
-	l := record.Lock{Address: op.Address, Network: a.Network}
+	l, o := record.Lock{Address: op.Address, Network: a.Network}, &coordinationv1.Lease{}
 	holder := ""
 	switch op.Kind { //nolint:exhaustive // the others write no lock
 	case hostlb.Take:
-		holder = a.Name
+		holder, l.Report = a.Name, op.Report
+		o.Spec.AcquireTime = ptr.To(metav1.NowMicro()) // so that it is written also where it is ours already
 	case hostlb.Tell:
 		holder, l.Report = a.Name, op.Report
 	case hostlb.Leave:
 		l.Left = a.Name
 	}
-	o := &coordinationv1.Lease{}
 	l.Write(o, holder)
-	if op.Kind == hostlb.Take {
-		o.Spec.AcquireTime = ptr.To(metav1.NowMicro()) // so that it is written also where it is ours already
-	}
-	if op.Kind == hostlb.Take {
-		l.Report = op.Report
-		l.Write(o, holder)
-	}
 	version, err := a.writeLock(ctx, o, op.Lock.Version)
 	if errors.Is(err, hostlb.ErrChanged) && op.Kind == hostlb.Take && op.Lock.Holder == a.Name {
 		return hostlb.Result{Err: err, Read: a.readLock(ctx, o.Name)}

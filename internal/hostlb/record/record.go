@@ -64,9 +64,6 @@ type Report = hostlb.Report
 // PortReport is why a host does not serve a port.
 type PortReport = hostlb.PortReport
 
-// Proven reports whether nobody answers for the address of a lock, as the wire was asked (T5).
-func (l *Lock) Proven(holder string) bool { return holder == "" && l.Left == "" }
-
 // LockOf reads the lock of an address, and who holds it: that also where the rest cannot be read.
 func LockOf(o *coordinationv1.Lease) (l Lock, holder string, err error) {
 	holder = ptr.Deref(o.Spec.HolderIdentity, "")
