@@ -10,16 +10,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// findMachines looks for the Machines of claims that wait, where subnets of the pool serve failure domains, so that the plan
-// knows of them, and returns when to look again, 0: never.
-func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
+// findMachines looks for the Machines of claims that wait, where subnets of the pool serve failure domains, and waits for what
+// it finds: for who has no turns, as a Snapshot.
+func (a *Allocator) findMachines(ctx context.Context, p *grants.Pool, now time.Time) {
 	a.lookForMachines(ctx, p, a.beginLookups(p, now), func() time.Time { return now })
-	return a.nextLookup(p, now)
 }
 
-// seekMachines is findMachines beside the pool's turns, which do not wait for it: what a lookup hangs on is no concern of
-// those who are released, or whose Machines are known. Also where another manager holds the pool: without it this one does not know whether
-// there is work.
+// seekMachines begins to look for the Machines of claims that wait, where subnets of the pool serve failure domains, and
+// returns when to look again, 0: never. The pool's turns do not wait for it: what a lookup hangs on is no concern of those
+// who are released, or whose Machines are known. Also where another manager holds the pool: without it this one does not
+// know whether there is work.
 func (a *Allocator) seekMachines(p *grants.Pool, now time.Time) time.Duration {
 	if lookups := a.beginLookups(p, now); len(lookups) > 0 {
 		ctx := a.jobContext()
@@ -37,7 +37,7 @@ func (a *Allocator) beginLookups(p *grants.Pool, now time.Time) []grants.Lookup 
 	}
 	m := p.Lock()
 	defer m.Unlock()
-	return m.BeginLookups(now, maxBatch)
+	return m.BeginLookups(now)
 }
 
 // lookForMachines looks for the Machines of claims. Each is known as soon as it is found.

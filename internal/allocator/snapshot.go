@@ -175,7 +175,7 @@ func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) 
 		return true
 	})
 	a := New(Options{Client: from, MachineOf: (&failuredomain.Finder{Live: from}).Of})
-	for range len(waiting)/maxBatch + 1 {
+	for range len(waiting)/grants.MaxLookups + 1 {
 		a.findMachines(ctx, grants.PoolOf(s.p), now)
 	}
 	_, refused := s.p.Plan(now, len(waiting), a.rules(ctx, s.p, now))

@@ -189,7 +189,7 @@ func TestMachinesAreLookedFor(t *testing.T) {
 	see(p, "unknown", 1, ofMachine("?"))
 	see(p, "homeless", 2, ofMachine(""))
 	see(p, "lost", 3, ofMachine("c"))
-	if wait := New(Options{}).findMachines(t.Context(), grants.PoolOf(p), noon); wait != 0 {
+	if wait := New(Options{}).seekMachines(grants.PoolOf(p), noon); wait != 0 {
 		t.Errorf("a manager without the component comes back after %v", wait)
 	}
 	if n := looks(noon); n != 3 {
@@ -219,5 +219,33 @@ func TestMachinesAreLookedFor(t *testing.T) {
 	}
 	if got := planned(t, a, p, p.Claimants["uid-lost"], noon.Add(time.Hour)); got != "10.2.0.1" {
 		t.Errorf("it gets %s", got)
+	}
+}
+
+// Claims that cannot be looked for now, as many lookups hang as may be, do not have the pool looked at again and again: it is
+// looked at for those that are looked for, ever more rarely, and when they end.
+func TestLookupsThatWaitForOthers(t *testing.T) {
+	p := aPool(t, "", zoned)
+	for i := range grants.MaxLookups + 1 {
+		see(p, fmt.Sprintf("c%03d", i), i, ofMachine("a"))
+	}
+	begun := p.BeginLookups(noon)
+	if len(begun) != grants.MaxLookups || len(p.BeginLookups(noon)) != 0 {
+		t.Fatalf("%d lookups begin", len(begun))
+	}
+	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Second: time.Second, 4 * time.Second: 4 * time.Second} {
+		if wait := p.NextLookup(noon.Add(after)); wait != want {
+			t.Errorf("after %v the pool is looked at again in %v, not in %v", after, wait, want)
+		}
+	}
+	for _, of := range begun {
+		p.Forget(of.UID)
+	}
+	if wait := p.NextLookup(noon); wait != 0 {
+		t.Errorf("all that are looked for are gone, and the pool does not wait for the end of their lookups, but for %v", wait)
+	}
+	p.EndLookups(begun)
+	if left := p.BeginLookups(noon); len(left) != 1 {
+		t.Errorf("%d lookups begin when the others have ended", len(left))
 	}
 }

@@ -37,8 +37,8 @@ type MachineLook struct {
 	// looked: a lookup has ended; problem is why it is not known all the same.
 	looked  bool
 	problem *Refusal
-	// looking: a lookup is under way.
-	looking bool
+	// begun is when the lookup began that is under way; zero: none is.
+	begun time.Time
 	// again is when it is looked for again, if that is to be; pause is how long the last one was after a problem.
 	again time.Time
 	pause time.Duration
@@ -57,7 +57,7 @@ func (l *MachineLook) sameOwners(other *MachineLook) bool {
 }
 
 func (l *MachineLook) isDue(now time.Time) bool {
-	return !l.looking && (!l.looked || (!l.again.IsZero() && !l.again.After(now)))
+	return l.begun.IsZero() && (!l.looked || (!l.again.IsZero() && !l.again.After(now)))
 }
 
 // Lookup is a claim whose Machine is to be found, by its owners.
@@ -105,15 +105,18 @@ func (m *Memory) byMachine(c *Claimant) bool {
 }
 
 // lookedAt is when a pool is looked at again of which a Machine is being looked for: what is known by then is enough to go on
-// with.
+// with. After that it is looked at whenever that has taken twice as long.
 const lookedAt = time.Second
 
-// BeginLookups returns the claims whose Machines are to be found now, the oldest first, at most so many at once. EndLookups
-// is to be called when that is over.
-func (m *Memory) BeginLookups(now time.Time, most int) []Lookup {
-	out := m.lookups(now, most-m.looking)
+// MaxLookups bounds the lookups of a pool that are under way at once.
+const MaxLookups = 128
+
+// BeginLookups returns the claims whose Machines are to be found now, the oldest first, as many as may be looked for at once.
+// EndLookups is to be called when that is over.
+func (m *Memory) BeginLookups(now time.Time) []Lookup {
+	out := m.lookups(now, MaxLookups-m.looking)
 	for _, of := range out {
-		m.Claimants[of.UID].Machine.looking = true
+		m.Claimants[of.UID].Machine.begun = now
 	}
 	m.looking += len(out)
 	return out
@@ -124,7 +127,7 @@ func (m *Memory) EndLookups(of []Lookup) {
 	m.looking -= len(of)
 	for _, l := range of {
 		if c := m.Claimants[l.UID]; c != nil && c.Machine != nil && sameOwners(c.Machine.owners, l.Owners) {
-			c.Machine.looking = false
+			c.Machine.begun = time.Time{}
 		}
 	}
 }
@@ -143,20 +146,23 @@ func (m *Memory) lookups(now time.Time, most int) (out []Lookup) {
 	return out
 }
 
-// NextLookup is how long until a Machine is to be looked for again; 0: none is.
+// NextLookup is how long until a Machine is to be looked for again, or what was found meanwhile to be looked at; 0: none is.
+// What is due while as many are looked for as may be waits for their end, which has the pool looked at.
 func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
 	if !m.HasZones() {
 		return 0
 	}
+	full := m.looking >= MaxLookups
 	m.Pending.Scan(func(c *Claimant) bool {
-		switch {
+		switch l := c.Machine; {
 		case !m.byMachine(c):
-		case c.Machine.looking:
-			wait = Sooner(wait, lookedAt)
-		case !c.Machine.looked:
+		case !l.begun.IsZero():
+			wait = Sooner(wait, max(now.Sub(l.begun), lookedAt))
+		case l.isDue(now) && full:
+		case !l.looked:
 			wait = Sooner(wait, time.Millisecond)
-		case !c.Machine.again.IsZero():
-			wait = Sooner(wait, max(c.Machine.again.Sub(now), time.Millisecond))
+		case !l.again.IsZero():
+			wait = Sooner(wait, max(l.again.Sub(now), time.Millisecond))
 		}
 		return true
 	})
@@ -173,9 +179,9 @@ func (m *Memory) NoteMachine(of Lookup, found Machine, problem *Refusal, now tim
 	switch {
 	case problem != nil:
 		look.pause = term.NextPause(c.Machine.pause)
-		look.again = now.Add(look.pause)
+		look.again = term.Later(now, look.pause)
 	case found.Name.Name != "" && found.FailureDomain == "":
-		look.again = now.Add(lookAgain)
+		look.again = term.Later(now, lookAgain)
 	}
 	c.Machine = look
 }

@@ -39,7 +39,13 @@ func NextTry(now time.Time, failures, others int, err error) time.Time {
 	if others >= MaxTroubled {
 		delay = mostRetry
 	}
-	if delay += time.Duration(others) * time.Second; delay < together {
+	return Later(now, delay+time.Duration(others)*time.Second)
+}
+
+// Later is when one is looked at again after a delay: one of the moments that are for all, unless the delay is shorter than
+// the time between those.
+func Later(now time.Time, delay time.Duration) time.Time {
+	if delay < together {
 		return now.Add(delay)
 	}
 	return Together(now.Add(delay))
