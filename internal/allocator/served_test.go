@@ -271,6 +271,81 @@ func TestTroubledNamespace(t *testing.T) {
 	}
 }
 
+// A trial is of a claim to which something can be granted. One that can be given nothing neither uses it up, so that none of the
+// others of its namespace is ever tried, nor is it told in turns why it gets nothing and why the others fail.
+func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
+	bounded := types.NamespacedName{Namespace: "ns", Name: "bounded"}
+	for name, tc := range map[string]struct {
+		vain   func(*ipamv1.IPAddressClaim)
+		reason string
+	}{
+		"an address that is held":         {vain: asks("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"an address that is not its pool": {vain: asks("10.9.9.9"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"a record that another claim has": {vain: remembers("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"more than a quota":               {vain: ofCluster("bounded"), reason: v1alpha1.QuotaExceededReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			woken := 0
+			p := aPool(t, "10.0.0.1-10.0.0.200")
+			p.Quota = grants.NewQuota(func(pools.Key) { woken++ })
+			p.Limits = func(c types.NamespacedName) (int64, bool) { return 1, c == bounded }
+			see(p, "has", 0, remembers("10.0.0.1"), ofCluster("bounded"))
+			for i := range term.MaxTroubled {
+				p.NoteTrouble(see(p, fmt.Sprint("q", i), 0), refused, noon)
+			}
+			vain := see(p, "vain", 1, tc.vain)
+			healthy, next := see(p, "healthy", 2), see(p, "next", 3)
+			told := func(at time.Time) string {
+				t.Helper()
+				_, no := p.Plan(at, 99, func(c *grants.Claimant) grants.Ruling {
+					return grants.Ruling{Waits: c != vain && c != healthy && c != next}
+				})
+				if no[vain] == nil {
+					t.Fatal("it is told nothing")
+				}
+				return no[vain].Reason
+			}
+			if got := told(noon); got != tc.reason || p.Grants[healthy.Owner.UID] != nil {
+				t.Errorf("before the trial it is told %q", got)
+			}
+			if got := told(noon.Add(term.FirstTry)); got != tc.reason {
+				t.Errorf("at the trial it is told %q", got)
+			}
+			if p.Grants[healthy.Owner.UID] == nil || p.Grants[next.Owner.UID] != nil {
+				t.Error("the trial is not of the oldest to which something can be granted, and of that alone")
+			}
+			if got := told(noon.Add(term.FirstTry)); got != tc.reason {
+				t.Errorf("after the trial it is told %q", got)
+			}
+			if p.Forget("uid-has"); (woken > 0) != (tc.reason == v1alpha1.QuotaExceededReason) {
+				t.Errorf("the pool is woken %d times as there is room in the quota", woken)
+			}
+		})
+	}
+}
+
+// A trial to which nothing can be granted has a carved pool, or who adds addresses, hear of it: it is looked at when its time has
+// come, and not again before something changes.
+func TestTrialThatFindsNothingFree(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.1")
+	see(p, "has", 0, remembers("10.0.0.1"))
+	for i := range term.MaxTroubled {
+		p.NoteTrouble(see(p, fmt.Sprint("q", i), 0), context.DeadlineExceeded, noon)
+	}
+	waits := see(p, "waits", 1)
+	look := func(at time.Time) (time.Duration, *grants.Refusal) {
+		p.BeginTurn()
+		_, no := p.Plan(at, 99, func(c *grants.Claimant) grants.Ruling { return grants.Ruling{Waits: c != waits} })
+		return p.ComeBack(at, 0), no[waits]
+	}
+	for at, want := range map[time.Duration]time.Duration{0: term.FirstTry, term.FirstTry: 0, time.Minute: 0} {
+		if wait, no := look(noon.Add(at)); wait != want || no == nil || no.Reason != ipamv1.IPAddressClaimReadyPoolExhaustedReason {
+			t.Errorf("after %v it is looked at again in %v, not in %v, and the claim is told %v", at, wait, want, no)
+		}
+	}
+}
+
 // Where all claims of a namespace that wait have failed, and have a time of their own, none is to be tried: the pool is not
 // looked at for that. Nor is it for claims of another namespace, or for those that are paused.
 func TestTrialOnlyForThoseThatWait(t *testing.T) {

@@ -73,6 +73,7 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
 		grants = append(grants, g)
 		k.add(c.Owner.Namespace)
+		m.NoteTrial(c, now)
 		return true
 	})
 	for _, g := range grants {
@@ -106,6 +107,17 @@ func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
 		return r, nil
 	}
 	return netipx.IPRange{}, m.noRoom(c)
+}
+
+// without says why a claim could be given nothing now, whatever becomes of others; nil: there is something for it. Unlike
+// Choose it takes nothing, and the claim does not count as one that lacks something. full: nothing is free that it would take.
+func (m *Memory) without(c *Claimant) (no *Refusal, full bool) {
+	_, no, full = m.Available(c)
+	limit, limited := m.limitOf(c)
+	if (no == nil || full) && limited && !c.counted && m.Quota.refuses(c.Cluster, limit, m.Key) {
+		return overQuota(c, limit), false
+	}
+	return no, full
 }
 
 // take takes what comes first of what a claimant may have.

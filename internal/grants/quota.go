@@ -35,11 +35,27 @@ func (q *Quota) reserve(cluster types.NamespacedName, limit int64, pool pools.Ke
 		q.Used[cluster]++
 		return true
 	}
+	q.await(cluster, pool)
+	return false
+}
+
+// refuses reports whether reserve would refuse; then the pool is woken as if it had.
+func (q *Quota) refuses(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.Used[cluster] < limit {
+		return false
+	}
+	q.await(cluster, pool)
+	return true
+}
+
+// await has a pool woken when there is room in the quota of a Cluster.
+func (q *Quota) await(cluster types.NamespacedName, pool pools.Key) {
 	if q.waiting[cluster] == nil {
 		q.waiting[cluster] = map[pools.Key]struct{}{}
 	}
 	q.waiting[cluster][pool] = struct{}{}
-	return false
 }
 
 // full reports whether reserve would refuse.

@@ -114,39 +114,74 @@ func (ts troubles) end(m *Memory, c *Claimant, well bool) bool {
 }
 
 // InTrouble says why a claim is not tried now: too many of its namespace fail. Now and then one of those that wait is
-// tried.
+// tried, to which something can be granted: NoteTrial counts it. One that could be given nothing now, however the others fare,
+// is told that.
 func (m *Memory) InTrouble(c *Claimant, now time.Time) *Refusal {
-	t := m.troubled.withholds(m, c, now)
+	t := m.troubled.withholds(c, now)
 	if t == nil {
 		return nil
+	}
+	no, full := m.without(c)
+	if no == nil || full { // what a trial lacks, a carved pool asks for
+		t.isAwaited(m)
+	}
+	if no != nil {
+		return no
 	}
 	return t.refusal(c.Owner.Namespace)
 }
 
+// NoteTrial notes that a claim is granted something: it is the trial where its namespace is in trouble.
+func (m *Memory) NoteTrial(c *Claimant, now time.Time) { m.troubled.try(c, now) }
+
 // MayTell reports whether a claim may be told now why it waits.
 func (m *Memory) MayTell(c *Claimant, now time.Time) bool {
-	return c.MayBeTried(now) && m.unheard.withholds(m, c, now) == nil
+	if !c.MayBeTried(now) {
+		return false
+	}
+	t := m.unheard.withholds(c, now)
+	if t != nil {
+		t.isAwaited(m)
+	}
+	return t == nil
 }
 
-// withholds returns why a claim that may be tried is not: too many of its namespace fail. It counts one that is tried as
-// the trial, and notes when the next one is to be: only where a claim waits for it.
-func (ts troubles) withholds(m *Memory, c *Claimant, now time.Time) *trouble {
+// NoteTelling notes that a claim is being told why it waits: it is the trial where others of its namespace cannot be told.
+func (m *Memory) NoteTelling(c *Claimant, now time.Time) { m.unheard.try(c, now) }
+
+// withholds returns why a claim that may be tried is not: too many of its namespace fail, and it is not the time of a trial.
+func (ts troubles) withholds(c *Claimant, now time.Time) *trouble {
+	if t := ts.awaiting(c); t != nil && now.Before(t.next) {
+		return t
+	}
+	return nil
+}
+
+// try counts a claim that is tried as the trial of its namespace, if that is in trouble.
+func (ts troubles) try(c *Claimant, now time.Time) {
+	if t := ts.awaiting(c); t != nil && !now.Before(t.next) {
+		t.pause = term.NextPause(t.pause)
+		t.next = term.Together(now.Add(t.pause))
+	}
+}
+
+// awaiting is the trouble whose trials a claim waits for; nil: it waits for none, or has failed and has a time of its own.
+func (ts troubles) awaiting(c *Claimant) *trouble {
 	t := ts[c.Owner.Namespace]
 	if t == nil || len(t.claims) < term.MaxTroubled {
 		return nil
 	}
 	if _, failed := t.claims[c.Owner.UID]; failed {
-		return nil // it has a time of its own
-	}
-	if !now.Before(t.next) {
-		t.pause = term.NextPause(t.pause)
-		t.next = term.Together(now.Add(t.pause))
 		return nil
 	}
+	return t
+}
+
+// isAwaited has the pool looked at when the next trial is to be: only where a claim waits for it.
+func (t *trouble) isAwaited(m *Memory) {
 	if m.trialAt.IsZero() || t.next.Before(m.trialAt) {
 		m.trialAt = t.next
 	}
-	return t
 }
 
 // refusal is what the claims of a namespace are told that wait for others.
