@@ -153,13 +153,15 @@ func (a *Allocator) dispatchBlocks(p *grants.Pool, now time.Time) time.Duration 
 func (a *Allocator) runBlock(ctx context.Context, p *grants.Pool, r grants.BlockRequest) {
 	err := a.requestBlock(ctx, p, r)
 	m := p.Lock()
-	m.Jobs--
-	m.EndBlock(r, err, a.now(), blockRetry)
+	again := m.EndBlock(r, err, a.now(), blockRetry)
+	wake := m.EndJob(again) || again.IsZero()
 	m.Unlock()
 	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
 		a.complain(ctx, p.Key, err, "A request for a block of a carved pool failed; it is tried again", "block", r.Name)
 	}
-	a.wake(p.Key)
+	if wake {
+		a.wake(p.Key)
+	}
 }
 
 // requestBlock carries out one request for a block. What it lists first may take longer than a request.

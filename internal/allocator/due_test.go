@@ -111,3 +111,27 @@ func TestDue(t *testing.T) {
 		})
 	}
 }
+
+// The end of a job that failed wakes the pool where that is to be tried again before the pool is looked at by itself, or where
+// others may have waited for room: one pool has hundreds of jobs that fail while an obstacle lasts.
+func TestEndOfAJobWakes(t *testing.T) {
+	soon, late := noon.Add(time.Second), noon.Add(time.Minute)
+	for name, tc := range map[string]struct {
+		jobs        int // with the one that ends
+		again, look time.Time
+		wakes       bool
+	}{
+		"BeforeTheLook":    {jobs: 9, again: soon, look: late, wakes: true},
+		"AfterTheLook":     {jobs: 9, again: late, look: soon},
+		"AtTheLook":        {jobs: 9, again: soon, look: soon},
+		"DuringTheTurn":    {jobs: 9, again: late, wakes: true},
+		"NothingFailed":    {jobs: 9, look: late},
+		"TheLastOne":       {jobs: 1, again: late, look: soon, wakes: true},
+		"RoomAmongTheJobs": {jobs: grants.MaxJobs/4 + 1, again: late, look: soon, wakes: true},
+	} {
+		p := &grants.Memory{Jobs: tc.jobs, NextLook: tc.look}
+		if got := p.EndJob(tc.again); got != tc.wakes || p.Jobs != tc.jobs-1 {
+			t.Errorf("%s: wakes %v, %d jobs are left", name, got, p.Jobs)
+		}
+	}
+}

@@ -1,12 +1,16 @@
 package allocator
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -66,19 +70,24 @@ func TestEndsOfMoves(t *testing.T) {
 	}
 }
 
+// movedAddress is the IPAddress of a claim, which clusterctl has moved and is deleting.
+func movedAddress(name, address string, change ...func(*ipamv1.IPAddress)) *grants.Attached {
+	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "7", Finalizers: []string{v1alpha1.AddressFinalizer},
+		Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: noon},
+	}}
+	o.Spec.ClaimRef.Name, o.Spec.PoolRef, o.Spec.Address = name, testKey.Ref(), address
+	o.OwnerReferences = []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, UID: types.UID("uid-" + name)}}
+	for _, f := range change {
+		f(o)
+	}
+	return claims.AddressOf(o)
+}
+
 // An IPAddress goes before its claim.
 func TestEndOfAMovedAddress(t *testing.T) {
 	address := func(change ...func(*ipamv1.IPAddress)) *grants.Attached {
-		o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "7", Finalizers: []string{v1alpha1.AddressFinalizer},
-			Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: noon},
-		}}
-		o.Spec.ClaimRef.Name, o.Spec.PoolRef, o.Spec.Address = "c", testKey.Ref(), "10.0.0.1"
-		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: "c", UID: "uid-c"}}
-		for _, f := range change {
-			f(o)
-		}
-		return claims.AddressOf(o)
+		return movedAddress("c", "10.0.0.1", change...)
 	}
 	held := v1alpha1.HeldRange{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}
 	for name, tc := range map[string]struct {
@@ -106,5 +115,37 @@ func TestEndOfAMovedAddress(t *testing.T) {
 				t.Errorf("it is gone: %+v", got)
 			}
 		})
+	}
+}
+
+// However many IPAddresses are left of a move, and whenever each was seen, those that cannot be ended are tried at moments that
+// are for all, and ever more rarely.
+func TestEndsOfMovesThatFail(t *testing.T) {
+	p := aPool(t, "10.0.0.1-10.0.0.99", func(o *v1alpha1.NetworkPool) {
+		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.99", Reason: v1alpha1.MovedReason}}
+	})
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("a policy refuses it"))
+	const n = 80
+	tries := map[time.Duration]int{} // since noon
+	for at := time.Duration(0); at < 3*time.Minute; at += 100 * time.Millisecond {
+		now := noon.Add(at)
+		if i := int(at / (100 * time.Millisecond)); i < n {
+			p.ObserveAttached(movedAddress(fmt.Sprint("c", i), fmt.Sprintf("10.0.0.%d", i+1)))
+		}
+		for _, a := range p.EndsOfMoves(now, n).Attached {
+			tries[at]++
+			if again := p.NoteEndOfMove(a.UID, refused, now); again.Sub(now) < ending.Patience {
+				t.Fatalf("it is tried again after %v", again.Sub(now))
+			}
+		}
+	}
+	all := 0
+	for at, n := range tries {
+		if all += n; at%(10*time.Second) != 0 {
+			t.Errorf("%d are tried after %v", n, at)
+		}
+	}
+	if all > 8*n || all < 6*n {
+		t.Errorf("%d of them are tried %d times in three minutes: %v", n, all, tries)
 	}
 }

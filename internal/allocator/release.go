@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,15 +20,16 @@ import (
 func (a *Allocator) runOrphan(ctx context.Context, p *grants.Pool, addr *grants.Attached) {
 	kept, err := a.resolveOrphan(ctx, p, addr)
 	m := p.Lock()
-	m.Jobs--
-	wake := true
+	var again time.Time
+	news := true
 	if s := m.Orphans[addr.Key()]; s != nil && s.UID == addr.UID {
 		s.Busy = false
 		if !kept {
 			s.NoteTry(err, a.now())
-			wake = m.NextLook.IsZero() || s.RetryAt.Before(m.NextLook)
+			again, news = s.RetryAt, false
 		}
 	}
+	wake := m.EndJob(again) || news
 	m.Unlock()
 	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
 		a.complain(ctx, p.Key, err, "An IPAddress without a claim could not be settled; it is tried again", "address", addr.Key().String())
@@ -123,10 +125,13 @@ func (a *Allocator) endMoveOf(ctx context.Context, p *grants.Pool, o *grants.Att
 	t := &grants.Attempt{}
 	err := a.patchAttached(ctx, p, grants.Removal(o, t), t)
 	m := p.Lock()
-	m.Jobs--
+	again := m.NoteEndOfMove(o.UID, err, a.now())
+	wake := m.EndJob(again) || again.IsZero()
 	m.Unlock()
 	if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
 		a.complain(ctx, p.Key, err, "The move of an IPAddress could not be ended; it is tried again", "address", o.Key().String())
 	}
-	a.wake(p.Key)
+	if wake {
+		a.wake(p.Key)
+	}
 }

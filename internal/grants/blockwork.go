@@ -175,29 +175,30 @@ func (m *Memory) BeginBlock(r BlockRequest) {
 	}
 }
 
-// EndBlock notes how a request went.
-func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) {
+// EndBlock notes how a request went. It returns when it is made again, if it failed; zero: it did not.
+func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) (again time.Time) {
 	c := &m.Carved
 	if r.Verb == AskForBlock {
 		delete(c.asking, r.Name)
 		if err == nil {
 			c.askFailures, c.askAfter, c.askErr = 0, time.Time{}, ""
-			return
+			return again
 		}
 		c.askAfter, c.askErr = now.Add(retry(c.askFailures)), err.Error()
 		c.askFailures++
-		return
+		return c.askAfter
 	}
 	b := m.known(r.Block)
 	if b == nil {
-		return
+		return again
 	}
 	if b.Busy = false; err == nil {
 		b.Failures, b.RetryAt = 0, time.Time{}
-		return
+		return again
 	}
 	b.RetryAt = now.Add(retry(b.Failures))
 	b.Failures++
+	return b.RetryAt
 }
 
 // takenFor is how long a name is not asked for that something else has.

@@ -68,6 +68,20 @@ func (m *Memory) soonIfNoted(wait time.Duration, now time.Time) time.Duration {
 // MaxJobs bounds the jobs of a pool that wait for a writer, and with them the memory they take.
 const MaxJobs = 256
 
+// EndJob notes that a job has ended, and what failed is tried again at a time; zero: nothing did. It reports whether the pool is
+// to be reconciled: there is room for jobs again, or it is not looked at before that time anyway. Many fail while an obstacle
+// lasts: an idle pool is woken for what is due next, and not for each of them.
+func (m *Memory) EndJob(again time.Time) (wake bool) {
+	m.Jobs--
+	switch {
+	case m.Jobs == 0, m.Jobs == MaxJobs/4:
+		return true
+	case again.IsZero():
+		return false
+	}
+	return m.NextLook.IsZero() || again.Before(m.NextLook)
+}
+
 // NextRetry is how long until a claim is due whose last try failed, 0 if there is none.
 func (m *Memory) NextRetry(now time.Time) time.Duration {
 	var wait time.Duration

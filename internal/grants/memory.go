@@ -58,9 +58,9 @@ type Memory struct {
 	shares    map[share]int64
 	// moving are the claimants that clusterctl takes to another cluster now.
 	moving map[types.UID]*Claimant
-	// movingAttached are the IPAddresses that it takes, movingSince is when either was last seen to be left to us.
+	// movingAttached are the IPAddresses that it takes, leftToUs is what is known of the end of either.
 	movingAttached map[types.UID]*Attached
-	movingSince    map[types.UID]time.Time
+	leftToUs       map[types.UID]*leftover
 	ByName         map[types.NamespacedName]*Claimant
 	Attached       map[types.NamespacedName]*Attached
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
@@ -193,7 +193,7 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m.shares, m.moving = map[share]int64{}, map[types.UID]*Claimant{}
 	m.ByName = map[types.NamespacedName]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}
-	m.movingAttached, m.movingSince = map[types.UID]*Attached{}, map[types.UID]time.Time{}
+	m.movingAttached, m.leftToUs = map[types.UID]*Attached{}, map[types.UID]*leftover{}
 	m.Todo = map[types.UID]*Claimant{}
 	m.Retrying = map[types.UID]struct{}{}
 	m.Orphans = map[types.NamespacedName]*Orphan{}

@@ -9,11 +9,19 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // clusterctl deletes an object that it has moved, and takes all finalizers off it in the next request. Where it was ended
 // between the two the object is being deleted for ever, as our finalizers are on it, and no move goes on: what is being
 // deleted cannot be written over what it was copied to. So they come off here, once what the object had is held on record.
+
+// leftover is what is known of the end of a move of one object: when our finalizers are to come off next, and how often that
+// has failed.
+type leftover struct {
+	due      time.Time
+	failures int
+}
 
 // EndsOfMoves are those of which the finalizers are to come off now, and how long until there are others.
 type EndsOfMoves struct {
@@ -26,31 +34,29 @@ type EndsOfMoves struct {
 // again.
 func (m *Memory) EndsOfMoves(now time.Time, room int) (out EndsOfMoves) {
 	if len(m.moving)+len(m.movingAttached) == 0 {
-		clear(m.movingSince)
+		clear(m.leftToUs)
 		return out
 	}
 	held := m.heldOnRecord()
 	due := func(uid types.UID) bool {
-		since, known := m.movingSince[uid]
-		if !known {
-			since = now
-			m.movingSince[uid] = since
+		left := m.leftToUs[uid]
+		if left == nil {
+			left = &leftover{due: term.Later(now, ending.Patience)}
+			m.leftToUs[uid] = left
 		}
-		d := since.Add(ending.Patience).Sub(now)
-		if d > 0 {
-			out.Wait = Sooner(out.Wait, d)
-			return false
-		}
-		if room <= 0 {
+		is := !left.due.After(now)
+		switch {
+		case is && room <= 0:
 			return false // a job that ends wakes the pool
+		case is:
+			room--
+			left.due = term.Later(now, ending.Patience)
 		}
-		room--
-		m.movingSince[uid] = now
-		out.Wait = Sooner(out.Wait, ending.Patience)
-		return true
+		out.Wait = Sooner(out.Wait, left.due.Sub(now))
+		return is
 	}
 	for uid, c := range m.moving {
-		if c.isEndOfMove(held) && due(uid) {
+		if c.isEndOfMove(held) && c.MayBeTried(now) && due(uid) {
 			out.Claimants = append(out.Claimants, uid)
 		}
 	}
@@ -59,12 +65,28 @@ func (m *Memory) EndsOfMoves(now time.Time, room int) (out EndsOfMoves) {
 			out.Attached = append(out.Attached, a)
 		}
 	}
-	for uid := range m.movingSince {
+	for uid := range m.leftToUs {
 		if m.moving[uid] == nil && m.movingAttached[uid] == nil {
-			delete(m.movingSince, uid)
+			delete(m.leftToUs, uid)
 		}
 	}
 	return out
+}
+
+// NoteEndOfMove notes how it went to take our finalizer off an IPAddress that clusterctl has moved. It returns when that is
+// tried again, if it failed; zero: it did not.
+func (m *Memory) NoteEndOfMove(uid types.UID, err error, now time.Time) (again time.Time) {
+	left := m.leftToUs[uid]
+	switch {
+	case left == nil:
+	case err == nil:
+		left.failures = 0
+	default:
+		left.due = term.Later(now, max(ending.Patience, term.NextTry(now, left.failures, 0, err).Sub(now)))
+		left.failures++
+		return left.due
+	}
+	return again
 }
 
 // IsEndOfMove reports whether our finalizers may come off a claimant that clusterctl has moved.
