@@ -5,17 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
@@ -30,6 +35,8 @@ type obstacle struct {
 	matches func(*faults.Request) bool
 	// webhook changes what is written; nil: nothing does.
 	webhook func(client.Object)
+	// hangs: lookups of Machines do.
+	hangs bool
 }
 
 // lasts is how long an obstacle lasts in a schedule: the backoffs have grown by then.
@@ -77,9 +84,11 @@ func (w *world) obstruct(o obstacle, d time.Duration) {
 	w.Notef("    obstacle: %s", o.name)
 	w.obstacle, w.obstructed, w.pace.since = &o, true, time.Now()
 	w.api.Mutate(o.webhook)
+	w.hangs.Store(o.hangs)
 	w.After(0, d, func() {
 		w.Notef("    the obstacle is gone")
 		w.api.Mutate(nil)
+		w.hangs.Store(false)
 		w.obstacle, w.lastNews = nil, time.Now()
 	})
 }
@@ -130,10 +139,10 @@ func (w *world) count(what string, ever, obstructed int) {
 	}
 }
 
-// kicked counts a reconcile: one a second while an obstacle lasts.
+// kicked counts a reconcile: one a second while an obstacle lasts, and otherwise some for each claim that is served.
 func (w *world) kicked(m *manager, pool string) {
 	w.kicks++
-	w.count(m.name+": reconcile "+pool, 300, int(window/time.Second))
+	w.count(m.name+": reconcile "+pool, max(300, 5*len(w.objects().Claims)), int(window/time.Second))
 }
 
 // asked counts a write: of a pool, one a second, of any other object, those of one backoff while an obstacle
@@ -181,7 +190,7 @@ func (w *world) readLog() {
 	}
 }
 
-// TestObstacles runs every scenario with every obstacle, which begins at a write.
+// TestObstacles runs every scenario with every obstacle, which begins at a write, and what only many meet.
 func TestObstacles(t *testing.T) { // W30
 	runs := 0
 	for n, s := range scenarios {
@@ -209,6 +218,132 @@ func TestObstacles(t *testing.T) { // W30
 		})
 	}
 	t.Logf("%d runs", runs)
+	for name, c := range crowds {
+		t.Run(name, func(t *testing.T) {
+			c.s.run(t, func(w *world) {
+				w.After(0, c.at, func() { w.meet(c) })
+			})
+		})
+	}
+}
+
+// A crowd meets an obstacle of which few would not tell.
+type crowd struct {
+	s scenario
+	// o begins at a time, when a user does something, and all have been tried once when it has lasted for so long.
+	at    time.Duration
+	o     obstacle
+	do    action
+	tried time.Duration
+	// check is of what there is while the obstacle lasts, twice.
+	check func(*world)
+}
+
+var crowds = map[string]crowd{
+	"more hang than are looked for at once": {
+		s:  scenario{name: "hanging", spec: manyInZones, before: []action{addManyIn(grants.MaxLookups+1, "a")}, capacity: grants.MaxLookups + 2},
+		o:  obstacle{name: "lookups-hang", hangs: true},
+		do: add("plain"), tried: 4 * time.Minute, // some at once, each for as long as a request
+		check: func(w *world) {
+			if served, _ := whoIsServed(w); served[""] != 1 {
+				w.Wrongf("%d claims are served, not the one that has no Machine", served[""])
+			}
+		},
+	},
+	"more are left of a move than one backoff has seconds": {
+		s:  scenario{name: "moved", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{many(80)}},
+		at: pause,
+		o:  obstacle{name: "moved-addresses-kept", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
+		do: action{"what is left of a move, a part after the other", func(w *world) bool {
+			for i := range 4 {
+				w.After(0, time.Duration(i)*time.Second, func() {
+					before := w.api.Version()
+					leaveMoved(w, 20)
+					w.changed(before, "the user: what is left of a move")
+				})
+			}
+			return true
+		}},
+		check: func(w *world) {
+			if n := len(w.api.List(faults.Addresses)); n != 80 {
+				w.Wrongf("%d IPAddresses are left of the move", n)
+			}
+		},
+	},
+	"as many fail as put a namespace into trouble": {
+		s: scenario{name: "in trouble", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{many(term.MaxTroubled)}, capacity: term.MaxTroubled + 1},
+		o: obstacle{name: "some-refused", refuses: forbidden, matches: isOfMany},
+		do: action{"later, a claim that cannot be served, and one that can", func(w *world) bool {
+			w.After(0, 2*pause, func() {
+				before := w.api.Version()
+				request("claim-vain", "10.0.0.200").do(w)
+				add("healthy").do(w)
+				w.changed(before, "the user: adds two claims")
+			})
+			return true
+		}},
+		check: func(w *world) {
+			for _, o := range w.objects().Claims {
+				if o.Name == "healthy" && o.Status.AddressRef.Name == "" {
+					w.Wrongf("a claim to which something can be granted has no turn, and is told %v", o.Status.Conditions)
+				}
+				if ready := meta.FindStatusCondition(o.GetConditions(), v1alpha1.ReadyCondition); o.Name == "claim-vain" && (ready == nil || !strings.Contains(ready.Message, "10.0.0.200")) {
+					w.Wrongf("the claim that cannot be served is told %v", ready)
+				}
+			}
+		},
+	},
+}
+
+// meet has a crowd meet its obstacle now.
+func (w *world) meet(c crowd) {
+	w.obstruct(c.o, c.tried+lasts)
+	before := w.api.Version()
+	c.do.do(w)
+	w.changed(before, "the user: "+c.do.text)
+	w.pace.since = time.Now().Add(c.tried)
+	for _, at := range []time.Duration{lasts / 2, lasts - time.Second} {
+		w.After(0, c.tried+at, func() { c.check(w) })
+	}
+}
+
+// isOfMany reports whether a request makes the IPAddress of one of many.
+func isOfMany(r *faults.Request) bool {
+	return isOf(r, faults.Addresses) && r.Verb == "create" && strings.HasPrefix(r.Ref.Name, "claim-")
+}
+
+var manyInZones = v1alpha1.NetworkPoolSpec{
+	Addresses: []string{"10.0.0.1-10.0.0.9", "10.0.1.1-10.0.1.200"},
+	Subnets:   []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}, {CIDR: "10.0.1.0/24", FailureDomains: []string{"a"}}},
+}
+
+// addManyIn adds so many claims of Machines in a failure domain.
+func addManyIn(n int, domain string) action {
+	return action{fmt.Sprintf("add %d claims of Machines in %s", n, domain), func(w *world) bool {
+		for i := range n {
+			addIn(fmt.Sprintf("claim-%03d", i), domain).do(w)
+		}
+		return true
+	}}
+}
+
+// leaveMoved leaves some more IPAddresses as clusterctl does that is ended while it deletes what it has moved: their claims are
+// gone.
+func leaveMoved(w *world, most int) {
+	for _, o := range w.api.List(faults.Addresses) {
+		if o.GetDeletionTimestamp() != nil || most == 0 {
+			continue
+		}
+		most--
+		name := faults.RefOf(o)
+		marked := w.api.Edit(name, func(o client.Object) {
+			annotations.AddAnnotations(o, map[string]string{v1alpha1.DeleteForMoveAnnotation: ""})
+		})
+		if err := errors.Join(marked, w.api.Delete(name, false)); err != nil {
+			w.Wrongf("%v", err)
+		}
+		forceDelete(faults.Claims, o.GetName()).do(w)
+	}
 }
 
 // many makes so many claims of the Cluster in a namespace.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +141,8 @@ type world struct {
 	collected map[types.UID]int
 	// domains are the failure domains of Machines, by name.
 	domains sync.Map
+	// hangs: lookups of Machines do.
+	hangs atomic.Bool
 	// obstacle is what lasts now, nil if nothing does; pace is how much managers do.
 	obstacle   *obstacle
 	obstructed bool // something did

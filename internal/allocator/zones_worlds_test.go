@@ -15,8 +15,12 @@ import (
 
 // Pools with subnets that serve failure domains. The Machine of a claim has its name.
 
-// machineOf finds the Machine that owns a claim.
-func (w *world) machineOf(_ context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error) {
+// machineOf finds the Machine that owns a claim, unless lookups hang.
+func (w *world) machineOf(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error) {
+	if w.hangs.Load() {
+		<-ctx.Done()
+		return grants.Machine{}, ctx.Err()
+	}
 	name := types.NamespacedName{Namespace: namespace, Name: owners[0].Name}
 	domain, _ := w.domains.Load(name.Name)
 	text, _ := domain.(string)
