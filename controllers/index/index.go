@@ -36,25 +36,33 @@ type Blocks struct {
 // endsRemembered is how many ends are remembered: many more than there are writes under way.
 const endsRemembered = 4096
 
-// clusterBlocks are the blocks of one Cluster, by name, and how many of them are projected.
+// clusterBlocks are the blocks of one Cluster, by name, and how many of them are projected, and speak.
 type clusterBlocks struct {
-	all       map[types.NamespacedName]*v1alpha1.IPAllocation
-	projected int
+	all               map[types.NamespacedName]*v1alpha1.IPAllocation
+	projected, speaks int
+}
+
+// count counts a block, or that it is not there any more.
+func (c *clusterBlocks) count(a *v1alpha1.IPAllocation, n int) {
+	if tenancy.Projected(a) {
+		c.projected += n
+	}
+	if tenancy.Speaks(a) {
+		c.speaks += n
+	}
 }
 
 // set puts a block in the place of another; nil: there is none.
 func (c *clusterBlocks) set(key types.NamespacedName, a *v1alpha1.IPAllocation) {
-	if old := c.all[key]; old != nil && tenancy.Projected(old) {
-		c.projected--
+	if old := c.all[key]; old != nil {
+		c.count(old, -1)
 	}
 	delete(c.all, key)
 	if a == nil {
 		return
 	}
 	c.all[key] = a
-	if tenancy.Projected(a) {
-		c.projected++
-	}
+	c.count(a, 1)
 }
 
 // Queue is that of a controller of Clusters.
@@ -167,6 +175,14 @@ func (x *Blocks) Projects(cluster types.NamespacedName) bool {
 	defer x.mu.Unlock()
 	of := x.byCluster[cluster]
 	return of != nil && of.projected > 0
+}
+
+// Speaks reports whether a block of a Cluster says whether its Services have what they ask for. It costs O(1).
+func (x *Blocks) Speaks(cluster types.NamespacedName) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	of := x.byCluster[cluster]
+	return of != nil && of.speaks > 0
 }
 
 // Unlabelled returns copies of the allocations of a Cluster that have no role, or not Cluster API's label of what is a

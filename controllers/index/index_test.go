@@ -68,15 +68,16 @@ func TestIndex(t *testing.T) {
 	b.Forget(block("c", "4", 41))
 	b.Observe(block("c", "4", 40))
 	g.Expect(versions()).To(Equal([]string{"b@10"}))
-	g.Expect(b.Projects(cluster)).To(BeFalse())
+	g.Expect([]bool{b.Projects(cluster), b.Speaks(cluster)}).To(Equal([]bool{false, false}))
 	shown := block("b", "1", 11)
 	shown.Finalizers = []string{v1alpha1.TenantPoolFinalizer}
+	shown.Status.Conditions = []metav1.Condition{{Type: v1alpha1.DemandSatisfiedCondition}}
 	b.Observe(shown)
 	b.Observe(shown)
-	g.Expect(b.Projects(cluster)).To(BeTrue())
+	g.Expect([]bool{b.Projects(cluster), b.Speaks(cluster)}).To(Equal([]bool{true, true}))
 	// As the list that misses it knows it: by name and UID.
 	b.Forget(&v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "1"}})
-	g.Expect(b.Projects(cluster)).To(BeFalse())
+	g.Expect([]bool{b.Projects(cluster), b.Speaks(cluster)}).To(Equal([]bool{false, false}))
 	g.Expect(versions()).To(BeEmpty())
 	nodes := block("n", "9", 90)
 	nodes.Spec.Type = v1alpha1.NodesAllocation

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -104,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, r.endIfGone(ctx, key, r.Blocks.Of(key))
 	}
-	if !shown && cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+	if !shown && !r.Blocks.Speaks(key) && cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
 		r.objects.end(key)
 		return reconcile.Result{}, nil // most Clusters are none of ours, however many blocks are for them
 	}
@@ -137,7 +136,8 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 	}
 	if config == nil && !slices.ContainsFunc(all, tenancy.Projected) {
 		l.objects.end(l.key)
-		return 0, nil
+		_, err := l.unsay(ctx, all, "")
+		return 0, err
 	}
 	l.serving = tenancy.ServingOf(config, all)
 	if l.serving.Moving {
@@ -225,8 +225,9 @@ func (l *look) serve(ctx context.Context, w workload, observed balancer.Observed
 	all, draining, failed := l.drain(ctx, w.live, d.Settings, all)
 	err = errors.Join(err, failed)
 	next = next.or(grown).or(showing).or(marking).or(draining)
-	if d.Config == nil {
-		return next, err // nobody knows whether growth would help
+	if d.Config == nil { // nobody knows whether growth would help
+		_, failed := l.unsay(ctx, slices.Concat(all, l.aside), "")
+		return next, errors.Join(err, failed)
 	}
 	reporting, failed := l.report(ctx, w.live, observed, d, all)
 	return next.or(reporting), errors.Join(err, failed)
@@ -316,5 +317,5 @@ var rightsFiles = map[v1alpha1.LoadBalancerType]string{
 
 // lookedAt reports whether the Services of a Cluster were seen.
 func lookedAt(a *v1alpha1.IPAllocation) bool {
-	return tenancy.Projected(a) || meta.FindStatusCondition(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition) != nil
+	return tenancy.Projected(a) || tenancy.Speaks(a)
 }

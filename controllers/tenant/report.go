@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -16,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -63,7 +65,25 @@ func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (
 	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
 		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}
-	return l.patchStatus(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
+	all, err := l.patchStatus(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
+	if err != nil {
+		return all, err
+	}
+	return l.unsay(ctx, all, on.UID)
+}
+
+// unsay takes off the blocks of a Cluster, but for the one that speaks, whether its Services have what they ask for: what was said
+// on another block before, or of a Cluster that nothing more is asked for, is never said anew.
+func (l *look) unsay(ctx context.Context, all allocations, speaks types.UID) (_ allocations, err error) {
+	for _, a := range all {
+		if a.UID == speaks || !tenancy.Speaks(a) {
+			continue
+		}
+		if all, err = l.patchStatus(ctx, all, a, func(c *[]metav1.Condition) { meta.RemoveStatusCondition(c, v1alpha1.DemandSatisfiedCondition) }); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // unplaced says which Services wait although there is room for them, and why if that is known.

@@ -378,6 +378,93 @@ func TestARefusedConnectionIsNamed(t *testing.T) {
 	}
 }
 
+// withMetalLB is a workload cluster with MetalLB, and without Services.
+func withMetalLB(t *testing.T) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, metallbv1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).Build()
+}
+
+// What kept a Cluster from being looked at is not said any more when that is over, of one too that gets no more blocks: it has no
+// ProviderConfig, so nothing is said of its Services.
+func TestWhatIsOverIsNotSaid(t *testing.T) {
+	says := func(t *testing.T, c client.Client, want string) {
+		t.Helper()
+		got := ""
+		if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is != nil {
+			got = is.Reason
+		}
+		if got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+	t.Run("of a Cluster that keeps its blocks", func(t *testing.T) {
+		r, c := refused(t, refusing{}, "https://127.0.0.1:1")
+		r.wake = func(client.ObjectKey) {}
+		lookAt(t, r)
+		says(t, c, v1alpha1.TenantUnreachableReason)
+		has := withMetalLB(t)
+		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: has}, nil }
+		r.Clusters = refusing{live: has, cached: has}
+		t.Cleanup(func() { r.objects.end(clusterKey) })
+		lookAt(t, r)
+		says(t, c, "")
+	})
+	t.Run("of a Cluster that was shown none", func(t *testing.T) {
+		r, c := refused(t, refusing{}, "https://127.0.0.1:1")
+		r.wake = func(client.ObjectKey) {}
+		lookAt(t, r)
+		says(t, c, v1alpha1.TenantUnreachableReason)
+		for _, name := range []string{"first", "leaving"} {
+			var a v1alpha1.IPAllocation
+			if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &a); err != nil {
+				t.Fatal(err)
+			}
+			a.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
+			if err := c.Update(t.Context(), &a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lookAt(t, r)
+		says(t, c, "")
+	})
+}
+
+// One block of a Cluster says what its demand is. Where another one comes to say it, the former falls silent.
+func TestOneBlockSpeaks(t *testing.T) {
+	r, c := refused(t, refusing{}, "https://127.0.0.1:1")
+	r.wake = func(client.ObjectKey) {}
+	var first v1alpha1.IPAllocation
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "first"}, &first); err != nil {
+		t.Fatal(err)
+	}
+	first.Labels = map[string]string{v1alpha1.AllocationRoleLabel: v1alpha1.GrowthRole}
+	if err := c.Update(t.Context(), &first); err != nil {
+		t.Fatal(err)
+	}
+	lookAt(t, r)
+	if conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition) == nil {
+		t.Fatal("the only block that is granted does not speak")
+	}
+	initial := first.DeepCopy()
+	initial.Name, initial.UID, initial.ResourceVersion, initial.Labels = "initial", "uid-initial", "", nil
+	if err := c.Create(t.Context(), initial); err != nil {
+		t.Fatal(err)
+	}
+	lookAt(t, r)
+	if conditionOf(t, c, "initial", v1alpha1.DemandSatisfiedCondition) == nil {
+		t.Error("the block that the Cluster began with does not speak")
+	}
+	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is != nil {
+		t.Errorf("the block that was added says %s still", is.Reason)
+	}
+}
+
 // The credentials of a kubeconfig are not good any more: no rights help, a new kubeconfig does.
 func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
 	var accepted atomic.Bool

@@ -32,6 +32,11 @@ func ShownFinalizer(of v1alpha1.LoadBalancerType) string {
 	return v1alpha1.TenantPoolFinalizer
 }
 
+// Speaks reports whether a block says whether the Services of its Cluster have what they ask for.
+func Speaks(a *v1alpha1.IPAllocation) bool {
+	return meta.FindStatusCondition(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition) != nil
+}
+
 // Draining reports whether a block is being taken away from its Cluster. It may still be given back to it.
 func Draining(a *v1alpha1.IPAllocation) bool {
 	return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
