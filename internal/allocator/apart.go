@@ -40,7 +40,8 @@ func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 	m := p.Lock()
 	said, began := m.Base.PoolStatus().Yields, m.KeptApart
 	m.Unlock()
-	mine, neighbours := a.overlaps.neighbours(p.Key)
+	specs, neighbours := a.overlaps.look(p.Key)
+	mine := specs[p.Key]
 	apart := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
 	waitsFor, outstanding := "", ""
@@ -74,7 +75,7 @@ func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 			yields = append(yields, was)
 		}
 	}
-	outstanding = cmp.Or(outstanding, a.usedBeyond(ctx, p, mine, apart))
+	outstanding = cmp.Or(outstanding, a.usedBeyond(ctx, p, specs, apart))
 	m = p.Lock()
 	defer m.Unlock()
 	if m.KeptApart != began {
@@ -186,31 +187,35 @@ func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.Yi
 // block by force, and their claims keep what they have. What the pools above a carved one have is not kept from that: its
 // blocks are theirs. Where the pool at the top allows overlaps, what is carved from the same one counts alone. why: the
 // pool grants nothing yet.
-func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, mine declared, apart map[netipx.IPRange]pools.Key) (why string) {
+//
+// All that is decided here is by the specs that the neighbours are of: what a pool is no neighbour by must be beyond the same
+// spec.
+func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, specs map[pools.Key]declared, apart map[netipx.IPRange]pools.Key) (why string) {
+	mine := specs[p.Key]
 	ranges, above := a.ranges(p, mine)
 	if len(ranges) == 0 {
 		return ""
 	}
 	root := a.overlaps.root(p.Key)
-	top := a.overlaps.declared(root)
+	top := specs[root]
 	besideIt := func(other *grants.Pool) bool {
 		if other.Key == p.Key || slices.Contains(above, other.Key) {
 			return false
 		}
 		at := a.overlaps.root(other.Key)
-		return at == root || (!top.allows && a.overlaps.declared(at).mayBeIn(top.network))
+		return at == root || (!top.allows && specs[at].mayBeIn(top.network))
 	}
 	others := a.all()
 	if unlisted := slices.DeleteFunc(slices.Clone(others), func(o *grants.Pool) bool { return !isUnlisted(o) || !besideIt(o) }); len(unlisted) > 0 {
 		why = a.listOnce(ctx, unlisted)
 	}
 	for _, other := range others {
-		used, unseen := usedBeyondBy(other, ranges)
+		used, unseen := usedBeyondBy(other, specs[other.Key], ranges)
 		if len(used) == 0 || !besideIt(other) {
 			continue
 		}
 		if unseen && a.survey(ctx, other, yielded(p.Key, mine.uid, mine.generation)) == nil {
-			used, _ = usedBeyondBy(other, ranges)
+			used, _ = usedBeyondBy(other, specs[other.Key], ranges)
 		}
 		for _, r := range used {
 			apart[r] = a.overlaps.childToward(p.Key, other.Key)
@@ -241,16 +246,13 @@ func (a *Allocator) listOnce(ctx context.Context, unlisted []*grants.Pool) (why 
 	return cmp.Or(whys...)
 }
 
-// usedBeyondBy returns what a pool has of some ranges, if it has anything outside of what is its own. unseen: it counts
+// usedBeyondBy returns what a pool has of some ranges, if it has anything outside of what it declares. unseen: it counts
 // grants whose end no manager has seen; a list shows that.
-func usedBeyondBy(p *grants.Pool, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
+func usedBeyondBy(p *grants.Pool, its declared, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
 	m := p.Lock()
 	defer m.Unlock()
-	lost := m.LostBlocks()
-	if len(lost) == 0 && !m.UsesBeyond() {
-		return nil, false
-	}
-	return slices.Concat(m.UsedIn(ranges), common(lost, ranges)), m.HasUnseen()
+	used = m.UsedBeyond(ranges, its.laidOut, its.layout)
+	return used, len(used) > 0 && m.HasUnseen()
 }
 
 // ranges are the addresses that a pool may grant: those of its spec, or of the blocks that it has open. above are the
@@ -266,26 +268,6 @@ func (a *Allocator) ranges(p *grants.Pool, mine declared) (ranges []netipx.IPRan
 		return nil, nil
 	}
 	return m.Layout.GrantableRanges(), above
-}
-
-// common is what ranges have in common with others.
-func common(ranges, with []netipx.IPRange) (out []netipx.IPRange) {
-	for _, r := range ranges {
-		for _, w := range with {
-			if !r.Overlaps(w) {
-				continue
-			}
-			from, to := r.From(), r.To()
-			if from.Less(w.From()) {
-				from = w.From()
-			}
-			if w.To().Less(to) {
-				to = w.To()
-			}
-			out = append(out, netipx.IPRangeFrom(from, to))
-		}
-	}
-	return out
 }
 
 // keepLost has a pool keep apart what another one, which it was carved for, has open of blocks that are gone. It is called

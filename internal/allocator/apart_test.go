@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -380,6 +381,125 @@ func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
 			}
 		})
+	}
+}
+
+// A pool that was edited, and is not reconciled with that yet, keeps what it has in use and in flight: others go by its new
+// spec at once, and are woken before it. The elder is one to which it had yielded.
+func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
+	elder := aNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
+	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return aNeighbour("younger", "10.0.0.1-10.0.0.4", time.Minute, append([]func(*v1alpha1.NetworkPool){yieldsTo(elder, 1)}, change...)...)
+	}
+	now := func(version string, generation int64, addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+		return was(append(change, func(o *v1alpha1.NetworkPool) {
+			o.ResourceVersion, o.Generation, o.Spec.Addresses = version, generation, []string{addresses}
+		})...)
+	}
+	invalid := func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }
+	allows := func(o *v1alpha1.NetworkPool) { o.Spec.AllowOverlap = true }
+	again := func(o *v1alpha1.NetworkPool) { o.UID, o.Status = "uid-another", v1alpha1.NetworkPoolStatus{} }
+	carved := func(version string, blocks ...string) *v1alpha1.NetworkPool {
+		o := was()
+		o.Spec = v1alpha1.NetworkPoolSpec{Carve: &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "parent"}, PrefixLength: 32}}
+		o.ResourceVersion, o.Status.Yields = version, nil
+		for i, block := range blocks {
+			o.Status.Blocks = append(o.Status.Blocks, v1alpha1.CarvedBlock{Range: block, Prefix: 24, Allocation: fmt.Sprint("b-", i), UID: "u"})
+		}
+		return o
+	}
+	kept := []string{"10.0.0.2"}
+	for name, tc := range map[string]struct {
+		reason string
+		was    *v1alpha1.NetworkPool
+		// seen are the versions that the watch shows; reconciled, with which of them the pool is reconciled, nil: with none.
+		seen       []*v1alpha1.NetworkPool
+		reconciled *v1alpha1.NetworkPool
+		inFlight   bool
+		before     []string
+		want       []string
+	}{
+		"InUse":     {reason: "its claim keeps it", was: was(), seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.9")}, before: kept, want: kept},
+		"InFlight":  {reason: "it may become an IPAddress yet", was: was(inFlightTo("x", "10.0.0.1")), seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.9", inFlightTo("x", "10.0.0.1"))}, inFlight: true, before: kept, want: kept},
+		"MadeAgain": {reason: "the claims of the one before keep it", was: was(), seen: []*v1alpha1.NetworkPool{now("20", 1, "10.0.0.9", again)}, before: kept, want: kept},
+		"Invalid": {
+			reason: "others go by the spec between, with which it was never reconciled", was: was(),
+			seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.9"), now("30", 3, "10.0.0.9", invalid)}, reconciled: now("30", 3, "10.0.0.9", invalid), before: kept, want: kept,
+		},
+		"ClosedBlock": {
+			reason: "a block that was lost is open no more, and its claims keep what they have", was: carved("10", "10.0.0.1/32"),
+			seen: []*v1alpha1.NetworkPool{carved("20")}, before: kept, want: kept,
+		},
+		"Allowed": {
+			reason: "its owner says that both may give the same, and has edited something else", was: was(allows), seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.1-10.0.0.5", allows)},
+			before: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := &oneWrite{}
+			a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			for _, o := range []*v1alpha1.NetworkPool{elder.DeepCopy(), tc.was} {
+				a.publish(o)
+				unlocked(a.pool(pools.KeyOf(o))).SetBase(o.DeepCopyObject().(v1alpha1.Pool))
+			}
+			p, y := unlocked(a.pool(pools.KeyOf(elder))), unlocked(a.pool(pools.KeyOf(tc.was)))
+			if !tc.inFlight {
+				y.Holder = true
+				seeAddress(y, "kept", "10.0.0.1", "uid-kept")
+			}
+			check := func(when string, want []string) {
+				t.Helper()
+				a.keepApart(t.Context(), grants.PoolOf(p))
+				if free := freeOf(p); !slices.Equal(free, want) {
+					t.Errorf("%s, %s: free are %v, not %v", tc.reason, when, free, want)
+				}
+			}
+			check("before", tc.before)
+			for _, o := range tc.seen {
+				a.ObservePool(o)
+				check("edited, not reconciled", tc.want)
+			}
+			if tc.reconciled != nil {
+				y.SetBase(tc.reconciled)
+				check("reconciled", tc.want)
+			}
+		})
+	}
+}
+
+// A pool that is widened again, while another one looks what it has beyond its narrow spec, is looked at by that spec: by the
+// wider one it would be a neighbour.
+func TestALookIsByTheSpecsOfOneTime(t *testing.T) {
+	api := &oneWrite{}
+	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	elder := aNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
+	younger := func(generation int64, addresses string) *v1alpha1.NetworkPool {
+		return aNeighbour("younger", addresses, time.Minute, func(o *v1alpha1.NetworkPool) {
+			o.Generation, o.ResourceVersion = generation, fmt.Sprint(10*generation)
+		})
+	}
+	see := func(o *v1alpha1.NetworkPool) *grants.Memory {
+		a.publish(o)
+		m := unlocked(a.pool(pools.KeyOf(o)))
+		m.Holder = true
+		m.SetBase(o)
+		return m
+	}
+	p, y := see(elder), see(younger(2, "10.0.0.9"))
+	seeAddress(y, "kept", "10.0.0.1", "uid-kept")
+	specs, neighbours := a.overlaps.look(p.Key)
+	if len(neighbours) != 0 {
+		t.Fatalf("neighbours are %v", neighbours)
+	}
+	see(younger(3, "10.0.0.1-10.0.0.9"))
+	apart := map[netipx.IPRange]pools.Key{}
+	a.usedBeyond(t.Context(), grants.PoolOf(p), specs, apart)
+	if len(apart) != 1 {
+		t.Errorf("kept apart is %v", apart)
+	}
+	a.publish(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
+	if _, neighbours := a.overlaps.look(p.Key); len(neighbours) != 1 {
+		t.Errorf("neighbours are %v when an older version is published", neighbours)
 	}
 }
 

@@ -68,6 +68,15 @@ var neighbours = []scenario{
 		want: map[string]string{"z": "10.0.0.4"},
 	},
 	{
+		// The younger one is moved out of the way, as the condition Overlap says to: the older one is reconciled before it.
+		name: "elder widened, younger narrowed", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 5, ordered: true, claims: []string{"a"},
+		script: []action{
+			makePlain("third", "10.0.0.2-10.0.0.4"), addTo("third", "y"), addTo("third", "z"), resize("10.0.0.1-10.0.0.4"),
+			add("b"), add("c"), edit("third", "10.0.0.9", ofAddresses("10.0.0.9")), addTo("third", "x"), remove("z"),
+		},
+		want: map[string]string{"y": "10.0.0.2", "x": "10.0.0.9"},
+	},
+	{
 		// Two networks that turn out to be one.
 		name: "network renamed", spec: Pool("10.0.0.1-10.0.0.3", ofNetwork("x")), capacity: 3, ordered: true, claims: []string{"a"},
 		script: []action{

@@ -3,6 +3,7 @@ package allocator
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ import (
 type overlaps struct {
 	mu    sync.Mutex
 	specs map[pools.Key]declared
+	// looked is a copy of specs that is never changed, nil since they were.
+	looked map[pools.Key]declared
 	// shared are the pools that overlap with a pool, and the ranges that both have.
 	shared map[pools.Key]map[pools.Key][]netipx.IPRange
 	// carved are the pools that are carved from a pool.
@@ -30,8 +33,10 @@ type overlaps struct {
 
 // declared is what decides whether a pool overlaps with others, and which of two is the younger.
 type declared struct {
-	key     pools.Key
-	layout  *poolspec.Layout
+	key    pools.Key
+	layout *poolspec.Layout
+	// laidOut is the spec that the layout is of: an older one, where this one cannot be served.
+	laidOut grants.SpecVersion
 	network string
 	created time.Time
 	uid     types.UID
@@ -63,9 +68,10 @@ func (d declared) before(other declared) bool {
 func (o *overlaps) set(key pools.Key, is declared) (changed []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.specs[key] == is {
-		return nil
+	if was := o.specs[key]; was == is || (was.uid == is.uid && was.generation > is.generation) {
+		return nil // a watch has shown a newer one meanwhile
 	}
+	o.looked = nil
 	if o.specs == nil {
 		o.specs, o.shared = map[pools.Key]declared{}, map[pools.Key]map[pools.Key][]netipx.IPRange{}
 		o.carved = map[pools.Key]map[pools.Key]struct{}{}
@@ -158,6 +164,20 @@ type neighbour struct {
 func (o *overlaps) neighbours(key pools.Key) (declared, []neighbour) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.specs[key], o.neighboursOf(key)
+}
+
+// look returns what all pools declare at one time, and which of them overlap with a pool by that.
+func (o *overlaps) look(key pools.Key) (map[pools.Key]declared, []neighbour) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.looked == nil {
+		o.looked = maps.Clone(o.specs)
+	}
+	return o.looked, o.neighboursOf(key)
+}
+
+func (o *overlaps) neighboursOf(key pools.Key) []neighbour {
 	mine := o.specs[key]
 	var out []neighbour
 	for other, shared := range o.shared[key] {
@@ -165,7 +185,7 @@ func (o *overlaps) neighbours(key pools.Key) (declared, []neighbour) {
 		out = append(out, neighbour{key: other, is: its, shared: shared, elder: its.before(mine)})
 	}
 	slices.SortFunc(out, func(a, b neighbour) int { return a.key.Compare(b.key) })
-	return mine, out
+	return out
 }
 
 // declared returns what a pool declares.
@@ -193,11 +213,11 @@ func (a *Allocator) publish(obj v1alpha1.Pool) {
 		key: key, network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap, mirrored: grants.MirroredPool(obj),
 	}
 	if spec.Carve != nil {
-		is.parent = pools.KeyOfPool(obj.GetNamespace(), spec.Carve.PoolRef)
+		is.parent, is.laidOut = pools.KeyOfPool(obj.GetNamespace(), spec.Carve.PoolRef), grants.SpecVersionOf(obj)
 	} else if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
-		is.layout = layout
+		is.layout, is.laidOut = layout, grants.SpecVersionOf(obj)
 	} else if was.uid == uid {
-		is.layout = was.layout
+		is.layout, is.laidOut = was.layout, was.laidOut
 	}
 	changed := a.overlaps.set(key, is)
 	a.wakeTrees(append(changed, a.overlaps.children(key)...))

@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
 // YieldsTo reports whether it is on record that a pool yields to another one.
@@ -79,9 +80,62 @@ func (m *Memory) proves(h *ledger.Fact) bool {
 	return h.Source.Uses()
 }
 
-// UsesBeyond reports whether anything outside of the spec is in use, or in flight.
-func (m *Memory) UsesBeyond() bool {
+// SpecVersion is a version of the spec of a pool, as far as it says what is the pool's. Of a carved pool no generation does:
+// what is its own, its status says.
+type SpecVersion struct {
+	UID        types.UID
+	Generation int64
+}
+
+// SpecVersionOf returns which version of a spec a pool has.
+func SpecVersionOf(pool v1alpha1.Pool) SpecVersion {
+	if pool.PoolSpec().Carve != nil {
+		return SpecVersion{UID: pool.GetUID()}
+	}
+	return SpecVersion{pool.GetUID(), pool.GetGeneration()}
+}
+
+// UsedBeyond returns what a pool has of some ranges, if it has anything outside of what is its own. What that is, others take
+// from the newest spec that was seen, which the layout is of, and the version: the pool itself may not be reconciled with it
+// yet, and counts then as out of range what was so by the spec before.
+func (m *Memory) UsedBeyond(ranges []netipx.IPRange, of SpecVersion, layout *poolspec.Layout) []netipx.IPRange {
+	lost := m.LostBlocks()
+	switch {
+	case len(lost) > 0 || m.usesBeyond():
+		return slices.Concat(m.UsedIn(ranges), common(lost, ranges))
+	case m.isBehind(of):
+		return slices.DeleteFunc(m.UsedIn(ranges), func(r netipx.IPRange) bool { return m.isOpen(r) || (layout != nil && layout.MayGrant(r)) })
+	}
+	return nil
+}
+
+// usesBeyond reports whether anything is in use, or in flight, outside of the spec that the pool was reconciled with.
+func (m *Memory) usesBeyond() bool {
 	return m.Ledger.Counts().OutOfRange > 0 || m.last.fliesBeyond(m.Layout) || m.HasUnseen()
+}
+
+// isBehind reports whether the layout is of another spec than one that others go by, or of other blocks than are on record.
+func (m *Memory) isBehind(of SpecVersion) bool {
+	return m.laidOut != of || (m.last.status != nil && !slices.EqualFunc(m.compiled, m.last.status.Blocks, sameAddresses))
+}
+
+// isOpen reports whether a carved pool has a range open on record.
+func (m *Memory) isOpen(r netipx.IPRange) bool {
+	return slices.ContainsFunc(m.last.openBlocks(), func(on openBlock) bool {
+		return on.prefix.Contains(r.From()) && on.prefix.Contains(r.To())
+	})
+}
+
+// common is what ranges have in common with others.
+func common(ranges, with []netipx.IPRange) (out []netipx.IPRange) {
+	for _, r := range ranges {
+		for _, w := range with {
+			if r.Overlaps(w) {
+				out = append(out, intersection(r, w))
+			}
+		}
+	}
+	return out
 }
 
 // SetApart states what is kept apart, and nothing else.

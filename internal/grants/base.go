@@ -21,7 +21,7 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 	if m.Base != nil && m.Base.GetUID() != seen.GetUID() {
 		m.Holder, m.QuarantineUntil, m.quietSince, m.generation, m.Arriving = false, time.Time{}, time.Time{}, 0, Arriving{}
 		m.removePins()
-		m.Layout = nil // the new one promised nothing of that
+		m.Layout, m.laidOut = nil, SpecVersion{} // the new one promised nothing of that
 		for uid := range m.Grants {
 			m.DropGrant(uid)
 		}
@@ -46,7 +46,7 @@ func (m *Memory) UnsetBase() bool {
 		return false
 	}
 	m.removePins()
-	m.Base, m.Holder, m.Unanswered, m.generation, m.Layout = nil, false, nil, 0, nil
+	m.Base, m.Holder, m.Unanswered, m.generation, m.Layout, m.laidOut = nil, false, nil, 0, nil, SpecVersion{}
 	m.Arriving = Arriving{}
 	m.relayout() // what it has left in use is outside of any spec: others keep apart from it
 	m.RoomToRest()

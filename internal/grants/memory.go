@@ -77,8 +77,10 @@ type Memory struct {
 
 	Ledger *ledger.Ledger
 	// full is what a plan tells the claims that find nothing free, made once: thousands may wait.
-	full    *Refusal
-	Layout  *poolspec.Layout
+	full   *Refusal
+	Layout *poolspec.Layout
+	// laidOut is the spec that Layout was made of.
+	laidOut SpecVersion
 	SpecErr string
 	Cooling *cooling.Set
 	held    map[netipx.IPRange]v1alpha1.HeldRange

@@ -36,7 +36,7 @@ func (m *Memory) Compile() {
 	}
 	if layout != nil {
 		m.removePins()
-		m.Layout = layout
+		m.Layout, m.laidOut = layout, SpecVersionOf(m.Base)
 	}
 	m.relayout()
 	m.Ledger.SetParts(m.OpenRanges())
