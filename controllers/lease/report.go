@@ -42,8 +42,8 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 			return false, err
 		}
 		next := slices.Clone(o.Status.Conditions)
-		if byHost(o) && l.Hosts && len(o.Status.Ports) == 0 {
-			meta.RemoveStatusCondition(&next, v1alpha1.AnnouncedCondition) // hosts show what has ports
+		if len(o.Status.Ports) == 0 && l.off(o.Status.ShownBy) == "" {
+			meta.RemoveStatusCondition(&next, v1alpha1.AnnouncedCondition) // no Service has it: what was said may be over
 		}
 		for _, c := range []*metav1.Condition{announced, inUse(o, byRef)} {
 			if c == nil {

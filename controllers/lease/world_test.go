@@ -1159,6 +1159,9 @@ func (w *world) examine() {
 		if announced := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition); len(o.Status.Ports) > 0 && !announced {
 			w.Wrongf("lease %s is not said to be announced", o.Name)
 		}
+		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); len(o.Status.Ports) == 0 && is != nil {
+			w.Wrongf("lease %s, which no Service has, says %s: %s", o.Name, is.Reason, is.Message)
+		}
 		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition); len(o.Status.Ports) > 0 && (is == nil || is.Status != inUse(o, byRef).Status) {
 			w.Wrongf("lease %s says of its use %+v", o.Name, is)
 		}

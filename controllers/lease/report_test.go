@@ -1,0 +1,55 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+)
+
+// What was said of the announcement of a lease is not said any more when no Service has it: that MetalLB refused its address may be
+// over, and nothing would say so. Who does not show it leaves it as it is.
+func TestALeaseOfNoServiceIsNotAnnounced(t *testing.T) {
+	for name, c := range map[string]struct {
+		by    string
+		ways  Ways
+		ports []v1alpha1.LeasedPort
+		want  bool
+	}{
+		"of MetalLB":              {by: v1alpha1.ShownByMetalLB, ways: Ways{MetalLB: true, Hosts: true}},
+		"of hosts":                {by: v1alpha1.ShownByHost, ways: Ways{MetalLB: true, Hosts: true}},
+		"of another manager":      {by: v1alpha1.ShownByMetalLB, ways: Ways{Hosts: true}, want: true},
+		"of another one, by host": {by: v1alpha1.ShownByHost, ways: Ways{MetalLB: true}, want: true},
+		"with a port":             {by: v1alpha1.ShownByMetalLB, ways: Ways{MetalLB: true}, ports: []v1alpha1.LeasedPort{{Port: 80}}, want: true},
+	} {
+		scheme := runtime.NewScheme()
+		if err := v1alpha1.AddToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "shop"}}
+		o.Status = v1alpha1.IPLeaseStatus{Address: "10.0.0.1", ShownBy: c.by, Ports: c.ports, Conditions: []metav1.Condition{
+			{Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.MetalLBRefusesReason, Message: "pools overlap"},
+		}}
+		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).WithStatusSubresource(o).Build()
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+		r := &Reconciler{Client: api, Live: api, Ways: c.ways}
+		l := &look{Reconciler: r, namespace: ns, now: time.Now(), leases: []*v1alpha1.IPLease{o}}
+		if _, err := l.report(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); (is != nil) != c.want {
+			t.Errorf("%s: it says %+v", name, is)
+		}
+	}
+}
