@@ -63,7 +63,7 @@ func giveUp(ctx context.Context, tenant client.Client, p *metallbv1beta1.IPAddre
 	}
 	to, wait, err := next(ctx, tenant, p, had.Addresses)
 	if wait || err != nil {
-		return err // the count of the last change wakes who shows
+		return err // a change of the pool wakes who shows: its count, or that of avoidBuggyIPs, where no count would show it (LetGo says so)
 	}
 	patch := map[string]any{
 		"metadata": map[string]any{

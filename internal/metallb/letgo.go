@@ -3,6 +3,7 @@ package metallb
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	"go4.org/netipx"
@@ -36,7 +37,7 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 			return unread.Error(), nil //nolint:nilerr // not a failure: such a pool may have any address
 		}
 		if overlaps(p, r) {
-			return fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r)), nil
+			return stillHas(p, r), nil
 		}
 	}
 	if why, err = balancer.User(ctx, live, r); why != "" || err != nil {
@@ -51,6 +52,24 @@ func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why strin
 		}
 	}
 	return Refusal(ctx, live)
+}
+
+// stillHas says of an IPAddressPool that it has a range, and what to do where that stays so: with avoidBuggyIPs MetalLB may count as
+// many addresses without the range, so no count would acknowledge that it was taken away (next).
+func stillHas(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) string {
+	says := fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r))
+	left := slices.DeleteFunc(slices.Clone(p.Spec.Addresses), func(text string) bool {
+		has, err := rangeOf(text)
+		return err == nil && has.Overlaps(r)
+	})
+	if !managed(p) || !p.Spec.AvoidBuggyIPs || len(left) == 0 || !counted(p) {
+		return says
+	}
+	if _, waits := without(p, left); !waits {
+		return says
+	}
+	return says + ", and with avoidBuggyIPs MetalLB counts as many addresses without it, so nothing would show that MetalLB has taken the change; " +
+		"set avoidBuggyIPs of that IPAddressPool to false until the block is released"
 }
 
 // Refusal says why MetalLB keeps an older configuration than the one it has been given; nothing, if it does not.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
 // tenant is a fake, to enumerate what a workload cluster can answer. The e2e suite has a real one.
@@ -111,6 +114,54 @@ func TestLetGo(t *testing.T) { // F2, B57
 				t.Errorf("%s: got %q, %v; want %q", tc.reason, why, err, tc.want)
 			}
 		})
+	}
+}
+
+// With avoidBuggyIPs MetalLB may count as many addresses without a range. Then that is said, and what is named helps: without
+// avoidBuggyIPs the count shows that the range is gone.
+func TestStillHas(t *testing.T) {
+	stays, none := "10.0.0.4-10.0.0.6", "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
+	is := netipx.MustParseIPRange(none)
+	for name, c := range map[string]struct {
+		has      []string
+		careful  bool
+		labels   map[string]string
+		counted  int64
+		explains bool
+	}{
+		"no count shows it":                {has: []string{stays, none}, careful: true, counted: 3, explains: true},
+		"the last change is not counted":   {has: []string{stays, none}, careful: true, counted: 5},
+		"MetalLB counts all":               {has: []string{stays, none}, counted: 6},
+		"it is all that the pool has":      {has: []string{none}, careful: true},
+		"the pool of another writer":       {has: []string{stays, none}, careful: true, labels: map[string]string{}, counted: 3},
+		"the count shows it":               {has: []string{stays, "10.0.0.250-10.0.1.1"}, careful: true, counted: 8},
+		"another one goes before, by then": {has: []string{stays, none, "10.0.1.2-10.0.1.2", "10.0.2.255-10.0.2.255"}, careful: true, counted: 3, explains: true},
+	} {
+		p := ipPool(c.has...)
+		if c.labels != nil {
+			p.Name, p.Labels = "theirs", c.labels
+		}
+		p.Spec.AvoidBuggyIPs, p.Status.AvailableIPv4 = c.careful, c.counted
+		why, err := LetGo(t.Context(), tenant(t, true, p), is)
+		if err != nil || !strings.HasPrefix(why, "IPAddressPool "+p.Name+" still has 10.0.0.255-10.0.1.1") {
+			t.Errorf("%s: got %q, %v", name, why, err)
+		}
+		if got := strings.Contains(why, "set avoidBuggyIPs of that IPAddressPool to false"); got != c.explains {
+			t.Errorf("%s: it says %q", name, why)
+		}
+		left := slices.DeleteFunc(slices.Clone(c.has), func(text string) bool { return text == none })
+		if !c.explains {
+			continue
+		}
+		if _, waits, err := next(t.Context(), tenant(t, true), p, left); !waits || err != nil {
+			t.Errorf("%s: it is taken away (%v)", name, err)
+		}
+		p.Spec.AvoidBuggyIPs = false
+		n, _ := countOf(c.has, false)
+		p.Status.AvailableIPv4 = n[elastic.IPv4]
+		if to, waits, err := next(t.Context(), tenant(t, true), p, left); waits || err != nil || !slices.Equal(to, left) {
+			t.Errorf("%s: without avoidBuggyIPs it is to have %v, waits=%t, %v", name, to, waits, err)
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ func (s setting) write(ctx context.Context, tenant client.Client) error {
 	}
 	to, wait, err := next(ctx, tenant, s.was, addresses(s.to.Ranges))
 	if wait || err != nil {
-		return err // the count of the last change wakes who shows
+		return err // a change of the pool wakes who shows: its count, or that of avoidBuggyIPs, where no count would show it (LetGo says so)
 	}
 	u := pool(s.to, to)
 	if err := keepBefore(u, s.was); err != nil {

@@ -321,6 +321,7 @@ var table = map[string][]row{
 		{steps: "give it another name / hand it over with kubectl annotate %s -n %s %s %s=true in the Cluster", by: []string{"test/e2e: keeps it until it is handed over, and has it back in the end"}},
 		{steps: "give it another name, so that the leases of namespace %s can be shown", by: []string{"internal/metallb: TestForeignLeasePool"}},
 		{steps: "remove one", by: []string{"internal/metallb: TestAServiceThatAsksTwiceIsCorrected"}},
+		{steps: "set avoidBuggyIPs of that IPAddressPool to false until the block is released", by: []string{"internal/metallb: TestStillHas"}},
 	},
 	"internal/migrate": {
 		{steps: "add the IPClaim to its owners", by: []string{"internal/migrate: TestPlanOfMetal3"}},
