@@ -41,7 +41,7 @@ func (m *Memory) EndsOfMoves(now time.Time, room int) (out EndsOfMoves) {
 	due := func(uid types.UID) bool {
 		left := m.leftToUs[uid]
 		if left == nil {
-			left = &leftover{due: term.Later(now, ending.Patience)}
+			left = &leftover{due: now.Add(ending.Patience)}
 			m.leftToUs[uid] = left
 		}
 		is := !left.due.After(now)
