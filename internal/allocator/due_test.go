@@ -1,14 +1,23 @@
 package allocator
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
@@ -132,6 +141,64 @@ func TestEndOfAJobWakes(t *testing.T) {
 		p := &grants.Memory{Jobs: tc.jobs, NextLook: tc.look}
 		if got := p.EndJob(tc.again); got != tc.wakes || p.Jobs != tc.jobs-1 {
 			t.Errorf("%s: wakes %v, %d jobs are left", name, got, p.Jobs)
+		}
+	}
+}
+
+// refusing is an API server that answers whatever is asked with an error.
+type refusing struct{ client.Client }
+
+func (refusing) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errRefused
+}
+
+func (refusing) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return errRefused
+}
+
+func (refusing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return errRefused
+}
+
+var errRefused = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("a policy refuses it"))
+
+// Whatever job failed, the pool is woken by the same rule.
+func TestJobsThatFailWakeByOneRule(t *testing.T) {
+	for name, begin := range map[string]func(a *Allocator, p *grants.Memory) func(){
+		"AClaim": func(a *Allocator, p *grants.Memory) func() {
+			c := see(p, "a", 0)
+			fails := func(context.Context, *grants.Pool, grants.Claimant) error { return errRefused }
+			return func() { a.runClaim(t.Context(), grants.PoolOf(p), c.Owner.UID, serving, fails) }
+		},
+		"AnIPAddressWithoutAClaim": func(a *Allocator, p *grants.Memory) func() {
+			seeAddress(p, "a", "10.0.0.1", "gone")
+			o := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			return func() { a.runOrphan(t.Context(), grants.PoolOf(p), o.Attached) }
+		},
+		"TheEndOfAMove": func(a *Allocator, p *grants.Memory) func() {
+			moved := movedAddress("a", "10.0.0.1")
+			p.ObserveAttached(moved)
+			p.Base.PoolStatus().Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
+			p.EndsOfMoves(noon, 9)
+			return func() { a.endMoveOf(t.Context(), grants.PoolOf(p), moved) }
+		},
+		"ABlock": func(a *Allocator, p *grants.Memory) func() {
+			p.Base.PoolSpec().Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 30}
+			r := grants.BlockRequest{Verb: grants.AskForBlock, Name: "pool-1"}
+			p.BeginBlock(r)
+			return func() { a.runBlock(t.Context(), grants.PoolOf(p), r) }
+		},
+	} {
+		for look, wakes := range map[time.Duration]bool{time.Millisecond: false, time.Hour: true} {
+			woken := 0
+			a := New(Options{Client: refusing{}, Live: refusing{}, Recorder: events.NewFakeRecorder(9), ID: "us", Clock: clocktesting.NewFakeClock(noon)})
+			a.Start(t.Context(), func(pools.Key) { woken++ })
+			p := aPool(t, "10.0.0.1-10.0.0.9")
+			run := begin(a, p)
+			p.Jobs, p.NextLook, woken = 9, noon.Add(look), 0
+			if run(); (woken > 0) != wakes || p.Jobs != 8 {
+				t.Errorf("%s: a pool that is looked at in %v is woken %d times, and has %d jobs", name, look, woken, p.Jobs)
+			}
 		}
 	}
 }
