@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -16,6 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // maxNamedClusters is how many Clusters of its namespace a pool names. One would do: clusterctl moves all of them, and
@@ -25,41 +28,63 @@ const maxNamedClusters = 4
 // seeArrival finds out whether all is here that came, or comes, along with a pool (R10). clusterctl creates Clusters
 // paused, and unpauses them when all else is there; a restore is asked to do the same. So the proof is a Cluster that was
 // with the pool before, and is not paused, where no other of the namespace is. It is read live, and what is in use is
-// listed after that, so nothing depends on how long the objects took.
+// listed after that. The pool owes that list from when it lacks a proof until a list has succeeded: the proof may be on
+// record by then, by this manager or by hand. What the API server refuses for good leaves the pool closed, and the rest of
+// the turn is done.
 func (a *Allocator) seeArrival(ctx context.Context, p *grants.Pool) error {
 	now := a.now()
 	m := p.Lock()
 	m.BeginQuarantine(now, a.Quarantine)
 	m.ExtendQuarantine(now, a.Quarantine)
 	quiet := !m.QuarantineUntil.After(now)
-	base, came, lacked := m.Base, m.CameFromElsewhere(), m.Arriving.Lacks
+	base, came := m.Base, m.CameFromElsewhere()
+	owes := m.Arriving.Unlisted || m.Arriving.Lacks != ""
 	arrives := m.Arrives() && (came || !m.Arriving.Opened) && base.GetDeletionTimestamp() == nil
+	rests := m.Arriving.TryAfter.After(now)
 	m.Unlock()
-	if base.GetNamespace() == "" {
+	if base.GetNamespace() == "" || rests {
 		return nil // of what is in no namespace a person decides
 	}
 	lacks := ""
 	if arrives {
 		lacks = a.lackOf(ctx, a.Client, base, came)
 	}
-	proven := arrives && lacks == "" && ((came && quiet) || (!came && lacked != ""))
-	if proven {
+	owes = owes || lacks != "" || (arrives && came)
+	proven := owes && lacks == "" && (quiet || !came)
+	if proven && arrives {
 		timedCtx, cancel := timed(ctx)
 		lacks = a.lackOf(timedCtx, a.Live, base, came)
 		cancel()
 	}
-	if proven && came && lacks == "" {
+	m = p.Lock()
+	m.Arriving.Lacks, m.Arriving.Unlisted = lacks, owes
+	m.Unlock()
+	if !proven || lacks != "" {
+		return nil
+	}
+	err := a.open(ctx, p, base, came)
+	if !term.RefusedForGood(err) {
+		return err
+	}
+	m = p.Lock()
+	defer m.Unlock()
+	m.Arriving.Lacks = text.Message(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
+		"change the quota, policy or right that refuses it", err))
+	m.Arriving.TryAfter = now.Add(openPause)
+	return nil
+}
+
+// openPause is how long a pool rests that the API server does not let open.
+const openPause = time.Minute
+
+// open notes that all is here which came along with a pool, and lists what is in use: the list begins after the proof.
+func (a *Allocator) open(ctx context.Context, p *grants.Pool, base v1alpha1.Pool, came bool) error {
+	if came {
 		if err := a.arrived(ctx, p, base); err != nil {
 			return err
 		}
 	}
-	m = p.Lock()
-	m.Arriving.Lacks = lacks
-	m.Unlock()
-	if lacks == "" && (proven || (lacked != "" && !came)) {
-		return a.takeOver(ctx, p) // the list of it begins after the proof
-	}
-	return nil
+	return a.takeOver(ctx, p)
 }
 
 // lackOf says what is missing as a proof that all is here which came along with a pool; empty: nothing.

@@ -54,6 +54,12 @@ func openByHand(pool string) action {
 	}}
 }
 
+// failList has the next list of claims fail.
+var failList = action{"the next list of claims fails", func(w *world) bool {
+	w.listsFail++
+	return true
+}}
+
 // slowly brings claims, an allocation and a lease in three portions, minutes apart, while others ask for addresses.
 var slowly = []action{
 	add("new"), elapsed(4 * time.Minute), inherit("a", "10.0.0.1"), add("newer"), elapsed(8 * time.Minute), another,
@@ -94,6 +100,16 @@ var arriving = []scenario{
 			holdCluster(true), arrives(poolName, "there"), add("newer"), elapsed(8 * time.Minute), inherit("b", "10.0.0.7"), holdCluster(false),
 		},
 		want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.7"},
+	},
+	{
+		// The watches are behind, and the list that begins when all has arrived fails at first: nothing has shown what is in use.
+		name: "moved unseen", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2, ordered: true,
+		before: []action{holdCluster(true), arrives(poolName, "there")},
+		script: []action{
+			add("new"), blind(faults.Claims, faults.Addresses), inherit("a", "10.0.0.1"), failList, elapsed(4 * time.Minute), holdCluster(false),
+			until("the pool is open", func(w *world) bool { return w.readyIs(poolName, v1alpha1.ReadyReason) }), see,
+		},
+		want: map[string]string{"a": "10.0.0.1"},
 	},
 	{
 		// No block is asked for that may be on its way under the same name.

@@ -17,6 +17,11 @@ type Arriving struct {
 	Lacks string
 	// Opened: the pool lacked a proof, and its annotation was removed by hand.
 	Opened bool
+	// Unlisted: the pool lacked a proof, and what is in use was not listed since there is one. Only a list that has succeeded
+	// ends it (Rebuild).
+	Unlisted bool
+	// TryAfter is when what the API server has refused is tried again: to note that all is here, or to list what is in use.
+	TryAfter time.Time
 	// last is when the last one arrived that has addresses, since this manager holds the pool, by the clock of the API server.
 	last time.Time
 }
@@ -34,7 +39,7 @@ func (m *Memory) comesFromElsewhere() bool {
 
 // InQuarantine reports whether the pool grants nothing new because not all may be known that is in use.
 func (m *Memory) InQuarantine(now time.Time) bool {
-	return m.Arriving.Lacks != "" || m.QuarantineUntil.After(now) || m.comesFromElsewhere()
+	return m.Arriving.Lacks != "" || m.Arriving.Unlisted || m.QuarantineUntil.After(now) || m.comesFromElsewhere()
 }
 
 // noteArrival notes that an object has arrived that has addresses.

@@ -98,7 +98,7 @@ func (m *Memory) NextRetry(now time.Time) time.Duration {
 // NextWake is how long until the pool has something to do by itself, wait at most; 0: never. What is past by now this turn
 // has dealt with, or it waits for something else.
 func (m *Memory) NextWake(now time.Time, wait time.Duration) time.Duration {
-	waits := []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now)}
+	waits := []time.Duration{m.QuarantineUntil.Sub(now), m.CommitAfter.Sub(now), m.Arriving.TryAfter.Sub(now)}
 	there := m.atAPI(now)
 	for _, rest := range m.Cooling.All() {
 		waits = append(waits, rest.Until.Sub(there))

@@ -158,6 +158,7 @@ func (m *Memory) Rebuild(found *Listed) {
 	}
 	m.stateDrained(carve.Decision{})
 	m.apart, m.unseen, m.listed = map[netipx.IPRange]pools.Key{}, nil, true
+	m.Arriving.Unlisted = false
 	m.addPins()
 	for uid := range m.Grants {
 		delete(m.Grants, uid)

@@ -38,6 +38,7 @@ var table = map[string][]row{
 		{steps: "add the component in-cluster-pools / hand the pools back with kubectl butler-ipam hand-back", by: []string{"test/cli: TestHandBack"}},
 		{steps: "apply component-failure-domains.yaml of its release / restart it", by: []string{"internal/allocator: TestWhatAMachineLacksHelps"}},
 		{steps: "change spec.addresses of %s / have its claims name the other pool, unless these are different networks", by: []string{"test/integration: the pool of the in-cluster provider is named, and changing that serves who waits"}},
+		{steps: "change the quota, policy or right that refuses it", by: []string{"internal/allocator: TestAnArrivedPoolIsListedBeforeItOpens"}},
 		{steps: "create it / create this object again with the right poolRef%s", by: []string{"test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the Cluster / correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim", by: []string{"test/integration: the Cluster is created"}},
 		{steps: "create the allocation again with the right pools", by: []string{"internal/allocator: TestABlockOfTheRightPoolsIsGiven"}},

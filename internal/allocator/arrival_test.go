@@ -1,0 +1,144 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// arrivalAPI is an API server that has one Cluster, and answers a write as it is told to.
+type arrivalAPI struct {
+	client.Client
+	paused bool
+	answer error
+}
+
+func (f *arrivalAPI) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	c := clusterv1.Cluster{}
+	c.Namespace, c.Name, c.Spec.Paused = "ns", "tenant", &f.paused
+	l.(*clusterv1.ClusterList).Items = []clusterv1.Cluster{c}
+	return nil
+}
+
+func (f *arrivalAPI) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	o.SetResourceVersion("20")
+	return f.answer
+}
+
+// failsOnce is a Lister of which the first list has no answer.
+type failsOnce struct {
+	existing
+	lists int
+	err   error
+}
+
+func (f *failsOnce) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	if f.lists++; f.err != nil {
+		err := f.err
+		f.err = nil
+		return "", err
+	}
+	return f.existing.List(ctx, of, namespace, visit)
+}
+
+// A pool that has arrived opens when all is proven to be here, and when a list that began after that has succeeded: the watches
+// may be behind (R10). It holds whoever noted the proof, and whatever became of the answer.
+func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
+	busy := errors.New("the server is busy")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "p", errors.New("a policy refuses it"))
+	at := func(home string) func(client.Object) {
+		return func(o client.Object) {
+			marks := maps.Clone(o.GetAnnotations())
+			marks[v1alpha1.ManagementClusterAnnotation] = home
+			o.SetAnnotations(marks)
+			o.SetResourceVersion("30")
+		}
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		// from is where the pool comes from; lacks: a Cluster is paused at first.
+		from  string
+		lacks bool
+		// write and list are what the first write and the first list are answered.
+		write, list error
+		// shown is what the watch shows of the pool after the first try.
+		shown func(client.Object)
+		says  string
+	}{
+		"ListFails":        {reason: "the mark is on record, and nothing was listed", from: "there", list: busy},
+		"AnswerLost":       {reason: "the watch shows our mark", from: "there", write: busy, shown: at("here")},
+		"MarkedByHand":     {reason: "there was nothing to lack", from: "there", write: busy, shown: at("")},
+		"Restored":         {reason: "it came from this cluster", from: "here", lacks: true, list: busy},
+		"MarkRefused":      {reason: "the rest of the turn is done, and the pool says why it waits", from: "there", write: forbidden, says: "a policy refuses it"},
+		"ListRefused":      {reason: "as above", from: "there", list: forbidden, says: "a policy refuses it"},
+		"NothingWentWrong": {reason: "it is listed at once", from: "there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock, lists := clocktesting.NewFakeClock(noon), &failsOnce{err: tc.list}
+			api := &arrivalAPI{answer: tc.write, paused: tc.lacks}
+			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", ManagementCluster: "here", Clock: clock, Quarantine: 75 * time.Second})
+			o := aNeighbour("p", "10.0.0.1-10.0.0.4", time.Hour)
+			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from, v1alpha1.ClustersAnnotation: "tenant"}
+			o.Status.Conditions = []metav1.Condition{{
+				Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon),
+			}}
+			lists.has(pools.KeyOf(o), "unseen", "10.0.0.1")
+			m := unlocked(a.pool(pools.KeyOf(o)))
+			m.ManagementCluster = "here"
+			m.SetBase(o)
+			m.Adopting, m.Holder, m.TriedOnce, m.Term = true, true, true, 1
+			m.Quarantine(noon, a.Quarantine)
+			look := func() error { return a.seeArrival(t.Context(), grants.PoolOf(m)) }
+			if err := look(); err != nil || lists.lists > 0 {
+				t.Fatalf("%s: at first: %v, %d lists", tc.reason, err, lists.lists)
+			}
+			clock.Step(80 * time.Second)
+			api.paused = false
+			err, failed := look(), tc.list != nil || tc.write != nil
+			if (err != nil) != (failed && tc.says == "") || m.InQuarantine(clock.Now()) != failed {
+				t.Errorf("%s: the first try: %v; it is open: %t", tc.reason, err, !m.InQuarantine(clock.Now()))
+			}
+			if _, message := m.Closed(clock.Now()); !strings.Contains(message, tc.says) {
+				t.Errorf("%s: it says %q", tc.reason, message)
+			}
+			if tc.says != "" {
+				tried := lists.lists
+				if err := look(); err != nil || lists.lists != tried || m.NextWake(clock.Now(), 0) != openPause {
+					t.Errorf("%s: it is tried again at once, or in %v: %v", tc.reason, m.NextWake(clock.Now(), 0), err)
+				}
+				clock.Step(openPause)
+			}
+			api.answer = nil
+			if tc.shown != nil {
+				next := o.DeepCopy()
+				tc.shown(next)
+				m.SetBase(next)
+			}
+			if err := look(); err != nil {
+				t.Errorf("%s: the second try: %v", tc.reason, err)
+			}
+			if free := freeOf(m); m.InQuarantine(clock.Now()) || slices.Contains(free, "10.0.0.1") {
+				t.Errorf("%s: it is open: %t; free are %v", tc.reason, !m.InQuarantine(clock.Now()), free)
+			}
+			done := lists.lists
+			if err := look(); err != nil || lists.lists != done {
+				t.Errorf("%s: it is listed again: %v", tc.reason, err)
+			}
+		})
+	}
+}
