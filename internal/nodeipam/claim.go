@@ -34,6 +34,7 @@ func (s *Site) ClaimOutdated(statuses map[podcidr.Ref]string, within time.Durati
 	switch {
 	case len(statuses) == 0:
 		*o = outdated{}
+		m.takeAsTold()
 		return 0
 	case o.claimed:
 		return 0

@@ -149,6 +149,8 @@ type memory struct {
 	// notes are what is to be said, said what was.
 	notes []note
 	said  map[types.UID][]note
+	// untold is what there is to say by the holder alone.
+	untold untold
 }
 
 // blocked is an object that could not be protected so many times, and until when it is not tried.
@@ -163,6 +165,7 @@ func newMemory(of Key, grace time.Duration) *memory {
 		known: known{blocks: map[string]Block{}, fresh: map[types.UID]time.Time{}, taken: map[string]time.Time{}, missing: map[string]bool{}, vain: map[string]blocked{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
 		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
 		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
+		untold: untold{refusals: map[types.UID]note{}, others: map[types.UID][]note{}},
 	}
 	m.unread = true
 	m.rebuild()
@@ -243,7 +246,7 @@ func (m *memory) noted(n *node, news bool) (wake bool) {
 	if m.grants[n.UID] != nil || !news {
 		return false
 	}
-	delete(m.refused, n.UID)
+	m.forgetWaiting(n.UID)
 	m.todo[n.UID] = n
 	return true
 }
@@ -263,6 +266,7 @@ func (m *memory) set(n *node) {
 func (m *memory) forgetWaiting(uid types.UID) {
 	delete(m.todo, uid)
 	delete(m.refused, uid)
+	delete(m.untold.refusals, uid)
 }
 
 // settle notes the proof that a grant of a Node can end.
@@ -288,6 +292,7 @@ func (m *memory) forget(uid types.UID, now time.Time) (wake bool) {
 	delete(m.nodes, uid)
 	delete(m.clashes, uid)
 	delete(m.said, uid)
+	delete(m.untold.others, uid)
 	for other, clashes := range m.clashes {
 		left := slices.DeleteFunc(clashes, func(c podcidr.Clash) bool { return c.OtherUID == uid })
 		if m.clashes[other] = left; len(left) == 0 {
@@ -310,6 +315,7 @@ func (m *memory) reconsider() {
 		}
 	}
 	clear(m.refused)
+	clear(m.untold.refusals)
 }
 
 // setObjects takes what CIDRs are given from.
@@ -411,6 +417,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 			m.NoteGone(uid) // it was there before the list began
 			delete(m.nodes, uid)
 			delete(m.said, uid)
+			delete(m.untold.others, uid)
 		}
 	}
 	for uid, n := range listed {
@@ -446,6 +453,7 @@ func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Ti
 		delete(m.todo, g.UID)
 	}
 	m.touch()
+	m.tellOthers()
 	m.rebuild()
 	m.unread, m.left, m.claimed = false, false, false
 	m.holder, m.triedOnce, m.suspect, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}

@@ -2,15 +2,18 @@ package nodeipam
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
@@ -35,6 +38,8 @@ const (
 	notesAtOnce    = 25
 	// namesShown is how many names a message has.
 	namesShown = 5
+	// more is in the place of the others.
+	more = "…"
 )
 
 // note is what is to be said about a Node.
@@ -45,9 +50,13 @@ type note struct {
 
 // notef has something said about a Node, if it was not said before.
 func (m *memory) notef(n *podcidr.Node, reason, format string, args ...any) {
-	next := note{n.UID, n.Name, reason, fmt.Sprintf(format, args...)}
-	if !slices.Contains(m.said[n.UID], next) {
-		m.notes, m.said[n.UID] = append(m.notes, next), append(m.said[n.UID], next)
+	m.tell(note{n.UID, n.Name, reason, fmt.Sprintf(format, args...)})
+}
+
+// tell has something said, if it was not said before.
+func (m *memory) tell(n note) {
+	if !slices.Contains(m.said[n.uid], n) {
+		m.notes, m.said[n.uid] = append(m.notes, n), append(m.said[n.uid], n)
 	}
 }
 
@@ -55,6 +64,95 @@ func (m *memory) notef(n *podcidr.Node, reason, format string, args ...any) {
 func (m *memory) unsay(n note) {
 	if m.said[n.uid] = slices.DeleteFunc(m.said[n.uid], func(o note) bool { return o == n }); len(m.said[n.uid]) == 0 {
 		delete(m.said, n.uid)
+	}
+}
+
+// untold is what a manager knows that is neither the holder nor elected: another one may have told the Nodes. Where none holds the
+// site, this one takes it over to do so.
+type untold struct {
+	// refusals are why Nodes get nothing; others is what else there is to say of Nodes.
+	refusals map[types.UID]note
+	others   map[types.UID][]note
+	// since is when there was something first.
+	since time.Time
+}
+
+// tellPatience is how long what is untold waits for a holder, which shows refusals in a status.
+const tellPatience = 2 * time.Minute
+
+// leaveUntold has what was noted since there were some notes stay untold.
+func (m *memory) leaveUntold(since int) {
+	for _, n := range m.notes[since:] {
+		m.unsay(n)
+		switch all := m.untold.others[n.uid]; {
+		case n.reason == CIDRNotAvailable:
+			m.untold.refusals[n.uid] = n
+		case !slices.Contains(all, n):
+			m.untold.others[n.uid] = append(all, n)
+		}
+	}
+	m.notes = m.notes[:since]
+}
+
+// mayTell reports whether the site is to be taken over for what is untold. The one that takes it over for that has told it,
+// and does not take it over for the same again.
+func (m *memory) mayTell(now time.Time, wait time.Duration) (bool, time.Duration) {
+	if len(m.untold.refusals)+len(m.untold.others) == 0 {
+		m.untold.since = time.Time{}
+		return false, wait
+	}
+	if m.untold.since.IsZero() {
+		m.untold.since = now
+	}
+	if left := tellPatience - now.Sub(m.untold.since); left > 0 {
+		return false, sooner(wait, left)
+	}
+	return true, 0
+}
+
+// tellRefusals has Nodes told why they get nothing, by a leader that has nothing to take the site over for.
+func (m *memory) tellRefusals() {
+	for _, uid := range slices.Sorted(maps.Keys(m.untold.refusals)) {
+		m.tell(m.untold.refusals[uid])
+	}
+	clear(m.untold.refusals)
+}
+
+// tellOthers has what is untold said by a holder. Which Nodes it refuses, it finds itself.
+func (m *memory) tellOthers() {
+	for _, uid := range slices.Sorted(maps.Keys(m.untold.others)) {
+		for _, n := range m.untold.others[uid] {
+			m.tell(n)
+		}
+	}
+	clear(m.untold.refusals)
+	clear(m.untold.others)
+	m.untold.since = time.Time{}
+}
+
+// takeAsTold takes refusals as told that statuses count, which are right: their holder has told them.
+func (m *memory) takeAsTold() {
+	counts := m.countsRefusals()
+	for uid, n := range m.untold.refusals {
+		if counts(m.refused[uid]) {
+			m.said[uid] = append(m.said[uid], n)
+			delete(m.untold.refusals, uid)
+		}
+	}
+}
+
+// countsRefusals returns what reports whether a status counts a Node that is refused: of a Cluster, its condition does, if nothing
+// is worse; else the condition Exhausted of a ClusterCIDR that is full.
+func (m *memory) countsRefusals() func(podcidr.Refusal) bool {
+	if m.fleet {
+		shows := len(m.objects) > 0 && len(m.clashes) == 0 && m.stopped() == nil && len(m.contested()) == 0
+		return func(podcidr.Refusal) bool { return shows }
+	}
+	return func(why podcidr.Refusal) bool {
+		return slices.ContainsFunc(why.Full, func(ref podcidr.Ref) bool {
+			o := m.objects[ref]
+			return ref.Kind == v1alpha1.ClusterCIDRKind && o.Range != nil && !m.isUselessRange(o.Range)
+		})
 	}
 }
 
@@ -143,19 +241,16 @@ func shown(names []string) string {
 	if len(names) <= namesShown {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:namesShown], ", ") + ", …"
+	return strings.Join(names[:namesShown], ", ") + ", " + more
 }
 
-// Say records the events that are due, as many as the limit allows. It reports whether some have to wait. A manager that
-// does not hold the site has nothing to say.
+// Say records the events that are due, as many as the limit allows. It reports whether some have to wait. A manager that is
+// neither the holder nor elected says nothing: another one may.
 func (s *Site) Say() (more bool) {
 	s.sayDeleting()
 	m := s.lock()
 	if !m.holder && !s.Elected {
-		for _, n := range m.notes {
-			m.unsay(n)
-		}
-		m.notes = nil
+		m.leaveUntold(0)
 	}
 	var now []note
 	for len(m.notes) > 0 && s.limit.TryAccept() {

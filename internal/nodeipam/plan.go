@@ -486,9 +486,15 @@ func (m *memory) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) 
 		return false, m.NotBefore.Sub(now)
 	}
 	work, wait := m.hasWork(now)
-	if !work {
+	switch {
+	case work:
+	case elected:
 		m.workSince = time.Time{}
+		m.tellRefusals()
 		return false, wait
+	default:
+		m.workSince = time.Time{}
+		return m.mayTell(now, wait)
 	}
 	if (!m.triedOnce && !m.left) || (elected && m.Backoff == 0) {
 		return true, 0
@@ -502,8 +508,8 @@ func (m *memory) mayTakeOver(now time.Time, elected bool) (bool, time.Duration) 
 	return true, 0
 }
 
-// hasWork reports whether a holder would have something to do. What it finds that nobody can be given is not work. Where
-// there is some, nothing is left of the look; what was refused before, another manager's writes may not be.
+// hasWork reports whether a holder would have something to do. What it finds that can be given to no Node is not work: what there
+// is to tell such Nodes stays untold. What was refused before, another manager's writes may not be.
 func (m *memory) hasWork(now time.Time) (bool, time.Duration) {
 	if m.suspect || m.claimed || m.closingNow() {
 		return true, 0
@@ -513,10 +519,7 @@ func (m *memory) hasWork(now time.Time) (bool, time.Duration) {
 	m.setGrows(now)
 	_, wait := m.plan(now)
 	m.trouble = trouble
-	for _, n := range m.notes[notes:] {
-		m.unsay(n)
-	}
-	m.notes = m.notes[:notes]
+	m.leaveUntold(notes)
 	growth := m.decideBlocks(now)
 	wait = sooner(wait, growth.wait)
 	work := m.left || len(m.grants) > 0 || growth.something()
