@@ -56,8 +56,10 @@ func (r *ranges) replace(key nodeipam.Key, found map[podcidr.Ref]nodeipam.Usage)
 	return was
 }
 
-// forget forgets what a Cluster was seen to use: it is gone, or another manager's, or wants nothing any more. What was said
-// of it is taken back, also on a ClusterCIDR in which it has no entry, as nothing was given there.
+// leave leaves what a Cluster uses to the manager that holds its Nodes: what this one has seen is soon outdated.
+func (r *ranges) leave(key nodeipam.Key) { r.drop(key) }
+
+// forget forgets what a Cluster was seen to use: it is gone, or another manager's, or wants nothing any more.
 func (r *ranges) forget(key nodeipam.Key) {
 	for ref := range r.drop(key) {
 		r.look(ref.Name)
@@ -100,6 +102,15 @@ func (r *ranges) of(ref podcidr.Ref) map[nodeipam.Key]nodeipam.Usage {
 	return out
 }
 
+// says reports whether what a Cluster uses is known, and whether that is something of a ClusterCIDR.
+func (r *ranges) says(key nodeipam.Key, ref podcidr.Ref) (known, says bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, known := r.found[key]
+	_, says = all[ref]
+	return known, says
+}
+
 // due reports whether numbers alone may be written, or how long until then; wrote notes that they were.
 func (r *ranges) due(uid types.UID, now time.Time) time.Duration {
 	r.mu.Lock()
@@ -127,20 +138,25 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, nil
 	}
 	next := c.DeepCopy()
-	gone, err := r.clustersGone(ctx, c)
+	gone, silent, err := r.clustersOver(ctx, c)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	next.Status.Clusters = slices.DeleteFunc(next.Status.Clusters, func(e v1alpha1.ClusterUse) bool {
 		return gone[nodeipam.Key{Namespace: e.Namespace, Name: e.Name}]
 	})
+	entryGone := len(next.Status.Clusters) < len(c.Status.Clusters)
 	if len(c.Status.Clusters) == 0 && c.DeletionTimestamp != nil {
 		err := nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}.Release(ctx, nodeipam.RefOf(c), "")
 		return guard.Retry(err, "letting go of ClusterCIDR "+c.Name)
 	}
 	now := r.Now()
-	changed, urgent := nodeipam.DescribeFleet(next, r.ranges.of(nodeipam.RefOf(c)), r.Shard.Whole(), now)
-	urgent = urgent || len(gone) > 0
+	by := r.ranges.of(nodeipam.RefOf(c))
+	for key := range silent {
+		by[key] = nodeipam.Usage{Blind: true}
+	}
+	changed, urgent := nodeipam.DescribeFleet(next, by, r.Shard.Whole(), now)
+	urgent = urgent || entryGone
 	if !changed && !urgent {
 		return reconcile.Result{}, nil
 	}
@@ -152,21 +168,42 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 	return guard.Retry(err, "writing the status of ClusterCIDR "+c.Name)
 }
 
-// clustersGone are the Clusters with an entry that do not exist: their Nodes are gone with them.
-func (r *Reconciler) clustersGone(ctx context.Context, c *v1alpha1.ClusterCIDR) (map[nodeipam.Key]bool, error) {
-	out := map[nodeipam.Key]bool{}
-	for _, e := range c.Status.Clusters {
-		key := nodeipam.Key{Namespace: e.Namespace, Name: e.Name}
-		err := r.Client.Get(ctx, key, &clusterv1.Cluster{})
+// clustersOver are the Clusters of which a ClusterCIDR says something, and which do not exist: their Nodes are gone with them; and
+// those of which nothing is to be said any more, as these too, unless this manager has something to say of them.
+func (r *Reconciler) clustersOver(ctx context.Context, c *v1alpha1.ClusterCIDR) (gone, silent map[nodeipam.Key]bool, err error) {
+	gone, silent = map[nodeipam.Key]bool{}, map[nodeipam.Key]bool{}
+	for _, key := range nodeipam.SaidAbout(c) {
+		cluster := &clusterv1.Cluster{}
+		err := r.Client.Get(ctx, key, cluster)
 		if apierrors.IsNotFound(err) {
-			err = r.Live.Get(ctx, key, &clusterv1.Cluster{}) // the cache is behind, or does not show all namespaces
+			err = r.Live.Get(ctx, key, cluster) // the cache is behind, or does not show all namespaces
 		}
 		switch {
 		case apierrors.IsNotFound(err):
-			out[key] = true
+			gone[key], silent[key] = true, true
 		case err != nil:
-			return nil, fmt.Errorf("reading Cluster %s, which uses ClusterCIDR %s: %w", key, c.Name, err)
+			return nil, nil, fmt.Errorf("reading Cluster %s, which uses ClusterCIDR %s: %w", key, c.Name, err)
+		case r.isSilent(cluster, c):
+			silent[key] = true
 		}
 	}
-	return out, nil
+	return gone, silent, nil
+}
+
+// isSilent reports whether nothing is to be said of a Cluster on a ClusterCIDR: no manager serves it, or its Nodes get nothing of
+// that, or this manager serves it, and has nothing to say.
+func (r *Reconciler) isSilent(cluster *clusterv1.Cluster, c *v1alpha1.ClusterCIDR) bool {
+	key := client.ObjectKeyFromObject(cluster)
+	switch {
+	case guard.IsAnothers(cluster, r.WatchFilter):
+		return false
+	case guard.LeavesAlone(cluster, r.WatchFilter), guard.IsLeft(cluster):
+		return true
+	}
+	known, says := r.ranges.says(key, nodeipam.RefOf(c))
+	if known {
+		return !says
+	}
+	_, concerns := nodeipam.ObjectFor(c, key, labelsOf(cluster))
+	return !concerns
 }

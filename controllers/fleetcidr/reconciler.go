@@ -96,12 +96,24 @@ func (r *Reconciler) using(ctx context.Context, key nodeipam.Key) (names []strin
 
 // forget forgets a Cluster that is gone. Its entries go; its blocks, controllers/cluster lets go of.
 func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
-	r.sites.end(key)
-	r.ranges.forget(key)
+	r.leave(ctx, key)
 	r.answers.Forget(key)
 	r.slow.Forget(key)
-	for _, name := range r.using(ctx, key) {
-		r.ranges.look(name)
+}
+
+// leave ends the site of a Cluster. What was said of it is taken back, also on a ClusterCIDR in which it has no entry, as nothing
+// was given there, and also what another manager has said, or this one before it was restarted.
+func (r *Reconciler) leave(ctx context.Context, key nodeipam.Key) {
+	r.sites.end(key)
+	r.ranges.forget(key)
+	all, err := r.all(ctx)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "What is said of a Cluster is looked at later", "cluster", key.String())
+	}
+	for i := range all {
+		if nodeipam.EntryOf(&all[i], key) != nil || len(nodeipam.SaidOf(&all[i], key)) > 0 {
+			r.ranges.look(all[i].Name)
+		}
 	}
 }
 
@@ -109,6 +121,14 @@ func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
 func enrolled(c *clusterv1.Cluster) bool {
 	_, is := c.Labels[v1alpha1.NodeCIDRsLabel]
 	return is
+}
+
+// labelsOf are the labels by which ClusterCIDRs select a Cluster; nil: it is to get nothing new.
+func labelsOf(c *clusterv1.Cluster) labels.Set {
+	if !enrolled(c) {
+		return nil
+	}
+	return c.Labels
 }
 
 // Reconcile brings one Cluster forward.
@@ -125,27 +145,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	if guard.LeavesAlone(cluster, r.WatchFilter) {
-		r.sites.end(key) // another manager may have it now
-		r.ranges.forget(key)
+		r.leave(ctx, key) // another manager may have it now
 		return reconcile.Result{}, nil
 	}
 	if guard.IsLeft(cluster) {
-		r.sites.end(key) // its Nodes are gone with its machines
-		r.ranges.forget(key)
+		r.leave(ctx, key) // its Nodes are gone with its machines
 		return reconcile.Result{}, nil
 	}
 	all, err := r.all(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var has labels.Set
-	if enrolled(cluster) {
-		has = cluster.Labels
-	}
+	has := labelsOf(cluster)
 	objects := objectsFor(all, key, has)
 	if has == nil && len(objects) == 0 && len(r.Blocks.Pods(key)) == 0 {
-		r.sites.end(key)
-		r.ranges.forget(key)
+		r.leave(ctx, key)
 		return reconcile.Result{}, r.withdraw(ctx, cluster)
 	}
 	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, all, objects) })
@@ -215,6 +229,7 @@ func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *
 	s.reported = now
 	found, speaks := s.Report()
 	if !speaks {
+		r.ranges.leave(s.Key)
 		return s.ClaimOutdated(outdated(found, all, s.Key), outdatedFor), nil
 	}
 	r.ranges.take(s.Key, found)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -45,7 +46,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) (er
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fleetcidr-ranges").
-		For(&v1alpha1.ClusterCIDR{}, builder.WithPredicates(news)).
+		For(&v1alpha1.ClusterCIDR{}, builder.WithPredicates(predicate.Or(news, said))).
 		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.ranges.start(q)
@@ -60,6 +61,18 @@ var news = predicate.Funcs{
 		a, isA := e.ObjectOld.(*v1alpha1.ClusterCIDR)
 		b, isB := e.ObjectNew.(*v1alpha1.ClusterCIDR)
 		return isA && isB && differ(a, b)
+	},
+}
+
+// said are events of ClusterCIDRs whose conditions another manager may have written, which knows less of some Clusters.
+var said = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		a, isA := e.ObjectOld.(*v1alpha1.ClusterCIDR)
+		b, isB := e.ObjectNew.(*v1alpha1.ClusterCIDR)
+		return isA && isB && !slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, func(x, y metav1.Condition) bool {
+			return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason
+		})
 	},
 }
 

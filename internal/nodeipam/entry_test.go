@@ -243,3 +243,66 @@ func TestShardsDoNotTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// What a ClusterCIDR says of a Cluster stays until this manager knows better: a manager that was just started, and one beside that
+// serves other Clusters, write nothing else.
+func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
+	full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
+	shared := condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
+	stopped := condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
+	unnamed := Key{Namespace: "team", Name: "unnamed"} // without an entry
+	knows := []map[Key]Usage{
+		{prod: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full, shared}}, unnamed: {Conditions: []metav1.Condition{stopped}}},
+		{stage: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full, shared}}},
+		{},
+	}
+	c := fleetRange(use(prod, "m", 2, 0), use(stage, "s", 2, 0))
+	for i := range 9 {
+		changed, _ := DescribeFleet(c, knows[i%3], true, noon.Add(time.Duration(i)*time.Second))
+		if changed && i > 1 {
+			t.Errorf("at turn %d it is written again: %+v", i, c.Status.Conditions)
+		}
+	}
+	for of, want := range map[string]string{
+		v1alpha1.ReadyCondition:     "in Cluster team/unnamed: " + stopped.Message,
+		v1alpha1.ExhaustedCondition: "in Cluster team/prod, team/stage: " + full.Message,
+		v1alpha1.OverlapCondition:   "in Cluster team/prod, team/stage: " + shared.Message,
+	} {
+		if is := meta.FindStatusCondition(c.Status.Conditions, of); is.Message != want {
+			t.Errorf("%s says %q", of, is.Message)
+		}
+	}
+	DescribeFleet(c, map[Key]Usage{prod: {Capacity: 2, Allocated: 1, Free: 1}, unnamed: {Blind: true}}, true, noon)
+	for of, want := range map[string]string{
+		v1alpha1.ReadyCondition:     "0 of 2 node CIDRs are free in Cluster team/stage, and no fewer in others",
+		v1alpha1.ExhaustedCondition: "in Cluster team/stage: " + full.Message,
+		v1alpha1.OverlapCondition:   "in Cluster team/stage: " + shared.Message,
+	} {
+		if is := meta.FindStatusCondition(c.Status.Conditions, of); is.Message != want {
+			t.Errorf("when it is over in two of them, %s says %q", of, is.Message)
+		}
+	}
+}
+
+// Of a list of Clusters that is too long to be shown, none gets lost.
+func TestAListOfClustersKeepsAll(t *testing.T) {
+	shared := condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
+	c, by := fleetRange(), map[Key]Usage{}
+	for i := range 2 * namesShown {
+		key := Key{Namespace: "team", Name: string(rune('a' + i))}
+		c.Status.Clusters = append(c.Status.Clusters, use(key, "m", 1, 1))
+		by[key] = Usage{Allocated: 1, Free: 1, Conditions: []metav1.Condition{shared}}
+	}
+	DescribeFleet(c, by, true, noon)
+	if changed, _ := DescribeFleet(c, nil, true, noon); changed {
+		t.Errorf("it is written again: %+v", c.Status.Conditions)
+	}
+	for i := range namesShown {
+		by[Key{Namespace: "team", Name: string(rune('a' + i))}] = Usage{Allocated: 1, Free: 1}
+		delete(by, Key{Namespace: "team", Name: string(rune('a' + namesShown + i))})
+	}
+	DescribeFleet(c, by, true, noon)
+	if is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.OverlapCondition); is.Message != "in Cluster team/f, team/g, team/h, team/i, team/j: "+shared.Message {
+		t.Errorf("it says %q", is.Message)
+	}
+}

@@ -20,9 +20,10 @@ func (u Usage) Same(other Usage) bool {
 }
 
 // DescribeFleet puts what is known of a ClusterCIDR of a fleet into its status: in the entries, how the Clusters that are
-// known use it; those of others stay as they are, and the sums are of all. Where this manager is not alone, as others serve
-// Clusters too, the conditions say what the entries do, which all of them see: else they would take turns. It reports whether
-// that has changed, and whether it should be shown without delay.
+// known use it; those of others stay as they are, and the sums are of all. The conditions go on saying of Clusters that are not
+// known what they do, as another manager may have said it, or this one before it was restarted. Where this manager is not alone, as
+// others serve Clusters too, the conditions say what the entries do, which all of them see: else they would take turns. It reports
+// whether that has changed, and whether it should be shown without delay.
 func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, alone bool, now time.Time) (changed, urgent bool) {
 	object := ObjectOf(c)
 	var u Usage
@@ -45,16 +46,75 @@ func DescribeFleet(c *v1alpha1.ClusterCIDR, by map[Key]Usage, alone bool, now ti
 		}
 		u.Free = min(u.Free, e.Free)
 	}
-	if !alone {
-		by = saidByEntries(c, elastic, u.Capacity)
+	said := saidByEntries(c, elastic, u.Capacity)
+	if alone {
+		for _, key := range SaidAbout(c) {
+			said[key] = Usage{Conditions: append(SaidOf(c, key), said[key].Conditions...)}
+		}
+		maps.Copy(said, by)
 	}
 	u.Conditions = []metav1.Condition{
-		fleetReady(c, object, u, by),
-		inClusters(by, v1alpha1.ExhaustedCondition, v1alpha1.RoomLeftReason),
-		inClusters(by, v1alpha1.OverlapCondition, v1alpha1.NoOverlapReason),
+		fleetReady(c, object, u, said),
+		inClusters(said, v1alpha1.ExhaustedCondition, v1alpha1.RoomLeftReason),
+		inClusters(said, v1alpha1.OverlapCondition, v1alpha1.NoOverlapReason),
 	}
 	described, urgent := u.Describe(c, now)
 	return changed || described, urgent || fresh
+}
+
+// SaidAbout are the Clusters that a ClusterCIDR says something about: those with an entry, and those that its conditions name.
+func SaidAbout(c *v1alpha1.ClusterCIDR) (out []Key) {
+	for _, e := range c.Status.Clusters {
+		out = append(out, Key{Namespace: e.Namespace, Name: e.Name})
+	}
+	entries := len(out)
+	for i := range c.Status.Conditions {
+		names, _ := cutClusters(c.Status.Conditions[i].Message)
+		for _, text := range names {
+			namespace, name, is := strings.Cut(text, "/")
+			if key := (Key{Namespace: namespace, Name: name}); is && EntryOf(c, key) == nil && !slices.Contains(out[entries:], key) {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+// SaidOf is what the conditions of a ClusterCIDR say of a Cluster.
+func SaidOf(c *v1alpha1.ClusterCIDR, key Key) (out []metav1.Condition) {
+	entry := EntryOf(c, key)
+	for _, is := range c.Status.Conditions {
+		names, message := cutClusters(is.Message)
+		if !isNamed(names, key, entry != nil) || (is.Type == v1alpha1.ExhaustedCondition && entry != nil && entry.Free > 0) {
+			continue
+		}
+		out = append(out, condition(is.Type, is.Status, is.Reason, "%s", message))
+	}
+	return out
+}
+
+// isNamed reports whether a Cluster is one of those that a condition names. Of a list that is too long, those with an entry that
+// come after the last name are in it.
+func isNamed(names []string, key Key, hasEntry bool) bool {
+	if slices.Contains(names, key.String()) {
+		return true
+	}
+	last := len(names) - 1
+	return hasEntry && last > 0 && names[last] == more && key.String() > names[last-1]
+}
+
+// ofClusters is the message of a condition of some Clusters, cutClusters what is in one.
+func ofClusters(names []string, message string) string {
+	return fmt.Sprintf("in Cluster %s: %s", shown(names), message)
+}
+
+func cutClusters(text string) (names []string, message string) {
+	text, is := strings.CutPrefix(text, "in Cluster ")
+	all, message, cut := strings.Cut(text, ": ")
+	if !is || !cut {
+		return nil, ""
+	}
+	return strings.Split(all, ", "), message
 }
 
 // saidByEntries is what the entries of a ClusterCIDR say of their Clusters. Whether a pool has more blocks for one, they do not.
@@ -80,7 +140,7 @@ func fleetReady(c *v1alpha1.ClusterCIDR, o Object, u Usage, by map[Key]Usage) me
 	for _, key := range inOrderOf(by) {
 		is := meta.FindStatusCondition(by[key].Conditions, v1alpha1.ReadyCondition)
 		if is != nil && is.Status != metav1.ConditionTrue && is.Reason != v1alpha1.DeletingReason {
-			return condition(v1alpha1.ReadyCondition, is.Status, is.Reason, "in Cluster %s: %s", key, is.Message)
+			return condition(v1alpha1.ReadyCondition, is.Status, is.Reason, "%s", ofClusters([]string{key.String()}, is.Message))
 		}
 	}
 	switch {
@@ -122,7 +182,7 @@ func inClusters(by map[Key]Usage, kind, without string) metav1.Condition {
 	if first == nil {
 		return condition(kind, metav1.ConditionFalse, without, "")
 	}
-	return condition(kind, metav1.ConditionTrue, first.Reason, "in %s: %s", strings.TrimSpace("Cluster "+shown(in)), first.Message)
+	return condition(kind, metav1.ConditionTrue, first.Reason, "%s", ofClusters(in, first.Message))
 }
 
 func inOrderOf(by map[Key]Usage) []Key {
