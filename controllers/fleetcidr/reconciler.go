@@ -10,9 +10,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,8 +26,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	jobs "github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
@@ -230,20 +233,35 @@ func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *
 	found, speaks := s.Report()
 	if !speaks {
 		r.ranges.leave(s.Key)
-		return s.ClaimOutdated(outdated(found, all, s.Key), outdatedFor), nil
+		return s.ClaimOutdated(r.outdated(cluster, found, conditionOf(found, selected), all), outdatedFor), nil
 	}
 	r.ranges.take(s.Key, found)
 	return r.show(ctx, cluster, s, conditionOf(found, selected))
 }
 
-// outdated are the numbers of Nodes in entries of a Cluster that nobody has written since they have changed.
-func outdated(found nodeipam.Report, all []v1alpha1.ClusterCIDR, key nodeipam.Key) map[podcidr.Ref]string {
-	out := map[podcidr.Ref]string{}
+// outdated are the statuses that the holder of a Cluster's Nodes has not written since what they say of it has changed: those of
+// ClusterCIDRs, and the condition of the Cluster, which any manager writes that does not reach it.
+func (r *Reconciler) outdated(cluster *clusterv1.Cluster, found nodeipam.Report, is metav1.Condition, all []v1alpha1.ClusterCIDR) map[string]nodeipam.Difference {
+	out, key := map[string]nodeipam.Difference{}, client.ObjectKeyFromObject(cluster)
+	is.Message = text.Message(is.Message)
+	was := ptr.Deref(conditions.Get(cluster, is.Type), metav1.Condition{})
+	if says := nodeipam.SaidBy(was); says != nodeipam.SaidBy(is) {
+		out[clusterv1.ClusterKind] = nodeipam.Difference{In: fmt.Sprint(was.Status, was.Reason), Says: says}
+	}
 	for i := range all {
-		entry := nodeipam.EntryOf(&all[i], key)
-		usage, known := found.Ranges[nodeipam.RefOf(&all[i])]
-		if entry != nil && known && !usage.Blind && entry.Nodes != usage.Allocated {
-			out[nodeipam.RefOf(&all[i])] = fmt.Sprint(entry.Nodes)
+		c := &all[i]
+		usage, known := found.Ranges[nodeipam.RefOf(c)]
+		if !known || usage.Blind {
+			continue
+		}
+		free := usage.Free
+		if entry := nodeipam.EntryOf(c, key); entry != nil {
+			free = entry.Free
+		}
+		next := c.DeepCopy()
+		nodeipam.DescribeFleet(next, map[nodeipam.Key]nodeipam.Usage{key: usage.Beside(usage.Capacity, free, nodeipam.SaidOf(c, key))}, r.Shard.Whole(), r.Now())
+		if d, differs := nodeipam.DifferenceIn(&c.Status, &next.Status); differs {
+			out[v1alpha1.ClusterCIDRKind+" "+c.Name] = d
 		}
 	}
 	return out

@@ -80,6 +80,21 @@ func (n *NetworkingX) say(found nodeipam.Report) (wait time.Duration) {
 	return wait
 }
 
+// unsaid adds what there is to say of them, and what this manager has not said yet, to the statuses that no holder writes.
+func (n *NetworkingX) unsaid(found nodeipam.Report, out map[string]nodeipam.Difference) {
+	if n == nil {
+		return
+	}
+	for i := range n.all {
+		o := &n.all[i]
+		for _, c := range found.Ranges[nodeipam.NetworkingXRef(o)].Conditions {
+			if worthSaying(c) && n.at[o.GetUID()][c.Reason].IsZero() {
+				out[fmt.Sprint(nodeipam.NetworkingXKind, " ", o.GetUID(), " ", c.Type)] = nodeipam.Difference{In: c.Reason}
+			}
+		}
+	}
+}
+
 // worthSaying reports whether a condition says that something is not as it should be. How many CIDRs are free is none: it
 // changes with each Node.
 func worthSaying(c metav1.Condition) bool {

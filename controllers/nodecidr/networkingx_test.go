@@ -3,6 +3,7 @@ package nodecidr
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,4 +76,31 @@ func TestSay(t *testing.T) {
 	if found, err := none.read(context.Background(), c); found != nil || err != nil || none.say(nodeipam.Report{}) != 0 {
 		t.Errorf("%v: %v", found, err)
 	}
+}
+
+// No Node waits, so that no manager without leader election holds the site: one takes it over to say what is wrong with an object,
+// once.
+func TestWhatIsWrongIsSaidWithoutWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := nodeipam.NewNetworkingX()
+		o.SetName("c")
+		o.SetUID("uid")
+		o.Object["spec"] = map[string]any{"ipv4": "nothing"}
+		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(o).Build()
+		said := events.NewFakeRecorder(9)
+		r := newReconciler(c, "me", noNodes{}, events.NewFakeRecorder(9))
+		r.NetworkingX = &NetworkingX{Recorder: said, Now: time.Now, said: map[types.UID]map[string]bool{}, at: map[types.UID]map[string]time.Time{}}
+		for end := time.Now().Add(2 * outdatedFor); time.Now().Before(end); {
+			result, err := r.Reconcile(t.Context(), nodeipam.Key{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(result.RequeueAfter)
+		}
+		found, _ := r.Site.Report()
+		statuses := map[string]nodeipam.Difference{}
+		if r.NetworkingX.unsaid(found, statuses); len(said.Events) == 0 || len(statuses) > 0 {
+			t.Errorf("%d events, and %v is yet to be said", len(said.Events), statuses)
+		}
+	})
 }

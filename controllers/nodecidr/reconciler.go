@@ -17,7 +17,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 const (
@@ -27,8 +26,9 @@ const (
 	// written: a burst of Nodes must not be as many writes of ClusterCIDRs.
 	reportEvery  = time.Second
 	numbersEvery = 10 * time.Second
-	// outdatedFor is how long a status stays wrong before its holder counts as gone: several times as long as it takes to write.
-	outdatedFor = 3 * numbersEvery
+	// outdatedFor is how long a status stays wrong before its holder counts as gone: several times as long as it takes to write, and
+	// longer than a manager adopts what another allocator gave.
+	outdatedFor = 2 * time.Minute
 )
 
 // Reconciler gives the Nodes of the manager's own cluster their pod CIDRs.
@@ -118,7 +118,9 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	r.reported = now
 	found, speaks := r.Site.Report()
 	if !speaks {
-		return r.Site.ClaimOutdated(outdated(found, all), outdatedFor), nil
+		statuses := outdated(found, all, now)
+		r.NetworkingX.unsaid(found, statuses)
+		return r.Site.ClaimOutdated(statuses, outdatedFor), nil
 	}
 	wait := r.NetworkingX.say(found)
 	for i := range all {
@@ -139,7 +141,8 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 		r.written[c.Name] = now
 		err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue // the watch is behind, and wakes the site when it is not
+			wait = reportEvery // the watch is behind, and a status does not wake the site
+			continue
 		}
 		if err != nil {
 			return 0, fmt.Errorf("writing the status of ClusterCIDR %s: %w", c.Name, err)
@@ -148,14 +151,19 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	return wait, nil
 }
 
-// outdated are the statuses that nobody has written since what they say has changed. What is free depends on more than Nodes.
-func outdated(found nodeipam.Report, all []v1alpha1.ClusterCIDR) map[podcidr.Ref]string {
-	out := map[podcidr.Ref]string{}
+// outdated are the statuses that their holder has not written since what they say has changed.
+func outdated(found nodeipam.Report, all []v1alpha1.ClusterCIDR, now time.Time) map[string]nodeipam.Difference {
+	out := map[string]nodeipam.Difference{}
 	for i := range all {
 		c := &all[i]
 		usage, known := found.Ranges[nodeipam.RefOf(c)]
-		if known && !usage.Blind && (c.Status.ObservedGeneration != c.Generation || c.Status.Allocated != usage.Allocated) {
-			out[nodeipam.RefOf(c)] = fmt.Sprint(c.Status.ObservedGeneration, c.Status.Allocated)
+		if !known || usage.Blind {
+			continue
+		}
+		next := c.DeepCopy()
+		usage.Beside(c.Status.Capacity, c.Status.Free, c.Status.Conditions).Describe(next, now)
+		if d, differs := nodeipam.DifferenceIn(&c.Status, &next.Status); differs {
+			out[c.Name] = d
 		}
 	}
 	return out

@@ -2,13 +2,17 @@ package nodecidr
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -24,42 +28,135 @@ func (noNodes) List(context.Context, client.Object, string, func(client.Object))
 	return "1", nil
 }
 
-// Nodes are deleted while no manager runs, and no other Node waits: a manager without leader election corrects the status that the
-// one before it has written.
+// newScheme has the kinds of the manager's own cluster.
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+// newReconciler is a manager without leader election.
+func newReconciler(c client.Client, id string, lister nodeipam.Lister, told events.EventRecorder) *Reconciler {
+	return &Reconciler{Client: c, Now: time.Now, written: map[string]time.Time{}, Site: nodeipam.NewSite(nodeipam.Options{
+		Client: c, Live: c, Lister: lister, Objects: nodeipam.ClusterCIDRs{Client: c, Live: c}, ID: id, Recorder: told,
+		Workers: workers.New[nodeipam.Key](1), Wake: func(nodeipam.Key) {}, Now: time.Now,
+	})}
+}
+
+// What a status says changes while no manager runs, and no Node waits for what it can have: a manager without leader election
+// corrects what the one before it has written.
 func TestAStatusOutlivesNoHolder(t *testing.T) {
+	right := v1alpha1.ClusterCIDRStatus{ObservedGeneration: 1, Capacity: 256, Free: 256}
+	condition := func(of string, is metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: of, Status: is, Reason: reason, Message: message, ObservedGeneration: 1}
+	}
+	ready := condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "256 of 256 node CIDRs are free")
+	room := condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	alone := condition(v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason, "")
+	with := func(change func(*v1alpha1.ClusterCIDRStatus), conditions ...metav1.Condition) v1alpha1.ClusterCIDRStatus {
+		out := *right.DeepCopy()
+		out.Conditions = conditions
+		change(&out)
+		return out
+	}
+	same := func(*v1alpha1.ClusterCIDRStatus) {}
+	for name, was := range map[string]v1alpha1.ClusterCIDRStatus{
+		"it counts Nodes": with(func(s *v1alpha1.ClusterCIDRStatus) { s.Allocated, s.Free = 4, 252 }, ready, room, alone),
+		"what is free, as another ClusterCIDR is gone": with(func(s *v1alpha1.ClusterCIDRStatus) { s.Free = 252 }, ready, room, alone),
+		"another ClusterCIDR overlaps":                 with(same, ready, room, condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too; what one gives, the others do not")),
+		"Nodes wait":                                   with(same, ready, condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 256 node CIDRs are taken and 3 Nodes wait"), alone),
+		"the ConfigMap is damaged":                     with(same, condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "it cannot be read"), room, alone),
+		"a message":                                    with(same, condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "252 of 256 node CIDRs are free"), room, alone),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}, Status: was}
+				cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
+				c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(cc).WithStatusSubresource(cc).Build()
+				r := newReconciler(c, "second", noNodes{}, nil)
+				want := with(same, ready, room, alone)
+				for began := time.Now(); ; {
+					result, err := r.Reconcile(t.Context(), nodeipam.Key{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := c.Get(t.Context(), client.ObjectKeyFromObject(cc), cc); err != nil {
+						t.Fatal(err)
+					}
+					is := *cc.Status.DeepCopy()
+					for i := range is.Conditions {
+						is.Conditions[i].LastTransitionTime = metav1.Time{}
+					}
+					if equality.Semantic.DeepEqual(is, want) {
+						break
+					}
+					if time.Since(began) > 2*outdatedFor {
+						t.Fatalf("%v later it says %+v", time.Since(began), is)
+					}
+					<-time.After(result.RequeueAfter)
+				}
+			})
+		})
+	}
+}
+
+// clusterNodes lists the Nodes that there are.
+type clusterNodes struct{ client.Client }
+
+func (n clusterNodes) List(ctx context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+	var all corev1.NodeList
+	if err := n.Client.List(ctx, &all); err != nil {
+		return "", err
+	}
+	for i := range all.Items {
+		visit(&all.Items[i])
+	}
+	return all.ResourceVersion, nil
+}
+
+// Two managers without leader election see the same, and what they write changes: Nodes come that get nothing. The one that does
+// not hold the site leaves it to the holder, which tells each Node once.
+func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
-			if err := add(scheme); err != nil {
-				t.Fatal(err)
-			}
-		}
 		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}}
-		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
-		cc.Status = v1alpha1.ClusterCIDRStatus{ObservedGeneration: 1, Capacity: 256, Allocated: 4, Free: 252}
-		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cc).WithStatusSubresource(cc).Build()
-		r := &Reconciler{Client: c, Now: time.Now, written: map[string]time.Time{}, Site: nodeipam.NewSite(nodeipam.Options{
-			Client: c, Live: c, Lister: noNodes{}, Objects: nodeipam.ClusterCIDRs{Client: c, Live: c}, ID: "second",
-			Workers: workers.New[nodeipam.Key](1), Wake: func(nodeipam.Key) {}, Now: time.Now,
-		})}
-		for began := time.Now(); ; {
-			result, err := r.Reconcile(t.Context(), nodeipam.Key{})
-			if err != nil {
+		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/24"}
+		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(cc).WithStatusSubresource(cc).Build()
+		told := events.NewFakeRecorder(100)
+		managers := []*Reconciler{newReconciler(c, "first", clusterNodes{c}, told), newReconciler(c, "second", clusterNodes{c}, told)}
+		changes := 0
+		for i := range 2 * 60 * 60 {
+			if i%(20*60) == 0 {
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: types.UID(fmt.Sprint("n", i))}}
+				if err := c.Create(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var all corev1.NodeList
+			if err := c.List(t.Context(), &all); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Get(t.Context(), client.ObjectKeyFromObject(cc), cc); err != nil {
-				t.Fatal(err)
+			for _, r := range managers {
+				for j := range all.Items {
+					r.Site.Observe(&all.Items[j])
+				}
+				held := r.Site.Holds()
+				if _, err := r.Reconcile(t.Context(), nodeipam.Key{}); err != nil {
+					t.Fatal(err)
+				}
+				if r.Site.Holds() && !held {
+					changes++
+				}
 			}
-			if cc.Status.Allocated == 0 {
-				break
-			}
-			if time.Since(began) > 2*outdatedFor {
-				t.Fatalf("%v later it counts %d Nodes", time.Since(began), cc.Status.Allocated)
-			}
-			<-time.After(result.RequeueAfter)
+			synctest.Wait()
+			<-time.After(time.Second)
 		}
-		if cc.Status.Free != 256 {
-			t.Errorf("%d are free", cc.Status.Free)
+		if changes != 1 || len(told.Events) != 5 {
+			t.Errorf("the site was taken over %d times, and %d of 5 Nodes were told", changes, len(told.Events))
 		}
 	})
 }

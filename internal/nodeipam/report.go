@@ -42,14 +42,15 @@ type Usage struct {
 	Conditions                []metav1.Condition
 	// Blind: Nodes were never read, so that the numbers say nothing.
 	Blind bool
+	// Elastic: it has blocks, of which the holder alone knows which are open. Waiting is how many Nodes wait for room in it.
+	Elastic bool
+	Waiting int
 }
 
 // facts are what the conditions of an object are made of.
 type facts struct {
 	Object
 	Usage
-	// waiting is how many Nodes wait for room in it.
-	waiting int
 	users   []string
 	shares  []string
 	service string
@@ -97,7 +98,7 @@ func (m *memory) report() Report {
 	out.Contested = m.contested()
 	free, shares := map[string]int64{}, map[string][]*podcidr.Range{} // hundreds of ClusterCIDRs may have one range
 	for ref, o := range m.objects {
-		f := facts{Object: o, waiting: waiting[ref], Usage: Usage{Allocated: use.allocated[ref], Blind: m.blind}}
+		f := facts{Object: o, Usage: Usage{Allocated: use.allocated[ref], Blind: m.blind, Elastic: o.Sources != [2]*Source{}, Waiting: waiting[ref]}}
 		if o.Range != nil {
 			f.Capacity, f.CIDRs = o.Range.Serves(), cidrsText(o.Range)
 			cidrs := fmt.Sprint(o.Range.CIDRs())
@@ -196,7 +197,7 @@ func (m *memory) ready(f facts, stopped *metav1.Condition) metav1.Condition {
 	return condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "%d of %d node CIDRs are free", f.Free, f.Capacity)
 }
 
-// stopped says why nothing is given to any Node.
+// stopped says why nothing is given to any Node. Whose writes are refused, and what is adopted, the holder knows.
 func (m *memory) stopped() *metav1.Condition {
 	var damaged *fence.DamagedError
 	switch {
@@ -210,9 +211,9 @@ func (m *memory) stopped() *metav1.Condition {
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason,
 			"the ConfigMap %s/%s has no room for another grant: it names %d ClusterCIDRs and blocks that are given from, and %d grants whose writes are not answered; delete ClusterCIDRs that no Node uses",
 			fence.Namespace, fence.Name, len(m.open), len(m.grants)))
-	case m.inTrouble():
+	case m.holder && m.inTrouble():
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", m.trouble.why))
-	case m.adopting && !m.adoptUntil.IsZero():
+	case m.holder && m.adopting && !m.adoptUntil.IsZero():
 		return new(condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,
 			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", m.adoptUntil.UTC().Format(time.TimeOnly)))
 	}
@@ -255,14 +256,14 @@ func exhausted(f facts) metav1.Condition {
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
 	case f.useless:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ServiceCIDRReason, "all of it is for Services")
-	case f.short != nil && f.waiting > 0:
+	case f.short != nil && f.Waiting > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, f.short.reason, "all %d node CIDRs are taken and %s: %s",
-			f.Capacity, nodes(int64(f.waiting), "waits", "wait"), f.short.why)
+			f.Capacity, nodes(int64(f.Waiting), "waits", "wait"), f.short.why)
 	case f.growing:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "a block is asked for when a Node needs it")
-	case f.waiting > 0:
+	case f.Waiting > 0:
 		return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
-			"all %d node CIDRs are taken and %s: add a ClusterCIDR for more", f.Capacity, nodes(int64(f.waiting), "waits", "wait"))
+			"all %d node CIDRs are taken and %s: add a ClusterCIDR for more", f.Capacity, nodes(int64(f.Waiting), "waits", "wait"))
 	}
 	return condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all %d node CIDRs are taken", f.Capacity)
 }

@@ -24,7 +24,6 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
@@ -364,13 +363,13 @@ func TestClaimOutdated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := siteOf(t)
 		s.Elected = false
-		ask := func(allocated string) (taken bool) {
+		ask := func(allocated string, within time.Duration) (taken bool) {
 			t.Helper()
-			statuses := map[podcidr.Ref]string{}
+			statuses := map[string]Difference{}
 			if allocated != "" {
-				statuses[podcidr.Ref{Name: "c"}] = allocated
+				statuses["c"] = Difference{In: allocated, Says: allocated}
 			}
-			for end := time.Now().Add(3 * time.Minute); time.Now().Before(end) && !s.Holds(); <-time.After(time.Second) {
+			for end := time.Now().Add(within); time.Now().Before(end) && !s.Holds(); <-time.After(time.Second) {
 				s.ClaimOutdated(statuses, time.Minute)
 				if _, err := s.Reconcile(t.Context()); err != nil {
 					t.Fatal(err)
@@ -379,23 +378,33 @@ func TestClaimOutdated(t *testing.T) {
 			return s.Holds()
 		}
 		for i := range 5 {
-			s.ClaimOutdated(map[podcidr.Ref]string{{Name: "c"}: strconv.Itoa(i)}, time.Minute)
+			s.ClaimOutdated(map[string]Difference{"c": {In: "0", Says: strconv.Itoa(i)}}, time.Minute) // as a message has
 			<-time.After(59 * time.Second)
 		}
-		if s.ClaimOutdated(nil, time.Minute); ask("") {
+		const few = 3 * time.Minute
+		if s.ClaimOutdated(nil, time.Minute); ask("", few) {
 			t.Fatal("it was taken over from one that writes")
 		}
-		if !ask("4") {
+		if !ask("4", few) {
 			t.Fatal("it was not taken over")
 		}
 		lose := func() {
 			s.memory.lose(time.Now(), func(time.Duration) time.Duration { return 0 })
 			s.memory.NotBefore = time.Time{}
 		}
-		if lose(); ask("4") {
+		if lose(); ask("4", few) {
 			t.Error("it was taken over again for the same")
 		}
-		if ask(""); !ask("4") {
+		if !ask("5", few) {
+			t.Error("it was not taken over for what another one has left")
+		}
+		if lose(); !ask("4", 10*time.Minute) {
+			t.Error("it was never taken over again for the same")
+		}
+		if lose(); ask("4", time.Hour) {
+			t.Error("it was taken over for the same a third time, as soon as the second")
+		}
+		if ask("", few); !ask("4", few) {
 			t.Error("it was not taken over for what is outdated since")
 		}
 	})
