@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -29,6 +30,10 @@ const landTime = showTime + 10*time.Second
 // given back when its Cluster has let go of it, seen twice, or when an operator says so. Without a client nobody knows
 // whether the Cluster has.
 func (l *look) drain(ctx context.Context, live client.Client, s tenancy.Settings, all allocations) (_ allocations, next wait, err error) {
+	var reads client.Reader
+	if live != nil {
+		reads = balancer.Once(live)
+	}
 	for _, a := range all {
 		if !tenancy.Leaving(a) || tenancy.ShownTo(a) != l.serving.By {
 			continue
@@ -40,7 +45,7 @@ func (l *look) drain(ctx context.Context, live client.Client, s tenancy.Settings
 			}
 			continue
 		}
-		became, err := l.confirm(ctx, live, s.Apart, a)
+		became, err := l.confirm(ctx, reads, s.Apart, a)
 		if err != nil {
 			return all, next, err
 		}
@@ -63,7 +68,7 @@ type waiting struct {
 
 // confirm gives a block back if its Cluster has let go of it, and says what it waits for if not. A block with a pool of
 // its own has served its last Service before that pool is taken away.
-func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v1alpha1.IPAllocation) (waiting, error) {
+func (l *look) confirm(ctx context.Context, live client.Reader, apart bool, a *v1alpha1.IPAllocation) (waiting, error) {
 	leaving := l.now.Sub(l.notes.leavingSince(a.UID, l.now))
 	if live == nil {
 		return l.unknown(l.refused), nil
@@ -79,7 +84,7 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 		return l.unknown(err), nil // it is asked again
 	case why != "":
 		l.notes.doubt(a.UID)
-		return waiting{v1alpha1.ConfirmingReason, why, in(time.Second)}, nil
+		return waiting{v1alpha1.ConfirmingReason, why, askAgain(leaving)}, nil
 	}
 	if seen := l.now.Sub(l.notes.letGoSince(a.UID, l.now)); seen < settleTime {
 		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", in(settleTime - seen)}, nil
@@ -94,6 +99,13 @@ func (l *look) confirm(ctx context.Context, live client.Client, apart bool, a *v
 	}
 	return waiting{}, l.giveBack(ctx, a)
 }
+
+// longestAsk is how long after each other a Cluster is asked at most whether it has let a block go that it has used for long.
+const longestAsk = 10 * time.Second
+
+// askAgain is when a Cluster is asked again of a block that it has been found to use for so long: a second later at first, and the
+// later the longer it lasts. What its watches show wakes who waits before that.
+func askAgain(so time.Duration) wait { return in(min(max(so/10, time.Second), longestAsk)) }
 
 // stillUsed says what a Cluster still does with a block, or with the pool of its own that is being emptied.
 func (l *look) stillUsed(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {

@@ -3,7 +3,7 @@ package tenant
 import (
 	"context"
 	"fmt"
-	"time"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,17 +33,24 @@ func (l *look) mark(ctx context.Context, live client.Client, d demand.Decision, 
 			return all, next, err
 		}
 	}
+	for _, a := range all {
+		if !slices.Contains(d.Drain, a.Name) {
+			l.notes.unused(a.UID)
+		}
+	}
+	reads := balancer.Once(live)
 	for _, name := range d.Drain {
 		a := all.named(name)
 		r, _ := demand.RangeOf(a)
-		user, err := balancer.User(ctx, live, r) // the cache may be behind
+		user, err := balancer.User(ctx, reads, r) // the cache may be behind
 		if err != nil {
 			return all, next, err
 		}
 		if user != "" {
-			next = next.or(in(time.Second))
+			next = next.or(askAgain(l.now.Sub(l.notes.usedSince(a.UID, l.now))))
 			continue
 		}
+		l.notes.unused(a.UID)
 		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "the block is being taken out of the "+l.balancer().Name()+" of the Cluster")); err != nil {
 			return all, next, err
 		}

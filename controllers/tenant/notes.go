@@ -20,6 +20,8 @@ type notes struct {
 	seen map[types.UID]time.Time
 	// leaving is when a block was first seen to be given up.
 	leaving map[types.UID]time.Time
+	// used is when a block that seemed to be idle was first seen to be in use.
+	used map[types.UID]time.Time
 	// emptied blocks have a pool of their own that serves nobody any more.
 	emptied map[types.UID]struct{}
 	// clusters that were looked at, each with its Services.
@@ -60,6 +62,17 @@ func (n *notes) leavingSince(block types.UID, now time.Time) time.Time {
 	return n.since(&n.leaving, block, now)
 }
 
+// usedSince returns when a block that seems to be idle was first seen to be in use; unused notes that it is not.
+func (n *notes) usedSince(block types.UID, now time.Time) time.Time {
+	return n.since(&n.used, block, now)
+}
+
+func (n *notes) unused(block types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.used, block)
+}
+
 // since returns when a block was first noted, which is now if it was not.
 func (n *notes) since(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
 	n.mu.Lock()
@@ -85,6 +98,7 @@ func (n *notes) forgetBlock(block types.UID) {
 	defer n.mu.Unlock()
 	delete(n.seen, block)
 	delete(n.leaving, block)
+	delete(n.used, block)
 	delete(n.emptied, block)
 }
 

@@ -1,0 +1,68 @@
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// countingLists is a client that counts the lists that it reads.
+type countingLists struct {
+	client.Client
+	lists int
+}
+
+func (c *countingLists) List(ctx context.Context, all client.ObjectList, opts ...client.ListOption) error {
+	c.lists++
+	return c.Client.List(ctx, all, opts...)
+}
+
+// Blocks that stay in use for long, here since another pool has their addresses, cost the API server of their Cluster one read of
+// each kind a look, however many there are, and the looks become rare.
+func TestDrainingForLongCostsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		has := withMetalLB(t)
+		theirs := &metallbv1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "theirs"}}
+		theirs.Spec.Addresses = []string{"10.0.0.0/16"}
+		if err := has.Create(t.Context(), theirs); err != nil {
+			t.Fatal(err)
+		}
+		live := &countingLists{Client: has}
+		r, c := refused(t, refusing{live: live, cached: has}, "https://127.0.0.1:1")
+		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: has}, nil }
+		t.Cleanup(func() { r.objects.end(clusterKey) })
+		for i := range 30 {
+			block := framework.MakeAllocation(namespace, fmt.Sprintf("b%d", i)).Cluster(clusterKey.Namespace, clusterKey.Name).Obj()
+			block.UID, block.Finalizers = types.UID(block.Name), []string{v1alpha1.TenantPoolFinalizer, v1alpha1.IPAllocationFinalizer}
+			address := fmt.Sprintf("10.0.1.%d", i)
+			block.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, CIDR: address, StartAddress: address, EndAddress: address}
+			metav1.SetMetaDataAnnotation(&block.ObjectMeta, v1alpha1.AddressAnnotation, address)
+			draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "it is taken away")(&block.Status.Conditions)
+			if err := c.Create(t.Context(), block); err != nil {
+				t.Fatal(err)
+			}
+		}
+		looks := 0
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); looks++ {
+			<-time.After(lookAt(t, r).RequeueAfter) // virtual: the Cluster is looked at when it asked to be
+		}
+		if is := conditionOf(t, c, "b7", v1alpha1.DrainingCondition); is == nil || is.Message != "IPAddressPool theirs still has 10.0.1.7/32" {
+			t.Fatalf("it says %+v", is)
+		}
+		if looks > 500 || live.lists > 2*looks {
+			t.Errorf("%d looks in an hour, and %d lists", looks, live.lists)
+		}
+	})
+}
