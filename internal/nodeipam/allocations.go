@@ -14,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -68,6 +69,9 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 		PoolRef: from.Pool, TenantClusterRef: cluster, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To(int32(from.Length)),
 	}}
 	if pinned.IsValid() {
+		if err := a.expectNotMoved(ctx, name, from.Pool); err != nil {
+			return Block{}, false, err
+		}
 		r := netipx.RangeOfPrefix(pinned)
 		out.Spec.PrefixLength = ptr.To(int32(pinned.Bits()))
 		out.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: r.From().String(), EndAddress: r.To().String()}
@@ -93,6 +97,29 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 	}
 	b, ours := a.is(out)
 	return b, ours, nil
+}
+
+// expectNotMoved returns an error where clusterctl has moved a block to another management cluster. A move that was interrupted
+// leaves a Cluster behind whose blocks are gone. One that is asked for again has another spec than the block that was moved, over
+// which clusterctl cannot write it, so the move could not be resumed.
+func (a Allocations) expectNotMoved(ctx context.Context, name string, ref v1alpha1.PoolReference) error {
+	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
+	defer cancel()
+	key := pools.KeyOfPool(a.Cluster.Namespace, ref)
+	pool, err := key.Get(ctx, a.Live)
+	if apierrors.IsNotFound(err) {
+		return nil // the IPAllocation says so
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.Cluster.Namespace, name, err)
+	}
+	for _, h := range pool.PoolStatus().Held {
+		if h.Reason == v1alpha1.MovedReason && h.Namespace == a.Cluster.Namespace && h.Name == name {
+			return fmt.Errorf("IPAllocation %s/%s was moved to another management cluster, and Nodes use its addresses: resume the move of the namespace; "+
+				"if the other cluster does not use them, release %s-%s with kubectl butler-ipam release-held", h.Namespace, h.Name, h.First, h.Last)
+		}
+	}
+	return nil
 }
 
 // Guard implements Blocks.

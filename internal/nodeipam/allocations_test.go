@@ -1,0 +1,61 @@
+package nodeipam
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// A move that was interrupted leaves a Cluster behind without its blocks: what is asked for again would be in the way of the move.
+// It is asked for when an operator has released what is held of it.
+func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	held := func(reason, ns, name string) v1alpha1.HeldRange {
+		return v1alpha1.HeldRange{First: "10.0.0.0", Last: "10.0.0.255", Reason: reason, Namespace: ns, Name: name}
+	}
+	pinned := netip.MustParsePrefix("10.0.0.0/24")
+	for name, tc := range map[string]struct {
+		held   v1alpha1.HeldRange
+		pinned netip.Prefix
+		asks   bool
+	}{
+		"it was moved":           {held(v1alpha1.MovedReason, "ns", "block"), pinned, false},
+		"another one was":        {held(v1alpha1.MovedReason, "ns", "other"), pinned, true},
+		"one of the name, there": {held(v1alpha1.MovedReason, "there", "block"), pinned, true},
+		"it is a new one":        {held(v1alpha1.MovedReason, "ns", "block"), netip.Prefix{}, true},
+		"an operator released":   {held("", "", ""), pinned, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := &v1alpha1.GlobalNetworkPool{}
+			pool.Name, pool.Status.Held = "pods", []v1alpha1.HeldRange{tc.held}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
+			a := Allocations{
+				Client: c, Live: c, Cluster: Key{Namespace: "ns", Name: "prod"},
+				Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
+			}
+			from := Source{Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: pool.Name}, Length: 24}
+			_, ours, err := a.Ask(t.Context(), "block", podcidr.Ref{Name: "fleet"}, from, tc.pinned)
+			all := &v1alpha1.IPAllocationList{}
+			if err := c.List(t.Context(), all, client.InNamespace("ns")); err != nil {
+				t.Fatal(err)
+			}
+			if tc.asks != (err == nil && ours && len(all.Items) == 1) {
+				t.Errorf("asked for: %v, %v, %d IPAllocations", ours, err, len(all.Items))
+			}
+			if !tc.asks && (err == nil || !strings.Contains(err.Error(), "resume the move") || len(all.Items) > 0) {
+				t.Errorf("%d IPAllocations, and it says %v", len(all.Items), err)
+			}
+		})
+	}
+}
