@@ -301,7 +301,7 @@ end:	do
 	od
 }
 
-/* P6. It sees that the lease is being deleted, and then reads the lock, as the API server has it. go: record.Lock.Proven */
+/* P6. It sees that the lease is being deleted, and then reads the lock, as the API server has it. go: record.LockOf */
 active proctype manager() {
 	bool sees, reads;
 end:	do

@@ -178,6 +178,8 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 			last = now
 			g.Expect(now).To(Equal(was))
 		}).WithTimeout(framework.Late).WithPolling(seen).Should(Succeed())
+		// That no second is without a request is no unrest: forty connections are probed every ten seconds, at no common time.
+		Expect(manager.Kill()).To(Succeed())
 	})
 })
 
