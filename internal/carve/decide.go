@@ -59,8 +59,10 @@ type Pool struct {
 	Deleting, Paused, Adopting, NoNetwork bool
 	// PerBlock is how many addresses, or prefixes, claimants get from one block; 0: not known yet.
 	PerBlock int64
-	// Lack is how many more blocks those want that wait.
-	Lack int
+	// Lack is how many more blocks those want that wait, as far as the last plan has looked at them. Waiting: some do wait, for
+	// whatever reason.
+	Lack    int
+	Waiting bool
 	// Grace is how long a block stays that nothing uses.
 	Grace time.Duration
 }
@@ -258,6 +260,9 @@ func (d *Decision) giveAllBack(p Pool, blocks []Block) {
 // drained first, and deleted when that is on record.
 func (d *Decision) shrink(p Pool, blocks []Block, n numbers, now time.Time) {
 	for _, b := range slices.Backward(blocks) {
+		if p.Waiting && !b.Open { // it may be what they wait for: asked for again at once, it would go and come for ever
+			continue
+		}
 		if b.Deleting || b.Draining || b.Outdated || b.ByHand || b.Foreign || !b.Exists || slices.Contains(d.Open, b.Name) || slices.Contains(d.Drain, b.Name) {
 			continue
 		}

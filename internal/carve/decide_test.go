@@ -51,6 +51,7 @@ func TestDecide(t *testing.T) {
 	paused := func(p *Pool) { p.Paused = true }
 	adopts := func(p *Pool) { p.Adopting = true }
 	unknown := func(p *Pool) { p.NoNetwork = true }
+	waits := func(p *Pool) { p.Waiting = true }
 	tests := map[string]struct {
 		pool   Pool
 		blocks []Block
@@ -78,6 +79,9 @@ func TestDecide(t *testing.T) {
 		"LooksFirst":    {pool: pool(), blocks: []Block{open("a", 0, 0, closed, unverified)}, want: Decision{Look: []string{"a"}}, reason: "what was seen before this term may have been closed since"},
 		"ProtectsFirst": {pool: pool(), blocks: []Block{open("a", 0, 0, closed, bare)}, want: Decision{Protect: []string{"a"}}, reason: "a block that is open stays until it is closed"},
 		"Idle":          {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Minute))}, want: Decision{Drain: []string{"b"}}},
+		"NotAskedFor":   {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, waiting, idle(time.Minute))}, want: Decision{Delete: []string{"b"}}, reason: "nothing waits for it"},
+		"WaitedFor":     {pool: pool(waits), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, idle(time.Hour))}, reason: "the plan has not looked at who waits: it would be asked for again"},
+		"IdleBesideOne": {pool: pool(waits), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Minute))}, want: Decision{Drain: []string{"b"}}, reason: "what waits is waiting for something else"},
 		"NotYet":        {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(20*time.Second))}, want: Decision{Next: 40 * time.Second}},
 		"KeepsMin":      {pool: pool(), blocks: []Block{open("a", 0, 4, idle(time.Hour))}},
 		"KeepsEnough":   {pool: pool(ready(4)), blocks: []Block{open("a", 3, 1), open("b", 0, 4, idle(time.Hour))}, reason: "else it would be asked for again"},

@@ -63,7 +63,7 @@ func (m *Memory) wants(now time.Time, grace time.Duration) carve.Pool {
 	out.Moved = m.isMoved()
 	out.Paused = annotations.HasPaused(m.Base) || (!out.Deleting && (out.Moved || m.Carved.Parent.Problem != ""))
 	out.NoNetwork = spec.Network != v1alpha1.RoutedNetwork && m.Carved.Parent.Network == nil
-	out.PerBlock, out.Grace, out.Lack = m.perBlock(), grace, m.Carved.lack.Blocks
+	out.PerBlock, out.Grace, out.Lack, out.Waiting = m.perBlock(), grace, m.Carved.lack.Blocks, m.Pending.Len() > 0
 	return out
 }
 
