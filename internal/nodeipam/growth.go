@@ -113,6 +113,7 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 			source := o.Sources[g.family]
 			pool.Max, pool.PerBlock, pool.Lack = source.Max, int64(source.PerBlock), lack[g]
 		}
+		pool.Waiting = len(m.todo) > 0 // of those that are refused, lack says what they want
 		d := carve.Decide(pool, facts[g], now)
 		if d.Ask > 0 && m.isUseless(g, o, facts) {
 			d.Ask = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // growing is the memory of a holder of a ClusterCIDR of blocks for two Nodes each, at most two of them.
@@ -139,6 +141,21 @@ func TestAnIdleBlockGoesBack(t *testing.T) {
 	if len(m.open) != 1 || !m.open[0].Draining {
 		t.Fatalf("open is %+v", m.open)
 	}
+	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
+}
+
+// A Node waits that the plan does not look at, as so many are refused: a block that is on its way stays, or it would be asked for
+// again at the next trial. When no Node waits it goes.
+func TestABlockThatIsWaitedForStays(t *testing.T) {
+	m := growing(t, []Block{aBlock("prod-pods-4-1", "")}, aNode("x"))
+	m.trouble.nodes = map[types.UID]bool{}
+	for i := range term.MaxTroubled {
+		m.trouble.nodes[types.UID(strconv.Itoa(i))] = true
+	}
+	m.trouble.next = noon.Add(time.Hour)
+	expectErrands(t, m.turnOnce(t, noon))
+	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)))
+	m.forget("x", noon)
 	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
 }
 
