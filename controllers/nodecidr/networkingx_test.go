@@ -88,7 +88,7 @@ func TestWhatIsWrongIsSaidWithoutWork(t *testing.T) {
 		o.Object["spec"] = map[string]any{"ipv4": "nothing"}
 		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(o).Build()
 		said := events.NewFakeRecorder(9)
-		r := newReconciler(c, "me", noNodes{}, events.NewFakeRecorder(9))
+		r := newReconciler(c, "me", events.NewFakeRecorder(9))
 		r.NetworkingX = &NetworkingX{Recorder: said, Now: time.Now, said: map[types.UID]map[string]bool{}, at: map[types.UID]map[string]time.Time{}}
 		for end := time.Now().Add(2 * outdatedFor); time.Now().Before(end); {
 			result, err := r.Reconcile(t.Context(), nodeipam.Key{})

@@ -3,6 +3,7 @@
 package nodecidr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,13 +136,13 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 			continue
 		}
 		if since := now.Sub(r.written[c.Name]); !urgent && since < numbersEvery {
-			wait = numbersEvery - since
+			wait = min(cmp.Or(wait, numbersEvery), numbersEvery-since)
 			continue
 		}
 		r.written[c.Name] = now
 		err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			wait = reportEvery // the watch is behind, and a status does not wake the site
+			wait = min(cmp.Or(wait, reportEvery), reportEvery) // the watch is behind, and a status does not wake the site
 			continue
 		}
 		if err != nil {

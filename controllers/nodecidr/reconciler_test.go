@@ -9,24 +9,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
-
-// noNodes lists none.
-type noNodes struct{}
-
-func (noNodes) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
-	return "1", nil
-}
 
 // newScheme has the kinds of the manager's own cluster.
 func newScheme(t *testing.T) *runtime.Scheme {
@@ -41,9 +37,9 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 // newReconciler is a manager without leader election.
-func newReconciler(c client.Client, id string, lister nodeipam.Lister, told events.EventRecorder) *Reconciler {
+func newReconciler(c client.Client, id string, told events.EventRecorder) *Reconciler {
 	return &Reconciler{Client: c, Now: time.Now, written: map[string]time.Time{}, Site: nodeipam.NewSite(nodeipam.Options{
-		Client: c, Live: c, Lister: lister, Objects: nodeipam.ClusterCIDRs{Client: c, Live: c}, ID: id, Recorder: told,
+		Client: c, Live: c, Lister: clusterNodes{c}, Objects: nodeipam.ClusterCIDRs{Client: c, Live: c}, ID: id, Recorder: told,
 		Workers: workers.New[nodeipam.Key](1), Wake: func(nodeipam.Key) {}, Now: time.Now,
 	})}
 }
@@ -78,7 +74,7 @@ func TestAStatusOutlivesNoHolder(t *testing.T) {
 				cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}, Status: was}
 				cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
 				c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(cc).WithStatusSubresource(cc).Build()
-				r := newReconciler(c, "second", noNodes{}, nil)
+				r := newReconciler(c, "second", nil)
 				want := with(same, ready, room, alone)
 				for began := time.Now(); ; {
 					result, err := r.Reconcile(t.Context(), nodeipam.Key{})
@@ -120,14 +116,14 @@ func (n clusterNodes) List(ctx context.Context, _ client.Object, _ string, visit
 }
 
 // Two managers without leader election see the same, and what they write changes: Nodes come that get nothing. The one that does
-// not hold the site leaves it to the holder, which tells each Node once.
+// not hold the site leaves it to the holder, which sends each Node its event once.
 func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}}
 		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/24"}
 		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(cc).WithStatusSubresource(cc).Build()
 		told := events.NewFakeRecorder(100)
-		managers := []*Reconciler{newReconciler(c, "first", clusterNodes{c}, told), newReconciler(c, "second", clusterNodes{c}, told)}
+		managers := []*Reconciler{newReconciler(c, "first", told), newReconciler(c, "second", told)}
 		changes := 0
 		for i := range 2 * 60 * 60 {
 			if i%(20*60) == 0 {
@@ -157,6 +153,63 @@ func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 		}
 		if changes != 1 || len(told.Events) != 5 {
 			t.Errorf("the site was taken over %d times, and %d of 5 Nodes were told", changes, len(told.Events))
+		}
+	})
+}
+
+// A status that could not be written, as the cache is behind, is tried again after a second, whatever another one waits for.
+func TestAConflictIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []client.Object
+		for _, name := range []string{"a", "b"} {
+			cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
+			cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
+			all = append(all, cc)
+		}
+		conflicts := 0
+		c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(all...).WithStatusSubresource(all...).Build(), interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, in client.Client, of string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if o.GetName() == "a" && conflicts == 0 {
+					conflicts++
+					return apierrors.NewConflict(schema.GroupResource{Resource: "clustercidrs"}, "a", nil)
+				}
+				return in.SubResource(of).Patch(ctx, o, p, opts...)
+			},
+		})
+		r := newReconciler(c, "leader", nil)
+		r.Site.Elected = true
+		reconcile := func() time.Duration {
+			t.Helper()
+			result, err := r.Reconcile(t.Context(), nodeipam.Key{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result.RequeueAfter
+		}
+		if wait := reconcile(); conflicts != 1 || wait > reportEvery {
+			t.Fatalf("%d conflicts, and the next look is in %v", conflicts, wait)
+		}
+		// Of b only numbers differ, which are not written yet again.
+		b := &v1alpha1.ClusterCIDR{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, b); err != nil {
+			t.Fatal(err)
+		}
+		b.Status.Free--
+		if err := c.Status().Update(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		conflicts = 0
+		a := &v1alpha1.ClusterCIDR{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "a"}, a); err != nil {
+			t.Fatal(err)
+		}
+		a.Status.Conditions = nil
+		if err := c.Status().Update(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * time.Second)
+		if wait := reconcile(); conflicts != 1 || wait > reportEvery {
+			t.Errorf("%d conflicts, and the next look is in %v", conflicts, wait)
 		}
 	})
 }
