@@ -225,7 +225,7 @@ func (l *look) serve(ctx context.Context, w workload, observed balancer.Observed
 	all, draining, failed := l.drain(ctx, w.live, d.Settings, all)
 	err = errors.Join(err, failed)
 	next = next.or(grown).or(showing).or(marking).or(draining)
-	if d.Config == nil { // nobody knows whether growth would help
+	if d.Config == nil { // whether growth would help is not known
 		_, failed := l.unsay(ctx, slices.Concat(all, l.aside), "")
 		return next, errors.Join(err, failed)
 	}

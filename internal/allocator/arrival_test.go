@@ -57,7 +57,7 @@ func (f *failsOnce) List(ctx context.Context, of client.Object, namespace string
 }
 
 // A pool that has arrived opens when all is proven to be here, and when a list that began after that has succeeded: the watches
-// may be behind (R10). It holds whoever noted the proof, and whatever became of the answer.
+// may be behind (R10). It holds for each manager that may note the proof, and for each outcome of the answer.
 func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 	busy := errors.New("the server is busy")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "p", errors.New("a policy refuses it"))

@@ -358,7 +358,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// Statuses that nobody writes have the site taken over once; a holder that writes, however late, keeps it.
+// Statuses that no holder writes have the site taken over once; a holder that writes, however late, keeps it.
 func TestClaimOutdated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := siteOf(t)

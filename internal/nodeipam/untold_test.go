@@ -77,7 +77,7 @@ func TestWhatIsUntoldIsTold(t *testing.T) {
 }
 
 // A status that counts a Node which waits shows that its holder lives, and has told it: no other manager takes the site over for
-// that. What no status shows, another manager tells too, once.
+// that. What no status shows, another manager sends too, once.
 func TestAHolderTells(t *testing.T) {
 	unmatched := newRange()
 	unmatched.Spec.NodeSelector = sizeSelector()

@@ -81,7 +81,7 @@ func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) 
 	from.clusterctl(ctx, "move", "--to-kubeconfig", to.Kubeconfig, "-n", f.ns)
 	f.granted(ctx, to)
 	Expect(to.allocated(ctx)).To(Equal(has))
-	// The claim that nobody owns is not paused: its IPAddress may be made anew between its deletion and the claim's.
+	// The claim without an owner is not paused: its IPAddress may be made anew between its deletion and the claim's.
 	Eventually(func() map[string]string { return from.allocated(ctx) }).Should(BeEmpty())
 	// Nothing was allocated anew. A claim without a Cluster, which nothing pauses, may be granted what it remembers.
 	Expect(to.grants(ctx)).To(BeNumerically("<=", granted+1))
