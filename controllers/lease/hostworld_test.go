@@ -377,9 +377,7 @@ func (w *world) drawOfHosts() action {
 	case 5:
 		return newServiceOnHosts(other, name, ns+"/dock", ports)
 	case 6, 7:
-		return action{"lease dock", func(w *world) {
-			_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "dock"}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "c"}, NamespaceSelector: &metav1.LabelSelector{}}})
-		}}
+		return newLeaseOnHosts("dock")
 	case 8:
 		return deletion(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "dock"})
 	case 9:
@@ -462,6 +460,13 @@ func (w *world) turnOff(h *host, howLong time.Duration, frozen bool) {
 }
 
 // newServiceOnHosts makes a Service of the class of hosts; without the name of a lease, one is made for it.
+// newLeaseOnHosts makes a lease of the pool of hosts, for all namespaces.
+func newLeaseOnHosts(name string) action {
+	return action{"lease " + name, func(w *world) {
+		_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "c"}, NamespaceSelector: &metav1.LabelSelector{}}})
+	}}
+}
+
 func newServiceOnHosts(namespace, name, lease string, ports []corev1.ServicePort) action {
 	return action{fmt.Sprintf("Service %s of %s is shown by hosts, lease %q: %v", name, namespace, lease, ports), func(w *world) {
 		s := &corev1.Service{

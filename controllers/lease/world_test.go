@@ -247,6 +247,10 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 		case 5:
 			w.script, w.trouble = unplaced(), 0
 			w.act()
+		case 6:
+			if seed%20 == 6 {
+				w.script, w.trouble = cutOff(), 0
+			}
 		}
 		prepare(w)
 		for range 1 + seed%2 {
@@ -1097,6 +1101,24 @@ func usurped() []action {
 		newService(ns, "web", "shop", port(80)), newService(other, "guest", ns+"/shop", port(8443)),
 		forge(other, "thief", "10.0.0.1", port(25)), newService(ns, "mail", "shop", port(25)),
 	}
+}
+
+// cutOff is a story of a host that shows an address and does not reach the API server while the Service and the lease are deleted.
+func cutOff() []action {
+	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	lease, service := faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "dock"}, faults.Ref{Kind: faults.Services, Namespace: ns, Name: "web"}
+	return []action{newLeaseOnHosts(lease.Name), newServiceOnHosts(ns, service.Name, lease.Name, ports), {"what shows dock is cut off soon, and dock deleted", func(w *world) {
+		w.After(0, 30*time.Second, func() {
+			for _, h := range w.hosts {
+				if len(h.has) > 0 {
+					w.turnOff(h, 20*time.Second, false)
+				}
+			}
+			deletion(service).do(w)
+			deletion(lease).do(w)
+			w.lastNews = time.Now()
+		})
+	}}}
 }
 
 func (w *world) act() {

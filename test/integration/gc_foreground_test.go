@@ -65,9 +65,10 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 			}
 			return out
 		}
-		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).WithTimeout(framework.Late).Should(HaveEach(
-			HaveField("OwnerReferences", HaveExactElements(HaveField("Kind", "IPAddressClaim")))), "the garbage collector has taken the pool off")
+		withoutPool := HaveEach(HaveField("OwnerReferences", HaveExactElements(HaveField("Kind", "IPAddressClaim"))))
+		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).WithTimeout(framework.Late).Should(withoutPool, "the garbage collector has taken the pool off")
 		comesToRest(ctx, m)
+		Expect(objects(ctx, ns).Addresses).To(withoutPool, "put back, while the garbage collector waits longer and longer between its tries")
 		rested := versions()
 		comesToRest(ctx, m)
 		Expect(versions()).To(Equal(rested))
