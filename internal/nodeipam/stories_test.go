@@ -126,12 +126,12 @@ func TestABlockOpenedByAnother(t *testing.T) {
 func TestABlockThatIsGone(t *testing.T) {
 	s := scenario{name: "gone", fleet: true, pool: threeBlocks[:1], before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.script = []action{
+		remove(faults.Nodes, "a"), // first: b counts from its start how long the block is unused, and does not come before a
 		{"start b, which is shown no more of IPAllocations", func(w *world) bool {
 			w.start()
 			w.relist(w.managers[1], faults.Allocations, 10*time.Minute)
 			return true
 		}},
-		remove(faults.Nodes, "a"),
 		{"the block is gone; kill a", func(w *world) bool {
 			if len(w.blocks()) > 0 {
 				return false
