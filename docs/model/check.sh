@@ -6,6 +6,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 SPIN=${SPIN:-spin}
+command -v "$SPIN" >/dev/null || { echo "no spin: install it (apt-get install spin), or set SPIN to its path" >&2; exit 1; }
 CC=${CC:-gcc}
 JOBS=${JOBS:-2}
 MEMORY=${MEMORY:-4000}
