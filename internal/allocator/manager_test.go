@@ -152,7 +152,9 @@ func (w *world) start() *manager {
 	m.wake(poolKey)
 	w.relist(m, faults.Pools, 0)
 	w.relist(m, faults.GlobalPools, 0)
-	m.mute[faults.Claims], m.mute[faults.Addresses], m.mute[faults.Allocations] = true, true, true
+	for _, kind := range []faults.Kind{faults.Claims, faults.Addresses, faults.Allocations, faults.Leases} {
+		m.mute[kind] = true // until its first list arrives
+	}
 	w.managers = append(w.managers, m)
 	w.Notef("manager %s starts", name)
 	go m.boot()
