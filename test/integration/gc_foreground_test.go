@@ -35,7 +35,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		Eventually(func() error { return k8s.Get(ctx, keyOf(o), o) }).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
 	}
 
-	DescribeTable("costs no writes while it is in use: a pool", func(ctx SpecContext, behindMirror bool) {
+	DescribeTable("costs no writes while it is in use:", func(ctx SpecContext, behindMirror bool) {
 		const n = 20
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns, flag, rights)
@@ -79,8 +79,8 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		Expect(objects(ctx, ns).Addresses).To(BeEmpty())
 		Expect(m.Stop()).To(Succeed())
 	},
-		Entry("of ours", false),
-		Entry("of the in-cluster provider, with its mirror", true),
+		Entry("a pool of ours", false),
+		Entry("a pool of the in-cluster provider, with its mirror", true),
 	)
 
 	It("ends with the claim of its own address: a Cluster", func(ctx SpecContext) {

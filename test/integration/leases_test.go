@@ -360,6 +360,7 @@ var _ = Describe("Tenants with leases", func() {
 		mine := framework.MakeLease(ns, "mine").Obj()
 		create(ctx, leasePool(ns, "10.161.1.0/28"), mine)
 		had := leasedTo(ctx, mine)
+		comesToRest(ctx, m)            // its grant is not in flight any more
 		Expect(m.Stop()).To(Succeed()) // the next manager knows what the status says, and nothing else
 		modify(ctx, mine, func(l *v1alpha1.IPLease) { l.Finalizers, l.Annotations = nil, nil })
 		m = namespaceManager(ctx, ns)

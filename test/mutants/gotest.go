@@ -55,6 +55,9 @@ func goTest(ctx context.Context, root, overlay, program string, c check) (verdic
 		return verdict{}, fmt.Errorf("running %s: %w", c.name(), err)
 	}
 	v, err := judge(&stdout, c.test)
+	if err == nil && c.spec != "" && strings.Contains(v.output, "Ran 0 of ") {
+		err = fmt.Errorf("no spec ends with %q", c.spec)
+	}
 	if err != nil {
 		return v, fmt.Errorf("%w\n%s", err, tail(stderr.String(), 30))
 	}
