@@ -459,7 +459,6 @@ func (w *world) turnOff(h *host, howLong time.Duration, frozen bool) {
 	})
 }
 
-// newServiceOnHosts makes a Service of the class of hosts; without the name of a lease, one is made for it.
 // newLeaseOnHosts makes a lease of the pool of hosts, for all namespaces.
 func newLeaseOnHosts(name string) action {
 	return action{"lease " + name, func(w *world) {
@@ -467,6 +466,7 @@ func newLeaseOnHosts(name string) action {
 	}}
 }
 
+// newServiceOnHosts makes a Service of the class of hosts; without the name of a lease, one is made for it.
 func newServiceOnHosts(namespace, name, lease string, ports []corev1.ServicePort) action {
 	return action{fmt.Sprintf("Service %s of %s is shown by hosts, lease %q: %v", name, namespace, lease, ports), func(w *world) {
 		s := &corev1.Service{

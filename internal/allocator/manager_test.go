@@ -133,6 +133,9 @@ func (m *manager) feed() {
 	}
 }
 
+// listedAfterTakeover are the kinds that a manager lists once it has taken the pools over; it is shown nothing of them before.
+var listedAfterTakeover = []faults.Kind{faults.Addresses, faults.Claims, faults.Allocations, faults.Leases}
+
 // start starts another manager.
 func (w *world) start() *manager {
 	name := string(rune('a' + len(w.managers)))
@@ -152,8 +155,8 @@ func (w *world) start() *manager {
 	m.wake(poolKey)
 	w.relist(m, faults.Pools, 0)
 	w.relist(m, faults.GlobalPools, 0)
-	for _, kind := range []faults.Kind{faults.Claims, faults.Addresses, faults.Allocations, faults.Leases} {
-		m.mute[kind] = true // until its first list arrives
+	for _, kind := range listedAfterTakeover {
+		m.mute[kind] = true
 	}
 	w.managers = append(w.managers, m)
 	w.Notef("manager %s starts", name)

@@ -328,10 +328,9 @@ func (w *world) steps() []step {
 		if m.fenced.Load() && !m.listed {
 			steps = append(steps, step{Class: watchEvent, Text: m.name + ": the first lists", Do: func() {
 				m.listed = true
-				w.relist(m, faults.Addresses, 0)
-				w.relist(m, faults.Claims, 0)
-				w.relist(m, faults.Allocations, 0)
-				w.relist(m, faults.Leases, 0)
+				for _, kind := range listedAfterTakeover {
+					w.relist(m, kind, 0)
+				}
 			}})
 		}
 		for _, key := range m.keys() {
