@@ -197,7 +197,8 @@ var _ = Describe("Hosts", func() {
 		Expect(h.Unplug(true)).To(Succeed())
 		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
 		Expect(h.Unplug(false)).To(Succeed())
-		Consistently(func() string { return w.reached(ctx, four) }).WithTimeout(lifetime).Should(Equal(h.name), "it does not go back")
+		Consistently(func() []string { return h.interfacesWith(four) }).WithTimeout(lifetime).Should(Equal([]string{"eth1"}), "it does not go back")
+		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
 	})
 
 	It("show addresses on a bridge, and hand them on when the cable of its port is pulled", func(ctx SpecContext) { // H29

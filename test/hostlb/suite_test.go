@@ -169,14 +169,22 @@ func (h *host) serve(ctx context.Context) {
 }
 
 // has reports whether the host has an address of ours.
-func (h *host) has(a netip.Addr) bool {
+func (h *host) has(a netip.Addr) bool { return len(h.interfacesWith(a)) > 0 }
+
+// interfacesWith returns the names of the interfaces that have an address of ours.
+func (h *host) interfacesWith(a netip.Addr) (names []string) {
 	var links []netif.Link
 	err := h.Do(func() (err error) {
 		links, err = netif.Read()
 		return err
 	})
 	Expect(err).NotTo(HaveOccurred())
-	return slices.ContainsFunc(links, func(l netif.Link) bool { return slices.Contains(l.Ours, a) })
+	for _, l := range links {
+		if slices.Contains(l.Ours, a) {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }
 
 // on are the hosts that have an address.
