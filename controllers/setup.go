@@ -10,10 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
@@ -113,27 +115,30 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 }
 
 func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*pool.Reconciler, error) {
-	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	live := mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
 	home, err := managementCluster(ctx, live)
 	if err != nil {
 		return nil, err
 	}
+	pace := &guard.Pace{Clock: clock.RealClock{}}
 	blocks := &index.Blocks{}
 	alloc := newAllocator(mgr, o, streams, recorder, home, blocks)
-	poolReconciler := &pool.Reconciler{Client: c, Live: live, Source: streams, Allocator: alloc, Blocks: blocks}
+	poolReconciler := &pool.Reconciler{Client: mgr.GetClient(), Live: live, Source: streams, Allocator: alloc, Blocks: blocks}
 	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout}
 	steps := []step{{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }}}
-	more, err := workloadSteps(ctx, mgr, o, poolReconciler, recorder, writers)
+	more, err := workloadSteps(ctx, mgr, o, poolReconciler, pace, recorder, writers)
 	if err != nil {
 		return nil, err
 	}
 	steps = append(steps, more...)
 	if o.InClusterPools {
-		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error { return incluster.Setup(mgr, recorder, o.Shard, home, alloc.NamesMirrored) }})
+		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error {
+			return incluster.Setup(mgr, pace.Client(mgr.GetClient()), recorder, o.Shard, home, alloc.NamesMirrored)
+		}})
 	}
 	if o.LeaseWays.Any() {
-		leases := &lease.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.LeaseWays, AddressAttempts: o.AddressAttempts}
+		leases := &lease.Reconciler{Client: pace.Client(mgr.GetClient()), Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.LeaseWays, AddressAttempts: o.AddressAttempts}
 		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {

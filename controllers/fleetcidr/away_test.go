@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/secret"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -99,5 +102,48 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(cc), cc); err != nil || len(cc.Finalizers) == 0 || len(cc.Status.Clusters) != 1 || cc.Status.Clusters[0].Nodes != 7 {
 		t.Errorf("%v: the ClusterCIDR is held by %v, and says %+v", err, cc.Finalizers, cc.Status.Clusters)
+	}
+}
+
+// Two managers without leader election, one of which does not reach the Cluster, have different conditions for it. Each writes its
+// own again with a growing pause.
+func TestAConditionThatAnotherManagerWritesWaits(t *testing.T) { // B57
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "prod", UID: "u", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}}
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	c, clock := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).WithStatusSubresource(cluster).Build(), clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	r := &Reconciler{
+		Client: (&guard.Pace{Clock: clock}).Client(c), Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: clock.Now,
+		ctx: t.Context(), wake: func(nodeipam.Key) {},
+	}
+	key, writes := client.ObjectKeyFromObject(cluster), 0
+	for range 10 { // minutes
+		for next := time.Duration(0); next < time.Minute; {
+			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+			if err != nil || result.RequeueAfter == 0 {
+				t.Fatal(result, err)
+			}
+			if err := c.Get(t.Context(), key, cluster); err != nil {
+				t.Fatal(err)
+			}
+			if is := conditions.Get(cluster, v1alpha1.PodCIDRsReadyCondition); is.Reason == v1alpha1.TenantUnreachableReason {
+				writes++
+				conditions.Set(cluster, metav1.Condition{Type: is.Type, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason})
+				if err := c.Status().Update(t.Context(), cluster); err != nil {
+					t.Fatal(err)
+				}
+				result.RequeueAfter = time.Millisecond // its watch shows that
+			}
+			clock.Step(result.RequeueAfter)
+			next += result.RequeueAfter
+		}
+	}
+	if writes < 10 || writes > 20 {
+		t.Errorf("the condition is written %d times in ten minutes", writes)
 	}
 }

@@ -163,11 +163,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	objects := objectsFor(all, key, has)
 	if has == nil && len(objects) == 0 && len(r.Blocks.Pods(key)) == 0 {
 		r.leave(ctx, key)
-		return reconcile.Result{}, r.withdraw(ctx, cluster)
+		return guard.Retry(r.withdraw(ctx, cluster), "taking the condition off")
 	}
 	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, all, objects) })
+	after, err := guard.SplitRepeated(err)
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
+	}
+	if after > 0 && (next == 0 || after < next) {
+		next = after
 	}
 	return reconcile.Result{RequeueAfter: next}, err
 }

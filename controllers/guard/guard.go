@@ -55,9 +55,13 @@ func SinceRead(before client.Object) client.Patch {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
-// Retry makes a conflict a quiet retry: what is there now is read first, and is on its way to us.
+// Retry makes a conflict a quiet retry: what is there now is read first, and is on its way to us. A write that Pace delays
+// is one, too.
 func Retry(err error, doing string) (reconcile.Result, error) {
+	after, err := SplitRepeated(err)
 	switch {
+	case err == nil && after > 0:
+		return reconcile.Result{RequeueAfter: after}, nil
 	case err == nil:
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):

@@ -11,12 +11,18 @@ import (
 // ClusterKind is the kind by which Clusters are of a shard, whichever controller looks at them.
 const ClusterKind = "Cluster"
 
-// OfShard leaves to other managers what is not of a shard.
+// OfShard leaves to other managers what is not of a shard. A reconcile that met nothing but writes that Pace delays has not failed:
+// it is repeated when the first of those may be sent.
 func OfShard(s shard.Shard, kind string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		if !s.Has(kind, req.Namespace, req.Name) {
 			return reconcile.Result{}, nil
 		}
-		return r.Reconcile(ctx, req)
+		result, err := r.Reconcile(ctx, req)
+		after, err := SplitRepeated(err)
+		if err == nil && after > 0 && (result.RequeueAfter == 0 || after < result.RequeueAfter) {
+			result.RequeueAfter = after
+		}
+		return result, err
 	})
 }

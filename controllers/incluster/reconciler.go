@@ -50,7 +50,7 @@ type Reconciler struct {
 }
 
 // Setup sets up one controller for each kind of pool that the API server has.
-func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, home string, names func(mirror pools.Key) string) error {
+func Setup(mgr ctrl.Manager, c client.Client, recorder events.EventRecorder, part shard.Shard, home string, names func(mirror pools.Key) string) error {
 	served := 0
 	for _, kind := range incluster.Kinds {
 		gvk := incluster.GroupVersion.WithKind(kind.Name)
@@ -61,7 +61,7 @@ func Setup(mgr ctrl.Manager, recorder events.EventRecorder, part shard.Shard, ho
 		if err != nil {
 			return fmt.Errorf("looking for %s: %w", kind.Name, err)
 		}
-		r := &Reconciler{Client: mgr.GetClient(), Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Home: home, Names: names, kind: kind}
+		r := &Reconciler{Client: c, Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Home: home, Names: names, kind: kind}
 		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).
 			WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
 			Watches(kind.NewMirror(), handler.EnqueueRequestsFromMapFunc(r.mirroredBy)).Complete(guard.OfShard(part, kind.Name, r))
@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if err := r.mirror(ctx, pool, mirror); err != nil {
-		if isBehind(err) {
+		if _, rest := guard.SplitRepeated(err); rest == nil || isBehind(err) {
 			return guard.Retry(err, "writing "+mirror.GetName())
 		}
 		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, "NotServed", "Mirror", "%s", err.Error())

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -78,6 +81,40 @@ func TestMirrorIsSealed(t *testing.T) {
 	look()
 	if !incluster.Sealed(mirror) || !slices.Equal(mirror.Spec.Addresses, []string{"10.0.0.10-10.0.0.19"}) {
 		t.Errorf("it has %v", mirror.Spec.Addresses)
+	}
+}
+
+// A tool that resets the mirror each time is not told as a fault of the pool, and the mirror is written again with a growing pause.
+func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
+	api := framework.Fake(t, living(t))
+	r := over(api)
+	r.Client = (&guard.Pace{Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}).Client(api)
+	mirror, writes := &v1alpha1.NetworkPool{}, 0
+	for range 20 {
+		result, err := r.Reconcile(t.Context(), itself)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, mirror); err != nil {
+			t.Fatal(err)
+		}
+		if !incluster.Sealed(mirror) {
+			if result.RequeueAfter == 0 {
+				t.Error("it is never looked at again")
+			}
+			continue
+		}
+		writes++
+		mirror.UID, mirror.Spec.Addresses = "m", []string{"10.0.0.10-10.0.0.200"}
+		if err := api.Update(t.Context(), mirror); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if writes != 2 { // it is created, and written for the first time
+		t.Errorf("it is written %d times at once", writes)
+	}
+	if says := told(r); len(says) > 0 {
+		t.Errorf("the pool is told %q", says)
 	}
 }
 

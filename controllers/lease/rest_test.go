@@ -8,9 +8,15 @@ import (
 	"testing"
 	"time"
 
+	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
@@ -22,11 +28,17 @@ const (
 	mostEach     = 60
 )
 
-// obstacle is what the API server refuses for a while: rights that are missing, a policy, a quota, a webhook that fails. How
-// much managers do is counted while it lasts.
+// revertedAfter is how long after a write another writer reverts it.
+const revertedAfter = 20 * time.Millisecond
+
+// obstacle is what the API server refuses for a while: rights that are missing, a policy, a quota, a webhook that fails; or what
+// another writer reverts. How much managers do is counted while it lasts.
 type obstacle struct {
-	of    func(*faults.Request) bool
-	err   error
+	of  func(*faults.Request) bool
+	err error
+	// revert is what another writer does after each such write, which succeeds; nil: it is refused.
+	revert func(client.Object)
+
 	over  bool
 	kicks map[string]int
 	calls map[string]int
@@ -47,7 +59,14 @@ func (f *obstacle) meets(w *world, r *faults.Request) bool {
 		return false
 	}
 	w.lastNews = time.Now()
-	return true
+	if f.revert != nil {
+		w.After(0, revertedAfter, func() {
+			if f.lasts() {
+				_ = w.api.Edit(r.Ref, f.revert) // it may be gone by now
+			}
+		})
+	}
+	return f.revert == nil
 }
 
 func (f *obstacle) kicked(queue string) {
@@ -88,6 +107,20 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 		"IPAddressPools":             {of: isOf(faults.MetalLBPools), err: forbidden},
 		"locks of addresses":         {of: isOf(faults.HostLeases), err: forbidden},
 		"a webhook that answers 500": {of: isOf(faults.Leases, faults.Services), err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
+
+		"a controller that resets conditions": {of: isOf(faults.Leases, faults.Services), revert: func(o client.Object) {
+			switch o := o.(type) {
+			case *v1alpha1.IPLease:
+				o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c metav1.Condition) bool { return c.Type != clusterv1.ReadyCondition })
+			case *corev1.Service:
+				o.Status.Conditions = nil
+			}
+		}},
+		"a tool that resets the pools of MetalLB": {of: isOf(faults.MetalLBPools), revert: func(o client.Object) {
+			if p, is := o.(*metallbv1beta1.IPAddressPool); is {
+				p.Spec.Addresses = p.Spec.Addresses[:1]
+			}
+		}},
 	}
 	seeds := 30
 	if testing.Short() {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -287,7 +288,7 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 func (w *world) start() {
 	name := string(rune('a' + len(w.managers)))
 	c := &cached{w.api.Client(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {MaxBackoff: guard.MostBackoff}, other: {MaxBackoff: guard.MostBackoff}}, Reconciler: &Reconciler{Client: c, Live: c.Live(), Recorder: &w.warnings, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
+	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {MaxBackoff: guard.MostBackoff}, other: {MaxBackoff: guard.MostBackoff}}, Reconciler: &Reconciler{Client: (&guard.Pace{Clock: clock.RealClock{}}).Client(c), Live: c.Live(), Recorder: &w.warnings, Now: time.Now, Ways: Ways{MetalLB: true, Hosts: true}, AddressAttempts: 2, heard: newHeartbeats()}}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	for _, kind := range watched { // its caches are filled before it begins
 		m.seen[kind] = len(w.api.Changes(kind, 0))

@@ -49,8 +49,10 @@ type process struct {
 	// synced: what exists was read once. connected: live is a client of the workload cluster, and failed is how often
 	// it was tried in vain.
 	synced, connected bool
-	live              client.Client
-	failed            int
+	// cut: it never reaches the workload cluster.
+	cut    bool
+	live   client.Client
+	failed int
 	// relist reads all of a kind.
 	relist func(watched)
 }
@@ -164,7 +166,8 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 		seen:   map[watched]int{}, mute: map[watched]bool{},
 	}
 	p.ctx, p.kill = context.WithCancel(ctx)
-	c := reads{Client: p.mgmt, from: p.cached[mgmt]}
+	pace := &guard.Pace{Clock: clock.RealClock{}}
+	c := reads{Client: pace.Client(p.mgmt), from: p.cached[mgmt]}
 	index := &index.Blocks{}
 	p.clusters = &cluster.Reconciler{
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, LoadBalancers: true, Blocks: index,
@@ -172,7 +175,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	}
 	p.tenants = &Reconciler{
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, Blocks: index, Synced: func() bool { return p.synced },
-		Clusters: connections{p: p}, Clock: clock.RealClock{}, Grace: grace, controller: unwatched{},
+		Clusters: connections{p: p}, Pace: pace, Clock: clock.RealClock{}, Grace: grace, controller: unwatched{},
 		NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
 			for _, kind := range objectKinds {
 				p.relist(watched{work, kind})

@@ -52,7 +52,9 @@ type Reconciler struct {
 	Clusters clustercache.ClusterCache
 	// NewCache makes what reads the load balancer of each.
 	NewCache cache.NewCacheFunc
-	Clock    clock.PassiveClock
+	// Pace delays writes to the workload clusters that another writer reverts.
+	Pace  *guard.Pace
+	Clock clock.PassiveClock
 	// Grace is how long a block that was added on demand stays without being used.
 	Grace       time.Duration
 	WatchFilter string
@@ -117,13 +119,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		next, err := l.reconcile(ctx, r.Blocks.Of(key))
 		return time.Duration(next), err
 	})
+	after, err := guard.SplitRepeated(err)
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: time.Duration(wait(next).or(wait(guard.ServedBackstop)))}, nil
+	return reconcile.Result{RequeueAfter: time.Duration(wait(next).or(wait(after)).or(wait(guard.ServedBackstop)))}, nil
 }
 
 func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {

@@ -62,12 +62,13 @@ func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (
 		return all, nil
 	}
 	is.Message = text.Message(is.Message) // it may be what the workload cluster says
-	if is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
-		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
-	}
+	lacks := is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason)
 	all, err := l.patchStatus(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
 	if err != nil {
 		return all, err
+	}
+	if lacks {
+		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}
 	return l.unsay(ctx, all, on.UID)
 }

@@ -85,7 +85,7 @@ func (w *world) stepsOf(p *process) []step {
 			w.relist(p, watched{w.mgmt, faults.Allocations}, 0)
 		}})
 	}
-	if !p.connected && !w.down && !w.ended {
+	if !p.connected && !p.cut && !w.down && !w.ended {
 		steps = append(steps, step{Class: watchEvent, Text: p.name + ": connects to the workload cluster", Do: func() { w.connect(p) }})
 	}
 	for i, l := range p.lines {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,7 +96,11 @@ func (c *Client) Apply(ctx context.Context, o runtime.ApplyConfiguration, _ ...c
 	unstructured.RemoveNestedField(says.Object, "kind")
 	body := encode(says.Object)
 	r := &Request{Verb: "apply", Ref: ref, do: func(s *store) (any, error) { return s.apply(ref, body) }}
-	return c.ask(ctx, r, nil)
+	got, err := ask[client.Object](ctx, c, r)
+	if applied, is := o.(metav1.Object); is && err == nil {
+		applied.SetResourceVersion(got.GetResourceVersion())
+	}
+	return err
 }
 
 // Delete implements client.Writer.

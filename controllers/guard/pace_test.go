@@ -1,0 +1,243 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+var errRefused = errors.New("refused")
+
+// paced is a Service on an API server, which a manager writes by a Pace, and another writer without.
+type paced struct {
+	t       *testing.T
+	clock   *clocktesting.FakeClock
+	server  client.Client
+	manager client.Client
+	// refuses: patches are refused. unchanged: they change nothing, which the fake API server does not see.
+	refuses, unchanged bool
+}
+
+func newPaced(t *testing.T) *paced {
+	t.Helper()
+	p := &paced{t: t, clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "u"}}
+	p.server = fake.NewClientBuilder().WithObjects(s).WithStatusSubresource(s).Build()
+	refusing := interceptor.NewClient(p.server.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			switch {
+			case p.refuses:
+				return errRefused
+			case p.unchanged:
+				return nil
+			}
+			return c.Patch(ctx, o, patch, opts...)
+		},
+	})
+	p.manager = (&Pace{Clock: p.clock}).Client(refusing)
+	return p
+}
+
+func (p *paced) get() *corev1.Service {
+	p.t.Helper()
+	s := &corev1.Service{}
+	if err := p.server.Get(p.t.Context(), client.ObjectKey{Namespace: "ns", Name: "s"}, s); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+// label patches a label of the Service.
+func (p *paced) label(by client.Client, value string) error {
+	s := p.get()
+	before := s.DeepCopy()
+	metav1.SetMetaDataLabel(&s.ObjectMeta, "l", value)
+	return by.Patch(p.t.Context(), s, SinceRead(before))
+}
+
+// setCondition writes the status of the Service.
+func (p *paced) setCondition(reason string) error {
+	s := p.get()
+	before := s.DeepCopy()
+	s.Status.Conditions = []metav1.Condition{{Type: "T", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(p.clock.Now())}}
+	return p.manager.Status().Patch(p.t.Context(), s, SinceRead(before))
+}
+
+func (p *paced) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// A write that another writer reverts each time is repeated after a second, after two, and so on, up to a minute.
+func TestPaceDelaysWhatIsReverted(t *testing.T) { // B57
+	for name, by := range map[string]struct {
+		write  func(*paced) error
+		revert func(*corev1.Service)
+	}{
+		"a patch": {
+			write:  func(p *paced) error { return p.label(p.manager, "mine") },
+			revert: func(s *corev1.Service) { s.Labels = nil },
+		},
+		"an update": {
+			write: func(p *paced) error {
+				s := p.get()
+				metav1.SetMetaDataLabel(&s.ObjectMeta, "l", "mine")
+				return p.manager.Update(p.t.Context(), s)
+			},
+			revert: func(s *corev1.Service) { s.Labels = nil },
+		},
+		"an apply": {
+			write: func(p *paced) error {
+				u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{
+					"namespace": "ns", "name": "s", "uid": "u", "resourceVersion": p.get().ResourceVersion, "labels": map[string]any{"l": "mine"},
+				}}}
+				return p.manager.Apply(p.t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("m"), client.ForceOwnership)
+			},
+			revert: func(s *corev1.Service) { s.Labels = map[string]string{"l": "theirs"} },
+		},
+		"a patch of the status": {
+			write:  func(p *paced) error { return p.setCondition("Mine") },
+			revert: func(s *corev1.Service) { s.Status.Conditions = nil },
+		},
+		"an update of the status": {
+			write: func(p *paced) error {
+				s := p.get()
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
+				return p.manager.Status().Update(p.t.Context(), s)
+			},
+			revert: func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPaced(t)
+			var waits []time.Duration
+			for range 9 {
+				p.must(by.write(p))
+				s := p.get()
+				by.revert(s)
+				p.must(p.server.Status().Update(t.Context(), s.DeepCopy()))
+				s = p.get()
+				by.revert(s)
+				p.must(p.server.Update(t.Context(), s))
+				after, rest := SplitRepeated(fmt.Errorf("writing: %w", by.write(p)))
+				if rest != nil || after == 0 {
+					t.Fatalf("%v: what was reverted may be written again in %v", rest, after)
+				}
+				waits = append(waits, after/time.Second)
+				p.clock.Step(after - 1)
+				if again, _ := SplitRepeated(by.write(p)); again != 1 {
+					t.Errorf("it may be written too early, in %v instead of 1ns", again)
+				}
+				p.clock.Step(1)
+			}
+			if want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60}; !slices.Equal(waits, want) {
+				t.Errorf("it is repeated after %v seconds, not %v", waits, want)
+			}
+		})
+	}
+}
+
+// All else is written at once.
+func TestPaceDelaysNothingElse(t *testing.T) {
+	for name, write := range map[string]func(*paced){
+		"another value": func(p *paced) {
+			p.must(p.label(p.manager, "a"))
+			p.must(p.label(p.manager, "b"))
+			p.must(p.label(p.manager, "a"))
+		},
+		"the status, after the object": func(p *paced) {
+			p.must(p.label(p.manager, "a"))
+			p.must(p.setCondition("A"))
+		},
+		"what was refused": func(p *paced) {
+			p.refuses = true
+			if err := p.label(p.manager, "a"); !errors.Is(err, errRefused) {
+				p.t.Fatal(err)
+			}
+			p.refuses = false
+			p.must(p.label(p.manager, "a"))
+		},
+		"what changed nothing": func(p *paced) {
+			p.unchanged = true
+			for range 3 {
+				p.must(p.label(p.manager, "a"))
+			}
+		},
+		"an object of the same name": func(p *paced) {
+			p.must(p.label(p.manager, "a"))
+			p.must(p.server.Delete(p.t.Context(), p.get()))
+			p.must(p.server.Create(p.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "v"}}))
+			p.must(p.label(p.manager, "a"))
+		},
+		"what was reverted long after it was written": func(p *paced) {
+			for range 5 {
+				p.must(p.label(p.manager, "a"))
+				p.must(p.label(p.server, "theirs"))
+				p.clock.Step(3 * MostRewrite)
+			}
+			p.must(p.label(p.manager, "a"))
+			p.must(p.label(p.server, "theirs"))
+			p.clock.Step(LeastRewrite)
+			p.must(p.label(p.manager, "a"))
+		},
+		"without a Pace": func(p *paced) {
+			by := (*Pace)(nil).Client(p.server)
+			for range 3 {
+				p.must(p.label(by, "a"))
+				p.must(p.label(p.server, "theirs"))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { write(newPaced(t)) })
+	}
+}
+
+// What Pace remembers of objects that are gone, or that nobody reverts, it forgets.
+func TestPaceForgets(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	p := &Pace{Clock: clock}
+	for i := range 1000 {
+		p.sent(target{uid: "u", subresource: fmt.Sprint(i)}, 1)
+		clock.Step(time.Second)
+	}
+	if n := len(p.last); n > 3*int(2*MostRewrite/time.Second) {
+		t.Errorf("%d writes are remembered", n)
+	}
+}
+
+func TestSplitRepeated(t *testing.T) {
+	repeated := func(after time.Duration) error { return fmt.Errorf("writing: %w", &RepeatedWriteError{After: after}) }
+	for name, c := range map[string]struct {
+		err   error
+		after time.Duration
+		rest  error
+	}{
+		"nothing":                 {},
+		"another error":           {err: errRefused, rest: errRefused},
+		"one that waits":          {err: repeated(2), after: 2},
+		"the first of some":       {err: errors.Join(repeated(3), repeated(2), nil, repeated(4)), after: 2},
+		"beside another error":    {err: errors.Join(repeated(3), errors.Join(errRefused, repeated(2))), after: 2, rest: errRefused},
+		"several other errors":    {err: errors.Join(errRefused, errRefused), rest: errRefused},
+		"joined, of which no one": {err: errors.Join(nil, nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after, rest := SplitRepeated(c.err)
+			if after != c.after || (rest == nil) != (c.rest == nil) || !errors.Is(rest, c.rest) {
+				t.Errorf("it waits %v, and %v is left", after, rest)
+			}
+		})
+	}
+}
