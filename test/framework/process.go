@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/watchdog"
 )
 
@@ -90,8 +92,19 @@ func (p *process) Pid() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *process) Done() <-chan struct{} { return p.done }
 
-// Signal sends it a signal, for example SIGSTOP and later SIGCONT.
-func (p *process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+// Signal sends it a signal, for example SIGSTOP and later SIGCONT. After SIGSTOP it waits until all threads have stopped: on a busy
+// machine some of them run on until the one is scheduled that takes the signal.
+func (p *process) Signal(sig os.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil || sig != syscall.SIGSTOP {
+		return err
+	}
+	for {
+		err := unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
 
 // Kill ends it at once (SIGKILL), as a crash would. One that has ended by itself is no error.
 func (p *process) Kill() error {
