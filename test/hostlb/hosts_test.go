@@ -195,6 +195,7 @@ var _ = Describe("Hosts", func() {
 		w.theOne(four)
 		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
 		Expect(h.Unplug(true)).To(Succeed())
+		Eventually(func() []string { return h.interfacesWith(four) }).Should(Equal([]string{"eth1"}))
 		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
 		Expect(h.Unplug(false)).To(Succeed())
 		Consistently(func() []string { return h.interfacesWith(four) }).WithTimeout(lifetime).Should(Equal([]string{"eth1"}), "it does not go back")
