@@ -19,15 +19,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/tenant"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
 // workloadSteps add the controllers that look into workload clusters: those of load balancers, and of the Nodes of a fleet.
-func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *pool.Reconciler, pace *guard.Pace, recorder events.EventRecorder, writers *workers.Workers[nodeipam.Key]) ([]step, error) {
+func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *pool.Reconciler, writes *pace.Writes, recorder events.EventRecorder, writers *workers.Workers[nodeipam.Key]) ([]step, error) {
 	if !o.LoadBalancers && !o.FleetNodes {
 		return nil, nil
 	}
-	c, live, blocks := pace.Client(mgr.GetClient()), mgr.GetAPIReader(), served.Blocks
+	c, live, blocks := writes.Client(mgr.GetClient()), mgr.GetAPIReader(), served.Blocks
 	fleet := &fleetcidr.Reconciler{
 		Client: c, Live: live, Elected: o.Elected, Writers: writers, WatchFilter: o.WatchFilter, Shard: o.Shard, Now: time.Now,
 		Blocks: blocks, Synced: served.Synced, BlockGrace: o.ShrinkGrace,
@@ -49,7 +50,7 @@ func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *
 		configs := &providerconfig.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Shard: o.Shard}
 		tenants := &tenant.Reconciler{
 			Client: c, Live: live, Recorder: recorder, Blocks: blocks, Synced: served.Synced, Clusters: connections,
-			NewCache: cache.New, Pace: pace, Clock: clock.RealClock{}, Grace: o.ShrinkGrace,
+			NewCache: cache.New, Writes: writes, Clock: clock.RealClock{}, Grace: o.ShrinkGrace,
 			WatchFilter: o.WatchFilter, Shard: o.Shard,
 		}
 		steps = append(steps,

@@ -12,6 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/nodecidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
@@ -24,9 +25,10 @@ func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers 
 		return nil, err
 	}
 	live, recorder := mgr.GetAPIReader(), text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
-	objects := nodeipam.Kinds{v1alpha1.ClusterCIDRKind: nodeipam.ClusterCIDRs{Client: direct, Live: live}}
+	writes := &pace.Writes{Clock: clock.RealClock{}}
+	objects := nodeipam.Kinds{v1alpha1.ClusterCIDRKind: nodeipam.ClusterCIDRs{Client: writes.Client(direct), Live: live}}
 	if o.NetworkingX {
-		objects[nodeipam.NetworkingXKind] = nodeipam.NetworkingX{Client: direct, Live: live}
+		objects[nodeipam.NetworkingXKind] = nodeipam.NetworkingX{Client: writes.Client(direct), Live: live}
 	}
 	site := nodeipam.NewSite(nodeipam.Options{
 		Client: streams.Patching(direct), Live: live, Lister: streams, Objects: objects,

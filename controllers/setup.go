@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lease"
@@ -26,6 +25,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
@@ -121,24 +121,24 @@ func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *st
 	if err != nil {
 		return nil, err
 	}
-	pace := &guard.Pace{Clock: clock.RealClock{}}
+	writes := &pace.Writes{Clock: clock.RealClock{}}
 	blocks := &index.Blocks{}
 	alloc := newAllocator(mgr, o, streams, recorder, home, blocks)
 	poolReconciler := &pool.Reconciler{Client: mgr.GetClient(), Live: live, Source: streams, Allocator: alloc, Blocks: blocks}
 	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout}
 	steps := []step{{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }}}
-	more, err := workloadSteps(ctx, mgr, o, poolReconciler, pace, recorder, writers)
+	more, err := workloadSteps(ctx, mgr, o, poolReconciler, writes, recorder, writers)
 	if err != nil {
 		return nil, err
 	}
 	steps = append(steps, more...)
 	if o.InClusterPools {
 		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error {
-			return incluster.Setup(mgr, pace.Client(mgr.GetClient()), recorder, o.Shard, home, alloc.NamesMirrored)
+			return incluster.Setup(mgr, writes.Client(mgr.GetClient()), recorder, o.Shard, home, alloc.NamesMirrored)
 		}})
 	}
 	if o.LeaseWays.Any() {
-		leases := &lease.Reconciler{Client: pace.Client(mgr.GetClient()), Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.LeaseWays, AddressAttempts: o.AddressAttempts}
+		leases := &lease.Reconciler{Client: writes.Client(mgr.GetClient()), Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.LeaseWays, AddressAttempts: o.AddressAttempts}
 		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {

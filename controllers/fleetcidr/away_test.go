@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -118,7 +118,7 @@ func TestAConditionThatAnotherManagerWritesWaits(t *testing.T) { // B57
 	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
 	c, clock := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).WithStatusSubresource(cluster).Build(), clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	r := &Reconciler{
-		Client: (&guard.Pace{Clock: clock}).Client(c), Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: clock.Now,
+		Client: (&pace.Writes{Clock: clock}).Client(c), Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: clock.Now,
 		ctx: t.Context(), wake: func(nodeipam.Key) {},
 	}
 	key, writes := client.ObjectKeyFromObject(cluster), 0

@@ -26,6 +26,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	jobs "github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
@@ -166,7 +167,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return guard.Retry(r.withdraw(ctx, cluster), "taking the condition off")
 	}
 	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, all, objects) })
-	after, err := guard.SplitRepeated(err)
+	after, err := pace.Split(err)
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 )
 
 // How often a Cluster is looked at, whatever the watches say: one that waits, and one that is served.
@@ -55,10 +56,10 @@ func SinceRead(before client.Object) client.Patch {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
-// Retry makes a conflict a quiet retry: what is there now is read first, and is on its way to us. A write that Pace delays
+// Retry makes a conflict a quiet retry: what is there now is read first, and is on its way to us. A write that is delayed (pace.Writes)
 // is one, too.
 func Retry(err error, doing string) (reconcile.Result, error) {
-	after, err := SplitRepeated(err)
+	after, err := pace.Split(err)
 	switch {
 	case err == nil && after > 0:
 		return reconcile.Result{RequeueAfter: after}, nil

@@ -5,13 +5,14 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
 // ClusterKind is the kind by which Clusters are of a shard, whichever controller looks at them.
 const ClusterKind = "Cluster"
 
-// OfShard leaves to other managers what is not of a shard. A reconcile that met nothing but writes that Pace delays has not failed:
+// OfShard leaves to other managers what is not of a shard. A reconcile that met nothing but writes that is delayed (pace.Writes) has not failed:
 // it is repeated when the first of those may be sent.
 func OfShard(s shard.Shard, kind string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -19,7 +20,7 @@ func OfShard(s shard.Shard, kind string, r reconcile.Reconciler) reconcile.Recon
 			return reconcile.Result{}, nil
 		}
 		result, err := r.Reconcile(ctx, req)
-		after, err := SplitRepeated(err)
+		after, err := pace.Split(err)
 		if err == nil && after > 0 && (result.RequeueAfter == 0 || after < result.RequeueAfter) {
 			result.RequeueAfter = after
 		}

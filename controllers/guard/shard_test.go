@@ -8,12 +8,15 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
-// A reconcile that met a write that Pace delays is repeated then, or when it asks for it, and has not failed by that.
+var errRefused = errors.New("refused")
+
+// A reconcile that met a write that is delayed is repeated then, or when it asks for it, and has not failed by that.
 func TestOfShardRepeatsDelayedWrites(t *testing.T) {
-	delayed := &RepeatedWriteError{After: time.Minute}
+	delayed := &pace.RepeatedError{After: time.Minute}
 	for name, c := range map[string]struct {
 		asks time.Duration
 		err  error

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -88,7 +88,7 @@ func TestMirrorIsSealed(t *testing.T) {
 func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	api := framework.Fake(t, living(t))
 	r := over(api)
-	r.Client = (&guard.Pace{Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}).Client(api)
+	r.Client = (&pace.Writes{Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}).Client(api)
 	mirror, writes := &v1alpha1.NetworkPool{}, 0
 	for range 20 {
 		result, err := r.Reconcile(t.Context(), itself)

@@ -34,7 +34,7 @@ func (l *look) connect(ctx context.Context) (w workload, err error) {
 	if w.objects, err = l.objectsOf(ctx, l.key, w.live, l.balancer()); err != nil {
 		return workload{}, err
 	}
-	w.live = l.Pace.Client(w.live)
+	w.live = l.Writes.Client(w.live)
 	return w, l.watch(ctx, &corev1.Service{})
 }
 

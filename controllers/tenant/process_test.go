@@ -21,6 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/index"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
@@ -166,8 +167,8 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 		seen:   map[watched]int{}, mute: map[watched]bool{},
 	}
 	p.ctx, p.kill = context.WithCancel(ctx)
-	pace := &guard.Pace{Clock: clock.RealClock{}}
-	c := reads{Client: pace.Client(p.mgmt), from: p.cached[mgmt]}
+	writes := &pace.Writes{Clock: clock.RealClock{}}
+	c := reads{Client: writes.Client(p.mgmt), from: p.cached[mgmt]}
 	index := &index.Blocks{}
 	p.clusters = &cluster.Reconciler{
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, LoadBalancers: true, Blocks: index,
@@ -175,7 +176,7 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 	}
 	p.tenants = &Reconciler{
 		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, Blocks: index, Synced: func() bool { return p.synced },
-		Clusters: connections{p: p}, Pace: pace, Clock: clock.RealClock{}, Grace: grace, controller: unwatched{},
+		Clusters: connections{p: p}, Writes: writes, Clock: clock.RealClock{}, Grace: grace, controller: unwatched{},
 		NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
 			for _, kind := range objectKinds {
 				p.relist(watched{work, kind})

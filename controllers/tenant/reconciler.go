@@ -31,6 +31,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
@@ -52,9 +53,9 @@ type Reconciler struct {
 	Clusters clustercache.ClusterCache
 	// NewCache makes what reads the load balancer of each.
 	NewCache cache.NewCacheFunc
-	// Pace delays writes to the workload clusters that another writer reverts.
-	Pace  *guard.Pace
-	Clock clock.PassiveClock
+	// Writes delays those to the workload clusters that another writer reverts.
+	Writes *pace.Writes
+	Clock  clock.PassiveClock
 	// Grace is how long a block that was added on demand stays without being used.
 	Grace       time.Duration
 	WatchFilter string
@@ -119,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		next, err := l.reconcile(ctx, r.Blocks.Of(key))
 		return time.Duration(next), err
 	})
-	after, err := guard.SplitRepeated(err)
+	after, err := pace.Split(err)
 	if apierrors.IsConflict(err) {
 		return guard.Behind(), nil // what is there now is on its way to us
 	}

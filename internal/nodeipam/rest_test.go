@@ -23,6 +23,8 @@ const (
 	refusalLasts = 20 * time.Minute
 	mostEach     = 60
 	mostLines    = 80
+	// revertedAfter is how long after a write another writer reverts it.
+	revertedAfter = 20 * time.Millisecond
 )
 
 // toll is what a refusal costs.
@@ -32,26 +34,32 @@ type toll struct {
 	lines  map[string]int
 }
 
-// refusals are what the API server refuses for a while.
+// refusals are what the API server refuses for a while, or another writer reverts.
 var refusals = map[string]struct {
 	is func(*faults.Request) bool
 	by func(*faults.Request) error
+	// revert is what another writer does after each such write, which succeeds; nil: it is refused.
+	revert func(client.Object)
 }{
-	"the ConfigMap, missing rights": {func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, forbidden},
-	"reads of the ConfigMap":        {func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, forbidden},
-	"the ConfigMap, a quota": {func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, func(r *faults.Request) error {
+	"the ConfigMap, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, by: forbidden},
+	"reads of the ConfigMap":        {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, by: forbidden},
+	"the ConfigMap, a quota": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, by: func(r *faults.Request) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
 	}},
-	"Nodes, missing rights": {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, forbidden},
-	"lists of Nodes":        {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, forbidden},
-	"one Node":              {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() && r.Ref.Name == "n00" }, forbidden},
-	"ClusterCIDRs":          {func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() }, forbidden},
-	"reads of ClusterCIDRs": {func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, forbidden},
-	"IPAllocations":         {func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.Write() }, forbidden},
-	"a webhook that answers 500": {func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, func(*faults.Request) error {
+	"Nodes, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
+	"lists of Nodes":        {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
+	"one Node":              {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() && r.Ref.Name == "n00" }, by: forbidden},
+	"ClusterCIDRs":          {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() }, by: forbidden},
+	"reads of ClusterCIDRs": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
+	"IPAllocations":         {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.Write() }, by: forbidden},
+	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: func(*faults.Request) error {
 		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	}},
-	"all writes": {func(r *faults.Request) bool { return r.Write() }, forbidden},
+	"all writes": {is: func(r *faults.Request) bool { return r.Write() }, by: forbidden},
+	"a tool that resets the finalizers of ClusterCIDRs": {
+		is:     func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() },
+		revert: func(o client.Object) { o.SetFinalizers(nil) },
+	},
 }
 
 // TestRestWhileARefusalLasts has Nodes come while something is refused for good. There is at most one reconcile a second, the
@@ -85,9 +93,18 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 			if r.Write() {
 				paid.writes[r.Verb+" "+string(r.Ref.Kind)+" "+r.Ref.Name]++
 			}
-			if refusals[name].is(r) {
-				return refusals[name].by(r)
+			of := refusals[name]
+			switch {
+			case !of.is(r):
+				return nil
+			case of.revert == nil:
+				return of.by(r)
 			}
+			w.After(0, revertedAfter, func() {
+				if w.refuse != nil && w.api.Edit(r.Ref, of.revert) == nil {
+					w.Notef("another writer reverts %s", r.Ref.Name)
+				}
+			})
 			return nil
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -27,6 +28,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
@@ -244,13 +246,14 @@ func (w *world) startSite(fleet bool) *manager {
 	if n := len(w.managers); n < len(w.clocks) {
 		now = func() time.Time { return time.Now().Add(w.clocks[n]) }
 	}
-	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRs{Client: direct, Live: m.client.Live()}
+	kept := (&pace.Writes{Clock: clock.RealClock{}}).Client(direct)
+	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRs{Client: kept, Live: m.client.Live()}
 	var objects nodeipam.Objects = m.ranges
 	var key nodeipam.Key
 	var blocks nodeipam.Blocks
 	if m.fleet {
 		blocks = nodeipam.Allocations{
-			Client: direct, Live: m.client.Live(), Cluster: prod,
+			Client: kept, Live: m.client.Live(), Cluster: prod,
 			Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
 		}
 		key, objects = prod, nodeipam.Entries{ClusterCIDRs: m.ranges, Cluster: prod}

@@ -1,4 +1,5 @@
-package guard
+// Package pace delays writes that another writer reverts each time.
+package pace
 
 import (
 	"context"
@@ -18,16 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// LeastRewrite and MostRewrite bound how long after a write the same one may be made again. The time doubles each time.
+// Least and Most bound how long after a write the same one may be made again. The time doubles each time.
 const (
-	LeastRewrite = time.Second
-	MostRewrite  = time.Minute
+	Least = time.Second
+	Most  = time.Minute
 )
 
-// Pace delays a write that repeats the last one of the same object. Then another writer has reverted it: a manager that finds
+// Writes delays a write that repeats the last one of the same object. Then another writer has reverted it: a manager that finds
 // something else, where two run without leader election, or a webhook. Each shows its write to the other's watch, so without
 // a delay both would write as fast as the API server answers.
-type Pace struct {
+type Writes struct {
 	Clock clock.PassiveClock
 
 	mu    sync.Mutex
@@ -48,24 +49,24 @@ type write struct {
 	delay   time.Duration
 }
 
-// RepeatedWriteError is the error of a write that was not sent, since it repeats the last one too early.
-type RepeatedWriteError struct {
+// RepeatedError is the error of a write that was not sent, since it repeats the last one too early.
+type RepeatedError struct {
 	// After is how long until it may be sent.
 	After  time.Duration
 	object string
 }
 
-func (e *RepeatedWriteError) Error() string {
+func (e *RepeatedError) Error() string {
 	return fmt.Sprintf("another writer has reverted the last write of %s: it is repeated in %s", e.object, e.After)
 }
 
-// SplitRepeated separates the writes that Pace delays from the other errors of a reconcile. It returns how long until the first of
+// Split separates the writes that are delayed from the other errors of a reconcile. It returns how long until the first of
 // those may be sent, 0 if there is none, and the others.
-func SplitRepeated(err error) (after time.Duration, rest error) {
+func Split(err error) (after time.Duration, rest error) {
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		var others []error
 		for _, part := range joined.Unwrap() {
-			wait, other := SplitRepeated(part)
+			wait, other := Split(part)
 			if wait > 0 && (after == 0 || wait < after) {
 				after = wait
 			}
@@ -73,7 +74,7 @@ func SplitRepeated(err error) (after time.Duration, rest error) {
 		}
 		return after, errors.Join(others...)
 	}
-	repeated := (*RepeatedWriteError)(nil)
+	repeated := (*RepeatedError)(nil)
 	if errors.As(err, &repeated) {
 		return repeated.After, nil
 	}
@@ -81,26 +82,26 @@ func SplitRepeated(err error) (after time.Duration, rest error) {
 }
 
 // Client returns a client whose patches, applies and updates of objects and of their status are delayed where they repeat the last one. A
-// nil Pace delays none.
-func (p *Pace) Client(c client.Client) client.Client {
-	if p == nil {
+// nil Writes delays none.
+func (w *Writes) Client(c client.Client) client.Client {
+	if w == nil {
 		return c
 	}
-	return pacedClient{Client: c, pace: p}
+	return pacedClient{Client: c, writes: w}
 }
 
 type pacedClient struct {
 	client.Client
 
-	pace *Pace
+	writes *Writes
 }
 
 func (c pacedClient) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return c.pace.patch(ctx, o, "", patch, func(patch client.Patch) error { return c.Client.Patch(ctx, o, patch, opts...) })
+	return c.writes.patch(ctx, o, "", patch, func(patch client.Patch) error { return c.Client.Patch(ctx, o, patch, opts...) })
 }
 
 func (c pacedClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	return c.pace.update(ctx, o, "", func() error { return c.Client.Update(ctx, o, opts...) })
+	return c.writes.update(ctx, o, "", func() error { return c.Client.Update(ctx, o, opts...) })
 }
 
 func (c pacedClient) Apply(ctx context.Context, applied runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
@@ -113,47 +114,47 @@ func (c pacedClient) Apply(ctx context.Context, applied runtime.ApplyConfigurati
 	if err != nil {
 		return fmt.Errorf("encoding what is applied to %s/%s: %w", o.GetNamespace(), o.GetName(), err)
 	}
-	return c.pace.send(ctx, o, "", data, send)
+	return c.writes.send(ctx, o, "", data, send)
 }
 
 func (c pacedClient) Status() client.SubResourceWriter {
-	return pacedStatus{SubResourceWriter: c.Client.Status(), pace: c.pace}
+	return pacedStatus{SubResourceWriter: c.Client.Status(), writes: c.writes}
 }
 
 type pacedStatus struct {
 	client.SubResourceWriter
 
-	pace *Pace
+	writes *Writes
 }
 
 func (c pacedStatus) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	return c.pace.patch(ctx, o, "status", patch, func(patch client.Patch) error { return c.SubResourceWriter.Patch(ctx, o, patch, opts...) })
+	return c.writes.patch(ctx, o, "status", patch, func(patch client.Patch) error { return c.SubResourceWriter.Patch(ctx, o, patch, opts...) })
 }
 
 func (c pacedStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	return c.pace.update(ctx, o, "status", func() error { return c.SubResourceWriter.Update(ctx, o, opts...) })
+	return c.writes.update(ctx, o, "status", func() error { return c.SubResourceWriter.Update(ctx, o, opts...) })
 }
 
-func (p *Pace) patch(ctx context.Context, o client.Object, subresource string, patch client.Patch, send func(client.Patch) error) error {
+func (w *Writes) patch(ctx context.Context, o client.Object, subresource string, patch client.Patch, send func(client.Patch) error) error {
 	data, err := patch.Data(o)
 	if err != nil {
 		return err
 	}
 	// What was computed is sent: a patch may be computed from an object once only, as a large one takes long.
-	return p.send(ctx, o, subresource, data, func() error { return send(client.RawPatch(patch.Type(), data)) })
+	return w.send(ctx, o, subresource, data, func() error { return send(client.RawPatch(patch.Type(), data)) })
 }
 
-func (p *Pace) update(ctx context.Context, o client.Object, subresource string, send func() error) error {
+func (w *Writes) update(ctx context.Context, o client.Object, subresource string, send func() error) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return fmt.Errorf("encoding %T %s: %w", o, client.ObjectKeyFromObject(o), err)
 	}
-	return p.send(ctx, o, subresource, data, send)
+	return w.send(ctx, o, subresource, data, send)
 }
 
 // send sends a write, unless it repeats the last one too early. One that fails is not the last: its answer may be lost, or the
 // queue of the controller delays it. Nor is one that changes nothing.
-func (p *Pace) send(ctx context.Context, o metav1.Object, subresource string, data []byte, send func() error) error {
+func (w *Writes) send(ctx context.Context, o metav1.Object, subresource string, data []byte, send func() error) error {
 	of, version := target{o.GetUID(), subresource}, o.GetResourceVersion()
 	if of.uid == "" {
 		return send()
@@ -162,8 +163,8 @@ func (p *Pace) send(ctx context.Context, o metav1.Object, subresource string, da
 	if err != nil {
 		return fmt.Errorf("decoding what is written of %s/%s: %w", o.GetNamespace(), o.GetName(), err)
 	}
-	if after := p.after(of, content); after > 0 {
-		return &RepeatedWriteError{After: after, object: fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())}
+	if after := w.after(of, content); after > 0 {
+		return &RepeatedError{After: after, object: fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())}
 	}
 	if err := send(); err != nil {
 		return err
@@ -171,7 +172,7 @@ func (p *Pace) send(ctx context.Context, o metav1.Object, subresource string, da
 	if o.GetResourceVersion() == version {
 		return nil
 	}
-	if delay := p.sent(of, content); delay > LeastRewrite {
+	if delay := w.sent(of, content); delay > Least {
 		log.FromContext(ctx).Info("Repeated a write that another writer had reverted; see whether two managers run without leader election",
 			"object", fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName()), "subresource", subresource, "notAgainFor", delay.String())
 	}
@@ -179,34 +180,34 @@ func (p *Pace) send(ctx context.Context, o metav1.Object, subresource string, da
 }
 
 // after returns how long until a target may be written; 0: now.
-func (p *Pace) after(of target, content uint64) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last, is := p.last[of]
+func (w *Writes) after(of target, content uint64) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, is := w.last[of]
 	if !is || last.content != content {
 		return 0
 	}
-	return max(0, last.at.Add(last.delay).Sub(p.Clock.Now()))
+	return max(0, last.at.Add(last.delay).Sub(w.Clock.Now()))
 }
 
 // sent notes a write, and returns how long it may not be repeated. One that comes long after the last one begins anew.
-func (p *Pace) sent(of target, content uint64) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.Clock.Now()
-	old := func(w write) bool { return now.Sub(w.at) > 2*MostRewrite }
-	if now.Sub(p.swept) > MostRewrite {
-		maps.DeleteFunc(p.last, func(_ target, w write) bool { return old(w) })
-		p.swept = now
+func (w *Writes) sent(of target, content uint64) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.Clock.Now()
+	old := func(last write) bool { return now.Sub(last.at) > 2*Most }
+	if now.Sub(w.swept) > Most {
+		maps.DeleteFunc(w.last, func(_ target, last write) bool { return old(last) })
+		w.swept = now
 	}
-	delay := LeastRewrite
-	if last, is := p.last[of]; is && last.content == content && !old(last) {
-		delay = min(2*last.delay, MostRewrite)
+	delay := Least
+	if last, is := w.last[of]; is && last.content == content && !old(last) {
+		delay = min(2*last.delay, Most)
 	}
-	if p.last == nil {
-		p.last = map[target]write{}
+	if w.last == nil {
+		w.last = map[target]write{}
 	}
-	p.last[of] = write{content, now, delay}
+	w.last[of] = write{content, now, delay}
 	return delay
 }
 

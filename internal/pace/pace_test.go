@@ -1,4 +1,4 @@
-package guard
+package pace
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// paced is a Service on an API server, which a manager writes by a Pace, and another writer without.
+// paced is a Service on an API server, which a manager writes by Writes, and another writer without.
 type paced struct {
 	t       *testing.T
 	clock   *clocktesting.FakeClock
@@ -45,7 +45,7 @@ func newPaced(t *testing.T) *paced {
 			return c.Patch(ctx, o, patch, opts...)
 		},
 	})
-	p.manager = (&Pace{Clock: p.clock}).Client(refusing)
+	p.manager = (&Writes{Clock: p.clock}).Client(refusing)
 	return p
 }
 
@@ -63,7 +63,7 @@ func (p *paced) label(by client.Client, value string) error {
 	s := p.get()
 	before := s.DeepCopy()
 	metav1.SetMetaDataLabel(&s.ObjectMeta, "l", value)
-	return by.Patch(p.t.Context(), s, SinceRead(before))
+	return by.Patch(p.t.Context(), s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // setCondition writes the status of the Service.
@@ -71,7 +71,7 @@ func (p *paced) setCondition(reason string) error {
 	s := p.get()
 	before := s.DeepCopy()
 	s.Status.Conditions = []metav1.Condition{{Type: "T", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(p.clock.Now())}}
-	return p.manager.Status().Patch(p.t.Context(), s, SinceRead(before))
+	return p.manager.Status().Patch(p.t.Context(), s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 func (p *paced) must(err error) {
@@ -82,7 +82,7 @@ func (p *paced) must(err error) {
 }
 
 // A write that another writer reverts each time is repeated after a second, after two, and so on, up to a minute.
-func TestPaceDelaysWhatIsReverted(t *testing.T) { // B57
+func TestDelaysWhatIsReverted(t *testing.T) { // B57
 	for name, by := range map[string]struct {
 		write  func(*paced) error
 		revert func(*corev1.Service)
@@ -132,13 +132,13 @@ func TestPaceDelaysWhatIsReverted(t *testing.T) { // B57
 				s = p.get()
 				by.revert(s)
 				p.must(p.server.Update(t.Context(), s))
-				after, rest := SplitRepeated(fmt.Errorf("writing: %w", by.write(p)))
+				after, rest := Split(fmt.Errorf("writing: %w", by.write(p)))
 				if rest != nil || after == 0 {
 					t.Fatalf("%v: what was reverted may be written again in %v", rest, after)
 				}
 				waits = append(waits, after/time.Second)
 				p.clock.Step(after - 1)
-				if again, _ := SplitRepeated(by.write(p)); again != 1 {
+				if again, _ := Split(by.write(p)); again != 1 {
 					t.Errorf("it may be written too early, in %v instead of 1ns", again)
 				}
 				p.clock.Step(1)
@@ -151,7 +151,7 @@ func TestPaceDelaysWhatIsReverted(t *testing.T) { // B57
 }
 
 // All else is written at once.
-func TestPaceDelaysNothingElse(t *testing.T) {
+func TestDelaysNothingElse(t *testing.T) {
 	for name, write := range map[string]func(*paced){
 		"another value": func(p *paced) {
 			p.must(p.label(p.manager, "a"))
@@ -186,15 +186,15 @@ func TestPaceDelaysNothingElse(t *testing.T) {
 			for range 5 {
 				p.must(p.label(p.manager, "a"))
 				p.must(p.label(p.server, "theirs"))
-				p.clock.Step(3 * MostRewrite)
+				p.clock.Step(3 * Most)
 			}
 			p.must(p.label(p.manager, "a"))
 			p.must(p.label(p.server, "theirs"))
-			p.clock.Step(LeastRewrite)
+			p.clock.Step(Least)
 			p.must(p.label(p.manager, "a"))
 		},
-		"without a Pace": func(p *paced) {
-			by := (*Pace)(nil).Client(p.server)
+		"without Writes": func(p *paced) {
+			by := (*Writes)(nil).Client(p.server)
 			for range 3 {
 				p.must(p.label(by, "a"))
 				p.must(p.label(p.server, "theirs"))
@@ -205,21 +205,21 @@ func TestPaceDelaysNothingElse(t *testing.T) {
 	}
 }
 
-// What Pace remembers of objects that are gone, or that nobody reverts, it forgets.
-func TestPaceForgets(t *testing.T) {
+// What is remembered of objects that are gone, or that nobody reverts, is forgotten.
+func TestForgets(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	p := &Pace{Clock: clock}
+	p := &Writes{Clock: clock}
 	for i := range 1000 {
 		p.sent(target{uid: "u", subresource: fmt.Sprint(i)}, 1)
 		clock.Step(time.Second)
 	}
-	if n := len(p.last); n > 3*int(2*MostRewrite/time.Second) {
+	if n := len(p.last); n > 3*int(2*Most/time.Second) {
 		t.Errorf("%d writes are remembered", n)
 	}
 }
 
-func TestSplitRepeated(t *testing.T) {
-	repeated := func(after time.Duration) error { return fmt.Errorf("writing: %w", &RepeatedWriteError{After: after}) }
+func TestSplit(t *testing.T) {
+	repeated := func(after time.Duration) error { return fmt.Errorf("writing: %w", &RepeatedError{After: after}) }
 	for name, c := range map[string]struct {
 		err   error
 		after time.Duration
@@ -234,7 +234,7 @@ func TestSplitRepeated(t *testing.T) {
 		"joined, of which no one": {err: errors.Join(nil, nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			after, rest := SplitRepeated(c.err)
+			after, rest := Split(c.err)
 			if after != c.after || (rest == nil) != (c.rest == nil) || !errors.Is(rest, c.rest) {
 				t.Errorf("it waits %v, and %v is left", after, rest)
 			}

@@ -9,9 +9,6 @@ var table = map[string][]row{
 		{steps: "add one / change the labels of the Cluster", by: []string{"test/integration: end with the label, and come back with it"}},
 		{steps: "find out who has them", not: "people find out who has the addresses: the message names the blocks"},
 	},
-	"controllers/guard": {
-		{steps: "see whether two managers run without leader election", not: "names where to look"},
-	},
 	"controllers/incluster": {
 		{steps: "create it / create this object again with the right poolRef", by: []string{"controllers/incluster: TestWhatNamesNoPoolIsServedWithIt"}},
 		{steps: "delete it / create it again under another name", by: []string{"controllers/incluster: TestAPoolInTheWayOfAMirrorGoes"}},
@@ -395,6 +392,9 @@ var table = map[string][]row{
 		{steps: "use --%s and --%s", by: []string{"internal/options: TestWhatRefusedFlagsAreToldHelps"}},
 		{steps: "write a ClusterCIDR for each further one", by: []string{"internal/options: TestWhatRefusedFlagsAreToldHelps"}},
 		{steps: "write host:port, or :port for every address of this machine", by: []string{"internal/options: TestWhatRefusedFlagsAreToldHelps"}},
+	},
+	"internal/pace": {
+		{steps: "see whether two managers run without leader election", not: "names where to look"},
 	},
 	"internal/page": {
 		{steps: "ask the one that does", by: []string{"internal/page: TestLeases"}},
