@@ -52,11 +52,24 @@ var ErrNoMetric = errors.New("the manager exports no such metric")
 
 // Metric returns a metric of the manager, summed over its labels, or ErrNoMetric.
 func (m *Manager) Metric(ctx context.Context, name string) (float64, error) {
+	series, err := m.Series(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, v := range series {
+		sum += v
+	}
+	return sum, nil
+}
+
+// Series are the values of a metric, each by its name and labels. It is ErrNoMetric where there is none.
+func (m *Manager) Series(ctx context.Context, name string) (map[string]float64, error) {
 	_, text, err := get(ctx, m.metrics)
 	if err != nil {
-		return 0, fmt.Errorf("reading the metrics: %w", err)
+		return nil, fmt.Errorf("reading the metrics: %w", err)
 	}
-	sum, found := 0.0, false
+	out := map[string]float64{}
 	for line := range strings.Lines(text) {
 		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if base, _, _ := strings.Cut(series, "{"); !ok || base != name {
@@ -64,14 +77,14 @@ func (m *Manager) Metric(ctx context.Context, name string) (float64, error) {
 		}
 		v, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return 0, fmt.Errorf("reading metric %s: %w", name, err)
+			return nil, fmt.Errorf("reading metric %s: %w", name, err)
 		}
-		sum, found = sum+v, true
+		out[series] = v
 	}
-	if !found {
-		return 0, fmt.Errorf("%w: %s", ErrNoMetric, name)
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: %s", ErrNoMetric, name)
 	}
-	return sum, nil
+	return out, nil
 }
 
 func get(ctx context.Context, url string) (code int, text string, err error) {
