@@ -30,7 +30,7 @@ func workloadSteps(ctx context.Context, mgr manager.Manager, o Options, served *
 	}
 	c, live, blocks := writes.Client(mgr.GetClient()), mgr.GetAPIReader(), served.Blocks
 	fleet := &fleetcidr.Reconciler{
-		Client: c, Live: live, Elected: o.Elected, Writers: writers, WatchFilter: o.WatchFilter, Shard: o.Shard, Now: time.Now,
+		Client: c, Live: live, Holder: (&pace.Writes{Clock: clock.RealClock{}, Max: pace.Least}).Client(mgr.GetClient()), Elected: o.Elected, Writers: writers, WatchFilter: o.WatchFilter, Shard: o.Shard, Now: time.Now,
 		Blocks: blocks, Synced: served.Synced, BlockGrace: o.ShrinkGrace,
 	}
 	connections, err := workloads.Connect(ctx, mgr, o.WatchFilter, func(c *clusterv1.Cluster) bool {

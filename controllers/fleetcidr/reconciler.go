@@ -40,6 +40,8 @@ import (
 // Reconciler has the Nodes of each Cluster with the label get their pod CIDRs.
 type Reconciler struct {
 	Client client.Client
+	// Holder writes the entries that keep a ClusterCIDR from being deleted.
+	Holder client.Client
 	// Live reads what the management cluster has.
 	Live client.Reader
 	// Clusters connects to the workload clusters.

@@ -160,7 +160,7 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 	s := &site{connection: connection, direct: direct, services: nodeipam.NewServices(key), end: func() { end(); broadcaster.Shutdown() }}
 	s.Site = nodeipam.NewSite(nodeipam.Options{
 		Key: key, Client: nodes.Patching(direct), Live: direct, Lister: nodes,
-		Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}, Cluster: key},
+		Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: r.Holder, Live: r.Live}, Cluster: key},
 		Blocks:  r.allocations(key), BlockGrace: r.BlockGrace,
 		ID: string(uuid.NewUUID()), Elected: r.Elected, Workers: r.Writers, Wake: r.wake,
 		Recorder: text.Recorder{EventRecorder: broadcaster.NewRecorder(r.Client.Scheme(), "butler-ipam")}, Now: r.Now,

@@ -105,8 +105,8 @@ func (l *look) tellDraining(ctx context.Context, o *v1alpha1.IPLease, why leasep
 	if !meta.SetStatusCondition(&next.Status.Conditions, c) {
 		return false, nil
 	}
-	if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(o)); err != nil {
+	if changed, err = l.setConditions(ctx, next, o); err != nil {
 		return false, fmt.Errorf("saying on IPLease %s/%s what keeps it: %w", o.Namespace, o.Name, err)
 	}
-	return true, nil
+	return changed, nil
 }

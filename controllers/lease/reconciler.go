@@ -26,6 +26,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 )
 
 // twice is how long apart two live reads are that prove something: longer than a write takes that MetalLB was about to make.
@@ -125,11 +126,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if ownGone(err) {
 		return guard.Behind(), nil
 	}
+	delayed, err := pace.Split(err)
+	l.delay(delayed)
 	result, err := guard.Retry(err, "serving the leases of namespace "+l.namespace)
 	if err == nil && result.IsZero() {
 		result.RequeueAfter = l.wait
 	}
 	return result, err
+}
+
+// setConditions patches the conditions of an object. It is not done yet, and no error, where another writer reverts it: the other
+// objects of the namespace do not wait for that.
+func (l *look) setConditions(ctx context.Context, next, before client.Object) (done bool, err error) {
+	delayed, err := pace.Split(l.Client.Status().Patch(ctx, next, guard.SinceRead(before)))
+	l.delay(delayed)
+	return err == nil && delayed == 0, err
+}
+
+// delay has the namespace looked at again after a time; 0: nothing is delayed.
+func (l *look) delay(d time.Duration) {
+	if d > 0 {
+		l.wait = grants.Sooner(l.wait, d)
+	}
 }
 
 // ownGone reports whether a Service or a lease is gone that was to be written. That MetalLB's kinds are gone, or its

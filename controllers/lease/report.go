@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
@@ -60,8 +59,12 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 		}
 		changes := o.DeepCopy()
 		changes.Status.Conditions = next
-		if err := l.Client.Status().Patch(ctx, changes, guard.SinceRead(o)); err != nil {
+		done, err := l.setConditions(ctx, changes, o)
+		if err != nil {
 			return false, fmt.Errorf("saying on IPLease %s/%s whether it is announced: %w", o.Namespace, o.Name, err)
+		}
+		if !done {
+			continue
 		}
 		l.tellOf(o, announced)
 		changed = true

@@ -329,8 +329,12 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 		default:
 			meta.RemoveStatusCondition(&next.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
 		}
-		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
+		done, err := l.setConditions(ctx, next, s)
+		if err != nil {
 			return false, fmt.Errorf("telling Service %s/%s of its lease: %w", s.Namespace, s.Name, err)
+		}
+		if !done {
+			continue
 		}
 		if asks && c.Status == metav1.ConditionFalse && !leaseports.Comes(c.Reason, c.Message) && (is == nil || is.Reason != c.Reason || leaseports.Comes(is.Reason, is.Message)) {
 			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)

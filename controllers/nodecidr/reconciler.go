@@ -18,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 )
 
 const (
@@ -92,8 +93,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 	if r.Site.Say() {
 		next = min(next, time.Second)
 	}
-	if err := errors.Join(failed, err); err != nil {
+	delayed, err := pace.Split(errors.Join(failed, err))
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if delayed > 0 {
+		next = min(next, delayed)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }

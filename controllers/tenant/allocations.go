@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
@@ -52,15 +53,18 @@ func (all allocations) with(is *v1alpha1.IPAllocation) allocations {
 	return out
 }
 
-// patchStatus changes the conditions of a block.
+// patchStatus changes the conditions of a block. One that another writer reverts is returned as it is, and changed later.
 func (l *look) patchStatus(ctx context.Context, all allocations, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) (allocations, error) {
 	is := a.DeepCopy()
 	change(&is.Status.Conditions)
 	if slices.EqualFunc(a.Status.Conditions, is.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
 		return all, nil
 	}
-	err := l.Client.Status().Patch(ctx, is, guard.SinceRead(a))
+	delayed, err := pace.Split(l.Client.Status().Patch(ctx, is, guard.SinceRead(a)))
 	switch {
+	case delayed > 0: // the others of the Cluster do not wait for that
+		l.delayed = l.delayed.or(in(delayed))
+		return all, nil
 	case apierrors.IsNotFound(err):
 		return all, nil
 	case err != nil:

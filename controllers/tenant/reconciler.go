@@ -85,6 +85,8 @@ type look struct {
 	aside   allocations
 	// refused is what the API server of the Cluster refuses, where that is why nothing is known.
 	refused error
+	// delayed is how long until a condition may be written that another writer reverts; 0: none waits.
+	delayed wait
 }
 
 // Reconcile brings one Cluster forward.
@@ -127,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: time.Duration(wait(next).or(wait(after)).or(wait(guard.ServedBackstop)))}, nil
+	return reconcile.Result{RequeueAfter: time.Duration(wait(next).or(wait(after)).or(l.delayed).or(wait(guard.ServedBackstop)))}, nil
 }
 
 func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {

@@ -67,7 +67,7 @@ func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (
 	if err != nil {
 		return all, err
 	}
-	if lacks {
+	if lacks && all.named(on.Name) != on { // it is written
 		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}
 	return l.unsay(ctx, all, on.UID)

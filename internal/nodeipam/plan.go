@@ -194,6 +194,17 @@ func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
 	m.withdraw(&ref)
 }
 
+// postpone notes that an object may be protected at a time, not earlier, as another writer removes our finalizer each time.
+func (m *memory) postpone(ref podcidr.Ref, until time.Time) {
+	m.blocked[ref], m.checkHeld = blocked{until: until}, true
+	for _, g := range m.grants {
+		if n := m.nodes[g.Node.UID]; n != nil && n.waits != nil && !g.committed && g.From == ref {
+			n.waits.retryAt = until
+		}
+	}
+	m.withdraw(&ref)
+}
+
 // unheld adds to the objects that are to be protected those that Nodes use, and that are not: they were adopted, or somebody
 // took our finalizer off.
 func (m *memory) unheld(out []podcidr.Ref, now time.Time) []podcidr.Ref {

@@ -22,6 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
@@ -346,9 +347,14 @@ func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (again bool) {
 			m.Unlock()
 			continue
 		}
-		if errors.Is(err, errClosing) {
+		delayed, rest := pace.Split(err)
+		switch {
+		case rest == nil:
+			m.postpone(ref, s.Now().Add(delayed))
+			again = true
+		case errors.Is(err, errClosing):
 			m.close(ref)
-		} else {
+		default:
 			s.failed(ctx, err, "A ClusterCIDR cannot be protected; its Nodes wait", "clusterCIDR", ref.Name)
 			m.block(ref, err, s.Now())
 			again = true

@@ -2,12 +2,15 @@
 package pace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,20 +22,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Least and Most bound how long after a write the same one may be made again. The time doubles each time.
+// Least is how long after a write the same one may be repeated at the earliest, where another writer has reverted it before. Each
+// time that happens again, a status and what is applied wait twice as long, up to Most. Other writes of an object wait no longer
+// than Least: they set the finalizers that keep what is in use.
 const (
 	Least = time.Second
 	Most  = time.Minute
 )
 
-// Writes delays a write that repeats the last one of the same object. Then another writer has reverted it: a manager that finds
-// something else, where two run without leader election, or a webhook. Each shows its write to the other's watch, so without
-// a delay both would write as fast as the API server answers.
+// mostContents is how many writes of an object are remembered: several controllers write it, and each several conditions.
+const mostContents = 8
+
+// Writes delays a write of an object that was made before, a moment ago. Then another writer has reverted it: a manager that finds
+// something else, where two run without leader election, a webhook or another tool. Each shows its write to the other's watch,
+// so without a delay both would write as fast as the API server answers. A write that is not reverted within its delay is never delayed.
 type Writes struct {
 	Clock clock.PassiveClock
+	// Max bounds how long a write is delayed; 0: Most.
+	Max time.Duration
 
 	mu    sync.Mutex
-	last  map[target]write
+	last  map[target]map[uint64]*write
 	swept time.Time
 }
 
@@ -42,14 +52,16 @@ type target struct {
 	subresource string
 }
 
-// write is the last write of a target: the hash of its content, when it succeeded, and how long it may not be repeated.
+// write is a write of a target, by the hash of its content: when it last succeeded, how long it may not be repeated since then,
+// whether that was tried earlier, and how often it was repeated in a row after that.
 type write struct {
-	content uint64
 	at      time.Time
 	delay   time.Duration
+	early   bool
+	repeats int
 }
 
-// RepeatedError is the error of a write that was not sent, since it repeats the last one too early.
+// RepeatedError is the error of a write that was not sent, since it repeats an earlier one too soon.
 type RepeatedError struct {
 	// After is how long until it may be sent.
 	After  time.Duration
@@ -57,15 +69,20 @@ type RepeatedError struct {
 }
 
 func (e *RepeatedError) Error() string {
-	return fmt.Sprintf("another writer has reverted the last write of %s: it is repeated in %s", e.object, e.After)
+	return fmt.Sprintf("another writer has reverted what was written of %s: it is written again in %s", e.object, e.After.Round(time.Second))
 }
 
 // Split separates the writes that are delayed from the other errors of a reconcile. It returns how long until the first of
 // those may be sent, 0 if there is none, and the others.
 func Split(err error) (after time.Duration, rest error) {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
+	switch e := err.(type) { //nolint:errorlint // each error that is wrapped is looked at
+	case nil:
+		return 0, nil
+	case *RepeatedError:
+		return e.After, nil
+	case interface{ Unwrap() []error }:
 		var others []error
-		for _, part := range joined.Unwrap() {
+		for _, part := range e.Unwrap() {
 			wait, other := Split(part)
 			if wait > 0 && (after == 0 || wait < after) {
 				after = wait
@@ -73,16 +90,17 @@ func Split(err error) (after time.Duration, rest error) {
 			others = append(others, other)
 		}
 		return after, errors.Join(others...)
-	}
-	repeated := (*RepeatedError)(nil)
-	if errors.As(err, &repeated) {
-		return repeated.After, nil
+	case interface{ Unwrap() error }:
+		if after, rest = Split(e.Unwrap()); rest == nil {
+			return after, nil
+		}
+		return after, err
 	}
 	return 0, err
 }
 
-// Client returns a client whose patches, applies and updates of objects and of their status are delayed where they repeat the last one. A
-// nil Writes delays none.
+// Client returns a client whose writes are delayed: patches, applies and updates of objects and of their status, and creations. A nil
+// Writes delays none.
 func (w *Writes) Client(c client.Client) client.Client {
 	if w == nil {
 		return c
@@ -96,12 +114,22 @@ type pacedClient struct {
 	writes *Writes
 }
 
+func (c pacedClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	// It has no UID yet: who has the name is what is written.
+	of := target{types.UID(nameOf(o)), "creation"}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", nameOf(o), err)
+	}
+	return c.writes.send(ctx, o, of, Most, data, func() error { return c.Client.Create(ctx, o, opts...) })
+}
+
 func (c pacedClient) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return c.writes.patch(ctx, o, "", patch, func(patch client.Patch) error { return c.Client.Patch(ctx, o, patch, opts...) })
+	return c.writes.patch(ctx, o, target{o.GetUID(), ""}, Least, patch, func(patch client.Patch) error { return c.Client.Patch(ctx, o, patch, opts...) })
 }
 
 func (c pacedClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	return c.writes.update(ctx, o, "", func() error { return c.Client.Update(ctx, o, opts...) })
+	return c.writes.update(ctx, o, target{o.GetUID(), ""}, Least, func() error { return c.Client.Update(ctx, o, opts...) })
 }
 
 func (c pacedClient) Apply(ctx context.Context, applied runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
@@ -112,9 +140,9 @@ func (c pacedClient) Apply(ctx context.Context, applied runtime.ApplyConfigurati
 	}
 	data, err := json.Marshal(applied)
 	if err != nil {
-		return fmt.Errorf("encoding what is applied to %s/%s: %w", o.GetNamespace(), o.GetName(), err)
+		return fmt.Errorf("encoding what is applied to %s: %w", nameOf(o), err)
 	}
-	return c.writes.send(ctx, o, "", data, send)
+	return c.writes.send(ctx, o, target{o.GetUID(), ""}, Most, data, send)
 }
 
 func (c pacedClient) Status() client.SubResourceWriter {
@@ -128,43 +156,43 @@ type pacedStatus struct {
 }
 
 func (c pacedStatus) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	return c.writes.patch(ctx, o, "status", patch, func(patch client.Patch) error { return c.SubResourceWriter.Patch(ctx, o, patch, opts...) })
+	return c.writes.patch(ctx, o, target{o.GetUID(), "status"}, Most, patch, func(patch client.Patch) error { return c.SubResourceWriter.Patch(ctx, o, patch, opts...) })
 }
 
 func (c pacedStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	return c.writes.update(ctx, o, "status", func() error { return c.SubResourceWriter.Update(ctx, o, opts...) })
+	return c.writes.update(ctx, o, target{o.GetUID(), "status"}, Most, func() error { return c.SubResourceWriter.Update(ctx, o, opts...) })
 }
 
-func (w *Writes) patch(ctx context.Context, o client.Object, subresource string, patch client.Patch, send func(client.Patch) error) error {
+func (w *Writes) patch(ctx context.Context, o client.Object, of target, most time.Duration, patch client.Patch, send func(client.Patch) error) error {
 	data, err := patch.Data(o)
 	if err != nil {
 		return err
 	}
 	// What was computed is sent: a patch may be computed from an object once only, as a large one takes long.
-	return w.send(ctx, o, subresource, data, func() error { return send(client.RawPatch(patch.Type(), data)) })
+	return w.send(ctx, o, of, most, data, func() error { return send(client.RawPatch(patch.Type(), data)) })
 }
 
-func (w *Writes) update(ctx context.Context, o client.Object, subresource string, send func() error) error {
+func (w *Writes) update(ctx context.Context, o client.Object, of target, most time.Duration, send func() error) error {
 	data, err := json.Marshal(o)
 	if err != nil {
-		return fmt.Errorf("encoding %T %s: %w", o, client.ObjectKeyFromObject(o), err)
+		return fmt.Errorf("encoding %s: %w", nameOf(o), err)
 	}
-	return w.send(ctx, o, subresource, data, send)
+	return w.send(ctx, o, of, most, data, send)
 }
 
-// send sends a write, unless it repeats the last one too early. One that fails is not the last: its answer may be lost, or the
-// queue of the controller delays it. Nor is one that changes nothing.
-func (w *Writes) send(ctx context.Context, o metav1.Object, subresource string, data []byte, send func() error) error {
-	of, version := target{o.GetUID(), subresource}, o.GetResourceVersion()
+// send sends a write, unless it repeats an earlier one too soon. One that fails does not count: its answer may be lost, or the queue
+// of the controller delays it. Nor does one that changes nothing.
+func (w *Writes) send(ctx context.Context, o metav1.Object, of target, most time.Duration, data []byte, send func() error) error {
+	version := o.GetResourceVersion()
 	if of.uid == "" {
 		return send()
 	}
 	content, err := contentOf(data)
 	if err != nil {
-		return fmt.Errorf("decoding what is written of %s/%s: %w", o.GetNamespace(), o.GetName(), err)
+		return fmt.Errorf("decoding what is written of %s: %w", nameOf(o), err)
 	}
 	if after := w.after(of, content); after > 0 {
-		return &RepeatedError{After: after, object: fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())}
+		return &RepeatedError{After: after, object: nameOf(o)}
 	}
 	if err := send(); err != nil {
 		return err
@@ -172,47 +200,81 @@ func (w *Writes) send(ctx context.Context, o metav1.Object, subresource string, 
 	if o.GetResourceVersion() == version {
 		return nil
 	}
-	if delay := w.sent(of, content); delay > Least {
-		log.FromContext(ctx).Info("Repeated a write that another writer had reverted; see whether two managers run without leader election",
-			"object", fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName()), "subresource", subresource, "notAgainFor", delay.String())
+	if repeats := w.sent(of, content, most); repeats&(repeats-1) == 0 && repeats > 1 { // 2, 4, 8, ...
+		log.FromContext(ctx).Info("Another writer reverts what this manager writes, which is written again less and less often; see whether two managers "+
+			"run without leader election, or another tool manages the object", "object", nameOf(o), "subresource", of.subresource, "times", repeats)
 	}
 	return nil
+}
+
+// nameOf is the kind of an object, with its namespace and name.
+func nameOf(o metav1.Object) string {
+	kind := ""
+	if typed, is := o.(runtime.Object); is {
+		kind = typed.GetObjectKind().GroupVersionKind().Kind
+	}
+	if kind == "" {
+		kind = strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
+	}
+	return strings.TrimSuffix(kind+" "+o.GetNamespace(), " ") + strings.TrimPrefix("/"+o.GetName(), "//")
 }
 
 // after returns how long until a target may be written; 0: now.
 func (w *Writes) after(of target, content uint64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last, is := w.last[of]
-	if !is || last.content != content {
+	last := w.last[of][content]
+	if last == nil {
 		return 0
 	}
-	return max(0, last.at.Add(last.delay).Sub(w.Clock.Now()))
+	left := last.at.Add(last.delay).Sub(w.Clock.Now())
+	if left <= 0 {
+		return 0
+	}
+	last.early = true
+	return left
 }
 
-// sent notes a write, and returns how long it may not be repeated. One that comes long after the last one begins anew.
-func (w *Writes) sent(of target, content uint64) time.Duration {
+// sent notes a write, and returns how often it was repeated early in a row. One that was in place for its delay begins anew.
+func (w *Writes) sent(of target, content uint64, most time.Duration) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.Clock.Now()
-	old := func(last write) bool { return now.Sub(last.at) > 2*Most }
-	if now.Sub(w.swept) > Most {
-		maps.DeleteFunc(w.last, func(_ target, last write) bool { return old(last) })
-		w.swept = now
-	}
-	delay := Least
-	if last, is := w.last[of]; is && last.content == content && !old(last) {
-		delay = min(2*last.delay, Most)
+	w.sweep(now)
+	next := &write{at: now, delay: Least}
+	if last := w.last[of][content]; last != nil && last.early {
+		next.delay, next.repeats = min(2*last.delay, most, cmp.Or(w.Max, Most)), last.repeats+1
 	}
 	if w.last == nil {
-		w.last = map[target]write{}
+		w.last = map[target]map[uint64]*write{}
 	}
-	w.last[of] = write{content, now, delay}
-	return delay
+	all := w.last[of]
+	if all == nil {
+		all = map[uint64]*write{}
+		w.last[of] = all
+	}
+	all[content] = next
+	if len(all) > mostContents {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b uint64) int { return all[a].at.Compare(all[b].at) })
+		delete(all, oldest)
+	}
+	return next.repeats
 }
 
-// contentOf hashes what a write sets. What says which version it was made from, or when something changed, is left out: of
-// two writes that differ in nothing else, one repeats the other.
+// sweep forgets, now and then, what was written long ago.
+func (w *Writes) sweep(now time.Time) {
+	if now.Sub(w.swept) < Most {
+		return
+	}
+	w.swept = now
+	maps.DeleteFunc(w.last, func(_ target, all map[uint64]*write) bool {
+		maps.DeleteFunc(all, func(_ uint64, last *write) bool { return now.Sub(last.at) > 2*Most })
+		return len(all) == 0
+	})
+}
+
+// contentOf hashes what a write sets. What says which version it was made from, when something changed or by which mark a Cluster
+// entered it is left out: of two writes that differ in nothing else, one repeats the other.
 func contentOf(data []byte) (uint64, error) {
 	var content any
 	if err := json.Unmarshal(data, &content); err != nil {
@@ -231,7 +293,7 @@ func contentOf(data []byte) (uint64, error) {
 func dropVersions(content any) {
 	switch v := content.(type) {
 	case map[string]any:
-		for _, name := range []string{"resourceVersion", "managedFields", "lastTransitionTime", "lastValidationTime"} {
+		for _, name := range []string{"resourceVersion", "managedFields", "lastTransitionTime", "lastValidationTime", "mark"} {
 			delete(v, name)
 		}
 		for _, part := range v {

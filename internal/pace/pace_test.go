@@ -81,17 +81,26 @@ func (p *paced) must(err error) {
 	}
 }
 
-// A write that another writer reverts each time is repeated after a second, after two, and so on, up to a minute.
+var (
+	// doubling are the delays, in seconds, of what only tells or shows, steady those of what may keep something in use.
+	doubling = []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60}
+	steady   = []time.Duration{1, 1, 1, 1, 1, 1, 1, 1, 1}
+)
+
+// A write that another writer reverts each time is repeated after a second, and a status after two, and so on, up to a minute.
 func TestDelaysWhatIsReverted(t *testing.T) { // B57
 	for name, by := range map[string]struct {
 		write  func(*paced) error
 		revert func(*corev1.Service)
+		want   []time.Duration
 	}{
 		"a patch": {
+			want:   steady,
 			write:  func(p *paced) error { return p.label(p.manager, "mine") },
 			revert: func(s *corev1.Service) { s.Labels = nil },
 		},
 		"an update": {
+			want: steady,
 			write: func(p *paced) error {
 				s := p.get()
 				metav1.SetMetaDataLabel(&s.ObjectMeta, "l", "mine")
@@ -100,6 +109,7 @@ func TestDelaysWhatIsReverted(t *testing.T) { // B57
 			revert: func(s *corev1.Service) { s.Labels = nil },
 		},
 		"an apply": {
+			want: doubling,
 			write: func(p *paced) error {
 				u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{
 					"namespace": "ns", "name": "s", "uid": "u", "resourceVersion": p.get().ResourceVersion, "labels": map[string]any{"l": "mine"},
@@ -109,10 +119,12 @@ func TestDelaysWhatIsReverted(t *testing.T) { // B57
 			revert: func(s *corev1.Service) { s.Labels = map[string]string{"l": "theirs"} },
 		},
 		"a patch of the status": {
+			want:   doubling,
 			write:  func(p *paced) error { return p.setCondition("Mine") },
 			revert: func(s *corev1.Service) { s.Status.Conditions = nil },
 		},
 		"an update of the status": {
+			want: doubling,
 			write: func(p *paced) error {
 				s := p.get()
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
@@ -143,24 +155,75 @@ func TestDelaysWhatIsReverted(t *testing.T) { // B57
 				}
 				p.clock.Step(1)
 			}
-			if want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60}; !slices.Equal(waits, want) {
-				t.Errorf("it is repeated after %v seconds, not %v", waits, want)
+			if !slices.Equal(waits, by.want) {
+				t.Errorf("it is repeated after %v seconds, not %v", waits, by.want)
 			}
 		})
+	}
+}
+
+// Several conditions of an object that are all reverted are delayed one by one.
+func TestDelaysEachOfSeveral(t *testing.T) {
+	p, writes := newPaced(t), 0
+	for range 1000 { // half a second after each other
+		for _, reason := range []string{"A", "B", "C"} {
+			after, err := Split(p.setCondition(reason))
+			p.must(err)
+			if after == 0 {
+				writes++
+				s := p.get()
+				s.Status.Conditions = nil
+				p.must(p.server.Status().Update(t.Context(), s))
+			}
+		}
+		p.clock.Step(Least / 2)
+	}
+	if writes < 3*8 || writes > 3*20 {
+		t.Errorf("%d writes of three conditions in 500 s", writes)
+	}
+}
+
+// What a tool deletes each time is created again with a growing pause.
+func TestDelaysCreations(t *testing.T) {
+	p, writes := newPaced(t), 0
+	for range 1000 {
+		o := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"}}
+		after, err := Split(p.manager.Create(t.Context(), o))
+		p.must(err)
+		if after == 0 {
+			writes++
+			p.must(p.server.Delete(t.Context(), o))
+		}
+		p.clock.Step(Least / 2)
+	}
+	if writes < 8 || writes > 20 {
+		t.Errorf("it is created %d times in 500 s", writes)
 	}
 }
 
 // All else is written at once.
 func TestDelaysNothingElse(t *testing.T) {
 	for name, write := range map[string]func(*paced){
-		"another value": func(p *paced) {
-			p.must(p.label(p.manager, "a"))
-			p.must(p.label(p.manager, "b"))
-			p.must(p.label(p.manager, "a"))
+		"other values": func(p *paced) {
+			for i := range 2 * mostContents {
+				p.must(p.label(p.manager, fmt.Sprint(i)))
+			}
 		},
-		"the status, after the object": func(p *paced) {
-			p.must(p.label(p.manager, "a"))
+		"another object": func(p *paced) {
 			p.must(p.setCondition("A"))
+			p.must(p.server.Create(p.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other", UID: "v"}}))
+			other := &corev1.Service{}
+			p.must(p.server.Get(p.t.Context(), client.ObjectKey{Namespace: "ns", Name: "other"}, other))
+			before := other.DeepCopy()
+			other.Status.Conditions = p.get().Status.Conditions
+			p.must(p.manager.Status().Patch(p.t.Context(), other, client.MergeFrom(before)))
+		},
+		"what comes and goes more slowly than it is delayed": func(p *paced) {
+			for range 20 {
+				p.must(p.setCondition("A"))
+				p.must(p.setCondition("B"))
+				p.clock.Step(Least)
+			}
 		},
 		"what was refused": func(p *paced) {
 			p.refuses = true
@@ -182,16 +245,14 @@ func TestDelaysNothingElse(t *testing.T) {
 			p.must(p.server.Create(p.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "v"}}))
 			p.must(p.label(p.manager, "a"))
 		},
-		"what was reverted long after it was written": func(p *paced) {
-			for range 5 {
-				p.must(p.label(p.manager, "a"))
-				p.must(p.label(p.server, "theirs"))
-				p.clock.Step(3 * Most)
+		"what is reverted some time after it was written, however often": func(p *paced) {
+			for range 20 {
+				p.must(p.setCondition("A"))
+				p.clock.Step(Least)
+				s := p.get()
+				s.Status.Conditions = nil
+				p.must(p.server.Status().Update(p.t.Context(), s))
 			}
-			p.must(p.label(p.manager, "a"))
-			p.must(p.label(p.server, "theirs"))
-			p.clock.Step(Least)
-			p.must(p.label(p.manager, "a"))
 		},
 		"without Writes": func(p *paced) {
 			by := (*Writes)(nil).Client(p.server)
@@ -210,11 +271,15 @@ func TestForgets(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	p := &Writes{Clock: clock}
 	for i := range 1000 {
-		p.sent(target{uid: "u", subresource: fmt.Sprint(i)}, 1)
+		p.sent(target{uid: "u", subresource: fmt.Sprint(i)}, 1, Most)
+		p.sent(target{uid: "u"}, uint64(i), Most)
 		clock.Step(time.Second)
 	}
 	if n := len(p.last); n > 3*int(2*Most/time.Second) {
-		t.Errorf("%d writes are remembered", n)
+		t.Errorf("%d objects are remembered", n)
+	}
+	if n := len(p.last[target{uid: "u"}]); n > mostContents {
+		t.Errorf("%d writes of one object are remembered", n)
 	}
 }
 
@@ -231,6 +296,7 @@ func TestSplit(t *testing.T) {
 		"the first of some":       {err: errors.Join(repeated(3), repeated(2), nil, repeated(4)), after: 2},
 		"beside another error":    {err: errors.Join(repeated(3), errors.Join(errRefused, repeated(2))), after: 2, rest: errRefused},
 		"several other errors":    {err: errors.Join(errRefused, errRefused), rest: errRefused},
+		"both, wrapped":           {err: fmt.Errorf("x: %w", errors.Join(repeated(3), errRefused)), after: 3, rest: errRefused},
 		"joined, of which no one": {err: errors.Join(nil, nil)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -394,7 +394,7 @@ var table = map[string][]row{
 		{steps: "write host:port, or :port for every address of this machine", by: []string{"internal/options: TestWhatRefusedFlagsAreToldHelps"}},
 	},
 	"internal/pace": {
-		{steps: "see whether two managers run without leader election", not: "names where to look"},
+		{steps: "see whether two managers run without leader election, or another tool manages the object", not: "names where to look"},
 	},
 	"internal/page": {
 		{steps: "ask the one that does", by: []string{"internal/page: TestLeases"}},
