@@ -84,7 +84,7 @@ func TestMirrorIsSealed(t *testing.T) {
 	}
 }
 
-// A tool that resets the mirror each time is not told as a fault of the pool, and the mirror is written again with a growing pause.
+// A tool that resets the mirror each time is no fault of the pool, which has no event for it, and the mirror is written again with a growing pause.
 func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	api := framework.Fake(t, living(t))
 	r := over(api)
@@ -114,7 +114,7 @@ func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 		t.Errorf("it is written %d times at once", writes)
 	}
 	if says := told(r); len(says) > 0 {
-		t.Errorf("the pool is told %q", says)
+		t.Errorf("the pool has the events %q", says)
 	}
 }
 

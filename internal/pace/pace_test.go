@@ -82,7 +82,7 @@ func (p *paced) must(err error) {
 }
 
 var (
-	// doubling are the delays, in seconds, of what only tells or shows, steady those of what may keep something in use.
+	// doubling are the delays, in seconds, of conditions and of what is applied, steady those of writes that may keep something in use.
 	doubling = []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60}
 	steady   = []time.Duration{1, 1, 1, 1, 1, 1, 1, 1, 1}
 )
@@ -266,7 +266,7 @@ func TestDelaysNothingElse(t *testing.T) {
 	}
 }
 
-// What is remembered of objects that are gone, or that nobody reverts, is forgotten.
+// What is remembered of objects that are gone, or that no other writer reverts, is forgotten.
 func TestForgets(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	p := &Writes{Clock: clock}
