@@ -115,6 +115,9 @@ type pacedClient struct {
 }
 
 func (c pacedClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if o.GetName() == "" {
+		return c.Client.Create(ctx, o, opts...) // the API server gives each another name
+	}
 	// It has no UID yet: who has the name is what is written.
 	of := target{types.UID(nameOf(o)), "creation"}
 	data, err := json.Marshal(o)
@@ -216,7 +219,7 @@ func nameOf(o metav1.Object) string {
 	if kind == "" {
 		kind = strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
 	}
-	return strings.TrimSuffix(kind+" "+o.GetNamespace(), " ") + strings.TrimPrefix("/"+o.GetName(), "//")
+	return kind + " " + strings.TrimPrefix(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}.String(), "/")
 }
 
 // after returns how long until a target may be written; 0: now.

@@ -204,6 +204,11 @@ func TestDelaysCreations(t *testing.T) {
 // All else is written at once.
 func TestDelaysNothingElse(t *testing.T) {
 	for name, write := range map[string]func(*paced){
+		"objects that are given a name": func(p *paced) {
+			for range 3 {
+				p.must(p.manager.Create(p.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "s-"}}))
+			}
+		},
 		"other values": func(p *paced) {
 			for i := range 2 * mostContents {
 				p.must(p.label(p.manager, fmt.Sprint(i)))
