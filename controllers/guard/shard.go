@@ -12,8 +12,8 @@ import (
 // ClusterKind is the kind by which Clusters are of a shard, whichever controller looks at them.
 const ClusterKind = "Cluster"
 
-// OfShard leaves to other managers what is not of a shard. A reconcile that met nothing but writes that is delayed (pace.Writes) has not failed:
-// it is repeated when the first of those may be sent.
+// OfShard leaves to other managers what is not of a shard. A reconcile whose only errors are writes that are delayed (pace.Writes) has
+// not failed: it is repeated when the first of those may be sent.
 func OfShard(s shard.Shard, kind string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		if !s.Has(kind, req.Namespace, req.Name) {

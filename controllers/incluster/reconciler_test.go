@@ -88,7 +88,8 @@ func TestMirrorIsSealed(t *testing.T) {
 func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	api := framework.Fake(t, living(t))
 	r := over(api)
-	r.Client = (&pace.Writes{Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}).Client(api)
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	r.Client = (&pace.Writes{Clock: clock}).Client(api)
 	mirror, writes := &v1alpha1.NetworkPool{}, 0
 	for range 20 {
 		result, err := r.Reconcile(t.Context(), itself)
@@ -112,6 +113,13 @@ func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	}
 	if writes != 2 { // it is created, and written for the first time
 		t.Errorf("it is written %d times at once", writes)
+	}
+	clock.Step(pace.Least)
+	if _, err := r.Reconcile(t.Context(), itself); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.Sealed(mirror) {
+		t.Errorf("%v: a second later it has %v", err, mirror.Spec.Addresses)
 	}
 	if says := told(r); len(says) > 0 {
 		t.Errorf("the pool has the events %q", says)

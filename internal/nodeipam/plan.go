@@ -182,24 +182,18 @@ func (m *memory) refuse(nodes map[types.UID]podcidr.Refusal) {
 // block notes that an object could not be protected: it is tried again after a while, and its Nodes wait so long.
 func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
 	b := m.blocked[ref]
-	b.until = now.Add(term.RetryDelay(b.failures))
-	b.failures++
+	m.postpone(ref, blocked{failures: b.failures + 1, until: now.Add(term.RetryDelay(b.failures))}, func(n *podcidr.Node) {
+		m.notef(n, CIDRNotAvailable, "%v; the manager tries again", err)
+	})
+}
+
+// postpone has an object protected later, and calls each for the Nodes that wait so long.
+func (m *memory) postpone(ref podcidr.Ref, b blocked, each func(*podcidr.Node)) {
 	m.blocked[ref], m.checkHeld = b, true
 	for _, g := range m.grants {
 		if n := m.nodes[g.Node.UID]; n != nil && n.waits != nil && !g.committed && g.From == ref {
 			n.waits.retryAt = b.until
-			m.notef(g.Node, CIDRNotAvailable, "%v; the manager tries again", err)
-		}
-	}
-	m.withdraw(&ref)
-}
-
-// postpone notes that an object may be protected at a time, not earlier, as another writer removes our finalizer each time.
-func (m *memory) postpone(ref podcidr.Ref, until time.Time) {
-	m.blocked[ref], m.checkHeld = blocked{until: until}, true
-	for _, g := range m.grants {
-		if n := m.nodes[g.Node.UID]; n != nil && n.waits != nil && !g.committed && g.From == ref {
-			n.waits.retryAt = until
+			each(g.Node)
 		}
 	}
 	m.withdraw(&ref)

@@ -350,7 +350,8 @@ func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (again bool) {
 		delayed, rest := pace.Split(err)
 		switch {
 		case rest == nil:
-			m.postpone(ref, s.Now().Add(delayed))
+			// Another writer removes our finalizer each time: that is no failure, and the Nodes wait for a moment.
+			m.postpone(ref, blocked{until: s.Now().Add(delayed)}, func(*podcidr.Node) {})
 			again = true
 		case errors.Is(err, errClosing):
 			m.close(ref)

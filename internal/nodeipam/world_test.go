@@ -246,7 +246,7 @@ func (w *world) startSite(fleet bool) *manager {
 	if n := len(w.managers); n < len(w.clocks) {
 		now = func() time.Time { return time.Now().Add(w.clocks[n]) }
 	}
-	kept := (&pace.Writes{Clock: clock.RealClock{}}).Client(direct)
+	kept := (&pace.Writes{Clock: clock.RealClock{}, Max: pace.Least}).Client(direct)
 	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRs{Client: kept, Live: m.client.Live()}
 	var objects nodeipam.Objects = m.ranges
 	var key nodeipam.Key
