@@ -67,7 +67,7 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 			left-- // noted, and to be handed out
 		}
 	}
-	// In the order of their addresses: what touches can be joined.
+	// In the order of their addresses: what touches can be joined (ADR 53).
 	slices.SortFunc(due, func(a, b *Claimant) int { return m.Releasable(a).From().Compare(m.Releasable(b).From()) })
 	noted := false
 	for _, c := range due {
