@@ -42,8 +42,10 @@ type manager struct {
 	broken func(string)
 
 	mu sync.Mutex
-	// queues are those of the controller, one for each pool: its workers reconcile different pools at once.
+	// queues are those of the controller, one for each pool: its workers reconcile different pools at once. sorted are their
+	// keys, in a fixed order.
 	queues map[pools.Key]*schedule.Queue
+	sorted []pools.Key
 	// fenced: the lists of the watches can begin; listed: they have arrived.
 	fenced atomic.Bool
 	listed bool
@@ -57,6 +59,7 @@ func (m *manager) queue(key pools.Key) *schedule.Queue {
 	defer m.mu.Unlock()
 	if m.queues[key] == nil {
 		m.queues[key] = &schedule.Queue{MaxBackoff: backstop}
+		m.sorted = slices.SortedFunc(maps.Keys(m.queues), func(a, b pools.Key) int { return strings.Compare(a.String(), b.String()) })
 	}
 	return m.queues[key]
 }
@@ -65,7 +68,7 @@ func (m *manager) queue(key pools.Key) *schedule.Queue {
 func (m *manager) keys() []pools.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(m.queues), func(a, b pools.Key) int { return strings.Compare(a.String(), b.String()) })
+	return m.sorted
 }
 
 // reconcile runs one reconcile of a pool, as a worker of the controller does.

@@ -26,7 +26,7 @@ func TestFinalizerPutBack(t *testing.T) {
 						return false
 					}
 					w.disturb = nil
-					w.answer(r, all[i], nil) // nothing is left of what it changes
+					w.answer(r, all[i].DeepCopyObject(), nil) // nothing is left of what it changes
 					return true
 				}
 			})

@@ -132,11 +132,11 @@ func (s *Server) Version() int64 {
 	return s.store.version
 }
 
-// List returns the objects of a kind in all namespaces, ordered by name.
+// List returns the objects of a kind in all namespaces, ordered by name. They are not to be changed.
 func (s *Server) List(kind Kind) []client.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.store.list(kind, "")
+	return s.store.view(kind, "")
 }
 
 // Create creates an object at once, by another hand than a client's.
