@@ -96,8 +96,12 @@ func Start(opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
+	wrapped, err := wrapBinaries(dir, assets)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the control plane: %w", err), os.RemoveAll(dir))
+	}
 	cp := &ControlPlane{Dir: dir, env: &envtest.Environment{
-		BinaryAssetsDirectory:    assets,
+		BinaryAssetsDirectory:    wrapped,
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
 		UseExistingCluster:       new(bool),
