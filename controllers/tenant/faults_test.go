@@ -101,6 +101,9 @@ func TestTenantWakesUp(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o order, _ int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes && slices.Contains([]string{"shrink", "apart", "Cilium shrinks", "Cilium apart", "moves to Cilium"}, s.name); i++ {
+			if !among(i, 1) {
+				continue
+			}
 			runs++
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				s.run(t, func(w *world) {
@@ -176,11 +179,17 @@ func TestTenantHaste(t *testing.T) {
 // two.
 func TestTenantStorms(t *testing.T) {
 	t.Parallel()
+	var runs atomic.Int64
+	t.Cleanup(func() { t.Logf("%d runs", runs.Load()) })
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			for managers := 1; managers <= 2; managers++ {
 				for seed := range *storms {
+					if !among(seed, 1) {
+						continue
+					}
+					runs.Add(1)
 					t.Run(fmt.Sprintf("%d-%d", managers, seed), func(t *testing.T) {
 						s.run(t, func(w *world) { storm(w, managers, uint64(seed)) })
 					})
@@ -188,7 +197,6 @@ func TestTenantStorms(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d runs", 2**storms*len(scenarios))
 }
 
 func storm(w *world, managers int, seed uint64) {

@@ -656,7 +656,7 @@ var disturbances = []disturbance{
 	{"relist-slow", relisted(pause)},
 }
 
-// full runs every schedule, where a sixth of them is run else, and a third of that with -short. To run one alone, give
+// full runs every schedule, where a sixth of them is run else, and a sixth of that with -short. To run one alone, give
 // it too:
 //
 //	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
@@ -668,7 +668,7 @@ func among(n int) bool {
 	case *full:
 		return true
 	case testing.Short():
-		return n%18 == 0
+		return n%36 == 0
 	}
 	return n%6 == 0
 }
@@ -720,7 +720,7 @@ func TestHaste(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o order, ordinal, writes int) {
 		t.Helper()
 		for i := 1; i <= writes; i++ {
-			if testing.Short() && (i+ordinal)%3 != 0 {
+			if testing.Short() && (i+ordinal)%6 != 0 {
 				continue
 			}
 			runs++

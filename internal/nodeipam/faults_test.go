@@ -562,10 +562,17 @@ func at(n int, f fault) func(*world) {
 //	go test ./internal/nodeipam -run 'TestFaults/blocks,_too_few/lazy/late/7' -args -full
 var full = flag.Bool("full", false, "run every schedule, and not a part of those with a pool")
 
-// runs reports whether the n-th run of a fault is part of this one.
+// runs reports whether the n-th run of a fault is part of this one: a sixth of those with a pool are, and with -short a third
+// of what is else.
 func (s scenario) runs(name string, n int) bool {
-	const part = 6
-	return *full || s.pool == nil || (n+int(crc32.ChecksumIEEE([]byte(s.name+name))))%part == 0
+	part := 1
+	if s.pool != nil {
+		part = 6
+	}
+	if testing.Short() {
+		part *= 3
+	}
+	return *full || (n+int(crc32.ChecksumIEEE([]byte(s.name+name))))%part == 0
 }
 
 // TestFaults runs each scenario with each fault at each write, or call, in each order, with users that wait and with some
