@@ -57,6 +57,7 @@ var lie = action{text: "the workload cluster lies", do: func(w *world) {
 
 // With pools that cannot be read it is unknown what the Services have of them: the Cluster is given nothing for them.
 var lieOfPools = action{text: "its pools are nonsense", do: func(w *world) {
+	w.lb.is().frozen = true
 	for i := range 50 {
 		w.make(w.work, &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: fmt.Sprintf("%s-%d", liars, i)},
@@ -64,6 +65,15 @@ var lieOfPools = action{text: "its pools are nonsense", do: func(w *world) {
 		})
 	}
 }}
+
+// hasBlocks has the Cluster have so many blocks, asked for or granted.
+func hasBlocks(n int) action {
+	return action{text: "its blocks are counted", do: func(w *world) {
+		if all := w.allocations(); len(all) != n {
+			w.Wrongf("there are %d blocks and not %d", len(all), n)
+		}
+	}}
+}
 
 func isSaid(what string) action {
 	return action{text: "what is said of it is read", do: func(w *world) { readIt(w, what) }}
@@ -109,4 +119,9 @@ var truth = action{text: "it says how things are", do: func(w *world) {
 // that the quota holds; at the end, that whoever can be served is, and that what was grown for nobody was given back.
 func TestTenantLies(t *testing.T) {
 	scenario{name: "lies", initial: 1, increment: 1, quota: 5, script: []action{add("a"), lie, later(time.Minute, isSaid(v1alpha1.QuotaReachedReason)), lieOfPools, later(time.Minute, isSaid(v1alpha1.NotPlacedReason)), truth}}.run(t, func(*world) {})
+}
+
+// While its pools cannot be read, a Cluster that is far below its quota gets nothing more, whatever its Services want.
+func TestTenantLiesOfItsPools(t *testing.T) { // B36
+	scenario{name: "lies of its pools", initial: 1, increment: 1, quota: 5, script: []action{add("a"), lieOfPools, lie, later(time.Minute, isSaid(v1alpha1.NotPlacedReason)), hasBlocks(1), truth}}.run(t, func(*world) {})
 }

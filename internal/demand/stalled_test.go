@@ -16,7 +16,15 @@ import (
 
 // replayed decides for a Cluster whose Services want what they want, with MetalLB replayed.
 func replayed(c Cluster, s tenancy.Settings, services ...elastic.Service) Decision {
-	w := Workload{
+	return decided(c, replay(services...), s)
+}
+
+func decided(c Cluster, w Workload, s tenancy.Settings) Decision {
+	return Decide(c, w, s, 10*time.Minute, epoch.Add(time.Hour))
+}
+
+func replay(services ...elastic.Service) Workload {
+	return Workload{
 		Assess: func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment {
 			in := elastic.Inventory{Grows: families, Services: services}
 			for _, d := range shown {
@@ -26,7 +34,6 @@ func replayed(c Cluster, s tenancy.Settings, services ...elastic.Service) Decisi
 		},
 		Pool: "default-pool", Emptied: func(types.UID) bool { return false },
 	}
-	return Decide(c, w, s, 10*time.Minute, epoch.Add(time.Hour))
 }
 
 func wants(name string, f elastic.Family, has ...string) elastic.Service {
@@ -103,6 +110,41 @@ func TestDemandCountsAtOnce(t *testing.T) { // B36
 	}
 	if is := replayed(c, grows, young).Satisfied("MetalLB has room and gives it nothing"); is.Reason != v1alpha1.NotPlacedReason {
 		t.Errorf("it is said to be %s", is.Reason)
+	}
+}
+
+// Services may have addresses of what cannot be read, so nothing is asked for while there is such a pool, far below the
+// quota as well. The Cluster grows when the pool is corrected.
+func TestWhatCannotBeReadStopsGrowth(t *testing.T) { // B36
+	c := Cluster{Ref: tenant, Config: &v1alpha1.ProviderConfig{}, Pools: pools("a b")}
+	first := asked(0, 1, has("10.0.0.2", "10.0.0.2", 1))
+	tests := map[string]struct {
+		reason   string
+		blocks   []*v1alpha1.IPAllocation
+		settings tenancy.Settings
+		corrects string
+	}{
+		"NoQuota":    {reason: "nothing bounds it", blocks: []*v1alpha1.IPAllocation{first}, settings: tenancy.Settings{Elastic: true, Increment: 2, Quota: -1}, corrects: "Try a 2"},
+		"BelowQuota": {reason: "the quota has room", blocks: []*v1alpha1.IPAllocation{first}, settings: tenancy.Settings{Elastic: true, Increment: 2, Quota: 100}, corrects: "Try a 2"},
+		"Refused":    {reason: "nor is the next pool asked", blocks: []*v1alpha1.IPAllocation{first, asked(1, 2, failed)}, settings: tenancy.Settings{Elastic: true, Increment: 2, Quota: 100}, corrects: "Replace b 2 over team-prod-lb-1, tried a"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c.Blocks = test.blocks
+			w := replay(wants("a", elastic.IPv4, "10.0.0.2"), wants("b", elastic.IPv4))
+			w.Unread = "IPAddressPool theirs has x"
+			d := decided(c, w, test.settings)
+			if len(d.Steps) != 0 || d.Lacking[elastic.IPv4] != 1 {
+				t.Errorf("%s: %v lack, and the steps are %v", test.reason, d.Lacking, d.Steps)
+			}
+			if is := d.Satisfied(""); is == nil || is.Reason != v1alpha1.NotPlacedReason {
+				t.Errorf("%s: it is said to be %v", test.reason, is)
+			}
+			w.Unread = ""
+			if steps := decided(c, w, test.settings).Steps; len(steps) == 0 || spell(steps[0]) != test.corrects {
+				t.Errorf("%s: all can be read, and the steps are %v", test.reason, steps)
+			}
+		})
 	}
 }
 
