@@ -185,11 +185,12 @@ func standing(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a netip
 }
 
 // holding are the facts by which addresses are in use. Where an address has an object, another claim may remember that it
-// was given it, as after a move that left the claim behind: that one is refused, and has nothing.
+// was given it, as after a move that left the claim behind: that one is refused, and has nothing. A claim that has the name
+// of the object is no other, though a restore or a user may have taken it off the owners of the object.
 func holding(facts []*ledger.Fact) (used, refused []*ledger.Fact) {
 	for _, h := range facts {
 		ofAnother := slices.ContainsFunc(facts, func(o *ledger.Fact) bool {
-			return o.Source == ledger.Object && o.Owner.UID != h.Owner.UID && o.Range.Overlaps(h.Range)
+			return o.Source == ledger.Object && o.Owner.UID != h.Owner.UID && !isNamesake(o.Owner, h.Owner) && o.Range.Overlaps(h.Range)
 		})
 		switch {
 		case !h.Source.Uses():
@@ -200,6 +201,10 @@ func holding(facts []*ledger.Fact) (used, refused []*ledger.Fact) {
 		}
 	}
 	return used, refused
+}
+
+func isNamesake(a, b ledger.Owner) bool {
+	return a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
 // deletedByHand says that the IPAddress of a claim was deleted, and the claim was not; empty: that is not so.

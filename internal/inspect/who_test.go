@@ -122,6 +122,39 @@ func TestWhoRemembersToo(t *testing.T) {
 	}
 }
 
+// The garbage collector takes a claim that is deleted in the foreground off the owners of its IPAddress, and a restore gives
+// claims new UIDs. Both objects are of the one claim still: there is no other that could be deleted.
+func TestWhoOfADisownedIPAddress(t *testing.T) {
+	pool := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind, Name: "p", UID: "pool"}
+	before := metav1.OwnerReference{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: "a", UID: "before"}
+	for name, tc := range map[string]struct {
+		owners  []metav1.OwnerReference
+		deleted *metav1.Time
+	}{
+		"its claim is deleted in the foreground": {owners: []metav1.OwnerReference{pool}, deleted: ptr.To(metav1.Unix(1, 0))},
+		"its claim lives":                        {owners: []metav1.OwnerReference{pool}},
+		"its claim was restored":                 {owners: []metav1.OwnerReference{pool, before}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := poolOfTwo()
+			for i := range o.Addresses {
+				o.Addresses[i].OwnerReferences, o.Addresses[i].Finalizers = tc.owners, []string{v1alpha1.AddressFinalizer}
+			}
+			o.Claims = []ipamv1.IPAddressClaim{{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "ns", Name: "a", UID: "claim-a", DeletionTimestamp: tc.deleted, Finalizers: []string{v1alpha1.ClaimFinalizer},
+					Annotations: map[string]string{v1alpha1.AddressAnnotation: "10.0.0.5"},
+				},
+				Spec: ipamv1.IPAddressClaimSpec{PoolRef: o.Addresses[0].Spec.PoolRef},
+			}}
+			got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
+			if len(got) != 1 || len(got[0].Holders) != 1 || got[0].Holders[0].Kind != "IPAddressClaim" || got[0].State != Used || got[0].Detail != "" {
+				t.Errorf("it is listed as %+v", got)
+			}
+		})
+	}
+}
+
 // What is of a pool that does not exist is in use all the same: by an IPAddress, a block or a lease.
 func TestWhoOfAPoolThatIsGone(t *testing.T) {
 	o := poolOfTwo()
