@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// free is what the plugin prints of what a pool has free.
+func (w *management) free(name string) string {
+	w.t.Helper()
+	obj := framework.MakePool(name).Namespace("ns").Obj()
+	w.get(obj)
+	v, err := look(w.t.Context(), w, obj)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &plugin{Env: Streams(nil, nil, nil, time.Now)}
+	return p.freeText(freeIn(pools.KeyOf(obj), inspect.Closed(obj), v, 1))
+}
+
+// What a claim keeps of a pool that was narrowed, another pool does not give. The plugin goes by the facts by which the
+// manager does, and says the same, until the claim is gone.
+func TestWhatAClaimKeepsOfANarrowedPoolIsNotFree(t *testing.T) {
+	elder := framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.2").Prefix(24)
+	for name, tc := range map[string]struct {
+		pool      *framework.PoolBuilder
+		why, free string
+	}{
+		"it may give": {
+			pool: framework.MakePool("p").Namespace("ns").Addresses("10.0.0.1").Prefix(24),
+			why:  "NetworkPool ns/p has no free address: all are allocated, reserved or resting, or NetworkPool ns/elder has them too",
+			free: "NetworkPool ns/p has no room for a claim; 1 other waits for this pool.\n0 addresses are free",
+		},
+		"it is to give": {
+			pool: framework.MakePool("p").Namespace("ns").Addresses("10.0.0.1", "10.0.0.5").Prefix(24).PreAllocate("c", "10.0.0.1"),
+			why:  "the preAllocated address 10.0.0.1 is held by NetworkPool ns/elder, which has it too",
+			free: "A claim would get 10.0.0.5 of NetworkPool ns/p; 1 other waits for this pool.\n1 address is free",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := newManagement(t), framework.MakeClaim("ns", "c").Pool("p").Obj()
+				w.create(elder.Obj(), framework.MakeClaim("ns", "keeps").Pool("elder").Obj())
+				w.serve()
+				edit(w, &v1alpha1.NetworkPool{}, "elder", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.9"} })
+				w.create(tc.pool.Obj(), c)
+				w.serve()
+				w.get(c)
+				if told := conditions.Get(c, v1alpha1.ReadyCondition); told == nil || !strings.HasPrefix(told.Message, tc.why) {
+					t.Errorf("the manager says %v", told)
+				}
+				if said := w.explain("claim/c"); !strings.Contains(said, tc.why) {
+					t.Errorf("explain says %s", said)
+				}
+				if said := w.free("p"); !strings.HasPrefix(said, tc.free) {
+					t.Errorf("free says %s", said)
+				}
+				w.delete(&ipamv1.IPAddressClaim{}, "keeps")
+				w.serve()
+				if said := w.explain("claim/c"); !strings.Contains(said, "has 10.0.0.1 of NetworkPool p") {
+					t.Errorf("when that is gone, explain says %s", said)
+				}
+			})
+		})
+	}
+}
