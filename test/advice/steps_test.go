@@ -31,7 +31,7 @@ var (
 	// capital is one at the beginning of a sentence.
 	capital = regexp.MustCompile(`(?:^|[.?!] )(?:[A-Z])`)
 	// noStep is what begins as one, and says what is.
-	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |use it$|name counts )`)
+	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |end must |lower case|use it$|name counts )`)
 	ends   = regexp.MustCompile(`[;.](?: |$)|: `)
 )
 
@@ -92,12 +92,7 @@ func named(t *testing.T) map[string]map[string]int {
 			}
 			texts, err := textsOf(path)
 			for _, text := range texts {
-				if steps := strings.Join(stepsOf(text), " / "); steps != "" {
-					if out[from] == nil {
-						out[from] = map[string]int{}
-					}
-					out[from][steps]++
-				}
+				count(out, from, text)
 			}
 			return err
 		})
@@ -105,7 +100,23 @@ func named(t *testing.T) map[string]map[string]int {
 			t.Fatal(err)
 		}
 	}
+	for _, dir := range []string{"config/crd/bases", "config/policy"} {
+		for text := range refusalsOf(t, filepath.Join(root, filepath.FromSlash(dir))) {
+			count(out, dir, text)
+		}
+	}
 	return out
+}
+
+func count(out map[string]map[string]int, dir, text string) {
+	steps := strings.Join(stepsOf(text), " / ")
+	if steps == "" {
+		return
+	}
+	if out[dir] == nil {
+		out[dir] = map[string]int{}
+	}
+	out[dir][steps]++
 }
 
 // textsOf are the strings of a file that are no import, no tag, no help of a command and no description of a flag or a

@@ -16,6 +16,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
+// leaseOf makes an IPLease from the YAML of its spec, as kubectl apply would send it.
+func leaseOf(g *WithT, spec string) *unstructured.Unstructured {
+	content := map[string]any{}
+	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.IPLeaseKind))
+	u.SetGenerateName("l-")
+	u.SetNamespace(metav1.NamespaceDefault)
+	return u
+}
+
 func TestBadLeasesAreRefusedWhenApplied(t *testing.T) { // H4
 	for name, c := range map[string]struct{ spec, want string }{
 		"no pool":            {`{}`, "spec.poolRef ... Required"},
@@ -27,13 +38,7 @@ func TestBadLeasesAreRefusedWhenApplied(t *testing.T) { // H4
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			content := map[string]any{}
-			g.Expect(yaml.Unmarshal([]byte(c.spec), &content)).To(Succeed())
-			u := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
-			u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.IPLeaseKind))
-			u.SetGenerateName("l-")
-			u.SetNamespace(metav1.NamespaceDefault)
-			err := k8s.Create(t.Context(), u, client.DryRunAll)
+			err := k8s.Create(t.Context(), leaseOf(g, c.spec), client.DryRunAll)
 			g.Expect(err).To(HaveOccurred())
 			for part := range strings.SplitSeq(c.want, " ... ") {
 				g.Expect(err).To(MatchError(ContainSubstring(part)))

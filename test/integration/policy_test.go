@@ -120,7 +120,8 @@ var _ = Describe("The admission policy for Services", func() {
 		Eventually(func() error { return tenant.Create(ctx, service("thief", label), client.DryRunAll) }).
 			Should(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(v1alpha1.LeaseAnnotation))))
 		s := service("web", nil)
-		Expect(tenant.Create(ctx, s)).To(Succeed())
+		s.Annotations = map[string]string{v1alpha1.LeaseAnnotation: "mine"}
+		Expect(tenant.Create(ctx, s)).To(Succeed(), "as the refusal says")
 		s.Labels = label
 		Expect(tenant.Update(ctx, s)).To(Satisfy(apierrors.IsForbidden))
 		Expect(k8s.Update(ctx, s)).To(Succeed(), "as the manager does")
