@@ -10,19 +10,23 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -79,7 +83,26 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 			return err
 		}
 	}
-	var host *agent.Agent
+	// It answers probes from the beginning on, also while it waits for an API server.
+	host := &atomic.Pointer[agent.Agent]{}
+	probes, err := serveProbes(cfg, o.metrics, host)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	probing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	group.Go(func() error {
+		defer stop()
+		return show(ctx, cfg, scheme, is, host)
+	})
+	if probes != nil {
+		group.Go(func() error { return probes.Start(probing) })
+	}
+	return group.Wait()
+}
+
+// serveProbes serves metrics and probes; nil: they are turned off.
+func serveProbes(cfg *rest.Config, address string, host *atomic.Pointer[agent.Agent]) (metricsserver.Server, error) {
 	state := func(ok func() bool) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if ok() {
@@ -88,12 +111,23 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 			http.Error(w, "the host has not read what there is, or its heartbeat was never answered", http.StatusServiceUnavailable)
 		})
 	}
+	return metricsserver.NewServer(metricsserver.Options{BindAddress: address, ExtraHandlers: map[string]http.Handler{
+		"/healthz": state(func() bool { return true }),
+		"/readyz": state(func() bool {
+			h := host.Load()
+			return h != nil && h.Ready()
+		}),
+	}}, cfg, nil)
+}
+
+// show waits for the API server, and shows what it says until ctx ends. The host is stored in at.
+func show(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is agent.Options, at *atomic.Pointer[agent.Agent]) error {
+	if err := await(ctx, cfg); err != nil || ctx.Err() != nil {
+		return err
+	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme,
-		Metrics: metricsserver.Options{BindAddress: o.metrics, ExtraHandlers: map[string]http.Handler{
-			"/healthz": state(func() bool { return true }),
-			"/readyz":  state(func() bool { return host != nil && host.Ready() }),
-		}},
+		Scheme:  scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"}, // they are served by then
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject:         map[client.Object]cache.ByObject{&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{record.Namespace: {}}}},
@@ -103,15 +137,12 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, mgr); err != nil {
-		return err
-	}
 	if is.MaxFiles == 0 {
 		if is.MaxFiles, err = forward.FileLimit(); err != nil {
 			return err
 		}
 	}
-	host = agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
+	host := agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
 	host.Register()
 	if err := watch(ctx, mgr, host); err != nil {
 		return err
@@ -119,14 +150,23 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	if err := mgr.Add(host); err != nil {
 		return err
 	}
+	at.Store(host)
 	klog.FromContext(ctx).Info("Starting the host", "version", version.Get(), "host", is.Name)
 	return mgr.Start(ctx)
 }
 
 // await waits until the API server answers, and has the kind of leases.
-func await(ctx context.Context, mgr manager.Manager) error {
+func await(ctx context.Context, cfg *rest.Config) error {
+	connection, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return err
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(cfg, connection)
+	if err != nil {
+		return err
+	}
 	for {
-		err := process.CheckKinds(mgr.GetRESTMapper(), process.ForHosts)
+		err := process.CheckKinds(mapper, process.ForHosts)
 		if err == nil || errors.Is(err, process.ErrKindUnknown) {
 			return err
 		}

@@ -3,6 +3,10 @@
 package hostlb
 
 import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +17,12 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
 // What installs the program knows it: its flags, its name, and the rights over the machine that docs/host-lb.md says it needs.
@@ -56,7 +63,7 @@ func TestDeployed(t *testing.T) {
 	for _, set := range []string{"AmbientCapabilities", "CapabilityBoundingSet"} {
 		g.Expect(unit).To(ContainSubstring(set + "=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE\n"))
 	}
-	g.Expect(c.ReadinessProbe.HTTPGet.Port.IntValue()).To(Equal(9442))
+	g.Expect(c.Resources.Limits.Memory().Value()).To(BeNumerically(">", c.Resources.Requests.Memory().Value()), "what leaks ends before the Node does")
 
 	for args, want := range map[string]string{
 		"--host-name=A_b":     "--host-name=A_b: must be a name of lower case letters",
@@ -74,4 +81,71 @@ func TestDeployed(t *testing.T) {
 	version, err := exec.CommandContext(t.Context(), program, "--version").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(version)).To(HavePrefix("butler-host-lb v"))
+}
+
+// The kubelet finds the probes of the DaemonSet where the program answers, which is on loopback, as docs/host-lb.md says: to be
+// alive, and without an API server not to be ready. It waits for one then, and is not ended for that.
+func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
+	g := NewWithT(t)
+	n, err := netns.New()
+	if err != nil {
+		t.Skip("SKIPPED: " + err.Error())
+	}
+	t.Cleanup(func() { g.Expect(n.Close()).To(Succeed()) })
+	space, err := n.Join("alone", netip.MustParsePrefix("192.0.2.1/24"))
+	g.Expect(err).NotTo(HaveOccurred())
+	root, err := framework.RepoRoot()
+	g.Expect(err).NotTo(HaveOccurred())
+	text, err := os.ReadFile(filepath.Join(root, "config", "host-lb", "daemonset.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	var ds appsv1.DaemonSet
+	g.Expect(yaml.UnmarshalStrict(text, &ds)).To(Succeed())
+	c := ds.Spec.Template.Spec.Containers[0]
+
+	dir := t.TempDir()
+	program, err := framework.BuildHost(t.Context(), dir)
+	g.Expect(err).NotTo(HaveOccurred())
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	nowhere := clientcmdapi.NewConfig()
+	nowhere.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	nowhere.Contexts["nowhere"], nowhere.CurrentContext = &clientcmdapi.Context{Cluster: "nowhere"}, "nowhere"
+	g.Expect(clientcmd.WriteToFile(*nowhere, kubeconfig)).To(Succeed())
+	args := append([]string{"--kubeconfig=" + kubeconfig}, c.Args...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "$(NODE_NAME)", "node")
+	}
+	said := &writer{}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Stdout, cmd.Stderr = said, said
+	g.Expect(space.Start(cmd)).To(Succeed())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+
+	kubelet := &http.Client{Transport: &http.Transport{DialContext: space.Dial}}
+	answer := func(p *corev1.Probe) func() (int, error) {
+		at := url.URL{Scheme: "http", Host: net.JoinHostPort(p.HTTPGet.Host, p.HTTPGet.Port.String()), Path: p.HTTPGet.Path}
+		return func() (int, error) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at.String(), http.NoBody)
+			if err != nil {
+				return 0, err
+			}
+			resp, err := kubelet.Do(req)
+			if err != nil {
+				return 0, err
+			}
+			return resp.StatusCode, resp.Body.Close()
+		}
+	}
+	g.Expect(netip.MustParseAddr(c.LivenessProbe.HTTPGet.Host).IsLoopback()).To(BeTrue(), "they need no credentials")
+	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.Late).Should(Equal(http.StatusOK), said.String)
+	g.Expect(answer(c.ReadinessProbe)()).To(Equal(http.StatusServiceUnavailable), said.String())
+	g.Eventually(said.String).WithTimeout(framework.Late).Should(ContainSubstring("The API server is asked again"))
+	g.Expect(ended).NotTo(BeClosed(), said.String())
 }
