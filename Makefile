@@ -88,6 +88,9 @@ TESTFLAGS ?=
 SPECFLAGS ?=
 ARGS      ?=
 
+# What tests with rapid draw: the same each time. With 0 each run draws anew, and prints the seed of what fails.
+export RAPID_SEED ?= 1
+
 ##@ Use
 
 .PHONY: help

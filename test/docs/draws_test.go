@@ -1,0 +1,149 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// drawsAnew are the files of tests that may draw something else in each run, and why.
+var drawsAnew = map[string]string{
+	"test/bench/nodes_objects.go":    "it measures, and takes its time by the clock anyway",
+	"test/chaos/main.go":             "a person runs it, and it prints its seed",
+	"test/clusterctl/killed_test.go": "a person runs it, and it reports its seed",
+	"test/framework/ports.go":        "which ports are free is not known before",
+}
+
+// ofASource are what package rand has for a source with a seed; its other functions draw from one that is another each time.
+var ofASource = []string{"New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "ChaCha8", "PCG", "Rand", "Source", "Zipf"}
+
+// Tests draw the same in each run: what fails fails again, and what passes is not a matter of luck.
+func TestTestsDrawTheSameEachTime(t *testing.T) {
+	root, sources, anew := framework.Root(t), 0, map[string]bool{}
+	for _, dir := range []string{"api", "cmd", "controllers", "docs", "hack", "internal", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(at string, entry fs.DirEntry, err error) error {
+			name, _ := filepath.Rel(root, at)
+			name = filepath.ToSlash(name)
+			if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || !strings.HasPrefix(name, "test/") && !strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), at, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			d := drawsOf(file)
+			sources += d.sources
+			for _, text := range d.anew {
+				if anew[name] = true; drawsAnew[name] == "" {
+					t.Errorf("%s: %s draws something else in each run: use a source with a seed of its own", name, text)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sources < 20 {
+		t.Errorf("there are %d sources with seeds; this test does not see them", sources)
+	}
+	for name := range drawsAnew {
+		if !anew[name] {
+			t.Errorf("%s draws the same each time: it needs no exception", name)
+		}
+	}
+	// rapid has a seed of its own.
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^export RAPID_SEED \?= [1-9]`).Match(text) {
+		t.Error("make sets no RAPID_SEED: rapid draws something else in each run")
+	}
+}
+
+// draws are how a file draws at random.
+type draws struct {
+	// sources is how many sources with a seed there are; anew is what draws something else each time.
+	sources int
+	anew    []string
+}
+
+func drawsOf(file *ast.File) (d draws) {
+	random := ""
+	for _, spec := range file.Imports {
+		if name, _ := strconv.Unquote(spec.Path.Value); name == "math/rand" || name == "math/rand/v2" {
+			if random = "rand"; spec.Name != nil {
+				random = path.Base(spec.Name.Name)
+			}
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			of, is := n.X.(*ast.Ident)
+			if is && of.Name == random && !slices.Contains(ofASource, n.Sel.Name) {
+				d.anew = append(d.anew, types.ExprString(n))
+			}
+		case *ast.CallExpr:
+			if seeded.MatchString(types.ExprString(n.Fun)) {
+				d.sources++
+				d.addUnknown(n.Args...)
+			}
+		case *ast.AssignStmt:
+			for _, left := range n.Lhs {
+				if strings.Contains(strings.ToLower(types.ExprString(left)), "seed") {
+					d.addUnknown(n.Rhs...)
+				}
+			}
+		}
+		return true
+	})
+	return d
+}
+
+// seeded are the calls that take a seed.
+var seeded = regexp.MustCompile(`(?:^|\.)(?:NewChaCha8|NewPCG|NewSource|Uint64Var)$`)
+
+// addUnknown notes seeds that are known in a run alone: of the clock, of the process, of hash/maphash and of ginkgo.
+func (d *draws) addUnknown(seeds ...ast.Expr) {
+	for _, seed := range seeds {
+		if text := types.ExprString(seed); unknown.MatchString(text) {
+			d.anew = append(d.anew, text)
+		}
+	}
+}
+
+var unknown = regexp.MustCompile(`\b(?:time\.Now|os\.Getpid|maphash\.|GinkgoRandomSeed|\w+\.UnixNano)\b`)
+
+func TestDrawsOf(t *testing.T) {
+	const head = "package p\nimport (\n\"math/rand/v2\"\n\"time\"\n)\nfunc f() {\n"
+	for body, want := range map[string][]string{
+		"r := rand.New(rand.NewPCG(1, 2)); r.IntN(2)": nil,
+		"rand.IntN(2)":             {"rand.IntN"},
+		"f(rand.N[time.Duration])": {"rand.N"},
+		"rand.New(rand.NewPCG(uint64(time.Now().Unix()), 2))":           {"uint64(time.Now().Unix())"},
+		"rand.New(rand.NewPCG(1, uint64(GinkgoRandomSeed())))":          {"uint64(GinkgoRandomSeed())"},
+		"seed := time.Now().UnixNano(); rand.New(rand.NewPCG(seed, 2))": {"time.Now().UnixNano()"},
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "p.go", head+body+"\n}", parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := drawsOf(file).anew; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, not %q", body, got, want)
+		}
+	}
+}
