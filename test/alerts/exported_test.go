@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ func TestExported(t *testing.T) {
 	if err := management.InstallMetalLB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m := manage(t, management)
+	m := manage(t, management, "--node-cidrs=on", "--service-leases", "--load-balancers")
 	exercise(t, management, workload)
 
 	exported := registered(t)
@@ -138,14 +139,16 @@ func start(t *testing.T, opts framework.Options) *framework.ControlPlane {
 	return cp
 }
 
-// manage starts a manager that is the leader and audits all the time.
-func manage(t *testing.T, cp *framework.ControlPlane) *framework.Manager {
+// manage starts a manager that is a leader and audits all the time.
+func manage(t *testing.T, cp *framework.ControlPlane, args ...string) *framework.Manager {
 	t.Helper()
-	log := filepath.Join(t.TempDir(), "manager.log")
-	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{
-		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: log, WebhookPort: cp.WebhookPort, WebhookCertDir: cp.WebhookCertDir,
-		Args: []string{"--audit-interval=1s", "--node-cidrs=on", "--service-leases", "--load-balancers"},
-	})
+	opts := framework.ManagerOptions{
+		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: filepath.Join(t.TempDir(), "manager.log"), Args: append([]string{"--audit-interval=1s"}, args...),
+	}
+	if cp.WebhookCertDir != "" {
+		opts.WebhookPort, opts.WebhookCertDir = cp.WebhookPort, cp.WebhookCertDir
+	}
+	m, err := framework.StartManager(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +252,24 @@ func eventually(t *testing.T, what string, is func(context.Context) bool) {
 // scrape adds every series that is exported, by name, with the labels that some of its samples have.
 func scrape(t *testing.T, c *http.Client, url string, exported map[string][]string) {
 	t.Helper()
+	for name, family := range read(t, c, url) {
+		labels := map[string]bool{}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = true
+			}
+		}
+		exported[name] = slices.Sorted(maps.Keys(labels))
+		if family.GetMetric()[0].GetHistogram() != nil {
+			exported[name+"_bucket"] = slices.Concat(exported[name], []string{"le"})
+			exported[name+"_sum"], exported[name+"_count"] = exported[name], exported[name]
+		}
+	}
+}
+
+// read reads what is exported, by name.
+func read(t *testing.T, c *http.Client, url string) map[string]*dto.MetricFamily {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -267,17 +288,5 @@ func scrape(t *testing.T, c *http.Client, url string, exported map[string][]stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, family := range families {
-		labels := map[string]bool{}
-		for _, metric := range family.GetMetric() {
-			for _, label := range metric.GetLabel() {
-				labels[label.GetName()] = true
-			}
-		}
-		exported[name] = slices.Sorted(maps.Keys(labels))
-		if family.GetMetric()[0].GetHistogram() != nil {
-			exported[name+"_bucket"] = slices.Concat(exported[name], []string{"le"})
-			exported[name+"_sum"], exported[name+"_count"] = exported[name], exported[name]
-		}
-	}
+	return families
 }

@@ -59,11 +59,12 @@ func TestAlertsFire(t *testing.T) { // W35
 	webhook := func(at func(int) (float64, bool)) sampled {
 		return sampled{`apiserver_admission_webhook_rejection_count{name="validation.networkpool.butler.butlerlabs.dev",error_type="calling_webhook_error"}`, at}
 	}
-	audited := func(ago time.Duration) sampled {
-		return sampled{"butler_ipam_last_audit_timestamp_seconds", func(minute int) (float64, bool) {
+	auditedBy := func(instance string, ago time.Duration) sampled {
+		return sampled{`butler_ipam_last_audit_timestamp_seconds{instance="` + instance + `"}`, func(minute int) (float64, bool) {
 			return max(0, float64(minute*60)-ago.Seconds()), true
 		}}
 	}
+	audited := func(ago time.Duration) sampled { return auditedBy("a", ago) }
 	cluster := `{cluster_namespace="ns",cluster_name="c"}`
 	tests := map[string]struct {
 		alert  string
@@ -80,6 +81,9 @@ func TestAlertsFire(t *testing.T) { // W35
 		"an audit each five minutes":         {"ButlerAuditStopped", []sampled{audited(5 * time.Minute), {"butler_ipam_audit_interval_seconds", always(300)}}, false},
 		"an audit each hour":                 {"ButlerAuditStopped", []sampled{audited(time.Hour), {"butler_ipam_audit_interval_seconds", always(3600)}}, false},
 		"no audit for 40 minutes of 5":       {"ButlerAuditStopped", []sampled{audited(40 * time.Minute), {"butler_ipam_audit_interval_seconds", always(300)}}, true},
+		"no audit of one of two shards":      {"ButlerAuditStopped", []sampled{auditedBy("a", 5*time.Minute), auditedBy("b", 40*time.Minute), {"butler_ipam_audit_interval_seconds", always(300)}}, true},
+		"audits of two shards":               {"ButlerAuditStopped", []sampled{auditedBy("a", 5*time.Minute), auditedBy("b", 4*time.Minute), {"butler_ipam_audit_interval_seconds", always(300)}}, false},
+		"a leader that has ended":            {"ButlerAuditStopped", []sampled{auditedBy("a", time.Minute), {`butler_ipam_last_audit_timestamp_seconds{instance="b"}`, until(10, 60)}, {"butler_ipam_audit_interval_seconds", always(300)}}, false},
 		"audits that are turned off":         {"ButlerAuditStopped", []sampled{leads("", always(1))}, false},
 		"a pool with room":                   {"ButlerPoolExhausted", []sampled{pool("available_addresses", 1), pool("growth_addresses", 0), pool("total_addresses", 9), pool("waiting_claims", 1)}, false},
 		"a pool that is full by design":      {"ButlerPoolExhausted", []sampled{pool("available_addresses", 0), pool("growth_addresses", 0), pool("total_addresses", 9), pool("waiting_claims", 0)}, false},

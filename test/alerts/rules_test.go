@@ -76,6 +76,37 @@ func named(pattern *regexp.Regexp, texts ...string) []string {
 	return out
 }
 
+// dashboard is the one of Grafana.
+type dashboard struct {
+	Templating struct {
+		List []struct{ Name, Definition string }
+	}
+	Panels []panel
+}
+
+// panel is a panel, or a row.
+type panel struct {
+	Title   string
+	Targets []struct{ Expr, LegendFormat string }
+	// Panels are those of a row that is collapsed. Those of another row follow it.
+	Panels []panel
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	text, err := os.ReadFile(dashboardPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// plain puts values in the place of what Grafana knows.
+var plain = strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*", "$pool", ".*")
+
 // queries are those of all alerts and of the dashboard.
 func queries(t *testing.T) []query {
 	t.Helper()
@@ -83,30 +114,16 @@ func queries(t *testing.T) []query {
 	for _, r := range rules(t) {
 		out = append(out, query{"alert " + r.Alert, r.Expr, named(labelOfRule, r.Annotations["summary"], r.Annotations["description"])})
 	}
-	text, err := os.ReadFile(dashboardPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard struct {
-		Templating struct {
-			List []struct{ Name, Definition string }
-		}
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr, LegendFormat string }
-		}
-	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	plain := strings.NewReplacer("$__rate_interval", "5m")
-	for _, p := range dashboard.Panels {
-		for _, target := range p.Targets {
-			out = append(out, query{"panel " + p.Title, plain.Replace(target.Expr), named(labelOfPanel, target.LegendFormat)})
+	d := readDashboard(t)
+	for _, p := range d.Panels {
+		for _, p := range append(p.Panels, p) {
+			for _, target := range p.Targets {
+				out = append(out, query{"panel " + p.Title, plain.Replace(target.Expr), named(labelOfPanel, target.LegendFormat)})
+			}
 		}
 	}
 	values := regexp.MustCompile(`^label_values\((.*), ([a-z_]+)\)$`)
-	for _, v := range dashboard.Templating.List {
+	for _, v := range d.Templating.List {
 		if m := values.FindStringSubmatch(v.Definition); m != nil {
 			out = append(out, query{"variable " + v.Name, "count by (" + m[2] + ") (" + m[1] + ")", nil})
 		} else if v.Definition != "" {

@@ -29,7 +29,7 @@ var drawsAnew = map[string]string{
 // ofASource are what package rand has for a source with a seed; its other functions draw from one that is another each time.
 var ofASource = []string{"New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "ChaCha8", "PCG", "Rand", "Source", "Zipf"}
 
-// Tests draw the same in each run: what fails fails again, and what passes is not a matter of luck.
+// Tests draw the same in each run: a failure comes again, and no test passes by luck.
 func TestTestsDrawTheSameEachTime(t *testing.T) {
 	root, sources, anew := framework.Root(t), 0, map[string]bool{}
 	for _, dir := range []string{"api", "cmd", "controllers", "docs", "hack", "internal", "test"} {
