@@ -1,5 +1,6 @@
 // Package advice holds the next steps that messages name against the tests that carry them out: conditions, events,
-// refusals of webhooks and flags, what the plugin prints, and log lines. Advice that no test carries out is a guess.
+// refusals of webhooks, schemas, policies and flags, what the plugin prints, and log lines. Advice that no test carries out
+// is a guess.
 package advice
 
 import (
