@@ -165,12 +165,15 @@ func await(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for said := ""; ; {
 		err := process.CheckKinds(mapper, process.ForHosts)
 		if err == nil || errors.Is(err, process.ErrKindUnknown) {
 			return err
 		}
-		klog.FromContext(ctx).Error(err, "The API server is asked again")
+		if text := err.Error(); text != said { // once, not each second
+			klog.FromContext(ctx).Error(err, "Waiting for the API server")
+			said = text
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -146,6 +146,6 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	g.Expect(netip.MustParseAddr(c.LivenessProbe.HTTPGet.Host).IsLoopback()).To(BeTrue(), "they need no credentials")
 	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.Late).Should(Equal(http.StatusOK), said.String)
 	g.Expect(answer(c.ReadinessProbe)()).To(Equal(http.StatusServiceUnavailable), said.String())
-	g.Eventually(said.String).WithTimeout(framework.Late).Should(ContainSubstring("The API server is asked again"))
+	g.Eventually(said.String).WithTimeout(framework.Late).Should(ContainSubstring("Waiting for the API server"))
 	g.Expect(ended).NotTo(BeClosed(), said.String())
 }
