@@ -150,7 +150,7 @@ func (w *world) start() *manager {
 	w.pace.since = time.Now()
 	m.ctx, m.kill = context.WithCancel(w.logged(w.t.Context(), name))
 	m.alloc = allocator.New(allocator.Options{
-		Client: m.client, Live: m.client.Live(), Lists: m.client.Lister(), Recorder: quiet{}, ID: name, Elected: w.elected,
+		Client: m.client, Live: m.client.Live(), Lists: m.client.Lister(), Recorder: w, ID: name, Elected: w.elected,
 		ManagementCluster: home, InClusterPools: true, ShrinkGrace: 20 * time.Second, MachineOf: w.machineOf,
 	})
 	m.alloc.Start(m.ctx, m.wake)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -35,6 +36,8 @@ type obstacle struct {
 	matches func(*faults.Request) bool
 	// webhook changes what is written; nil: nothing does.
 	webhook func(client.Object)
+	// undone is the kind of the objects that say that the webhook changes what managers write for them.
+	undone faults.Kind
 	// hangs: lookups of Machines do.
 	hangs bool
 }
@@ -61,9 +64,9 @@ var obstacles = []obstacle{
 	{name: "pools-refused", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && r.Status }},
 	{name: "pools-kept", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && !r.Status }},
 	{name: "no-rights", refuses: forbidden, matches: func(*faults.Request) bool { return true }},
-	{name: "addresses-changed", webhook: strips(faults.Addresses)},
-	{name: "claims-changed", webhook: strips(claimants...)},
-	{name: "pools-changed", webhook: strips(poolKinds...)},
+	{name: "addresses-changed", webhook: strips(faults.Addresses), undone: faults.Claims},
+	{name: "claims-changed", webhook: strips(claimants...), undone: faults.Claims},
+	{name: "pools-changed", webhook: strips(poolKinds...), undone: faults.Pools},
 }
 
 // strips is a webhook that takes our finalizers and records off objects of some kinds.
@@ -75,6 +78,14 @@ func strips(kinds ...faults.Kind) func(client.Object) {
 		}
 	}
 }
+
+// disowned: a webhook takes the owners off IPAddresses. One whose claim is deleted meanwhile looks as if it was made by hand,
+// and stays.
+var disowned = obstacle{name: "owners-changed", undone: faults.Claims, webhook: func(o client.Object) {
+	if faults.RefOf(o).Kind == faults.Addresses {
+		o.SetOwnerReferences(nil)
+	}
+}}
 
 // obstruct has an obstacle begin, and end after a while.
 func (w *world) obstruct(o obstacle, d time.Duration) {
@@ -374,7 +385,7 @@ func TestManyMeetAnObstacle(t *testing.T) {
 		"nothing": {nothing, nothing}, "cluster paused": {holdCluster(true), holdCluster(false)}, "pool paused": {pausePool(true), pausePool(false)},
 		"pool deleted": {dropPool, nothing}, "pool invalid": {spoil, nothing}, twoManagers: {another, nothing},
 	} {
-		for i, o := range obstacles {
+		for i, o := range append(slices.Clone(obstacles), disowned) {
 			if testing.Short() && name != "nothing" && (i+len(name))%4 != 0 && o.name != "addresses-refused" {
 				continue
 			}
@@ -407,6 +418,27 @@ func (w *world) tellsWhy(o obstacle) {
 	if _, untold := whoIsServed(w); len(untold) > 0 {
 		w.Wrongf("%d claims are not told why they wait, as %s", len(untold), untold[0].Name)
 	}
+	for _, undone := range w.api.List(o.undone) {
+		said := w.saidOf(undone.GetUID())
+		if undone.GetDeletionTimestamp() == nil && !strings.Contains(said, "changes what is written; exempt the manager from it") {
+			w.Wrongf("while %s lasts, %s says %q", o.name, faults.RefOf(undone), said)
+		}
+	}
+}
+
+// saidOf is what the last event of an object and, of a claim, its conditions say.
+func (w *world) saidOf(uid types.UID) string {
+	w.mu.Lock()
+	said := w.events[uid]
+	w.mu.Unlock()
+	for _, c := range w.objects().Claims {
+		for _, cond := range c.Status.Conditions {
+			if c.UID == uid {
+				said += "; " + cond.Message
+			}
+		}
+	}
+	return said
 }
 
 // A pool whose status is refused waits for its next commit, also where that would free an address that a claim waits

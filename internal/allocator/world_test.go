@@ -61,10 +61,12 @@ var poolKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Na
 
 func TestMain(m *testing.M) { schedule.Main(m) }
 
-// quiet drops the events of pools.
-type quiet struct{}
-
-func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+// Eventf keeps the last event of each object that a manager records one of.
+func (w *world) Eventf(of, _ runtime.Object, _, _, _, note string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events[of.(client.Object).GetUID()] = fmt.Sprintf(note, args...)
+}
 
 // class is a kind of step.
 type class int
@@ -150,6 +152,8 @@ type world struct {
 	// lines are what managers have logged since they were last counted.
 	mu    sync.Mutex
 	lines []string
+	// events are the last ones of objects, by UID.
+	events map[types.UID]string
 	// listsFail is how many lists of claims fail yet.
 	listsFail int
 	// blinded is when a user last had watches show nothing.
@@ -176,7 +180,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		w := &world{
 			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
 			given: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, nobodys: map[netip.Addr]time.Time{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
-			seenLog: map[faults.Kind]int{}, open: map[*faults.Request]time.Time{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
+			events: map[types.UID]string{}, seenLog: map[faults.Kind]int{}, open: map[*faults.Request]time.Time{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
 		w.history.BlocksMayGo = s.forced
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
