@@ -170,6 +170,7 @@ var table = map[string][]row{
 		{steps: "change spec.preAllocations[%s] of %s", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "change the quota, policy or schema that refuses it", by: []string{"internal/allocator: TestObstacles"}},
 		{steps: "change what fails them", by: []string{"internal/allocator: TestObstacles"}},
+		{steps: "exempt the manager from it", by: []string{"test/integration: costs next to nothing, is reported, and leaves nothing behind once the manager is exempt from it"}},
 		{steps: "change what refuses them", by: []string{"internal/allocator: TestObstacles"}},
 		{steps: "create the claim again for another address", by: []string{"test/integration: has no claim adopt an address whose block a restore has not brought"}},
 		{steps: "create this object again with a poolRef that names that, as its template has to", by: []string{"test/integration: leaves a pool of its own behind, when nothing names it any more"}},

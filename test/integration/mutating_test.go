@@ -1,0 +1,178 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+)
+
+// removes makes an admission policy that takes a part off the metadata of what is written of a resource in a namespace, and
+// returns it.
+func removes(ctx context.Context, ns, resource, part string) *admissionv1.MutatingAdmissionPolicy {
+	GinkgoHelper()
+	writes := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+		Rule:       admissionv1.Rule{APIGroups: []string{ipamv1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+	}}
+	policy := &admissionv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{writes}},
+			MatchConditions:  []admissionv1.MatchCondition{{Name: "here", Expression: fmt.Sprintf("request.namespace == %q", ns)}},
+			Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
+				Expression: fmt.Sprintf(`has(object.metadata.%s) ? [JSONPatch{op: "remove", path: "/metadata/%s"}] : []`, part, part),
+			}}},
+			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		},
+	}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: ns},
+	}
+	create(ctx, policy, binding)
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(k8s.Delete(ctx, binding)).To(Succeed())
+		Expect(client.IgnoreNotFound(k8s.Delete(ctx, policy))).To(Succeed())
+	})
+	return policy
+}
+
+// exempt has a policy pass over what a user writes.
+func exempt(ctx context.Context, policy *admissionv1.MutatingAdmissionPolicy, user string) {
+	GinkgoHelper()
+	modify(ctx, policy, func(p *admissionv1.MutatingAdmissionPolicy) {
+		p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: "others", Expression: fmt.Sprintf("request.userInfo.username != %q", user)})
+	})
+}
+
+// messagesOf are those of the condition Ready of a claim, and of its events.
+func messagesOf(ctx context.Context, claim *ipamv1.IPAddressClaim) []string {
+	GinkgoHelper()
+	out := []string{readyOf(claim).Message}
+	list := &eventsv1.EventList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(claim.Namespace))).To(Succeed())
+	for i := range list.Items {
+		if list.Items[i].Regarding.UID == claim.UID {
+			out = append(out, list.Items[i].Note)
+		}
+	}
+	return out
+}
+
+// changes is admission that takes a part off the metadata of claims or of IPAddresses in a namespace of its own, in which
+// some claims name a pool.
+type changes struct {
+	resource, part string
+
+	ns     string
+	policy *admissionv1.MutatingAdmissionPolicy
+}
+
+// claims are those of the namespace.
+func (c *changes) claims(ctx context.Context) []ipamv1.IPAddressClaim {
+	GinkgoHelper()
+	list := &ipamv1.IPAddressClaimList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(c.ns))).To(Succeed())
+	return list.Items
+}
+
+// isKept reports whether an object that an administrator writes keeps the part.
+func (c *changes) isKept(ctx context.Context) (bool, error) {
+	var o client.Object = madeAddress(c.ns, "tried", "10.155.9.9", 24, claimOwner("tried", "none"))
+	if c.resource == "ipaddressclaims" {
+		o = framework.MakeClaim(c.ns, "tried").Pool("p").Obj()
+		o.SetFinalizers([]string{v1alpha1.ClaimFinalizer})
+		o.SetAnnotations(map[string]string{"tried": ""})
+	}
+	err := k8s.Create(ctx, o, client.DryRunAll)
+	switch c.part {
+	case "finalizers":
+		return len(o.GetFinalizers()) > 0, err
+	case "ownerReferences":
+		return len(o.GetOwnerReferences()) > 0, err
+	}
+	return len(o.GetAnnotations()) > 0, err
+}
+
+var _ = Describe("Admission that changes what the manager writes", func() {
+	const (
+		each    = 5
+		watched = 10 * time.Second
+		// requests are for each claim: to serve it, five tries more, and to say so.
+		requests = 20
+	)
+
+	// W29, W30: which the message says to do.
+	It("costs next to nothing, is reported, and leaves nothing behind once the manager is exempt from it", func(ctx SpecContext) {
+		all := []*changes{
+			{resource: "ipaddresses", part: "finalizers"}, {resource: "ipaddresses", part: "ownerReferences"},
+			{resource: "ipaddressclaims", part: "finalizers"}, {resource: "ipaddressclaims", part: "annotations"},
+		}
+		for i, c := range all {
+			c.ns = newNamespace(ctx, nil)
+			c.policy = removes(ctx, c.ns, c.resource, c.part)
+			create(ctx, framework.MakePool("p").Namespace(c.ns).CIDR(fmt.Sprintf("10.155.%d.0/24", i)).Obj())
+		}
+		for _, c := range all {
+			Eventually(c.isKept).WithContext(ctx).Should(BeFalse()) // the API server takes a moment to know the policy, and the kind
+			for j := range each {
+				create(ctx, framework.MakeClaim(c.ns, fmt.Sprintf("c%d", j)).Pool("p").Obj())
+			}
+		}
+		kubeconfig, err := cp.ComponentsManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		began := time.Now()
+		m := startManagerAs(ctx, kubeconfig, framework.Components()...)
+		for _, c := range all {
+			Eventually(func(g Gomega) {
+				for _, claim := range c.claims(ctx) {
+					g.Expect(messagesOf(ctx, &claim)).To(ContainElement(And(
+						ContainSubstring(claim.Name+" is not as the manager wrote it"), ContainSubstring("exempt the manager from it"))))
+				}
+			}).WithTimeout(framework.Late).Should(Succeed(), "%s of %s", c.part, c.resource)
+		}
+
+		Consistently(m.Done()).WithTimeout(watched).ShouldNot(BeClosed())
+		did, err := m.Activity(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		lasted := time.Since(began)
+		AddReportEntry("rest", fmt.Sprintf("in %v: %+v", lasted, did))
+		Expect(did.Reconciled).To(BeNumerically("<", len(all)*int(lasted/time.Second)), "less than one a second for each pool")
+		Expect(did.Requests).To(BeNumerically("<", len(all)*each*requests))
+		for _, c := range all {
+			expectNothingWrong(ctx, c.ns)
+		}
+
+		By("exempting the manager")
+		for _, c := range all {
+			exempt(ctx, c.policy, "butler-ipam-components-manager")
+		}
+		for _, c := range all {
+			Eventually(func(g Gomega) {
+				for _, claim := range c.claims(ctx) {
+					address := &ipamv1.IPAddress{}
+					g.Expect(readyOf(&claim).Status).To(Equal(metav1.ConditionTrue), readyOf(&claim).Message)
+					g.Expect(k8s.Get(ctx, keyOf(&claim), address)).To(Succeed())
+					g.Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, address.Spec.Address))
+					g.Expect(claim.Finalizers).To(ContainElement(v1alpha1.ClaimFinalizer))
+					g.Expect(address.Finalizers).To(ContainElement(v1alpha1.AddressFinalizer))
+					g.Expect(address.OwnerReferences).To(ContainElement(HaveField("UID", claim.UID)))
+				}
+			}).WithTimeout(framework.Late).Should(Succeed(), "%s of %s", c.part, c.resource)
+			Expect(c.isKept(ctx)).To(BeFalse(), "what others write is changed as before")
+			expectNothingWrong(ctx, c.ns)
+		}
+		comesToRest(ctx, m)
+		Expect(m.Stop()).To(Succeed())
+	})
+})
