@@ -134,31 +134,35 @@ func TestFewJobsDoNotWaitForMany(t *testing.T) {
 	}
 }
 
+// jobsOfAnOwner are those of each in a part of BenchmarkManyOwners.
+const jobsOfAnOwner = 256
+
 // What it takes to end a job where many owners have many that wait, as a thousand pools after a restore: the same, however
-// many there are.
+// many there are. Their jobs go on in the places of their owners, or in those that are shared.
 func BenchmarkManyOwners(b *testing.B) {
 	for _, owners := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprint(owners), func(b *testing.B) {
-			const each = 256
-			for b.Loop() {
-				w := New[[3]string](16)
-				var wg sync.WaitGroup
-				hold := make(chan struct{})
-				wg.Add(each * owners)
-				for j := range each {
-					for o := range owners {
-						w.Do([3]string{"NetworkPool", "ns", fmt.Sprint("pool-", o)}, func() {
-							if j == 0 {
-								<-hold
-							}
-							wg.Done()
-						})
+		for name, size := range map[string]int{"own": 16, "shared": 2 * owners} {
+			b.Run(fmt.Sprint(owners, "/", name), func(b *testing.B) {
+				for b.Loop() {
+					w := New[[3]string](size)
+					var wg sync.WaitGroup
+					hold := make(chan struct{})
+					wg.Add(jobsOfAnOwner * owners)
+					for j := range jobsOfAnOwner {
+						for o := range owners {
+							w.Do([3]string{"NetworkPool", "ns", fmt.Sprint("pool-", o)}, func() {
+								if j < 2 {
+									<-hold
+								}
+								wg.Done()
+							})
+						}
 					}
+					close(hold)
+					wg.Wait()
 				}
-				close(hold)
-				wg.Wait()
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(each*owners), "ns/job")
-		})
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(jobsOfAnOwner*owners), "ns/job")
+			})
+		}
 	}
 }
