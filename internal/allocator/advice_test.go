@@ -110,8 +110,12 @@ func TestWhatAClaimantIsToldToDoHelps(t *testing.T) {
 		"of two with one record one goes": {there: had("x"), ask: claim(remembers("10.0.0.1")), says: "find out which of the two uses it, and delete the other", do: forget("x")},
 		"an IPAddress without a claim goes": {there: func(p *grants.Memory) { seeAddress(p, "x", "10.0.0.1", "") }, ask: claim(remembers("10.0.0.1")),
 			says: "find out which of the two uses it, and delete the other", do: forget("x")},
+		"the IPAddress of the name is none": {there: func(p *grants.Memory) { seeAddress(p, "c", "ten", "") }, ask: claim(),
+			says: "was created by hand, and its spec.address is not an IP address; delete it if nobody uses it", do: func(p *grants.Memory) {
+				p.ForgetAttached("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
+			}},
 		"the IPAddress of the name goes": {there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.9", "") }, ask: claim(),
-			says: "was created by hand; delete it if nobody uses it", do: func(p *grants.Memory) {
+			says: "else delete the IPAddress if nothing uses it", do: func(p *grants.Memory) {
 				p.ForgetAttached("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
 			}},
 		"the claim has another name": {there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.9", "") }, ask: claim(),

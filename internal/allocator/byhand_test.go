@@ -7,9 +7,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
+
+// onRecord is the annotation alone, as a user writes it.
+func onRecord(address string) func(*ipamv1.IPAddressClaim) {
+	return func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = address }
+}
 
 // An IPAddress that somebody made for a claim that was to come: the in-cluster provider takes it up.
 func TestMadeByHand(t *testing.T) {
@@ -35,7 +41,15 @@ func TestMadeByHand(t *testing.T) {
 		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11, which IPAddressClaim ns/other has",
 			also: func(p *grants.Memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
 		"that names the mirror": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
-		"of a pool of ours":     {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "created by hand; delete it"},
+		"of a pool of ours": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())},
+			told: "set the annotation butler.butlerlabs.dev/address of the claim to 10.0.0.11"},
+		"of a pool of ours, and of another claim": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "created by hand; delete it",
+			made: func(a *ipamv1.IPAddress) { a.Spec.ClaimRef.Name = "d" }},
+		"of a pool of ours, that somebody else has": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "with 10.0.0.11, which IPAddressClaim ns/other has; delete it",
+			also: func(p *grants.Memory) { see(p, "other", 1); seeAddress(p, "other", "10.0.0.11", "uid-other") }},
+		"of a pool of ours, that is on record": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref()), onRecord("10.0.0.11")}},
+		"of a pool of ours, that is being deleted": {ref: mirrorKey.Ref(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.Ref())}, told: "is being deleted; waiting until it is gone",
+			made: func(a *ipamv1.IPAddress) { a.DeletionTimestamp = &metav1.Time{Time: noon} }},
 		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
 			a.OwnerReferences = []metav1.OwnerReference{{Kind: claims.Name, Name: "c", UID: "uid-before"}}
 		}},

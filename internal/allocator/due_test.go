@@ -42,6 +42,12 @@ func TestDue(t *testing.T) {
 		seeAddress(p, "a", "10.0.0.1", "gone")
 		return p.Orphans[grants.NameOf(claims.Of(newClaim("a", 0)).Owner)]
 	}
+	deletedByHand := func(p *grants.Memory) {
+		seeAddress(p, "a", "10.0.0.1", "")
+		a := *p.Attached[types.NamespacedName{Namespace: "ns", Name: "a"}]
+		a.Deleting, a.Version = true, "2"
+		p.ObserveAttached(&a)
+	}
 	waits := func(*grants.Claimant) grants.Ruling { return grants.Ruling{Waits: true} }
 	for name, tc := range map[string]struct {
 		reason                  string
@@ -84,15 +90,17 @@ func TestDue(t *testing.T) {
 			c, g := granted(p, 0)
 			c.Deleting, g.Confirmed = true, true
 		}},
-		"RestsFirst":      {reason: "the next batch notes it (R9)", pool: rests, as: func(p *grants.Memory) { deleted(p) }, wait: time.Millisecond},
-		"NoRoomToRest":    {reason: "the end of a rest wakes the pool", pool: rests, as: func(p *grants.Memory) { deleted(p); p.RestsLate = true }},
-		"Orphan":          {as: func(p *grants.Memory) { orphan(p) }, resolve: 1},
-		"OrphanLookedAt":  {reason: "a restore may bring its claim (R2)", as: func(p *grants.Memory) { orphan(p).Since = noon }, wait: orphanGrace},
-		"OrphanNeeded":    {as: func(p *grants.Memory) { o := orphan(p); o.Since, o.InTheWay = noon, true }, resolve: 1},
-		"OrphanBusy":      {as: func(p *grants.Memory) { orphan(p).Busy = true }},
-		"OrphanRests":     {reason: "the next batch notes it (R9)", pool: rests, as: func(p *grants.Memory) { orphan(p).ProvenOrphan = true }, wait: time.Millisecond},
-		"MadeByHand":      {reason: "nobody knows whose it is (R2)", as: func(p *grants.Memory) { seeAddress(p, "a", "10.0.0.1", "") }},
-		"OrphansHaveRoom": {as: func(p *grants.Memory) { orphan(p) }, none: true},
+		"RestsFirst":         {reason: "the next batch notes it (R9)", pool: rests, as: func(p *grants.Memory) { deleted(p) }, wait: time.Millisecond},
+		"NoRoomToRest":       {reason: "the end of a rest wakes the pool", pool: rests, as: func(p *grants.Memory) { deleted(p); p.RestsLate = true }},
+		"Orphan":             {as: func(p *grants.Memory) { orphan(p) }, resolve: 1},
+		"OrphanLookedAt":     {reason: "a restore may bring its claim (R2)", as: func(p *grants.Memory) { orphan(p).Since = noon }, wait: orphanGrace},
+		"OrphanNeeded":       {as: func(p *grants.Memory) { o := orphan(p); o.Since, o.InTheWay = noon, true }, resolve: 1},
+		"OrphanBusy":         {as: func(p *grants.Memory) { orphan(p).Busy = true }},
+		"OrphanRests":        {reason: "the next batch notes it (R9)", pool: rests, as: func(p *grants.Memory) { orphan(p).ProvenOrphan = true }, wait: time.Millisecond},
+		"MadeByHand":         {reason: "nobody knows whose it is (R2)", as: func(p *grants.Memory) { seeAddress(p, "a", "10.0.0.1", "") }},
+		"MadeByHandDeleted":  {reason: "as a claim of its name says to do", as: func(p *grants.Memory) { deletedByHand(p); see(p, "a", 0) }, resolve: 1},
+		"MadeByHandOnRecord": {reason: "it stays with its claim", as: func(p *grants.Memory) { deletedByHand(p); see(p, "a", 0, remembers("10.0.0.1"), bothReady) }},
+		"OrphansHaveRoom":    {as: func(p *grants.Memory) { orphan(p) }, none: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var change []func(*v1alpha1.NetworkPool)

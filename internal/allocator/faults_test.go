@@ -112,6 +112,26 @@ func discard(name string) action {
 	}}
 }
 
+// ownerless makes an IPAddress as a tool does that restores no owners.
+func ownerless(name, address string) action {
+	return action{"restore IPAddress " + name + " without owners", func(w *world) bool {
+		w.create(&ipamv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.AddressFinalizer}},
+			Spec:       ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim(name).Spec.PoolRef, Address: address},
+		})
+		return true
+	}}
+}
+
+// record writes a record back.
+func record(name, address string) action {
+	return action{"record " + address + " on claim " + name, func(w *world) bool {
+		return w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+			annotations.AddAnnotations(o, map[string]string{v1alpha1.AddressAnnotation: address})
+		}) == nil
+	}}
+}
+
 // inherit makes a claim and its IPAddress as a restore leaves them.
 func inherit(name, address string) action {
 	return action{"restore " + name, func(w *world) bool {
@@ -427,6 +447,12 @@ var scenarios = []scenario{
 		// An IPAddress that is deleted by hand stays with its claim, and goes with it.
 		name: "deleted by hand", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
 		claims: []string{"a"}, script: []action{discard("a"), add("b"), remove("a")}, want: map[string]string{"b": "10.0.0.1"},
+	},
+	{
+		// A restore that keeps neither owners nor records: a user writes a record back, or deletes the IPAddress.
+		name: "restored without owners", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		before: []action{ownerless("a", "10.0.0.1"), ownerless("b", "10.0.0.2")}, claims: []string{"a", "b"},
+		script: []action{record("a", "10.0.0.1"), discard("b"), add("c")}, want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
 	},
 	{
 		name: "guarded", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,

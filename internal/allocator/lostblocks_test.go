@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
@@ -139,16 +141,23 @@ func TestNothingIsGrantedOfALostBlock(t *testing.T) {
 	}
 }
 
-// The claim is told what it waits for, and adopts its IPAddress when the block is there.
-func TestAStrandedClaim(t *testing.T) {
+// strandedClaim is a claim that remembers the address of an IPAddress that is in no block, and whose claim was another one.
+func strandedClaim(t *testing.T, owner types.UID, says string) (*grants.Memory, *grants.Claimant) {
+	t.Helper()
 	p := aChild(t)
-	seeAddress(p, "c", "10.0.0.5", "uid-before")
+	seeAddress(p, "c", "10.0.0.5", owner)
 	c := see(p, "c", 1, remembers("10.0.0.5"))
 	p.StateLost(noon, time.Minute)
 	_, refused := p.Plan(noon, 9, anyone)
-	if no := refused[c]; no == nil || !strings.Contains(no.Message, "10.0.0.5, which is in no block") {
+	if no := refused[c]; no == nil || !strings.Contains(no.Message, says) {
 		t.Errorf("%+v", no)
 	}
+	return p, c
+}
+
+// The claim is told what it waits for, and adopts its IPAddress when the block is there.
+func TestAStrandedClaim(t *testing.T) {
+	p, c := strandedClaim(t, "uid-before", "10.0.0.5, which is in no block that NetworkPool ns/pool has; waiting until the block is there, or the IPAddress is gone")
 	shown(p, newBlock("pool-1", firstBlock))
 	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
 	isOpen("pool-1", "10.0.0.4/30")(obj)
@@ -156,6 +165,26 @@ func TestAStrandedClaim(t *testing.T) {
 	p.SetBase(obj)
 	if p.StateLost(noon, time.Minute); p.Need(c) != grants.NeedWrite || p.Pending.Len() > 0 {
 		t.Error("it goes on waiting")
+	}
+}
+
+// W29: an IPAddress without owners that is in no block goes when it is deleted, and its claim created again.
+func TestAStrandedClaimIsCreatedAgain(t *testing.T) {
+	p, c := strandedClaim(t, "", "or delete the IPAddress and create the claim again")
+	deleted := *p.AttachedTo(c)
+	deleted.Deleting, deleted.Version = true, "2"
+	p.ObserveAttached(&deleted)
+	due := func() int {
+		jobs, _ := p.Due(noon, 9, time.Minute, anyone, anyone)
+		return len(jobs.Resolve)
+	}
+	if n := due(); n != 0 {
+		t.Errorf("%d IPAddresses of claims that remember their address go", n)
+	}
+	p.Forget(c.Owner.UID)
+	see(p, "c", 2, func(c *ipamv1.IPAddressClaim) { c.UID = "uid-again" })
+	if n := due(); n != 1 {
+		t.Errorf("%d go, and one is in the way", n)
 	}
 }
 

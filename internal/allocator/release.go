@@ -70,8 +70,10 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 		m.Unlock()
 		return false, nil
 	}
-	if c := m.ByName[addr.Key()]; c != nil && m.Adoptable(c, current.Attached) {
-		m.Sort(c)
+	if c := m.ByName[addr.Key()]; m.StaysByHand(current) || (c != nil && m.Adoptable(c, current.Attached)) {
+		if c != nil {
+			m.Sort(c)
+		}
 		m.Unlock()
 		return false, nil
 	}
@@ -96,6 +98,9 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 	}
 	if err := a.detach(ctx, p, addr); err != nil {
 		return false, err
+	}
+	if addr.ByHand { // a user has deleted it, and needs no event
+		return false, nil
 	}
 	metrics.Voided.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	if base != nil {

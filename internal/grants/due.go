@@ -41,7 +41,7 @@ func (m *Memory) Due(now time.Time, free int, grace time.Duration, admission, re
 		}
 	}
 	for _, o := range m.Orphans {
-		if o.Busy || o.ByHand || len(out.Resolve) >= free {
+		if o.Busy || m.StaysByHand(o) || len(out.Resolve) >= free {
 			continue
 		}
 		if m.OrphanNeedsCooling(o, now) {

@@ -16,10 +16,25 @@ func (m *Memory) Adoptable(c *Claimant, a *Attached) bool {
 	if a.Deleting || m.IsStranded(a) || (!remembered && !a.Kind.Traits().Attaches.TakesUp(m, c, a)) {
 		return false
 	}
+	return m.KeepsFrom(c, a) == nil
+}
+
+// KeepsFrom finds what else has what an attached object has, so that it cannot be a claimant's; nil: nothing does.
+func (m *Memory) KeepsFrom(c *Claimant, a *Attached) *ledger.Fact {
 	return m.Ledger.FindOverlapping(m.Ledger.Unit(a.IP), func(h *ledger.Fact) bool {
 		former := h.UID == a.UID || (a.ClaimantUID != "" && h.Owner.UID == a.ClaimantUID)
 		return h.Source.Uses() && !former && h.Owner.UID != c.Owner.UID && !m.overridesRecord(c, h)
-	}) == nil
+	})
+}
+
+// StaysByHand reports whether an object without owners is left alone. One that a user deletes goes, unless the claimant of
+// its name has what it shows on record.
+func (m *Memory) StaysByHand(s *Orphan) bool {
+	if !s.ByHand || !s.Deleting {
+		return s.ByHand
+	}
+	c := m.ByName[s.Key()]
+	return c != nil && c.Record.IsValid() && c.Record.From() == s.IP
 }
 
 // IsStranded reports whether a carved pool has no block, by its own record and by its parent's word, that an attached

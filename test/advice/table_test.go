@@ -303,8 +303,11 @@ var table = map[string][]row{
 		{steps: "ask for another", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "ask for another / remove the annotation %s", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "correct the annotation %s", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
+		{steps: "delete the IPAddress / create the claim again, for another address", by: []string{"internal/allocator: TestAStrandedClaimIsCreatedAgain"}},
 		{steps: "delete it if nobody uses it / create the claim under another name", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "delete it if nothing uses it / create the claim under another name", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
+		{steps: "set the annotation %s of the claim to %s if its machine uses that / delete the IPAddress if nothing uses it / create the claim under another name",
+			by: []string{"test/integration: the address of an IPAddress without owners is put on record", "test/integration: the IPAddress of its name, which has no owner, is deleted", "internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 	},
 	"internal/kinds/leases": {
 		{steps: "create the lease again with another spec.address", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},

@@ -141,6 +141,20 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 		Entry("the request is corrected", step{says: "correct the annotation",
 			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: request("ten"), do: onClaim(func(c *ipamv1.IPAddressClaim) { request(net() + "10")(c) })}),
+		Entry("the address of an IPAddress without owners is put on record", step{says: "set the annotation",
+			asked: func(ns string) []client.Object {
+				return []client.Object{poolOf(ns, "p", net()+"10-"+net()+"19"), madeAddress(ns, "c", net()+"15", 24)}
+			},
+			do: onClaim(func(c *ipamv1.IPAddressClaim) {
+				c.Annotations = map[string]string{v1alpha1.AddressAnnotation: net() + "15"}
+			})}),
+		Entry("the IPAddress of its name, which has no owner, is deleted", step{says: "else delete the IPAddress if nothing uses it",
+			asked: func(ns string) []client.Object {
+				return []client.Object{poolOf(ns, "p", net()+"10-"+net()+"19"), madeAddress(ns, "c", net()+"15", 24)}
+			},
+			do: func(ctx context.Context, ns string) {
+				Expect(k8s.Delete(ctx, madeAddress(ns, "c", net()+"15", 24))).To(Succeed())
+			}}),
 		Entry("the Cluster is created", step{says: "create the Cluster",
 			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "tenant" },

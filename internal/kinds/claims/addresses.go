@@ -23,6 +23,8 @@ type addresses struct{}
 type AddressFacts struct {
 	gateway string
 	prefix  int32
+	// isOfItsName reports whether it names the claim of its own name.
+	isOfItsName bool
 	// owners are those that are neither claims nor pools; PoolUID is the UID of the pool among them.
 	owners  []metav1.OwnerReference
 	PoolUID types.UID
@@ -57,7 +59,7 @@ func (addresses) Of(o grants.Object) *grants.Attached { return AddressOf(o.(*ipa
 
 // AddressOf is what is remembered of an IPAddress.
 func AddressOf(a *ipamv1.IPAddress) *grants.Attached {
-	own := &AddressFacts{prefix: ptr.Deref(a.Spec.Prefix, 0), gateway: grants.Intern(a.Spec.Gateway)}
+	own := &AddressFacts{prefix: ptr.Deref(a.Spec.Prefix, 0), gateway: grants.Intern(a.Spec.Gateway), isOfItsName: a.Spec.ClaimRef.Name == a.Name}
 	out := grants.AttachedOf(kind{}, a, own)
 	out.Mirrored = addresses{}.Mirrors(a)
 	for _, ref := range a.OwnerReferences {

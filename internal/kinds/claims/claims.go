@@ -20,7 +20,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -241,25 +240,31 @@ func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseC
 
 // nameTaken says which IPAddress keeps a claim from having one of its name.
 func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants.Refusal {
-	if !a.ByHand {
-		if m.IsStranded(a) {
-			return grants.Failed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Key)
-		}
+	switch {
+	case m.IsStranded(a) && a.ByHand:
+		return grants.Failed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Key)
+	case m.IsStranded(a):
+		return grants.Failed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Key)
+	case !a.ByHand:
 		return grants.Failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.KeptBy())
+	case a.Deleting:
+		return grants.Failed("IPAddress %s has the name of this claim, and is being deleted; waiting until it is gone%s", a.Key(), a.KeptBy())
 	}
 	why := "it was created by hand"
 	switch {
-	case !c.Mirrored:
-	case !a.Mirrored:
+	case c.Mirrored && !a.Mirrored:
 		why += ", for another pool"
 	case !a.IP.IsValid():
 		why += ", and its spec.address is not an IP address"
-	case !m.Ledger.InSpace(m.Ledger.Unit(a.IP)):
+	case c.Mirrored && !m.Ledger.InSpace(m.Ledger.Unit(a.IP)):
 		why += ", with an address that " + m.Key.String() + " does not hand out"
 	default:
-		another := func(h *ledger.Fact) bool { return h.UID != a.UID && h.Source.Uses() && h.Owner.UID != c.Owner.UID }
-		if h := m.Ledger.FindOverlapping(m.Ledger.Unit(a.IP), another); h != nil {
+		if h := m.KeepsFrom(c, a); h != nil {
 			why += ", with " + poolutil.ShowRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
+		} else if !c.Record.IsValid() && addressFactsOf(a).isOfItsName {
+			return grants.Failed("IPAddress %s has the name of this claim, and no owner: it was created by hand, or a restore stripped it; "+
+				"set the annotation %s of the claim to %s if its machine uses that; else delete the IPAddress if nothing uses it, or create the claim under another name",
+				a.Key(), v1alpha1.AddressAnnotation, a.IP)
 		}
 	}
 	return grants.Failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)
