@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -120,10 +121,37 @@ func TestTurnCostsNoSquare(t *testing.T) {
 	}
 }
 
+// frees counts how often it is asked what the end of a claim makes free.
+type frees struct {
+	grants.Kind
+
+	asked *int
+}
+
+func (f frees) Releasable(m *grants.Memory, c *grants.Claimant) netipx.IPRange {
+	*f.asked++
+	return f.Kind.Releasable(m, c)
+}
+
+// Claims whose addresses are to rest are in the order of these: what each has is looked up for that once, and not for each
+// comparison.
+func TestReleasesAreOrderedByWhatIsKnown(t *testing.T) {
+	const n = 1024
+	asked := 0
+	a, m := New(Options{Client: &clusterReads{}}), memoryOf(costs["all are being deleted, and rest"].pool)
+	have(m, n, ends)
+	for _, c := range m.Claimants {
+		c.Kind = frees{c.Kind, &asked}
+	}
+	if takeTurn(t.Context(), a, m); asked < n || asked > 6*n {
+		t.Errorf("of %d claims it is asked %d times what they make free", n, asked)
+	}
+}
+
 // BenchmarkTurn is what a turn takes under the lock of a pool, by its state and its claims.
 func BenchmarkTurn(b *testing.B) {
 	for name, tc := range costs {
-		for _, n := range []int{1000, 4000} {
+		for _, n := range []int{1000, 4000, 50_000} {
 			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {
 				a := New(Options{Client: &clusterReads{}})
 				m := memoryOf(tc.pool)

@@ -54,7 +54,11 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 		m.uncrowdUnrested()
 	}
 	left := MaxJobs - m.Jobs
-	var due []*Claimant
+	type release struct {
+		of   *Claimant
+		from netip.Addr
+	}
+	var due []release
 	for _, c := range m.Todo {
 		if !c.Deleting || m.graceOf(c) == 0 || !c.MayBeTried(now) {
 			continue
@@ -62,15 +66,16 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 		switch e := m.EndingOf(c); {
 		case !e.Range.IsValid(), releases(c).Waits:
 		case m.NeedsCooling(e, now):
-			due = append(due, c)
+			due = append(due, release{c, e.Range.From()})
 		default:
 			left-- // noted, and to be handed out
 		}
 	}
 	// In the order of their addresses: what touches can be joined (ADR 53).
-	slices.SortFunc(due, func(a, b *Claimant) int { return m.Releasable(a).From().Compare(m.Releasable(b).From()) })
+	slices.SortFunc(due, func(a, b release) int { return a.from.Compare(b.from) })
 	noted := false
-	for _, c := range due {
+	for _, r := range due {
+		c := r.of
 		if left <= 0 {
 			m.RestsLate = true
 			break

@@ -1,6 +1,8 @@
 package grants
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +63,7 @@ func (m *Memory) EndsOfMoves(now time.Time, room int) (out EndsOfMoves) {
 		}
 	}
 	for uid, a := range m.movingAttached {
-		if a.Protected && (!a.IP.IsValid() || holds(held, m.Ledger.Unit(a.IP))) && due(uid) {
+		if a.Protected && (!a.IP.IsValid() || held.holds(m.Ledger.Unit(a.IP))) && due(uid) {
 			out.Attached = append(out.Attached, a)
 		}
 	}
@@ -92,8 +94,8 @@ func (m *Memory) NoteEndOfMove(uid types.UID, err error, now time.Time) (again t
 // IsEndOfMove reports whether our finalizers may come off a claimant that clusterctl has moved.
 func (m *Memory) IsEndOfMove(c *Claimant) bool { return c.Moved && c.isEndOfMove(m.heldOnRecord()) }
 
-func (c *Claimant) isEndOfMove(held *netipx.IPSet) bool {
-	return c.Moved && len(c.withoutOurs()) < len(c.Others)+ones(c.HasFinalizer) && (!c.HasRecord() || holds(held, c.Record))
+func (c *Claimant) isEndOfMove(held kept) bool {
+	return c.Moved && len(c.withoutOurs()) < len(c.Others)+ones(c.HasFinalizer) && (!c.HasRecord() || held.holds(c.Record))
 }
 
 // EndOfMove takes our finalizers off a claimant that clusterctl has moved.
@@ -119,8 +121,11 @@ func ones(is bool) int {
 	return 0
 }
 
-// heldOnRecord is what the status of the pool says is kept back; nil: the pool is not there, and gives nothing.
-func (m *Memory) heldOnRecord() *netipx.IPSet {
+// kept are ranges that a pool keeps back, in order, none of which touch; nil: all is kept back.
+type kept []netipx.IPRange
+
+// heldOnRecord is what the status of the pool says is kept back: all where the pool is not there, and gives nothing.
+func (m *Memory) heldOnRecord() kept {
 	if m.Base == nil {
 		return nil
 	}
@@ -132,10 +137,19 @@ func (m *Memory) heldOnRecord() *netipx.IPSet {
 	}
 	set, err := held.IPSet()
 	if err != nil {
-		return &netipx.IPSet{} // nothing is known to be kept back
+		return kept{} // nothing is known to be kept back
 	}
-	return set
+	return append(kept{}, set.Ranges()...)
 }
 
 // holds reports whether all of a range is kept back.
-func holds(held *netipx.IPSet, r netipx.IPRange) bool { return held == nil || held.ContainsRange(r) }
+func (k kept) holds(r netipx.IPRange) bool {
+	if k == nil {
+		return true
+	}
+	after, found := slices.BinarySearchFunc(k, r.From(), func(h netipx.IPRange, ip netip.Addr) int { return h.From().Compare(ip) })
+	if found {
+		after++
+	}
+	return after > 0 && !k[after-1].To().Less(r.To())
+}
