@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
@@ -17,10 +21,13 @@ import (
 // The control plane is one of its own, as it goes back in time: cp and k8s mean that one here.
 var _ = Describe("An etcd that is put back under a manager that runs", func() {
 	const ns, each = "default", 4
+	var suite *framework.ControlPlane
+	var inSuite client.Client
 
 	BeforeEach(func() {
-		suite, admin := cp, k8s
-		DeferCleanup(func() { cp, k8s = suite, admin })
+		was, admin := cp, k8s
+		suite, inSuite = was, admin
+		DeferCleanup(func() { cp, k8s = was, admin })
 		var err error
 		cp, err = framework.Start(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
@@ -83,6 +90,112 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		for name, address := range given {
 			Expect(addressOf(ctx, ns, name).Spec.Address).To(Equal(address), name)
 		}
+	})
+
+	// What is put back has Nodes whose end a manager has seen. A range that the Nodes fill, with those that come then, has room
+	// for all of them, and for no CIDR to be given twice.
+	const ranged, hostBits = "10.1.0.0/25", 4 // eight Nodes
+	join := func(ctx context.Context, names string, n int) {
+		GinkgoHelper()
+		for i := range n {
+			create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(names, i)}})
+		}
+	}
+	// have are the pod CIDRs of all Nodes that have some, by name, of which no two are the same.
+	have := func(ctx context.Context) map[string]string {
+		GinkgoHelper()
+		var all corev1.NodeList
+		Expect(k8s.List(ctx, &all)).To(Succeed())
+		out, by := map[string]string{}, map[string]string{}
+		for _, n := range all.Items {
+			if is := n.Spec.PodCIDR; is != "" {
+				Expect(by).NotTo(HaveKey(is), "%s and %s have it", n.Name, by[is])
+				out[n.Name], by[is] = is, n.Name
+			}
+		}
+		return out
+	}
+	served := func(ctx context.Context, n int) map[string]string {
+		GinkgoHelper()
+		Eventually(have).WithArguments(ctx).WithTimeout(framework.Late).Should(HaveLen(n))
+		return have(ctx)
+	}
+	// goesBack puts an etcd back with Nodes that are gone since, and returns the CIDRs of all that it has then.
+	goesBack := func(ctx context.Context, m *framework.Manager) map[string]string {
+		GinkgoHelper()
+		join(ctx, "stays-", each/2)
+		join(ctx, "ends-", each/2)
+		given := served(ctx, each)
+		was := filepath.Join(GinkgoT().TempDir(), "etcd")
+		Expect(cp.Backup(was)).To(Succeed())
+
+		By("giving what the backup has for others")
+		lengthenHistory(ctx)
+		for i := range each / 2 {
+			Expect(k8s.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ends-", i)}})).To(Succeed())
+		}
+		join(ctx, "later-", each)
+		served(ctx, each/2+each)
+		Expect(ended(m)).To(BeFalse(), "a backup is no reason to end")
+
+		By("putting it back")
+		Expect(cp.Restore(was)).To(Succeed())
+		Expect(have(ctx)).To(Equal(given))
+		join(ctx, "new-", each)
+		return given
+	}
+	noticed := func(ctx context.Context, is func() bool) {
+		GinkgoHelper()
+		Eventually(func() bool {
+			have(ctx)
+			return is()
+		}).WithTimeout(framework.Late).Should(BeTrue(), "the manager does not notice")
+	}
+	keep := func(ctx context.Context, given map[string]string) {
+		GinkgoHelper()
+		now := served(ctx, 2*each)
+		for name, cidr := range given {
+			Expect(now).To(HaveKeyWithValue(name, cidr))
+		}
+	}
+
+	It("ends the manager of the Nodes there, and the next one gives no pod CIDR twice", func(ctx SpecContext) { // R7, K20, K27
+		w := &nodeWorld{mine: "own"}
+		own := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
+		own.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ranged}
+		create(ctx, own)
+		m := w.nodes(ctx)
+		given := goesBack(ctx, m)
+		noticed(ctx, func() bool { return ended(m) })
+		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was put back while this process ran"))
+		Expect(m.Stop()).NotTo(Succeed(), "its end is to be seen as a failure, so that it is started again")
+
+		By("starting another manager")
+		w.nodes(ctx)
+		keep(ctx, given)
+	})
+
+	It("of another cluster has it read the Nodes there anew, and give no pod CIDR twice", func(ctx SpecContext) { // R7, K20, K27
+		kubeconfig, err := suite.FleetManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		credentials, err := cp.NodesTenantKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		m := startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet")
+		of := map[string]string{v1alpha1.NodeCIDRsLabel: "", "etcd": "goes-back"}
+		fleet := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "goes-back"}}
+		fleet.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ranged, ClusterSelector: &metav1.LabelSelector{MatchLabels: of}}
+		Expect(inSuite.Create(ctx, fleet)).To(Succeed())
+		cluster, err := framework.CreateClusterFor(ctx, inSuite, credentials, metav1.ObjectMeta{Namespace: ns, Name: "goes-back", Labels: of})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			Expect(inSuite.Delete(ctx, cluster)).To(Succeed())
+			Expect(inSuite.Delete(ctx, fleet)).To(Succeed())
+			Eventually(func() bool { return apierrors.IsNotFound(inSuite.Get(ctx, client.ObjectKeyFromObject(fleet), fleet)) }).WithTimeout(framework.Late).Should(BeTrue())
+		})
+		given := goesBack(ctx, m)
+		noticed(ctx, func() bool { return strings.Contains(m.LogTail(1000), "The etcd of a Cluster was put back") })
+		keep(ctx, given)
+		Expect(ended(m)).To(BeFalse(), "it serves the other Clusters on")
 	})
 })
 
