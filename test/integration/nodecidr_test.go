@@ -114,15 +114,17 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(taken).To(HaveLen(32))
 	})
 
+	// services gives Services a range. No controller runs that would take a ServiceCIDR away that is deleted.
+	services := func(ctx context.Context, cidr string) *networkingv1.ServiceCIDR {
+		GinkgoHelper()
+		is := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.mine}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}
+		create(ctx, is)
+		DeferCleanup(force, is)
+		return is
+	}
+
 	It("are of both families or of none, and not of Services", func(ctx SpecContext) { // N1, K4, K21, K22, K23
-		services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.mine}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/24"}}}
-		create(ctx, services)
-		DeferCleanup(func(ctx context.Context) {
-			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(services), services)).To(Succeed())
-			services.Finalizers = nil
-			Expect(k8s.Update(ctx, services)).To(Succeed())
-			remove(ctx, services)
-		})
+		services(ctx, "10.1.0.0/24")
 		nodes(ctx)
 		create(ctx, clusterCIDR("both", 8, "10.1.0.0/22", "fd00:1::/119"), node("a"), node("b"), node("x"))
 		a, b := cidrsOf(ctx, "a"), cidrsOf(ctx, "b")
@@ -131,6 +133,27 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(read(ctx, "x").Spec.PodCIDRs).To(BeEmpty())
 		create(ctx, clusterCIDR("one", 8, "10.9.0.0/24", ""))
 		Expect(cidrsOf(ctx, "x")).To(Equal([]string{"10.9.0.0/24"}))
+	})
+
+	It("are none of those that Services get while the manager runs, and these again when Services have them no more", func(ctx SpecContext) { // K23
+		m := nodes(ctx)
+		create(ctx, clusterCIDR("c", 8, "10.1.0.0/22", ""), node("a"))
+		Expect(cidrsOf(ctx, "a")).To(Equal([]string{"10.1.0.0/24"}))
+		Eventually(readyOf(ctx, "c")).Should(HaveField("Message", "3 of 4 node CIDRs are free"))
+		comesToRest(ctx, m)
+		is := services(ctx, "10.1.1.0/24")
+		// Nothing else wakes a manager at rest: the watch of ServiceCIDRs shows it.
+		Eventually(readyOf(ctx, "c")).Should(HaveField("Message", "2 of 4 node CIDRs are free"))
+		create(ctx, node("b"), node("x"))
+		Expect([][]string{cidrsOf(ctx, "b"), cidrsOf(ctx, "x")}).To(ConsistOf([]string{"10.1.2.0/24"}, []string{"10.1.3.0/24"}))
+		create(ctx, node("y"))
+		Eventually(eventsOf(ctx, "y", "CIDRNotAvailable")).ShouldNot(BeEmpty())
+		Expect(read(ctx, "y").Spec.PodCIDRs).To(BeEmpty())
+
+		By("ending what Services have")
+		comesToRest(ctx, m)
+		force(ctx, is)
+		Expect(cidrsOf(ctx, "y")).To(Equal([]string{"10.1.1.0/24"}))
 	})
 
 	It("are adopted by address, whoever gave them", func(ctx SpecContext) { // K27, K28, K29, K31, K34, K35, K36, N2, N4
