@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -60,6 +61,10 @@ func forSize(c *v1alpha1.ClusterCIDR, size string) *v1alpha1.ClusterCIDR {
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{size}}},
 	}}}
 	return c
+}
+
+func forServices(cidr string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: object("kubernetes"), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}
 }
 
 var twoFamilies = []string{"10.0.0.0/23", "10.0.4.0/23", "fd00::/119", "fd00::400/119"}
@@ -411,6 +416,16 @@ var scenarios = []scenario{
 	{
 		name: "a clock that is behind", clocks: []time.Duration{-8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), has("a", "10.0.1.0/24"), node("b")},
 		script: []action{add(node("x"))}, served: 3,
+	},
+	{
+		name: "Services have some of it", before: []client.Object{forServices("10.0.1.0/24"), clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
+		script: []action{add(node("x")), add(node("y")), remove(faults.Nodes, "a")}, served: 3,
+	},
+	{
+		name: "fleet, Services have some of it", fleet: true, before: []client.Object{
+			clusterProd(), forServices("10.0.0.0/24"), forClusters(clusterCIDR("c", "10.0.0.0/23", 8)), node("a"),
+		},
+		script: []action{add(node("b")), remove(faults.Nodes, "a")}, served: 1,
 	},
 	{
 		name: "one is refused", refuses: "bad", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("bad"), node("b")},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,7 +85,7 @@ var orders = map[string]order{
 }
 
 // kinds are those that a manager watches.
-var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Allocations, faults.Nodes}
+var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Allocations, faults.ServiceCIDRs, faults.Nodes}
 
 // scenario is what is there when the first manager starts, and what users do then, each thing when all is at rest.
 type scenario struct {
@@ -155,6 +156,8 @@ type world struct {
 	events []string
 	// until is when a wait of the user is over.
 	until time.Time
+	// learn has a manager that starts know a kind; nil: it knows all at once.
+	learn func(*manager, faults.Kind)
 	// saved is a ConfigMap of before.
 	saved *corev1.ConfigMap
 }
@@ -178,8 +181,11 @@ type manager struct {
 	ranges nodeipam.ClusterCIDRs
 	seen   map[faults.Kind]int
 	mute   map[faults.Kind]bool
-	cached map[string]*v1alpha1.ClusterCIDR
-	blocks map[string]nodeipam.Block
+	// unread are the kinds of which no list has arrived yet: nothing is reconciled before, as controllers wait for their caches.
+	unread   map[faults.Kind]bool
+	cached   map[string]*v1alpha1.ClusterCIDR
+	blocks   map[string]nodeipam.Block
+	services map[string]networkingv1.ServiceCIDR
 	// fleet: the site is that of a Cluster, which has these labels.
 	fleet        bool
 	labels       map[string]string
@@ -234,7 +240,7 @@ func (w *world) startSite(fleet bool) *manager {
 	name := string(rune('a' + len(w.managers)))
 	m := &manager{
 		name: name, client: w.api.Client(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
-		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, broken: func(text string) { w.Wrongf("%s", text) },
+		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, unread: map[faults.Kind]bool{}, services: map[string]networkingv1.ServiceCIDR{}, broken: func(text string) { w.Wrongf("%s", text) },
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	if w.logs != nil {
@@ -266,7 +272,11 @@ func (w *world) startSite(fleet bool) *manager {
 	w.managers = append(w.managers, m)
 	w.Notef("manager %s starts", name)
 	for _, kind := range kinds {
-		w.relist(m, kind, 0)
+		if m.unread[kind] = true; w.learn != nil {
+			w.learn(m, kind)
+		} else {
+			w.relist(m, kind, 0)
+		}
 	}
 	m.queue.Wake()
 	return m
@@ -295,6 +305,7 @@ func (m *manager) reconcile() {
 	}
 	m.queue.Run(func() (reconcile.Result, error) {
 		m.site.SetObjects(objects)
+		m.site.SetServices(nodeipam.ServicesOf(slices.Collect(maps.Values(m.services))))
 		if m.fleet { // the controller of the own site has none
 			m.site.SetBlocks(blocks)
 		}
@@ -327,6 +338,10 @@ func (m *manager) show(c faults.Change) {
 		if m.blocks[o.Name], _ = nodeipam.BlockOf(o); c.Deleted {
 			delete(m.blocks, o.Name)
 		}
+	case *networkingv1.ServiceCIDR:
+		if m.services[o.Name] = *o; c.Deleted {
+			delete(m.services, o.Name)
+		}
 	case *v1alpha1.ClusterCIDR:
 		if m.cached[o.Name] = o.DeepCopy(); c.Deleted {
 			delete(m.cached, o.Name)
@@ -340,6 +355,7 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 	listed, seen := w.api.List(kind), len(w.api.Changes(kind, 0))
 	arrive := func() {
 		m.seen[kind], m.mute[kind] = seen, false
+		delete(m.unread, kind)
 		switch {
 		case m.dead:
 		case kind == faults.Nodes:
@@ -347,6 +363,7 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 		default:
 			maps.DeleteFunc(m.cached, func(string, *v1alpha1.ClusterCIDR) bool { return kind == faults.ClusterCIDRs })
 			maps.DeleteFunc(m.blocks, func(string, nodeipam.Block) bool { return kind == faults.Allocations })
+			maps.DeleteFunc(m.services, func(string, networkingv1.ServiceCIDR) bool { return kind == faults.ServiceCIDRs })
 			for _, o := range listed {
 				m.show(faults.Change{Object: o})
 			}
@@ -464,7 +481,7 @@ func (w *world) steps() []step {
 				}})
 			}
 		}
-		if m.queue.Due() {
+		if len(m.unread) == 0 && m.queue.Due() {
 			steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile", Do: func() {
 				w.kicks++
 				m.reconcile()
@@ -650,6 +667,9 @@ func (w *world) committed(c faults.Change, users bool) {
 			w.Wrongf("K16: a grant to %s from %s, which is gone, or may go at any time", g.Node, g.From)
 		}
 		w.fromBlocks(g, next.Open)
+		if overlap(g.CIDRs, w.services()) {
+			w.Wrongf("K23: %s is granted %v, some of which is for Services", g.Node, g.CIDRs)
+		}
 		for _, other := range next.InFlight {
 			if other.UID != g.UID && w.lives(other.UID) && overlap(g.CIDRs, other.CIDRs) {
 				w.Wrongf("I1: %s and %s are granted %v and %v", g.Node, other.Node, g.CIDRs, other.CIDRs)
@@ -693,6 +713,14 @@ func (w *world) nodes() []*corev1.Node {
 	var out []*corev1.Node
 	for _, o := range w.api.List(faults.Nodes) {
 		out = append(out, o.(*corev1.Node))
+	}
+	return out
+}
+
+// services are the CIDRs of Services.
+func (w *world) services() (out []netip.Prefix) {
+	for _, o := range w.api.List(faults.ServiceCIDRs) {
+		out = append(out, nodeipam.Prefixes(o.(*networkingv1.ServiceCIDR).Spec.CIDRs)...)
 	}
 	return out
 }
@@ -783,7 +811,7 @@ func (w *world) nobodyWaits() {
 	if w.refuses != "" || !w.selected() {
 		return
 	}
-	var taken []netip.Prefix
+	taken := w.services()
 	for _, n := range w.nodes() {
 		taken = append(taken, prefixes(n.Spec.PodCIDRs)...)
 	}

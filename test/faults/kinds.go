@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -38,6 +39,7 @@ const (
 	Nodes        Kind = "Node"
 	ClusterCIDRs Kind = v1alpha1.ClusterCIDRKind
 	ConfigMaps   Kind = "ConfigMap"
+	ServiceCIDRs Kind = "ServiceCIDR"
 
 	Services       Kind = "Service"
 	Endpoints      Kind = "EndpointSlice"
@@ -73,6 +75,7 @@ var empties = map[Kind]func() client.Object{
 	Nodes:          func() client.Object { return &corev1.Node{} },
 	ClusterCIDRs:   func() client.Object { return &v1alpha1.ClusterCIDR{} },
 	ConfigMaps:     func() client.Object { return &corev1.ConfigMap{} },
+	ServiceCIDRs:   func() client.Object { return &networkingv1.ServiceCIDR{} },
 	Services:       func() client.Object { return &corev1.Service{} },
 	Endpoints:      func() client.Object { return &discoveryv1.EndpointSlice{} },
 	MetalLBPools:   func() client.Object { return &metallbv1beta1.IPAddressPool{} },
