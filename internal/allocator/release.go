@@ -3,11 +3,15 @@ package allocator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -59,6 +63,7 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
+	arrives := a.mayArrive(ctx, p, addr.Namespace)
 	m := p.Lock()
 	if err == nil {
 		if key, _ := addr.Kind.PoolOf(live); key == p.Key {
@@ -77,7 +82,7 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 		m.Unlock()
 		return false, nil
 	}
-	if current.Since.IsZero() || m.InQuarantine(a.now()) {
+	if current.Since.IsZero() || m.InQuarantine(a.now()) || arrives {
 		current.Since = a.now() // its claim may still arrive
 	}
 	current.InTheWay = current.InTheWay || err == nil
@@ -108,6 +113,20 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 			"%s was removed: the claim it was made for is gone", addr.Text())
 	}
 	return false, nil
+}
+
+// mayArrive reports whether a restore may still bring the pool of an IPAddress, with its claim: the pool is not there, and a Cluster of
+// the namespace is paused, or it is not known whether one is (R10).
+func (a *Allocator) mayArrive(ctx context.Context, p *grants.Pool, namespace string) bool {
+	m := p.Lock()
+	exists := m.Base != nil
+	m.Unlock()
+	if exists {
+		return false
+	}
+	clusters := &clusterv1.ClusterList{}
+	err := a.Client.List(ctx, clusters, client.InNamespace(namespace))
+	return err != nil || slices.ContainsFunc(clusters.Items, func(c clusterv1.Cluster) bool { return annotations.IsPaused(&c, &c) })
 }
 
 // endMove takes our finalizers off a claimant that clusterctl has moved.
