@@ -3,12 +3,14 @@ package integration
 import (
 	"context"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -29,6 +31,31 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		rights = startCollectorOfInClusterPools(ctx)
 	})
 
+	// prompt bounds the end of a Cluster whose machines are gone.
+	const prompt = 30 * time.Second
+	// changesOf returns how often each of the IPAddresses of a namespace changes from now on until all of them are gone, their ends
+	// included.
+	changesOf := func(ctx context.Context, ns string) func() map[string]int {
+		GinkgoHelper()
+		now := &ipamv1.IPAddressList{}
+		Expect(k8s.List(ctx, now, client.InNamespace(ns))).To(Succeed())
+		w, err := k8s.Watch(ctx, &ipamv1.IPAddressList{}, client.InNamespace(ns), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: now.ResourceVersion}})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(w.Stop)
+		return func() map[string]int {
+			GinkgoHelper()
+			out := map[string]int{}
+			for left := len(now.Items); left > 0; {
+				var e watch.Event
+				Eventually(w.ResultChan()).Should(Receive(&e))
+				if out[e.Object.(client.Object).GetName()]++; e.Type == watch.Deleted {
+					left--
+				}
+			}
+			AddReportEntry("changes of each IPAddress until its end", out)
+			return out
+		}
+	}
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	gone := func(ctx context.Context, o client.Object) {
 		GinkgoHelper()
@@ -57,6 +84,8 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		for i := range n {
 			addressOf(ctx, ns, name(i))
 		}
+		comesToRest(ctx, m)
+		changes := changesOf(ctx, ns)
 		Expect(k8s.Delete(ctx, pool, foreground)).To(Succeed())
 		versions := func() map[string]string {
 			out := map[string]string{}
@@ -77,6 +106,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		}
 		gone(ctx, pool)
 		Expect(objects(ctx, ns).Addresses).To(BeEmpty())
+		Expect(changes()).To(HaveEach(BeNumerically("<", 5)), "they are written again and again")
 		Expect(m.Stop()).To(Succeed())
 	},
 		Entry("a pool of ours", false),
@@ -95,15 +125,20 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		}}
 		create(ctx, claim)
 		address := addressOf(ctx, ns, claim.Name)
+		comesToRest(ctx, m)
+		changes := changesOf(ctx, ns)
 		Expect(k8s.Delete(ctx, cluster, foreground)).To(Succeed())
 		Eventually(func() *metav1.Time { return getClaim(ctx, ns, claim.Name).DeletionTimestamp }).ShouldNot(BeNil())
 		comesToRest(ctx, m)
 		Expect(addressNamed(ctx, ns, claim.Name).Spec.Address).To(Equal(address.Spec.Address))
 		expectNothingWrong(ctx, ns)
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { controllerutil.RemoveFinalizer(c, clusterv1.ClusterFinalizer) })
-		gone(ctx, cluster)
+		left := time.Now()
+		Eventually(func() error { return k8s.Get(ctx, keyOf(cluster), cluster) }).WithTimeout(prompt).Should(Satisfy(apierrors.IsNotFound), "events bring about all of it")
+		AddReportEntry("the Cluster goes after its machines in", time.Since(left))
 		expectGone(ctx, claim)
 		expectGone(ctx, address)
+		Expect(changes()).To(HaveEach(BeNumerically("<", 5)), "it is written again and again")
 		Expect(m.Stop()).To(Succeed())
 	})
 
