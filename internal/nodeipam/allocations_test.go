@@ -28,13 +28,16 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held   v1alpha1.HeldRange
 		pinned netip.Prefix
+		pool   string
 		asks   bool
 	}{
-		"it was moved":           {held(v1alpha1.MovedReason, "ns", "block"), pinned, false},
-		"another one was":        {held(v1alpha1.MovedReason, "ns", "other"), pinned, true},
-		"one of the name, there": {held(v1alpha1.MovedReason, "there", "block"), pinned, true},
-		"it is a new one":        {held(v1alpha1.MovedReason, "ns", "block"), netip.Prefix{}, true},
-		"an operator released":   {held("", "", ""), pinned, true},
+		"it was moved":                    {held(v1alpha1.MovedReason, "ns", "block"), pinned, "pods", false},
+		"another one was":                 {held(v1alpha1.MovedReason, "ns", "other"), pinned, "pods", true},
+		"one of the name, there":          {held(v1alpha1.MovedReason, "there", "block"), pinned, "pods", true},
+		"it is a new one":                 {held(v1alpha1.MovedReason, "ns", "block"), netip.Prefix{}, "pods", true},
+		"an operator released":            {held("", "", ""), pinned, "pods", true},
+		"its pool was moved too":          {held("", "", ""), pinned, "gone", false},
+		"it is a new one, and no pool is": {held("", "", ""), netip.Prefix{}, "gone", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.GlobalNetworkPool{}
@@ -44,7 +47,7 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 				Client: c, Live: c, Cluster: Key{Namespace: "ns", Name: "prod"},
 				Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
 			}
-			from := Source{Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: pool.Name}, Length: 24}
+			from := Source{Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: tc.pool}, Length: 24}
 			_, ours, err := a.Ask(t.Context(), "block", podcidr.Ref{Name: "fleet"}, from, tc.pinned)
 			all := &v1alpha1.IPAllocationList{}
 			if err := c.List(t.Context(), all, client.InNamespace("ns")); err != nil {

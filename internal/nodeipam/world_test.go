@@ -214,6 +214,11 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 				t.Fatal(err)
 			}
 		}
+		if s.pool != nil { // nothing is asked again of a pool that is gone
+			if err := w.api.Create(&v1alpha1.GlobalNetworkPool{ObjectMeta: object("pods")}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		setup(w)
 		for range max(s.managers, 1) {
 			w.start()
