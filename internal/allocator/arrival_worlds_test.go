@@ -30,6 +30,25 @@ func arrives(pool, from string) action {
 	}}
 }
 
+// arrivesBare leaves a pool as a restore brings it that strips finalizers.
+func arrivesBare(pool, from string) action {
+	arrived := arrives(pool, from)
+	return action{arrived.text + " without finalizers", func(w *world) bool {
+		return arrived.do(w) && w.api.Edit(ref(faults.Pools, pool), func(o client.Object) { o.SetFinalizers(nil) }) == nil
+	}}
+}
+
+// bareOf has a restore of a claim leave no finalizers, on it and its IPAddress.
+func bareOf(restore action, name string) action {
+	return action{restore.text + " without finalizers", func(w *world) bool {
+		done := restore.do(w)
+		for _, kind := range []faults.Kind{faults.Claims, faults.Addresses} {
+			done = w.api.Edit(ref(kind, name), func(o client.Object) { o.SetFinalizers(nil) }) == nil && done
+		}
+		return done
+	}}
+}
+
 // elapsed waits until so much time has passed since the beginning.
 func elapsed(d time.Duration) action {
 	return until(fmt.Sprintf("%v have passed", d), func(*world) bool { return time.Since(schedule.Epoch) > d })
@@ -81,6 +100,16 @@ var arriving = []scenario{
 	{
 		name: "restored slowly", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), capacity: 4, ordered: true,
 		before: []action{holdCluster(true), arrives(poolName, home)}, script: append(slices.Clone(slowly), holdCluster(false)), want: has,
+	},
+	{
+		// By a tool that strips finalizers: what the manager has noted on the pool says that it was served.
+		name: "restored slowly without finalizers", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 4, ordered: true,
+		before: []action{holdCluster(true), arrivesBare(poolName, home)},
+		script: []action{
+			add("new"), elapsed(4 * time.Minute), bareOf(inherit("a", "10.0.0.1"), "a"), add("newer"), elapsed(8 * time.Minute), another,
+			bareOf(inherit("b", "10.0.0.2"), "b"), elapsed(12 * time.Minute), holdCluster(false),
+		},
+		want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
 	},
 	{
 		// Of an earlier release: it names nothing.

@@ -79,13 +79,14 @@ func (a *Allocator) fence(ctx context.Context, p *grants.Pool) (term int64, err 
 	next.PoolStatus().Allocator = state
 	unserved := wasUnserved(next)
 	if old == nil || unserved {
-		// Whoever comes after us must know, should we die before the first commit. Our finalizer shows that there was
-		// an allocator: a move or a restore brings a pool before what was given from it.
+		// Whoever comes after us must know, should we die before the first commit. Our finalizer, or our mark where a restore
+		// has stripped that, shows that there was an allocator: a move or a restore brings a pool before what was given from it.
 		ready := metav1.Condition{
 			Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason,
 			Message: "the manager is reading the claims and addresses that this pool already has", ObservedGeneration: next.GetGeneration(), LastTransitionTime: metav1.NewTime(a.APITime(a.now())),
 		}
-		if unserved || controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
+		marked := next.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] != ""
+		if unserved || marked || controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
 			ready.Status = metav1.ConditionFalse
 		}
 		grants.SetCondition(&next.PoolStatus().Conditions, ready)
