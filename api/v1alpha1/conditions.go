@@ -92,9 +92,11 @@ const (
 	// has an address, or is about to have one.
 	DemandSatisfiedCondition = "DemandSatisfied"
 	// ClusterSeenCondition of an IPAllocation is True from the moment on at which its Cluster was seen alive. Only
-	// then is an allocation whose Cluster does not exist an orphan, and deleted.
+	// then is an allocation whose Cluster does not exist an orphan, and deleted. It is Unknown where the Cluster was
+	// paused when it was last seen: clusterctl pauses what it moves, and takes it away.
 	ClusterSeenCondition = "ClusterSeen"
-	// PoolSeenCondition is the same of an IPAllocation of type pool, and of the pool that it is for.
+	// PoolSeenCondition is the same of an IPAllocation of type pool, and of the pool that it is for. It is Unknown where a
+	// Cluster of the namespace of that pool was paused when the pool was last seen.
 	PoolSeenCondition = "PoolSeen"
 )
 

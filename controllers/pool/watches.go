@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,9 +75,14 @@ func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHand
 }
 
 // clusterHandler wakes the pools in which a claim waits for a Cluster to appear or to be unpaused, or for room in its
-// quota: it may name another ProviderConfig.
+// quota: it may name another ProviderConfig; and those in which a Cluster that is paused has blocks.
 func clusterHandler(a *allocator.Allocator) handler.TypedEventHandler[*clusterv1.Cluster, pools.Key] {
 	wake := func(c *clusterv1.Cluster, q queue) {
+		if annotations.IsPaused(c, c) {
+			for _, key := range a.ClusterPaused(client.ObjectKeyFromObject(c)) {
+				q.Add(key)
+			}
+		}
 		for _, key := range a.PoolsWaitingFor(client.ObjectKeyFromObject(c)) {
 			q.Add(key)
 		}

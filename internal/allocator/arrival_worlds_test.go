@@ -62,6 +62,16 @@ func inheritAllocation(name string, count int32, record string) action {
 	})
 }
 
+// moveAway deletes an object on the source of a move as clusterctl does.
+func moveAway(kind faults.Kind, name string) action {
+	return action{fmt.Sprintf("clusterctl deletes %s %s", kind, name), func(w *world) bool {
+		marked := w.api.Edit(ref(kind, name), func(o client.Object) {
+			o.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""})
+		})
+		return marked == nil && forceDelete(kind, name).do(w)
+	}}
+}
+
 // openByHand takes the annotation off a pool that names where it came from.
 func openByHand(pool string) action {
 	return action{"open " + pool + " by hand", func(w *world) bool {
@@ -110,6 +120,22 @@ var arriving = []scenario{
 			bareOf(inherit("b", "10.0.0.2"), "b"), elapsed(12 * time.Minute), holdCluster(false),
 		},
 		want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
+	},
+	{
+		// clusterctl deletes the Cluster first, and is killed (C45).
+		name: "moved away after its Cluster", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, ordered: true,
+		before: []action{allocate("x", 2)},
+		script: []action{holdCluster(true), moveAway(faults.Clusters, "tenant"), elapsed(5 * time.Minute), add("a"), add("b"), elapsed(10 * time.Minute)},
+		want:   map[string]string{"x": "10.0.0.1-10.0.0.2"},
+	},
+	{
+		// The same of the block of a carved pool. The Cluster is unpaused, as it has to be before the move is resumed.
+		name: "moved away after its pool", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{makeChild(child, poolName, 1, 1)},
+		script: []action{
+			holdCluster(true), moveAway(faults.Pools, child), holdCluster(false), elapsed(5 * time.Minute), add("a"), add("b"), add("c"), elapsed(10 * time.Minute),
+		},
+		want: map[string]string{child + "-1": "10.0.0.0/31"},
 	},
 	{
 		// Of an earlier release: it names nothing.

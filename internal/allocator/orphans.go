@@ -7,7 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
@@ -41,7 +44,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 	m.NextSweep = now.Add(every)
 	blocks, owes := 0, false
 	clear(m.Awaited)
-	clusters := a.lookAtClusters(ctx)
+	clusters, pausedIn := a.lookAtClusters(ctx), a.findPaused(ctx)
 	for uid, c := range m.Claimants {
 		if !c.Kind.Traits().EndsWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
@@ -51,7 +54,14 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 			continue
 		}
 		found := a.look(m.Key, c, clusters)
+		if c.Child != nil && found == grants.Seen {
+			found = pausedIn(c.Child.Namespace)
+		}
 		m.NoteSighting(c, found)
+		if c.OwesPause() {
+			a.tellPause(m, c)
+			continue
+		}
 		if c.OwesSighting() && m.Sort(c) && m.Todo[uid] != nil {
 			owes = true // the status comes first, where it may be written
 			continue
@@ -78,6 +88,31 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 		return time.Millisecond
 	}
 	return every
+}
+
+// tellPause has the status of an allocation say that what it is for was paused when it was last seen.
+func (a *Allocator) tellPause(m *grants.Memory, c *grants.Claimant) {
+	kind, is := c.Kind.(grants.Sighter)
+	if !is {
+		return
+	}
+	says := kind.Sighted(c, grants.Paused)
+	a.hand(m, c.Owner.UID, looking, func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+		return a.tellHold(ctx, p, c, *says)
+	})
+}
+
+// ClusterPaused takes that a Cluster is paused, as a watch shows it. What clusterctl moves is paused before it is gone. It returns
+// the pools that have something to write for that.
+func (a *Allocator) ClusterPaused(cluster types.NamespacedName) (keys []pools.Key) {
+	for _, p := range a.all() {
+		m := p.Lock()
+		if m.NotePausedCluster(cluster) {
+			keys = append(keys, p.Key)
+		}
+		m.Unlock()
+	}
+	return keys
 }
 
 // checkOrphan asks the API server for what an allocation is for, and deletes the allocation at the second sighting
@@ -150,8 +185,7 @@ func carvedFrom(pool v1alpha1.Pool) pools.Key {
 	return pools.Key{}
 }
 
-// look finds out from the cache whether that is alive which an IPAllocation of a pool is for. While a Cluster is paused
-// nothing is written, so nothing is to be said.
+// look finds out from the cache whether that is alive which an IPAllocation of a pool is for.
 func (a *Allocator) look(pool pools.Key, c *grants.Claimant, clusters lookAt) grants.Sighting {
 	if c.Child != nil {
 		return a.lookForChild(pool, *c.Child)
@@ -165,9 +199,35 @@ func (a *Allocator) look(pool pools.Key, c *grants.Claimant, clusters lookAt) gr
 		return grants.Seen
 	case grants.ClusterAbsent:
 		return grants.Unseen
-	case grants.ClusterPaused, grants.ClusterUnknown:
+	case grants.ClusterPaused:
+		return grants.Paused
+	case grants.ClusterUnknown:
 	}
 	return grants.Unlooked
+}
+
+// findPaused returns what finds out how a pool was seen that is in a namespace: clusterctl pauses the Clusters of a namespace and
+// takes its pools away, too. Each namespace is looked at once.
+func (a *Allocator) findPaused(ctx context.Context) func(namespace string) grants.Sighting {
+	seen := map[string]grants.Sighting{"": grants.Seen}
+	return func(namespace string) grants.Sighting {
+		is, known := seen[namespace]
+		if known {
+			return is
+		}
+		clusters := &clusterv1.ClusterList{}
+		is = grants.Seen
+		if err := a.Client.List(ctx, clusters, client.InNamespace(namespace)); err != nil {
+			is = grants.Unlooked
+		}
+		for i := range clusters.Items {
+			if annotations.IsPaused(&clusters.Items[i], &clusters.Items[i]) {
+				is = grants.Paused
+			}
+		}
+		seen[namespace] = is
+		return is
+	}
 }
 
 // lookForChild finds out from what the watch has shown whether the pool is there that an IPAllocation is for, and is carved

@@ -59,6 +59,8 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 		"says nothing, and there":  {said: grants.Unlooked, owes: true, reason: "an earlier version has allocated it"},
 		"seen, and there":          {said: grants.Seen, reason: "at rest"},
 		"seen, and absent":         {said: grants.Seen, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
+		"paused, and absent":       {said: grants.Paused, cluster: noCluster, reason: "clusterctl may have moved it"},
+		"paused, and there":        {said: grants.Paused, owes: true, reason: "from now on it can be gone"},
 		"nobody knows":             {said: grants.Unseen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
 	}
 	for name, tt := range tests {
@@ -98,6 +100,10 @@ func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 		"there":                   {found: grants.Seen, says: grants.Seen, ready: block, seen: "True"},
 		"there at last":           {told: grants.Unseen, found: grants.Seen, says: grants.Seen, ready: block, seen: "True"},
 		"gone":                    {told: grants.Seen, found: grants.Unseen, says: grants.Seen, ready: block, seen: "True", reason: "once seen is seen for good"},
+		"paused":                  {told: grants.Seen, found: grants.Paused, says: grants.Paused, ready: block, seen: "Unknown", reason: "clusterctl may be about to move it"},
+		"gone after a pause":      {told: grants.Paused, found: grants.Unseen, says: grants.Paused, ready: block, seen: "Unknown", reason: "clusterctl may have moved it"},
+		"resumed":                 {told: grants.Paused, found: grants.Seen, says: grants.Seen, ready: block, seen: "True"},
+		"paused as it arrives":    {found: grants.Paused, says: grants.Unlooked, ready: block, reason: "what was not seen is not deleted anyway"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,6 +150,28 @@ func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
 	}
 	if a.sweep(t.Context(), grants.PoolOf(p), noon); p.Todo[c.Owner.UID] == nil {
 		t.Error("nothing is written")
+	}
+}
+
+// What a watch shows of a Cluster that is paused is known before its end is, and is written at once; of another Cluster it says
+// nothing.
+func TestAPausedClusterIsNotGone(t *testing.T) {
+	a, _ := looker(noCluster)
+	p := unlocked(a.pool(testKey))
+	was := aPool(t, "10.0.0.1-10.0.0.9")
+	p.Base, p.Layout, p.Ledger, p.Holder, p.NextSweep = was.Base, was.Layout, was.Ledger, true, noon.Add(time.Hour)
+	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Seen))
+	if keys := a.ClusterPaused(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 || c.Found != grants.Unlooked {
+		t.Errorf("another Cluster wakes %v, and is taken for this one: %v", keys, c.Found)
+	}
+	if keys := a.ClusterPaused(types.NamespacedName{Namespace: "team", Name: "prod"}); len(keys) != 1 || !p.NextSweep.IsZero() {
+		t.Errorf("woken: %v, to look at %v", keys, p.NextSweep)
+	}
+	if p.NoteSighting(c, grants.Unseen); !c.OwesPause() || c.OwesSighting() || c.SaysAfter(c.Found) != grants.Paused {
+		t.Errorf("found %v, to be told: %v, in another way: %v", c.Found, c.OwesPause(), c.OwesSighting())
+	}
+	if keys := a.ClusterPaused(types.NamespacedName{Namespace: "team", Name: "prod"}); len(keys) != 1 {
+		t.Errorf("until it is on record: %v", keys)
 	}
 }
 

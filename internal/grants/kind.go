@@ -53,6 +53,13 @@ type Kind interface {
 	Use(c *Claimant) (Use, time.Time)
 }
 
+// Sighter is a kind whose claimants end with what they are for, and say whether that was seen.
+type Sighter interface {
+	Kind
+	// Sighted is the condition that says so; nil: there is nothing to say.
+	Sighted(c *Claimant, says Sighting) *metav1.Condition
+}
+
 // Traits are what is true of all claimants of a kind.
 type Traits struct {
 	// Name is the kind of the objects, as it stands in status.allocator.inFlight.

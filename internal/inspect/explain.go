@@ -110,6 +110,8 @@ func Explain(c Case) Explanation {
 		}
 		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
 			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: the manager deletes an allocation only after it has seen its Cluster")
+		} else if s != nil && s.Status == metav1.ConditionUnknown && c.ClusterObject == nil {
+			add(s.Message, "if clusterctl moves the namespace, resume the move; else delete the allocation")
 		}
 		return e
 	}

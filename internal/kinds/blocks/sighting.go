@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
@@ -35,11 +36,16 @@ func sightingIn(condition string, conditions []metav1.Condition) grants.Sighting
 		return grants.Unlooked
 	case c.Status == metav1.ConditionTrue:
 		return grants.Seen
+	case c.Status == metav1.ConditionUnknown:
+		return grants.Paused
 	}
 	return grants.Unseen
 }
 
-// seen is the condition that says whether that was seen which an IPAllocation is for; nil where there is nothing to say.
+// Sighted is the condition that says whether that was seen which an IPAllocation is for; nil where there is nothing to say.
+func (kind) Sighted(c *grants.Claimant, says grants.Sighting) *metav1.Condition { return seen(c, says) }
+
+// seen is what Sighted returns.
 func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
 	c := &metav1.Condition{Type: seenCondition(a), Status: metav1.ConditionTrue, Reason: v1alpha1.SeenReason}
 	switch says {
@@ -54,6 +60,14 @@ func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
 			that = "pool"
 		}
 		c.Message = fmt.Sprintf("%s was seen; this allocation is deleted when that %s is gone", isFor(a), that)
+	case grants.Paused:
+		paused, when := isFor(a), "it"
+		if a.Child != nil {
+			paused, when = "a Cluster of namespace "+a.Child.Namespace, isFor(a)
+		}
+		c.Status, c.Reason = metav1.ConditionUnknown, clusterv1.PausedReason
+		c.Message = fmt.Sprintf("%s was paused when %s was last seen, as clusterctl pauses what it moves: this allocation stays, also when that is gone; "+
+			"delete it then, if nothing was moved", paused, when)
 	}
 	return c
 }
