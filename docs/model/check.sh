@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks grants.pml, overlap.pml, carve.pml, nodes.pml, hosts.pml and move.pml with spin: every scenario with all rules, exhaustively and without an error; then once
+# Checks grants.pml, overlap.pml, carve.pml, nodes.pml, hosts.pml, move.pml and arrive.pml with spin: every scenario with all rules, exhaustively and without an error; then once
 # without each rule, where spin must find a counterexample, but for those rules that the model can do without. "check.sh trace NAME" prints the shortest counterexample of a rule.
 #
 # SPIN is spin's path, CC a C compiler. JOBS is how many searches run at once, MEMORY the limit of each in MB.
@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 # Name and what the model is compiled with: overlap.pml with -DOVERLAP, carve.pml with -DCARVE, nodes.pml with -DNODES, hosts.pml with
-# -DHOSTS, move.pml with -DMOVE, grants.pml else.
+# -DHOSTS, move.pml with -DMOVE, arrive.pml with -DARRIVE, grants.pml else.
 scenarios='
 turns     -DUIDS=3 -DDELETES=1
 deletes   -DUIDS=2
@@ -73,6 +73,11 @@ hosts-three  -DHOSTS=3 -DCUTS=2 -DPARTS=1
 hosts-three-ends -DHOSTS=3 -DPARTS=1 -DDELETES=1
 moved     -DMOVE -DKILLS=4
 moved-mirror     -DMOVE -DKILLS=4 -DMIRROR
+moved-blocks     -DMOVE -DKILLS=4 -DBLOCKS
+moved-pods       -DMOVE -DKILLS=4 -DBLOCKS -DPODS
+moved-mirror-pods -DMOVE -DKILLS=4 -DBLOCKS -DPODS -DMIRROR
+arrived-carved   -DARRIVE -DKILLS=4
+restored-bare    -DARRIVE -DKILLS=4 -DBARE
 '
 # Rule and the scenario that needs it.
 rules='
@@ -185,6 +190,21 @@ NAMED           moved
 LIST_AFTER      moved
 HELD            moved
 ANEW            moved-mirror
+AWAY            moved-blocks
+NOT_MOVED       moved-pods
+POOL_THERE      moved-pods
+SITE_PAUSED     moved-pods
+P_ARRIVAL       arrived-carved
+C_ARRIVAL       arrived-carved
+P_LIST          arrived-carved
+C_LIST          arrived-carved
+ASKS            arrived-carved
+KEEPS           arrived-carved
+GIVEN           arrived-carved
+MARK            restored-bare
+COUNTS          restored-bare
+LATER           restored-bare
+RANGE           restored-bare
 '
 # Rules that this model can do without, and a scenario in which it does. See README.md for why.
 spare='
@@ -212,6 +232,7 @@ search() (
 	*-DNODES*) cp "$here/nodes.pml" model.pml ;;
 	*-DHOSTS*) cp "$here/hosts.pml" model.pml ;;
 	*-DMOVE*) cp "$here/move.pml" model.pml ;;
+	*-DARRIVE*) cp "$here/arrive.pml" model.pml ;;
 	*) cp "$here/grants.pml" model.pml ;;
 	esac
 	# shellcheck disable=SC2086 # flags are words
@@ -314,7 +335,7 @@ trace)
 		echo "not found breadth-first within $MEMORY MB; this one is longer than it need be" >&2
 		rm -r "$work/trace" && search trace "-DNO_$2 $(scenario "$name")" ''
 	fi
-	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|host\|node\|the mark\|source\|target\|clusterctl\|the ConfigMap\)/\1/p' "$work/trace.trace"
+	sed -n 's/^ *\(manager\|older\|younger\|parent\|user\|claim\|in the air\|the grace\|the status\|75 s\|host\|node\|the mark\|source\|target\|clusterctl\|child\|restore\|the ConfigMap\)/\1/p' "$work/trace.trace"
 	[ "$(verdict trace)" = counterexample ]
 	;;
 *)

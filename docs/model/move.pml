@@ -1,8 +1,11 @@
 /* A namespace that clusterctl moves to another management cluster, is killed at, and moves on with (R9, R10); see README.md.
  *
  * The source and the target have a manager each, and the pool has room for every claim. Two claims are there when the move begins. A third is made on
- * the source while no move runs, and a fourth on the target at any time. A claim stands for its IPAddress too, and for whatever else has addresses of
- * the pool: blocks, leases. A step is one request to an API server.
+ * the source while no move runs, and a fourth on the target at any time. A claim stands for its IPAddress too. A step is one request to an API server.
+ *
+ * BLOCKS: the claims are IPAllocations and IPLeases, which nothing owns: clusterctl creates and deletes them in any order with their pool and their
+ * Cluster. An IPAllocation is deleted for want of its Cluster, or of the pool that it is for. PODS: Nodes of the Cluster use the first two, which a
+ * ConfigMap in the workload cluster lists as open; whichever management cluster has the Cluster unpaused serves them.
  *
  * "go:" names the function that a step stands for. NO_x takes rule x away; the scenarios are in check.sh. */
 
@@ -27,6 +30,8 @@ bool poolS = true, poolT;
 byte clusterS = RUNS, clusterT;
 bool fromElsewhere;             /* the pool of the target names the source as the management cluster that serves it */
 byte heldS;                     /* status.held on the source: addresses of claims that clusterctl has deleted */
+bool away[CLAIMS+1];            /* BLOCKS: it is on record that the Cluster was paused when it was last seen */
+bool askedS, askedT;            /* PODS: the first block was asked for again, with its addresses in its spec */
 bool mirrored;                  /* MIRROR: the pool that is mirrored is on the source */
 bool anew;                      /* the mirror says that it was made anew */
 
@@ -39,20 +44,33 @@ bool runs;
 bool takes[CLAIMS+1], takesPool, takesCluster;  /* what it found when it began */
 byte kills = KILLS;
 
-/* M1: an address is granted only where no other claim has it on record, on either side. */
+/* M1: an address is granted only where no other claim has it on record, on either side, and no Node uses it. */
 inline checkGrant(c, a) {
+#ifdef PODS
+	assert(a!=1 && a!=2); /* M1 */
+#endif
 	for (i : 1 .. CLAIMS) { assert(i==c || ((!hereS[i] || hasS[i]!=a) && (!hereT[i] || hasT[i]!=a))) /* M1 */ }
 	i = 0
 }
 
 /* ------------------------------------------------------------------------------------------------------- clusterctl */
 
-/* Owners come before what they own: the pool and the Cluster in any order, then the claims; it deletes in the reverse order, and unpauses last. */
-#define LEFT_TO_CREATE(c) (takes[c] && !copied[c])
+/* Owners come before what they own: the pool and the Cluster in any order, then the claims; it deletes in the reverse order, and unpauses last. What
+ * nothing owns is in one group with the pool and the Cluster. */
+#define LEFT_TO_CREATE(c) (takes[c] && hereS[c] && !copied[c])
 #define CREATED (!LEFT_TO_CREATE(1) && !LEFT_TO_CREATE(2) && !LEFT_TO_CREATE(3))
 #define LEFT_TO_DELETE(c) (takes[c] && hereS[c])
 #define DELETED (!LEFT_TO_DELETE(1) && !LEFT_TO_DELETE(2) && !LEFT_TO_DELETE(3))
 #define OWNERS (copied[0] && copiedCluster)
+#ifndef BLOCKS
+#define MAY_CREATE (OWNERS && !CREATED)
+#define OWNED_GONE DELETED
+#else
+#define MAY_CREATE (!CREATED)
+#define OWNED_GONE true
+#endif
+#define MAY_DELETE (OWNERS && CREATED && !DELETED)
+#define MAY_DELETE_OWNERS (OWNERS && CREATED && OWNED_GONE)
 
 proctype clusterctl() {
 	bool copied[CLAIMS+1]; /* 0: the pool */
@@ -64,21 +82,29 @@ end:	do
 		printf("user: runs clusterctl move\n");
 		runs = true; takesPool = poolS || mirrored; takesCluster = clusterS!=NONE; copied[0] = !takesPool; copiedCluster = !takesCluster;
 		for (i : 1 .. ON_SOURCE) { takes[i] = hereS[i]; copied[i] = false }
+		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.seen, grants.Memory.NoteSighting */
+#ifndef NO_AWAY
+		away[1] = away[1] || takesCluster; away[2] = away[2] || takesCluster; away[3] = away[3] || takesCluster;
+#endif
 		i = 0; clusterS = (takesCluster -> PAUSED : NONE) }
 	:: d_step { runs && !copied[0] -> printf("clusterctl: creates the pool, or writes over it\n");
 		copied[0] = true; poolT = true; fromElsewhere = true; listed = false }
 	:: d_step { runs && !copiedCluster -> printf("clusterctl: creates the Cluster, paused\n"); copiedCluster = true; clusterT = PAUSED }
-	:: atomic { runs && OWNERS && !(CREATED && DELETED) ->
+	:: atomic { runs && (MAY_CREATE || MAY_DELETE) ->
 		if
 		:: LEFT_TO_CREATE(1) -> i = 1
 		:: LEFT_TO_CREATE(2) -> i = 2
 		:: LEFT_TO_CREATE(3) -> i = 3
-		:: CREATED && LEFT_TO_DELETE(1) -> i = 1
-		:: CREATED && LEFT_TO_DELETE(2) -> i = 2
-		:: CREATED && LEFT_TO_DELETE(3) -> i = 3
+		:: MAY_DELETE && LEFT_TO_DELETE(1) -> i = 1
+		:: MAY_DELETE && LEFT_TO_DELETE(2) -> i = 2
+		:: MAY_DELETE && LEFT_TO_DELETE(3) -> i = 3
 		fi;
 		if
 		:: LEFT_TO_CREATE(i) -> printf("clusterctl: creates claim %d, which has %d\n",i,hasS[i]);
+#ifdef PODS
+			assert(i!=1 || !hereT[1] || askedS==askedT); /* M4 */
+			askedT = (i==1 -> askedS : askedT);
+#endif
 			assert(hasT[i]==0 || hasT[i]==hasS[i]); /* M2 */
 			copied[i] = true; hereT[i] = true; hasT[i] = hasS[i]
 		/* go: grants.Memory.keepMoved, grants.Memory.holdMoved */
@@ -86,13 +112,13 @@ end:	do
 			hereS[i] = false; heldS = heldS | (poolS && !anew -> BIT(hasS[i]) : 0); hasS[i] = 0
 		fi;
 		i = 0 }
-	:: d_step { runs && OWNERS && CREATED && DELETED && takesPool && poolS && !anew ->
+	:: d_step { runs && MAY_DELETE_OWNERS && takesPool && poolS && !anew ->
 		printf("clusterctl: deletes the pool\n"); poolS = false; heldS = 0 }
 #ifdef MIRROR
-	:: d_step { runs && OWNERS && CREATED && DELETED && takesPool && mirrored && (!poolS || anew) ->
+	:: d_step { runs && MAY_DELETE_OWNERS && takesPool && mirrored && (!poolS || anew) ->
 		printf("clusterctl: deletes the pool that is mirrored\n"); mirrored = false; poolS = false; anew = false }
 #endif
-	:: d_step { runs && OWNERS && CREATED && DELETED && takesCluster && clusterS!=NONE -> printf("clusterctl: deletes the Cluster\n"); clusterS = NONE }
+	:: d_step { runs && MAY_DELETE_OWNERS && takesCluster && clusterS!=NONE -> printf("clusterctl: deletes the Cluster\n"); clusterS = NONE }
 	:: d_step { runs && OWNERS && CREATED && DELETED && (!takesPool || (!poolS && !mirrored)) && clusterS==NONE ->
 		printf("clusterctl: unpauses the Cluster, and ends\n"); runs = false; clusterT = (takesCluster -> RUNS : clusterT) }
 	:: d_step { runs && kills>0 -> printf("user: kills clusterctl\n"); kills--; runs = false }
@@ -101,12 +127,13 @@ end:	do
 
 proctype user() {
 end:	do
-	:: d_step { !runs && clusterS==PAUSED -> printf("user: unpauses the Cluster of the source, to move on\n"); clusterS = RUNS }
+	:: d_step { !runs && clusterS==PAUSED -> printf("user: unpauses the Cluster of the source, to move on\n"); clusterS = RUNS;
+		away[1] = false; away[2] = false; away[3] = false }
 	:: d_step { !runs && clusterT==PAUSED && clusterS==NONE && !poolS && !mirrored && !hereS[1] && !hereS[2] && !hereS[3] ->
 		printf("user: unpauses the Cluster of the target, as nothing is left on the source\n"); clusterT = RUNS }
 	/* What is made there while clusterctl runs it does not take along: see README.md. */
 	:: d_step { !runs && !hereS[ON_SOURCE] && !hereT[ON_SOURCE] && clusterT!=RUNS && (poolS || mirrored) ->
-		printf("user: makes claim 3 on the source\n"); hereS[ON_SOURCE] = true }
+		printf("user: makes claim 3 on the source\n"); hereS[ON_SOURCE] = true; away[ON_SOURCE] = (clusterS!=RUNS) }
 	:: d_step { !hereT[ON_TARGET] -> printf("user: makes claim 4 on the target\n"); hereT[ON_TARGET] = true }
 	od
 }
@@ -117,6 +144,21 @@ end:	do
 #define SOURCE_OPEN (heldS==0 && !anew)
 #else
 #define SOURCE_OPEN (!anew)
+#endif
+#ifndef NO_SITE_PAUSED
+#define SITE(c) ((c)==RUNS)
+#else
+#define SITE(c) ((c)!=NONE)
+#endif
+#ifndef NO_NOT_MOVED
+#define NOT_MOVED ((heldS & BIT(1))==0 && !anew)
+#else
+#define NOT_MOVED true
+#endif
+#ifndef NO_POOL_THERE
+#define POOL_THERE(p) (p)
+#else
+#define POOL_THERE(p) true
 #endif
 #define FREE_S(a) (hasS[1]!=(a) && hasS[2]!=(a) && hasS[3]!=(a))
 
@@ -132,6 +174,17 @@ end:	do
 		:: FREE_S(4) -> i = 4
 		fi;
 		printf("source: grants %d to claim 3\n",i); hasS[ON_SOURCE] = i; checkGrant(ON_SOURCE,hasS[ON_SOURCE]) }
+#ifdef BLOCKS
+	/* Its Cluster is gone, and was seen alive. go: allocator.Allocator.sweep, allocator.Allocator.checkOrphan */
+	:: d_step { clusterS==NONE && hereS[1] && !away[1] -> printf("source: deletes block 1 for want of its Cluster\n"); hereS[1] = false; hasS[1] = 0 }
+	:: d_step { clusterS==NONE && hereS[2] && !away[2] -> printf("source: deletes block 2 for want of its Cluster\n"); hereS[2] = false; hasS[2] = 0 }
+	:: d_step { clusterS==NONE && hereS[3] && !away[3] -> printf("source: deletes block 3 for want of its Cluster\n"); hereS[3] = false; hasS[3] = 0 }
+#endif
+#ifdef PODS
+	/* A block that Nodes use is missing. go: nodeipam.Site.ask, nodeipam.Allocations.Ask, nodeipam.Allocations.expectNotMoved */
+	:: d_step { SITE(clusterS) && !hereS[1] && NOT_MOVED && POOL_THERE(poolS) -> printf("source: asks for block 1 again\n");
+		hereS[1] = true; askedS = true; hasS[1] = (poolS && SOURCE_OPEN -> 1 : 0) }
+#endif
 #ifdef MIRROR
 	/* go: incluster.Begin, incluster.Note */
 #ifndef NO_ANEW
@@ -176,6 +229,11 @@ end:	do
 		:: (knownT & BIT(4))==0 -> i = 4
 		fi;
 		printf("target: grants %d to claim 4\n",i); hasT[ON_TARGET] = i; knownT = knownT | BIT(i); checkGrant(ON_TARGET,hasT[ON_TARGET]) }
+#ifdef PODS
+	/* go: nodeipam.Site.ask */
+	:: d_step { SITE(clusterT) && !hereT[1] && POOL_THERE(poolT) -> printf("target: asks for block 1 again\n");
+		hereT[1] = true; askedT = true; hasT[1] = (!fromElsewhere && listed && (knownT & BIT(1))==0 -> 1 : 0) }
+#endif
 	/* A claim that came along without an address. go: grants.Memory.Plan */
 	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_SOURCE] && hasT[ON_SOURCE]==0 ->
 		if

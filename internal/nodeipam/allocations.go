@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
@@ -99,8 +100,8 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 	return b, ours, nil
 }
 
-// expectNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: with the pool of a
-// namespace goes what says so. A move that was interrupted leaves a Cluster behind whose blocks are gone. One that is asked for again has another spec than the block that was moved, over
+// expectNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: with a pool that it
+// takes away goes what says so. A move that was interrupted leaves a Cluster behind whose blocks are gone. One that is asked for again has another spec than the block that was moved, over
 // which clusterctl cannot write it, so the move could not be resumed.
 func (a Allocations) expectNotMoved(ctx context.Context, name string, ref v1alpha1.PoolReference) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
@@ -113,6 +114,10 @@ func (a Allocations) expectNotMoved(ctx context.Context, name string, ref v1alph
 	}
 	if err != nil {
 		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.Cluster.Namespace, name, err)
+	}
+	if pool.GetAnnotations()[incluster.MovedFromAnnotation] != "" { // it was made in the place of one that clusterctl took away with what it held
+		return fmt.Errorf("%s was made again in the middle of a move, and from the one before IPAllocation %s/%s had addresses that Nodes use: resume the move of the namespace",
+			key, a.Cluster.Namespace, name)
 	}
 	for _, h := range pool.PoolStatus().Held {
 		if h.Reason == v1alpha1.MovedReason && h.Namespace == a.Cluster.Namespace && h.Name == name {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
@@ -29,19 +30,24 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 		held   v1alpha1.HeldRange
 		pinned netip.Prefix
 		pool   string
+		anew   bool
 		asks   bool
 	}{
-		"it was moved":                    {held(v1alpha1.MovedReason, "ns", "block"), pinned, "pods", false},
-		"another one was":                 {held(v1alpha1.MovedReason, "ns", "other"), pinned, "pods", true},
-		"one of the name, there":          {held(v1alpha1.MovedReason, "there", "block"), pinned, "pods", true},
-		"it is a new one":                 {held(v1alpha1.MovedReason, "ns", "block"), netip.Prefix{}, "pods", true},
-		"an operator released":            {held("", "", ""), pinned, "pods", true},
-		"its pool was moved too":          {held("", "", ""), pinned, "gone", false},
-		"it is a new one, and no pool is": {held("", "", ""), netip.Prefix{}, "gone", true},
+		"it was moved":                    {held(v1alpha1.MovedReason, "ns", "block"), pinned, "pods", false, false},
+		"another one was":                 {held(v1alpha1.MovedReason, "ns", "other"), pinned, "pods", false, true},
+		"one of the name, there":          {held(v1alpha1.MovedReason, "there", "block"), pinned, "pods", false, true},
+		"it is a new one":                 {held(v1alpha1.MovedReason, "ns", "block"), netip.Prefix{}, "pods", false, true},
+		"an operator released":            {held("", "", ""), pinned, "pods", false, true},
+		"its pool was moved too":          {held("", "", ""), pinned, "gone", false, false},
+		"its mirror was made anew":        {held("", "", ""), pinned, "pods", true, false},
+		"it is a new one, and no pool is": {held("", "", ""), netip.Prefix{}, "gone", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.GlobalNetworkPool{}
 			pool.Name, pool.Status.Held = "pods", []v1alpha1.HeldRange{tc.held}
+			if tc.anew {
+				pool.Annotations = map[string]string{incluster.MovedFromAnnotation: "here"}
+			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
 			a := Allocations{
 				Client: c, Live: c, Cluster: Key{Namespace: "ns", Name: "prod"},
