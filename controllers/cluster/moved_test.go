@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -8,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -60,5 +63,44 @@ func TestEndMove(t *testing.T) {
 				t.Errorf("%v are on it", cluster.Finalizers)
 			}
 		})
+	}
+}
+
+// A move that was interrupted leaves a Cluster behind whose first block is gone. What is asked for in its place, of another pool
+// maybe, is in the way of the move: nothing is, until an operator has released what is held.
+func TestAMovedFirstBlockIsNotAskedForAgain(t *testing.T) { // C53
+	f := newFleet(t, "one/lab")
+	config := &v1alpha1.ProviderConfig{}
+	if err := f.Get(t.Context(), client.ObjectKey{Namespace: "one", Name: "lab"}, config); err != nil {
+		t.Fatal(err)
+	}
+	config.Spec.Network.PoolRefs = append(config.Spec.Network.PoolRefs, v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: "q"}})
+	if err := errors.Join(f.Update(t.Context(), config), f.Create(t.Context(), framework.MakePool("q").Namespace("one").CIDR("10.1.0.0/24").Obj())); err != nil {
+		t.Fatal(err)
+	}
+	f.settles(true)
+	block := f.blocks()[0]
+	hold := func(held ...v1alpha1.HeldRange) {
+		t.Helper()
+		pool := &v1alpha1.NetworkPool{}
+		if err := f.Get(t.Context(), client.ObjectKey{Namespace: "one", Name: "p"}, pool); err != nil {
+			t.Fatal(err)
+		}
+		pool.Status.Held = held
+		if err := f.Status().Update(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold(v1alpha1.HeldRange{First: "10.0.0.1", Last: "10.0.0.8", Reason: v1alpha1.MovedReason, Namespace: block.Namespace, Name: block.Name})
+	if err := f.Delete(t.Context(), &block); err != nil {
+		t.Fatal(err)
+	}
+	is := conditions.Get(f.settles(true), v1alpha1.NetworkReadyCondition)
+	if len(f.blocks()) > 0 || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.MovedReason || !strings.Contains(is.Message, "resume the move") {
+		t.Errorf("it has %d blocks, and says %s: %s", len(f.blocks()), is.Reason, is.Message)
+	}
+	hold()
+	if f.settles(true); len(f.blocks()) != 1 {
+		t.Errorf("with nothing held it has %d blocks", len(f.blocks()))
 	}
 }

@@ -117,6 +117,13 @@ func (r *Reconciler) serve(ctx context.Context, cluster *clusterv1.Cluster, conf
 		if earlier != nil {
 			return r.keep(ctx, cluster, config, earlier)
 		}
+		moved, err := lookup.MovedAway(ctx, r.Client, ref, config.Namespace, func(name string) bool { return name != tenancy.Name(ref) })
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if moved != "" {
+			return r.report(ctx, cluster, tenancy.Decision{Action: tenancy.Wait, Reason: v1alpha1.MovedReason, Message: moved})
+		}
 	}
 	size, err := tenancy.Size(config.Network(), cluster.Annotations)
 	if err != nil {

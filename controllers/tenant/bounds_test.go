@@ -37,6 +37,9 @@ func (oneCluster) Get(_ context.Context, key client.ObjectKey, o client.Object, 
 	return nil
 }
 
+// There are no pools.
+func (oneCluster) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
 // connecting is how a workload cluster answers the attempt to connect.
 type connecting struct {
 	clustercache.ClusterCache

@@ -78,6 +78,11 @@ func (w *world) check() {
 			total += int64(*a.Spec.Count)
 		}
 	}
+	for _, p := range w.pools() {
+		for _, h := range p.Status.Held { // nor is that given to others
+			held = append(held, netipx.IPRangeFrom(netip.MustParseAddr(h.First), netip.MustParseAddr(h.Last)))
+		}
+	}
 	if w.quota > 0 && total > w.quota {
 		w.Wrongf("the Cluster has, or asks for, %d addresses; its quota is %d", total, w.quota)
 	}

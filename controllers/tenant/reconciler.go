@@ -145,6 +145,10 @@ func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
 		_, err := l.unsay(ctx, all, "")
 		return 0, err
 	}
+	moved, err := l.movedAway(ctx, config, all)
+	if moved || err != nil {
+		return wait(guard.WaitingBackstop), err
+	}
 	l.serving = tenancy.ServingOf(config, all)
 	if l.serving.Moving {
 		config = nil
@@ -197,6 +201,17 @@ func (l *look) config(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 		return nil, err
 	}
 	return config, nil
+}
+
+// movedAway reports whether clusterctl has moved blocks of the Cluster to another management cluster, and was ended before it took
+// the Cluster away. What the load balancer shows stays: the other cluster shows it, when the move is over.
+func (l *look) movedAway(ctx context.Context, config *v1alpha1.ProviderConfig, all allocations) (bool, error) {
+	namespace := l.key.Namespace
+	if config != nil {
+		namespace = config.Namespace
+	}
+	what, err := lookup.MovedAway(ctx, l.Client, l.ref, namespace, func(name string) bool { return all.named(name) != nil })
+	return what != "", err
 }
 
 // decide has it decided what becomes of the blocks.

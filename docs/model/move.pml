@@ -181,7 +181,7 @@ end:	do
 	:: d_step { clusterS==NONE && hereS[3] && !away[3] -> printf("source: deletes block 3 for want of its Cluster\n"); hereS[3] = false; hasS[3] = 0 }
 #endif
 #ifdef PODS
-	/* A block that Nodes use is missing. go: nodeipam.Site.ask, nodeipam.Allocations.Ask, nodeipam.Allocations.expectNotMoved */
+	/* A block that Nodes use is missing. go: nodeipam.Site.ask, nodeipam.Allocations.Ask, nodeipam.Allocations.expectNotMoved, tenancy.MovedAway */
 	:: d_step { SITE(clusterS) && !hereS[1] && NOT_MOVED && POOL_THERE(poolS) -> printf("source: asks for block 1 again\n");
 		hereS[1] = true; askedS = true; hasS[1] = (poolS && SOURCE_OPEN -> 1 : 0) }
 #endif

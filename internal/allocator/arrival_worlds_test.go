@@ -129,7 +129,13 @@ var arriving = []scenario{
 		want:   map[string]string{"x": "10.0.0.1-10.0.0.2"},
 	},
 	{
-		// The same of the block of a carved pool. The Cluster is unpaused, as it has to be before the move is resumed.
+		// It was not moved, and a user deletes what it has left.
+		name: "gone while it was paused", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 2, ordered: true,
+		before: []action{allocate("x", 2)},
+		script: []action{holdCluster(true), forceDelete(faults.Clusters, "tenant"), elapsed(5 * time.Minute), add("a"), add("b"), deallocate("x")},
+	},
+	{
+		// As the first of these, of the block of a carved pool. The Cluster is unpaused, as it has to be before the move is resumed.
 		name: "moved away after its pool", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
 		before: []action{makeChild(child, poolName, 1, 1)},
 		script: []action{

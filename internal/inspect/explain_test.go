@@ -60,6 +60,11 @@ func TestExplain(t *testing.T) {
 			said(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionFalse, Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: m -> create the Cluster", true},
+		"served, and its Cluster is gone that was paused": {open(), func(c *Case) {
+			c.Has = "10.0.0.1-10.0.0.2"
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
+		}, "has 10.0.0.1-10.0.0.2: m -> if clusterctl moves the namespace, resume the move; else delete the allocation", true},
 		"no kind of ours": {nil, func(c *Case) {
 			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
 		}, "names no pool of this provider: its poolRef names kind networkpool, which the group butler.butlerlabs.dev does not have -> poolRef is immutable, so create the claim again with kind NetworkPool", false},

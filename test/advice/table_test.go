@@ -245,6 +245,7 @@ var table = map[string][]row{
 		{steps: "correct what the message says about the pool", not: "the message names the step, which has a row of its own"},
 		{steps: "create another ClusterCIDR / delete this one", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
 		{steps: "create it / create this claim again with the right poolRef, which is immutable", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
+		{steps: "resume the move / delete the allocation", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/allocator: TestFaults"}},
 		{steps: "create the Cluster / delete the allocation if it is not needed", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the Cluster is created"}},
 		{steps: "create the claim again with apiGroup %s", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the claim is created again with the right poolRef"}},
 		{steps: "create the object again with its kind in poolRef, which is immutable / create the pool", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
@@ -291,6 +292,7 @@ var table = map[string][]row{
 		{steps: "find out which of the two uses it / delete the other", by: []string{"internal/invariants: TestLeftBehind"}},
 	},
 	"internal/kinds/blocks": {
+		{steps: "delete it then, if nothing was moved", by: []string{"internal/allocator: TestFaults"}},
 		{steps: "add addresses to %s / ask for fewer / delete allocations", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "add addresses to it / delete what else has blocks of it", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "create the allocation again with another range", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
@@ -399,6 +401,8 @@ var table = map[string][]row{
 	},
 	"internal/nodeipam": {
 		{steps: "resume the move of the namespace / release %s-%s with kubectl butler-ipam release-held", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/nodeipam: TestAMovedBlockIsNotAskedForAgain"}},
+		{steps: "resume the move of the namespace", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool"}},
+		{steps: "resume the move of the namespace / create the pool again", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/nodeipam: TestAMovedBlockIsNotAskedForAgain"}},
 		{steps: "add a ClusterCIDR / delete Nodes", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
 		{steps: "add a ClusterCIDR for more", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}, times: 2},
 		{steps: "add a ClusterCIDR with another range", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
@@ -469,6 +473,7 @@ var table = map[string][]row{
 		{steps: "run without --service-leases / install it", by: []string{"internal/process: TestKindsThatAreInstalledAreThere"}},
 	},
 	"internal/tenancy": {
+		{steps: "resume the move of the namespace / release %s-%s with kubectl butler-ipam release-held", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "controllers/cluster: TestAMovedFirstBlockIsNotAskedForAgain"}},
 		{steps: "add addresses to a pool / add a pool to network.poolRefs", by: []string{"internal/tenancy: TestWhatAClusterWithoutAPoolIsToldHelps"}},
 		{steps: "add addresses to a pool / ask for fewer with the annotation %s / add a pool to the ProviderConfig", by: []string{"internal/tenancy: TestWhatAClusterWithoutAPoolIsToldHelps"}},
 		{steps: "add addresses to a pool, or a pool to the ProviderConfig", by: []string{"internal/tenancy: TestWhatAClusterWithoutAPoolIsToldHelps"}},

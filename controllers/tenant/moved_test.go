@@ -1,0 +1,88 @@
+package tenant
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// moveBlock has clusterctl take a block away, of which its pool holds the addresses.
+func moveBlock(name string) action {
+	return action{text: "clusterctl moves IPAllocation " + name, do: func(w *world) {
+		for _, a := range w.allocations() {
+			if a.Name != name {
+				continue
+			}
+			held := v1alpha1.HeldRange{First: a.Status.StartAddress, Last: a.Status.EndAddress, Reason: v1alpha1.MovedReason, Namespace: a.Namespace, Name: a.Name}
+			_ = w.mgmt.EditStatus(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
+				if p, is := o.(*v1alpha1.NetworkPool); is {
+					p.Status.Held = append(p.Status.Held, held)
+				}
+			})
+			_ = w.mgmt.Delete(faults.RefOf(a), true)
+		}
+	}}
+}
+
+// holdCluster pauses the Cluster, as clusterctl does first, or unpauses it, as a user has to before the move can be resumed.
+func holdCluster(paused bool) action {
+	return action{text: fmt.Sprintf("the Cluster is paused: %v", paused), do: func(w *world) {
+		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
+			if c, is := o.(*clusterv1.Cluster); is {
+				c.Spec.Paused = ptr.To(paused)
+			}
+		})
+	}}
+}
+
+// moveRest has it take away what is left: the workload cluster is the other management cluster's.
+var moveRest = action{text: "clusterctl moves the rest", do: func(w *world) {
+	w.ended = true
+	for _, o := range slices.Concat(w.mgmt.List(faults.Allocations), w.mgmt.List(faults.Clusters)) {
+		_ = w.mgmt.Delete(faults.RefOf(o), true)
+	}
+}}
+
+// A move that was interrupted leaves a Cluster behind of which some blocks are gone. Its Services keep their addresses: what they
+// are shown stays, and no other block is asked for.
+func TestAClusterThatIsHalfMovedIsLeftAlone(t *testing.T) { // C53
+	for name, blocks := range map[string][]string{"its first block": {"ns-prod-lb"}, "one that was added": {"ns-prod-lb-1"}, "all": {"ns-prod-lb", "ns-prod-lb-1"}} {
+		t.Run(name, func(t *testing.T) {
+			for order := range orders {
+				var showing [][]string
+				addresses := map[string]string{}
+				script := []action{add("a"), add("b"), {text: "look at what is shown", do: func(w *world) {
+					showing = w.showing()
+					for _, s := range w.services() {
+						addresses[s.Name] = addressOf(s).String()
+					}
+				}}, holdCluster(true)}
+				for _, b := range blocks {
+					script = append(script, moveBlock(b))
+				}
+				script = append(script, holdCluster(false), add("c"), later(5*time.Minute, action{text: "look again", do: func(w *world) {
+					if is := w.showing(); !slices.EqualFunc(is, showing, slices.Equal) {
+						w.Wrongf("%v is shown, and not %v", is, showing)
+					}
+					for _, s := range w.services() {
+						if was, is := addresses[s.Name], addressOf(s); was != "" && was != is.String() {
+							w.Wrongf("Service %s has %v, and not %s", s.Name, is, was)
+						}
+					}
+					if n := len(w.allocations()); n != 2-len(blocks) {
+						w.Wrongf("%d blocks are there", n)
+					}
+				}}), moveRest)
+				scenario{name: name, initial: 1, increment: 1, script: script}.run(t, func(w *world) { w.order = orders[order] })
+			}
+		})
+	}
+}
