@@ -135,13 +135,12 @@ var arriving = []scenario{
 		script: []action{holdCluster(true), forceDelete(faults.Clusters, "tenant"), elapsed(5 * time.Minute), add("a"), add("b"), deallocate("x")},
 	},
 	{
-		// As the first of these, of the block of a carved pool. The Cluster is unpaused, as it has to be before the move is resumed.
+		// As the first of these, of the block of a carved pool: two addresses are its own. The Cluster is unpaused, as it has to be before the move is resumed.
 		name: "moved away after its pool", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
 		before: []action{makeChild(child, poolName, 1, 1)},
 		script: []action{
 			holdCluster(true), moveAway(faults.Pools, child), holdCluster(false), elapsed(5 * time.Minute), add("a"), add("b"), add("c"), elapsed(10 * time.Minute),
 		},
-		want: map[string]string{child + "-1": "10.0.0.0/31"},
 	},
 	{
 		// Of an earlier release: it names nothing.
